@@ -1,1 +1,16 @@
-//! To be written.
+//! The network functions of nfluid, one folder each.
+//!
+//! A network function takes a typed configuration and batches of frames. It sees no thread, clock
+//! or socket: time and frames are handed to it, so the same code runs in a process, in a guest
+//! without a kernel and as wasm.
+#![cfg_attr(not(any(test, feature = "testing")), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod catalogue;
+pub mod function;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};

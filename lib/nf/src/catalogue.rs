@@ -1,0 +1,55 @@
+//! The network functions by name: the one place that lists them all.
+
+use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
+use alloc::boxed::Box;
+use serde_json::Value;
+
+/// An entry of the catalogue.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Name in a deployment: `nf: bridge`.
+    pub name: &'static str,
+    /// One line for `nfluid` help texts.
+    pub summary: &'static str,
+    /// Fewest and most ports.
+    pub ports: (usize, usize),
+    /// Builds an instance of it. Also how a configuration is validated.
+    pub build: Builder,
+}
+
+/// All network functions, in alphabetical order.
+pub const ENTRIES: &[Entry] = &[];
+
+/// Finds an NF by name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == name)
+}
+
+/// Builds the NF `name`.
+///
+/// # Errors
+/// An unknown name, a wrong number of ports, or a configuration that the NF refuses.
+pub fn build(
+    name: &str,
+    config: &Value,
+    ports: &[PortInfo],
+) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    let entry = find(name).ok_or_else(|| {
+        let known: alloc::vec::Vec<_> = ENTRIES.iter().map(|e| e.name).collect();
+        ConfigError::at(
+            "nf",
+            alloc::format!("unknown NF '{name}'; there are: {}", known.join(", ")),
+        )
+    })?;
+    let (fewest, most) = entry.ports;
+    if !(fewest..=most).contains(&ports.len()) {
+        return Err(ConfigError::at(
+            "ports",
+            alloc::format!(
+                "NF '{name}' takes {fewest} to {most} ports, not {}",
+                ports.len()
+            ),
+        ));
+    }
+    (entry.build)(config, ports)
+}

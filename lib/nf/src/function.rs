@@ -1,0 +1,171 @@
+//! The contract between a network function and its host.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use nfluid_ring::{Batch, Outbox};
+use nfluid_wire::ether::MacAddr;
+use serde_json::Value;
+
+/// Monotonic time in nanoseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// `s` seconds.
+    pub const fn from_secs(s: u64) -> Self {
+        Nanos(s.saturating_mul(1_000_000_000))
+    }
+
+    /// Time since `earlier`; zero if `earlier` is later.
+    pub const fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// What the host tells an NF about one of its ports; the index in the list is the port number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Name in the deployment, unique within the instance.
+    pub name: String,
+    /// The port's own MAC address.
+    pub mac: MacAddr,
+    /// Largest IP packet that the port carries, in bytes (frame without Ethernet header).
+    pub mtu: u16,
+}
+
+/// One counter or gauge. Names follow Prometheus: `snake_case`, counters end in `_total`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Name without the platform's prefix, for example `packets_matched_total`.
+    pub name: &'static str,
+    /// Label pairs, for example `("reason", "no_route")`.
+    pub labels: Vec<(&'static str, String)>,
+    /// The value.
+    pub value: f64,
+}
+
+impl Metric {
+    /// A metric without labels.
+    pub fn new(name: &'static str, value: u64) -> Self {
+        Metric {
+            name,
+            labels: Vec::new(),
+            value: value as f64,
+        }
+    }
+
+    /// The same metric with one more label.
+    #[must_use]
+    pub fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
+        self.labels.push((label, value.into()));
+        self
+    }
+}
+
+/// A configuration that cannot be used: where it is wrong, why, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Path of the key within the NF's configuration, for example `rules[3].from`.
+    pub path: String,
+    /// Line within a text value (a rule list), 1-based.
+    pub line: Option<u32>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl ConfigError {
+    /// An error at `path`.
+    pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
+        ConfigError {
+            path: path.into(),
+            line: None,
+            message: message.into(),
+        }
+    }
+
+    /// The same error, at `line` (1-based) of the text value at the path.
+    #[must_use]
+    pub fn on_line(mut self, line: u32) -> Self {
+        self.line = Some(line);
+        self
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}", self.path)?;
+            if let Some(line) = self.line {
+                write!(f, " line {line}")?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// Why a command to an NF failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The NF has no such command; the names that it has.
+    Unknown(&'static [&'static str]),
+    /// An argument is wrong.
+    BadArgument(String),
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::Unknown(known) if known.is_empty() => {
+                f.write_str("this NF has no commands")
+            }
+            CommandError::Unknown(known) => {
+                write!(f, "unknown command; there are: {}", known.join(", "))
+            }
+            CommandError::BadArgument(why) => f.write_str(why),
+        }
+    }
+}
+
+impl core::error::Error for CommandError {}
+
+/// A network function.
+pub trait NetworkFunction: Send {
+    /// Handles one batch: decides for every frame whether and where it goes on. An undecided frame
+    /// is dropped. Bounded work per frame; no allocation without a bound.
+    fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>);
+
+    /// Work that time drives (expiry, retransmission), bounded per call. The host calls it at least
+    /// every 100 ms, also while no frame arrives.
+    fn tick(&mut self, _now: Nanos, _outbox: &mut dyn Outbox) {}
+
+    /// Reports all counters and gauges.
+    fn metrics(&self, sink: &mut dyn FnMut(Metric));
+
+    /// Runs an operator's command, for example `top-talkers`; the answer is JSON.
+    ///
+    /// # Errors
+    /// [`CommandError::Unknown`] names the commands that exist.
+    fn command(
+        &mut self,
+        _now: Nanos,
+        _name: &str,
+        _args: &[String],
+    ) -> Result<Value, CommandError> {
+        Err(CommandError::Unknown(&[]))
+    }
+
+    /// Takes a new configuration while traffic flows, keeping state where that makes sense. On an
+    /// error the old configuration stays in force.
+    ///
+    /// # Errors
+    /// As for building the NF with this configuration.
+    fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError>;
+}
+
+/// Builds an NF from its configuration and ports.
+pub type Builder = fn(&Value, &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError>;

@@ -1,0 +1,69 @@
+//! A test bench for network functions: frames in, frames out, no rings and no root.
+
+use crate::function::{Nanos, NetworkFunction, PortInfo};
+use arrayvec::ArrayVec;
+use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, SLOT_SIZE};
+use nfluid_ring::{Action, Batch, Frame, Outbox};
+use nfluid_wire::ether::MacAddr;
+use std::vec::Vec;
+
+/// What left the NF: the port and the frame.
+pub type Sent = (u8, Vec<u8>);
+
+/// An outbox that keeps what it is given.
+#[derive(Debug, Default)]
+pub struct Collected(pub Vec<Sent>);
+
+impl Outbox for Collected {
+    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+        let fits = (FRAME_MIN..=FRAME_MAX).contains(&frame.len());
+        if fits {
+            self.0.push((port, frame.to_vec()));
+        }
+        fits
+    }
+}
+
+/// `count` ports named `p0`, `p1`, ... with MAC addresses 02:00:00:00:00:NN and an MTU of 1500.
+pub fn ports(count: u8) -> Vec<PortInfo> {
+    (0..count)
+        .map(|i| PortInfo {
+            name: std::format!("p{i}"),
+            mac: MacAddr([2, 0, 0, 0, 0, i]),
+            mtu: 1500,
+        })
+        .collect()
+}
+
+/// Hands `frames` (arrival port, bytes) to the NF in batches and returns what it sent: forwarded
+/// frames in order of arrival, then, per batch, what it made itself.
+pub fn run(nf: &mut dyn NetworkFunction, now: Nanos, frames: &[Sent]) -> Vec<Sent> {
+    let mut sent = Vec::new();
+    for chunk in frames.chunks(BATCH_MAX) {
+        let mut slots: Vec<[u8; SLOT_SIZE]> = Vec::with_capacity(chunk.len());
+        for (_, bytes) in chunk {
+            let mut slot = [0xa5u8; SLOT_SIZE];
+            slot[..bytes.len()].copy_from_slice(bytes);
+            slots.push(slot);
+        }
+        let mut batch: ArrayVec<Frame<'_>, BATCH_MAX> = slots
+            .iter_mut()
+            .zip(chunk)
+            .map(|(slot, (port, bytes))| Frame::new(slot, bytes.len() as u16, *port))
+            .collect();
+        let mut made = Collected::default();
+        nf.process(now, &mut Batch::new(&mut batch, &mut made));
+        for frame in &batch {
+            if let Action::Send(port) = frame.action() {
+                sent.push((port, frame.bytes().to_vec()));
+            }
+        }
+        sent.append(&mut made.0);
+    }
+    sent
+}
+
+/// Hands one frame to the NF; see [`run`].
+pub fn run_one(nf: &mut dyn NetworkFunction, now: Nanos, port: u8, frame: &[u8]) -> Vec<Sent> {
+    run(nf, now, &[(port, frame.to_vec())])
+}
