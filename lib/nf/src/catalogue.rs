@@ -1,6 +1,7 @@
 //! The network functions by name: the one place that lists them all.
 
 use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
+use crate::{bridge, signature};
 use alloc::boxed::Box;
 use serde_json::Value;
 
@@ -18,7 +19,20 @@ pub struct Entry {
 }
 
 /// All network functions, in alphabetical order.
-pub const ENTRIES: &[Entry] = &[];
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "bridge",
+        summary: "connects two ports",
+        ports: (2, 2),
+        build: bridge::build,
+    },
+    Entry {
+        name: "signature",
+        summary: "hashes the first 64 bytes of each frame, drops forbidden hashes",
+        ports: (2, 2),
+        build: signature::build,
+    },
+];
 
 /// Finds an NF by name.
 pub fn find(name: &str) -> Option<&'static Entry> {

@@ -120,7 +120,7 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CommandError::Unknown(known) if known.is_empty() => {
+            CommandError::Unknown([]) => {
                 f.write_str("this NF has no commands")
             }
             CommandError::Unknown(known) => {

@@ -8,8 +8,11 @@
 
 extern crate alloc;
 
+pub mod bridge;
 pub mod catalogue;
+pub mod config;
 pub mod function;
+pub mod signature;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -1,0 +1,77 @@
+use super::build;
+use crate::function::{Nanos, NetworkFunction};
+use crate::testing::{Sent, ports, run};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn bridge() -> Box<dyn NetworkFunction> {
+    build(&Value::Null, &ports(2)).expect("a bridge needs no configuration")
+}
+
+fn metric(nf: &dyn NetworkFunction, name: &str, from: &str) -> f64 {
+    let mut found = None;
+    nf.metrics(&mut |m| {
+        if m.name == name && m.labels == [("from", from.into())] {
+            found = Some(m.value);
+        }
+    });
+    found.expect("the metric exists")
+}
+
+#[test]
+fn a_frame_leaves_unchanged_on_the_other_port() {
+    let mut nf = bridge();
+    let there = (0..60).collect::<Vec<u8>>();
+    let back = vec![0xee; 1514];
+    let sent = run(&mut *nf, Nanos(0), &[(0, there.clone()), (1, back.clone())]);
+    assert_eq!(sent, [(1, there), (0, back)]);
+}
+
+#[test]
+fn each_direction_has_its_own_counters() {
+    let mut nf = bridge();
+    let frame = |port, len| (port, vec![0u8; len]);
+    run(
+        &mut *nf,
+        Nanos(0),
+        &[frame(0, 60), frame(0, 100), frame(1, 14)],
+    );
+    assert_eq!(metric(&*nf, "packets_forwarded_total", "p0"), 2.0);
+    assert_eq!(metric(&*nf, "bytes_forwarded_total", "p0"), 160.0);
+    assert_eq!(metric(&*nf, "packets_forwarded_total", "p1"), 1.0);
+    assert_eq!(metric(&*nf, "bytes_forwarded_total", "p1"), 14.0);
+}
+
+#[test]
+fn a_reconfiguration_renames_ports_and_keeps_counts() {
+    let mut nf = bridge();
+    run(&mut *nf, Nanos(0), &[(0, vec![0; 60])]);
+    let mut renamed = ports(2);
+    renamed[0].name = "left".into();
+    nf.reconfigure(&json!({}), &renamed).expect("valid");
+    assert_eq!(metric(&*nf, "packets_forwarded_total", "left"), 1.0);
+}
+
+#[test]
+fn an_unknown_key_is_refused() {
+    let error = build(&json!({"speed": 9}), &ports(2))
+        .err()
+        .expect("refused");
+    assert!(error.message.contains("speed"), "{error}");
+    assert!(bridge().reconfigure(&json!({"x": 1}), &ports(2)).is_err());
+}
+
+fn any_frame() -> impl Strategy<Value = Sent> {
+    (0..2u8, proptest::collection::vec(any::<u8>(), 14..200))
+}
+
+proptest! {
+    #[test]
+    fn every_frame_passes_in_order(frames in proptest::collection::vec(any_frame(), 0..150)) {
+        let sent = run(&mut *bridge(), Nanos(0), &frames);
+        let expected: Vec<Sent> = frames.into_iter().map(|(port, bytes)| (port ^ 1, bytes)).collect();
+        prop_assert_eq!(sent, expected);
+    }
+}

@@ -1,0 +1,22 @@
+//! What happens to a frame.
+
+use super::config::Forbidden;
+use super::hash::signature;
+use super::metrics::Counters;
+use nfluid_ring::Frame;
+
+/// Signs every frame; sends it to the other port unless its signature is forbidden.
+pub(super) fn forward(frames: &mut [Frame<'_>], forbidden: &Forbidden, counters: &mut Counters) {
+    for frame in frames {
+        let from = frame.in_port() & 1;
+        let signature = signature(frame.bytes());
+        counters.sign(signature);
+        if forbidden.contains(signature) {
+            counters.forbidden += 1;
+            frame.discard();
+        } else {
+            counters.count(from, frame.len());
+            frame.send(from ^ 1);
+        }
+    }
+}
