@@ -1,0 +1,173 @@
+//! The Internet checksum: RFC 1071 sums, RFC 1624 incremental updates.
+//!
+//! A *sum* here is the folded ones' complement sum in host order, not complemented; a *checksum*
+//! is what stands in a header, the complement. Sums of pieces are joined with [`combine`]; every
+//! piece but the last must have an even length.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Folded ones' complement sum of `data` as 16-bit big-endian words; an odd last byte is padded
+/// with zero. Slices up to 4 GiB.
+#[inline]
+#[must_use]
+pub fn sum(data: &[u8]) -> u16 {
+    let (words, tail) = data.as_chunks::<8>();
+    // Native-endian halves into a wide accumulator: no carry to propagate, so that the compiler
+    // vectorises it. RFC 1071 section 2(B): the byte order may be swapped once at the end.
+    let mut total = 0_u64;
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
+        total += (word & 0xffff_ffff) + (word >> 32);
+    }
+    let (pairs, odd) = tail.as_chunks::<2>();
+    for pair in pairs {
+        total += u64::from(u16::from_ne_bytes(*pair));
+    }
+    if let [last] = *odd {
+        total += u64::from(u16::from_ne_bytes([last, 0]));
+    }
+    u16::from_be(fold(total))
+}
+
+/// Joins sums of several pieces of one message.
+#[inline]
+#[must_use]
+pub fn combine(sums: &[u16]) -> u16 {
+    fold(sums.iter().map(|&sum| u64::from(sum)).sum())
+}
+
+/// Checksum of a whole message whose checksum field is zero.
+#[inline]
+#[must_use]
+pub fn checksum(data: &[u8]) -> u16 {
+    !sum(data)
+}
+
+/// Sum of the IPv4 pseudo-header (RFC 768, RFC 9293); `length` is that of the transport message.
+#[inline]
+#[must_use]
+pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u32) -> u16 {
+    let total = u64::from(src.to_bits())
+        + u64::from(dst.to_bits())
+        + u64::from(protocol)
+        + u64::from(length);
+    fold(total)
+}
+
+/// Sum of the IPv6 pseudo-header (RFC 8200 section 8.1); `next_header` is that of the transport,
+/// not of an extension header; `length` is that of the transport message.
+#[inline]
+#[must_use]
+pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, length: u32) -> u16 {
+    let total =
+        halves(src.to_bits()) + halves(dst.to_bits()) + u64::from(next_header) + u64::from(length);
+    fold(total)
+}
+
+/// The difference that a change of some 16-bit aligned fields makes to a checksum
+/// (RFC 1624 equation 3: `HC' = ~(~HC + ~m + m')`).
+///
+/// Collect all changes once and apply them to each checksum that covers them: a NAT's new address
+/// goes into both the IPv4 header's and the transport's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta(u64);
+
+impl Delta {
+    /// No change.
+    #[inline]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// A 16-bit field changes from `old` to `new`, both in host order.
+    #[inline]
+    #[must_use]
+    pub const fn replace_u16(self, old: u16, new: u16) -> Self {
+        Self(self.0 + !old as u64 + new as u64)
+    }
+
+    /// A 32-bit field changes, for example an IPv4 address.
+    #[inline]
+    #[must_use]
+    pub const fn replace_u32(self, old: u32, new: u32) -> Self {
+        Self(self.0 + !old as u64 + new as u64)
+    }
+
+    /// A 128-bit field changes, for example an IPv6 address.
+    #[inline]
+    #[must_use]
+    pub const fn replace_u128(self, old: u128, new: u128) -> Self {
+        Self(self.0 + halves(!old) + halves(new))
+    }
+
+    /// A run of bytes at an even offset changes. The runs may differ in length (options added or
+    /// removed) as long as both are even or the run ends the message; a length that is itself
+    /// covered (pseudo-header, total length) is another change.
+    #[inline]
+    #[must_use]
+    pub fn replace_slice(self, old: &[u8], new: &[u8]) -> Self {
+        Self(self.0 + u64::from(!sum(old)) + u64::from(sum(new)))
+    }
+
+    /// The checksum after the change.
+    #[inline]
+    #[must_use]
+    pub const fn apply(self, checksum: u16) -> u16 {
+        // Folding first keeps the sum far from overflow however many changes were collected.
+        !fold(!checksum as u64 + fold(self.0) as u64)
+    }
+
+    /// As [`Delta::apply`], for UDP: 0 means "no checksum" and stays; a result of 0 is sent as
+    /// 0xffff (RFC 768).
+    #[inline]
+    #[must_use]
+    pub const fn apply_udp(self, checksum: u16) -> u16 {
+        if checksum == 0 {
+            return 0;
+        }
+        match self.apply(checksum) {
+            0 => 0xffff,
+            updated => updated,
+        }
+    }
+}
+
+/// `checksum` after a 16-bit field it covers changed from `old` to `new` (RFC 1624).
+#[inline]
+#[must_use]
+pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
+    Delta::new().replace_u16(old, new).apply(checksum)
+}
+
+/// `checksum` after a 32-bit field it covers changed from `old` to `new` (RFC 1624).
+#[inline]
+#[must_use]
+pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
+    Delta::new().replace_u32(old, new).apply(checksum)
+}
+
+/// `checksum` after a run of bytes at an even offset changed; see [`Delta::replace_slice`].
+#[inline]
+#[must_use]
+pub fn update_slice(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
+    Delta::new().replace_slice(old, new).apply(checksum)
+}
+
+/// Four 32-bit words of an address, added without loss.
+#[inline]
+const fn halves(bits: u128) -> u64 {
+    let high = (bits >> 64) as u64;
+    let low = bits as u64;
+    (high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff)
+}
+
+/// Ones' complement fold of a wide sum to 16 bits; zero only if the sum is zero.
+#[inline]
+const fn fold(total: u64) -> u16 {
+    let total = (total >> 32) + (total & 0xffff_ffff);
+    let total = (total >> 16) + (total & 0xffff);
+    let total = (total >> 16) + (total & 0xffff);
+    let total = (total >> 16) + (total & 0xffff);
+    total as u16
+}

@@ -1,0 +1,288 @@
+//! 5-tuples and their hashes.
+//!
+//! The hashes are folded multiplications (as in wyhash): two or three 64-bit multiplications per
+//! key. They are keyed, so that a sender who does not know the seed cannot aim at one bucket, but
+//! they are no cryptographic hashes: keep a bound on every table that uses them.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::IpProtocol;
+
+/// Key of the flow hashes, prepared once from 64 random bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashSeed {
+    a: u64,
+    b: u64,
+}
+
+impl HashSeed {
+    /// Spreads `seed` over two words (SplitMix64). Use a random seed wherever strangers choose
+    /// the addresses and ports.
+    #[inline]
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let next = seed.wrapping_add(GOLDEN);
+        Self {
+            a: split_mix(next),
+            b: split_mix(next.wrapping_add(GOLDEN)),
+        }
+    }
+
+    /// Hashes one 64-bit word, for tables keyed by something smaller than a flow.
+    #[inline]
+    #[must_use]
+    pub const fn hash_u64(self, word: u64) -> u64 {
+        self.hash_pair(word, 0)
+    }
+
+    #[inline]
+    const fn hash_pair(self, x: u64, y: u64) -> u64 {
+        let mixed = fold_mul(x ^ self.a, y ^ self.b);
+        fold_mul(mixed ^ self.b, self.a)
+    }
+}
+
+#[inline]
+const fn split_mix(state: u64) -> u64 {
+    let x = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+#[inline]
+const fn fold_mul(x: u64, y: u64) -> u64 {
+    let product = (x as u128) * (y as u128);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The smaller and the larger of two words.
+#[inline]
+const fn sorted(x: u64, y: u64) -> (u64, u64) {
+    if x <= y { (x, y) } else { (y, x) }
+}
+
+/// IPv4 5-tuple, addresses and ports in host order. For an ICMP query both ports are its
+/// identifier; where there are no ports they are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKeyV4 {
+    /// Source address.
+    pub src: u32,
+    /// Destination address.
+    pub dst: u32,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Protocol.
+    pub protocol: IpProtocol,
+}
+
+impl FlowKeyV4 {
+    /// The same flow seen from the other side.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+            protocol: self.protocol,
+        }
+    }
+
+    /// Source address.
+    #[inline]
+    #[must_use]
+    pub const fn src_addr(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.src)
+    }
+
+    /// Destination address.
+    #[inline]
+    #[must_use]
+    pub const fn dst_addr(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.dst)
+    }
+
+    /// Hash that tells the two directions apart.
+    #[inline]
+    #[must_use]
+    pub const fn flow_hash(self, seed: HashSeed) -> u64 {
+        let addresses = (self.src as u64) << 32 | self.dst as u64;
+        let ports = (self.src_port as u64) << 16 | self.dst_port as u64;
+        seed.hash_pair(addresses, (self.protocol.0 as u64) << 32 | ports)
+    }
+
+    /// Hash equal for both directions.
+    #[inline]
+    #[must_use]
+    pub const fn symmetric_hash(self, seed: HashSeed) -> u64 {
+        let src = (self.src as u64) << 16 | self.src_port as u64;
+        let dst = (self.dst as u64) << 16 | self.dst_port as u64;
+        let (low, high) = sorted(src, dst);
+        seed.hash_pair(low, (self.protocol.0 as u64) << 48 | high)
+    }
+}
+
+/// IPv6 5-tuple, addresses and ports in host order; ports as in [`FlowKeyV4`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKeyV6 {
+    /// Source address.
+    pub src: u128,
+    /// Destination address.
+    pub dst: u128,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Upper-layer protocol.
+    pub protocol: IpProtocol,
+}
+
+impl FlowKeyV6 {
+    /// The same flow seen from the other side.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+            protocol: self.protocol,
+        }
+    }
+
+    /// Source address.
+    #[inline]
+    #[must_use]
+    pub const fn src_addr(self) -> Ipv6Addr {
+        Ipv6Addr::from_bits(self.src)
+    }
+
+    /// Destination address.
+    #[inline]
+    #[must_use]
+    pub const fn dst_addr(self) -> Ipv6Addr {
+        Ipv6Addr::from_bits(self.dst)
+    }
+
+    /// Hash that tells the two directions apart.
+    #[inline]
+    #[must_use]
+    pub const fn flow_hash(self, seed: HashSeed) -> u64 {
+        let (src, dst) = self.endpoint_hashes(seed);
+        // Without the rotation, two end points that hash to x and y would give the same as y, x.
+        seed.hash_pair(src, dst.rotate_left(32) ^ self.protocol.0 as u64)
+    }
+
+    /// Hash equal for both directions.
+    #[inline]
+    #[must_use]
+    pub const fn symmetric_hash(self, seed: HashSeed) -> u64 {
+        let (src, dst) = self.endpoint_hashes(seed);
+        let (low, high) = sorted(src, dst);
+        seed.hash_pair(low, high ^ self.protocol.0 as u64)
+    }
+
+    #[inline]
+    const fn endpoint_hashes(self, seed: HashSeed) -> (u64, u64) {
+        (
+            endpoint_hash(self.src, self.src_port, seed),
+            endpoint_hash(self.dst, self.dst_port, seed),
+        )
+    }
+}
+
+#[inline]
+const fn endpoint_hash(address: u128, port: u16, seed: HashSeed) -> u64 {
+    let high = (address >> 64) as u64;
+    let low = address as u64;
+    fold_mul(high ^ seed.a, low ^ seed.b) ^ (port as u64).wrapping_mul(seed.a | 1)
+}
+
+/// 5-tuple of either IP version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlowKey {
+    /// IPv4.
+    V4(FlowKeyV4),
+    /// IPv6.
+    V6(FlowKeyV6),
+}
+
+impl FlowKey {
+    /// The same flow seen from the other side.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::V4(key) => Self::V4(key.reversed()),
+            Self::V6(key) => Self::V6(key.reversed()),
+        }
+    }
+
+    /// The direction that compares smaller, and whether it is the other one: one table entry for
+    /// both directions.
+    #[inline]
+    #[must_use]
+    pub fn canonical(self) -> (Self, bool) {
+        let reversed = self.reversed();
+        if reversed < self {
+            (reversed, true)
+        } else {
+            (self, false)
+        }
+    }
+
+    /// Hash that tells the two directions apart.
+    #[inline]
+    #[must_use]
+    pub const fn flow_hash(self, seed: HashSeed) -> u64 {
+        match self {
+            Self::V4(key) => key.flow_hash(seed),
+            Self::V6(key) => key.flow_hash(seed),
+        }
+    }
+
+    /// Hash equal for both directions.
+    #[inline]
+    #[must_use]
+    pub const fn symmetric_hash(self, seed: HashSeed) -> u64 {
+        match self {
+            Self::V4(key) => key.symmetric_hash(seed),
+            Self::V6(key) => key.symmetric_hash(seed),
+        }
+    }
+
+    /// Source port.
+    #[inline]
+    #[must_use]
+    pub const fn src_port(self) -> u16 {
+        match self {
+            Self::V4(key) => key.src_port,
+            Self::V6(key) => key.src_port,
+        }
+    }
+
+    /// Destination port.
+    #[inline]
+    #[must_use]
+    pub const fn dst_port(self) -> u16 {
+        match self {
+            Self::V4(key) => key.dst_port,
+            Self::V6(key) => key.dst_port,
+        }
+    }
+
+    /// Protocol.
+    #[inline]
+    #[must_use]
+    pub const fn protocol(self) -> IpProtocol {
+        match self {
+            Self::V4(key) => key.protocol,
+            Self::V6(key) => key.protocol,
+        }
+    }
+}

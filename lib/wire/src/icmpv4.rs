@@ -1,0 +1,223 @@
+//! ICMP for IPv4 (RFC 792, RFC 1191, RFC 1812 section 4.3).
+
+use crate::ParseError;
+use crate::be;
+use crate::checksum;
+use crate::view::view;
+
+/// Bytes of the header that all messages share: type, code, checksum, four bytes of the type's own.
+pub const HEADER_LEN: usize = 8;
+
+mod field {
+    use core::ops::Range;
+    pub const TYPE: usize = 0;
+    pub const CODE: usize = 1;
+    pub const CHECKSUM: Range<usize> = 2..4;
+    pub const REST: Range<usize> = 4..8;
+    pub const ECHO_IDENT: Range<usize> = 4..6;
+    pub const ECHO_SEQUENCE: Range<usize> = 6..8;
+    pub const NEXT_HOP_MTU: Range<usize> = 6..8;
+}
+
+/// ICMP message type, from IANA's "ICMP Parameters".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Icmpv4Type(pub u8);
+
+impl Icmpv4Type {
+    /// Echo reply.
+    pub const ECHO_REPLY: Self = Self(0);
+    /// Destination unreachable.
+    pub const DEST_UNREACHABLE: Self = Self(3);
+    /// Source quench (deprecated by RFC 6633).
+    pub const SOURCE_QUENCH: Self = Self(4);
+    /// Redirect.
+    pub const REDIRECT: Self = Self(5);
+    /// Echo request.
+    pub const ECHO_REQUEST: Self = Self(8);
+    /// Router advertisement.
+    pub const ROUTER_ADVERT: Self = Self(9);
+    /// Router solicitation.
+    pub const ROUTER_SOLICIT: Self = Self(10);
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: Self = Self(11);
+    /// Parameter problem.
+    pub const PARAM_PROBLEM: Self = Self(12);
+    /// Timestamp request.
+    pub const TIMESTAMP: Self = Self(13);
+    /// Timestamp reply.
+    pub const TIMESTAMP_REPLY: Self = Self(14);
+
+    /// An error message, which quotes the packet it is about. Never answer one with another
+    /// (RFC 1122 section 3.2.2).
+    #[inline]
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        matches!(
+            self,
+            Self::DEST_UNREACHABLE
+                | Self::SOURCE_QUENCH
+                | Self::REDIRECT
+                | Self::TIME_EXCEEDED
+                | Self::PARAM_PROBLEM
+        )
+    }
+
+    /// A query or its reply with an identifier, by which a NAT tells sessions apart (RFC 5508).
+    #[inline]
+    #[must_use]
+    pub const fn has_ident(self) -> bool {
+        matches!(
+            self,
+            Self::ECHO_REQUEST | Self::ECHO_REPLY | Self::TIMESTAMP | Self::TIMESTAMP_REPLY
+        )
+    }
+}
+
+/// Codes of [`Icmpv4Type::DEST_UNREACHABLE`].
+pub mod unreachable_code {
+    /// No route to the network.
+    pub const NET: u8 = 0;
+    /// The host does not answer.
+    pub const HOST: u8 = 1;
+    /// No such protocol.
+    pub const PROTOCOL: u8 = 2;
+    /// No such port.
+    pub const PORT: u8 = 3;
+    /// Fragmentation needed but forbidden (RFC 1191).
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
+    /// Source route failed.
+    pub const SOURCE_ROUTE_FAILED: u8 = 5;
+    /// Network administratively prohibited.
+    pub const NET_PROHIBITED: u8 = 9;
+    /// Host administratively prohibited.
+    pub const HOST_PROHIBITED: u8 = 10;
+    /// Communication administratively prohibited.
+    pub const ADMIN_PROHIBITED: u8 = 13;
+}
+
+/// Codes of [`Icmpv4Type::TIME_EXCEEDED`].
+pub mod time_exceeded_code {
+    /// Time to live exceeded in transit.
+    pub const TTL: u8 = 0;
+    /// Fragment reassembly time exceeded.
+    pub const REASSEMBLY: u8 = 1;
+}
+
+view! {
+    /// View of an ICMP message; the buffer is the whole IPv4 payload.
+    Icmpv4Packet
+}
+
+impl<T: AsRef<[u8]>> Icmpv4Packet<T> {
+    /// # Errors
+    /// [`ParseError::Icmpv4Truncated`] below 8 bytes.
+    #[inline]
+    pub fn check(&self) -> Result<(), ParseError> {
+        if self.data().len() < HEADER_LEN {
+            Err(ParseError::Icmpv4Truncated)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Message type.
+    #[inline]
+    pub fn msg_type(&self) -> Icmpv4Type {
+        Icmpv4Type(self.data()[field::TYPE])
+    }
+
+    /// Message code.
+    #[inline]
+    pub fn code(&self) -> u8 {
+        self.data()[field::CODE]
+    }
+
+    /// Checksum as it stands in the message.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        be::get_u16(self.data(), field::CHECKSUM)
+    }
+
+    /// The four bytes whose meaning depends on the type.
+    #[inline]
+    pub fn rest(&self) -> [u8; 4] {
+        be::get_array(self.data(), field::REST)
+    }
+
+    /// Identifier of a query or its reply; see [`Icmpv4Type::has_ident`].
+    #[inline]
+    pub fn echo_ident(&self) -> u16 {
+        be::get_u16(self.data(), field::ECHO_IDENT)
+    }
+
+    /// Sequence number of a query or its reply.
+    #[inline]
+    pub fn echo_sequence(&self) -> u16 {
+        be::get_u16(self.data(), field::ECHO_SEQUENCE)
+    }
+
+    /// Next-hop MTU of "fragmentation needed" (RFC 1191).
+    #[inline]
+    pub fn next_hop_mtu(&self) -> u16 {
+        be::get_u16(self.data(), field::NEXT_HOP_MTU)
+    }
+
+    /// What follows the 8 bytes: echo data, or the packet that an error quotes.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.data()[HEADER_LEN..]
+    }
+
+    /// True if the checksum is right.
+    #[inline]
+    pub fn verify_checksum(&self) -> bool {
+        checksum::sum(self.data()) == 0xffff
+    }
+}
+
+/// Setters leave the checksum as it is.
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv4Packet<T> {
+    /// Sets the message type.
+    #[inline]
+    pub fn set_msg_type(&mut self, msg_type: Icmpv4Type) {
+        self.buffer.as_mut()[field::TYPE] = msg_type.0;
+    }
+
+    /// Sets the message code.
+    #[inline]
+    pub fn set_code(&mut self, code: u8) {
+        self.buffer.as_mut()[field::CODE] = code;
+    }
+
+    /// Sets the four bytes whose meaning depends on the type.
+    #[inline]
+    pub fn set_rest(&mut self, rest: [u8; 4]) {
+        self.buffer.as_mut()[field::REST].copy_from_slice(&rest);
+    }
+
+    /// Sets the identifier of a query or its reply.
+    #[inline]
+    pub fn set_echo_ident(&mut self, ident: u16) {
+        be::set_u16(self.buffer.as_mut(), field::ECHO_IDENT, ident);
+    }
+
+    /// Sets the checksum.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
+    }
+
+    /// Computes and sets the checksum over the whole buffer.
+    #[inline]
+    pub fn fill_checksum(&mut self) {
+        self.set_checksum(0);
+        let checksum = checksum::checksum(self.data());
+        self.set_checksum(checksum);
+    }
+
+    /// What follows the 8 bytes, to be written.
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer.as_mut()[HEADER_LEN..]
+    }
+}

@@ -1,0 +1,77 @@
+//! Options as IPv4 (RFC 791) and TCP (RFC 9293) write them: kind 0 ends the list, kind 1 is one
+//! byte of padding, all others are kind, length, data with the length counting all three.
+
+/// One option with data; padding is skipped and never seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlvOption<'a> {
+    /// Option kind (TCP) or type (IPv4); never 0 or 1.
+    pub kind: u8,
+    /// Offset of `data` from the start of the option list, in bytes.
+    pub data_offset: usize,
+    /// The data after kind and length.
+    pub data: &'a [u8],
+}
+
+/// Iterator over an option list.
+///
+/// Ends at kind 0, at the end of the list, or at an option whose length is below 2 or beyond the
+/// list: the rest cannot be read. [`TlvOptions::is_malformed`] tells that case apart.
+#[derive(Clone, Debug)]
+pub struct TlvOptions<'a> {
+    list: &'a [u8],
+    at: usize,
+    malformed: bool,
+}
+
+impl<'a> TlvOptions<'a> {
+    /// Iterates over `list`, the bytes between the fixed header and the payload.
+    #[inline]
+    #[must_use]
+    pub const fn new(list: &'a [u8]) -> Self {
+        Self {
+            list,
+            at: 0,
+            malformed: false,
+        }
+    }
+
+    /// True once iteration has stopped at an unreadable option.
+    #[inline]
+    #[must_use]
+    pub const fn is_malformed(&self) -> bool {
+        self.malformed
+    }
+
+    fn stop(&mut self, malformed: bool) -> Option<TlvOption<'a>> {
+        self.at = self.list.len();
+        self.malformed |= malformed;
+        None
+    }
+}
+
+impl<'a> Iterator for TlvOptions<'a> {
+    type Item = TlvOption<'a>;
+
+    fn next(&mut self) -> Option<TlvOption<'a>> {
+        loop {
+            match *self.list.get(self.at..)? {
+                [] | [0, ..] => return self.stop(false),
+                [1, ..] => self.at += 1,
+                [kind, length, ..] => {
+                    let end = self.at + usize::from(length);
+                    let data_offset = self.at + 2;
+                    let Some(data) = self.list.get(data_offset..end) else {
+                        return self.stop(true);
+                    };
+                    self.at = end;
+                    return Some(TlvOption {
+                        kind,
+                        data_offset,
+                        data,
+                    });
+                }
+                [_] => return self.stop(true),
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! UDP (RFC 768).
+
+use crate::ParseError;
+use crate::be;
+use crate::checksum;
+use crate::view::view;
+
+/// Bytes of a UDP header.
+pub const HEADER_LEN: usize = 8;
+
+mod field {
+    use core::ops::Range;
+    pub const SRC_PORT: Range<usize> = 0..2;
+    pub const DST_PORT: Range<usize> = 2..4;
+    pub const LENGTH: Range<usize> = 4..6;
+    pub const CHECKSUM: Range<usize> = 6..8;
+}
+
+view! {
+    /// View of a UDP datagram; the buffer is the IP payload and may be longer than the datagram.
+    UdpPacket
+}
+
+impl<T: AsRef<[u8]>> UdpPacket<T> {
+    /// # Errors
+    /// [`ParseError::UdpTruncated`] below 8 bytes; [`ParseError::UdpBadLength`] if the length
+    /// field is below 8 or beyond the buffer. Wrong for the first fragment of a datagram, whose
+    /// length field counts the other fragments too.
+    #[inline]
+    pub fn check(&self) -> Result<(), ParseError> {
+        let data = self.data();
+        if data.len() < HEADER_LEN {
+            return Err(ParseError::UdpTruncated);
+        }
+        let length = usize::from(self.length());
+        if length < HEADER_LEN || length > data.len() {
+            return Err(ParseError::UdpBadLength);
+        }
+        Ok(())
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        be::get_u16(self.data(), field::SRC_PORT)
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        be::get_u16(self.data(), field::DST_PORT)
+    }
+
+    /// Length in bytes, header included.
+    #[inline]
+    pub fn length(&self) -> u16 {
+        be::get_u16(self.data(), field::LENGTH)
+    }
+
+    /// Checksum as it stands in the datagram; 0 means that the sender computed none.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        be::get_u16(self.data(), field::CHECKSUM)
+    }
+
+    /// The payload.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.data()[HEADER_LEN..usize::from(self.length())]
+    }
+
+    /// True if the checksum is right for this pseudo-header sum
+    /// ([`checksum::pseudo_header_v4`] or `_v6` with [`UdpPacket::length`]), or absent.
+    /// IPv6 forbids its absence (RFC 8200 section 8.1): the caller knows the version.
+    #[inline]
+    pub fn verify_checksum(&self, pseudo_header: u16) -> bool {
+        self.checksum() == 0 || self.sum(pseudo_header) == 0xffff
+    }
+
+    #[inline]
+    fn sum(&self, pseudo_header: u16) -> u16 {
+        let datagram = &self.data()[..usize::from(self.length())];
+        checksum::combine(&[pseudo_header, checksum::sum(datagram)])
+    }
+}
+
+/// Setters leave the checksum as it is.
+impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpPacket<T> {
+    /// Sets the source port.
+    #[inline]
+    pub fn set_src_port(&mut self, port: u16) {
+        be::set_u16(self.buffer.as_mut(), field::SRC_PORT, port);
+    }
+
+    /// Sets the destination port.
+    #[inline]
+    pub fn set_dst_port(&mut self, port: u16) {
+        be::set_u16(self.buffer.as_mut(), field::DST_PORT, port);
+    }
+
+    /// Sets the length in bytes, header included.
+    #[inline]
+    pub fn set_length(&mut self, length: u16) {
+        be::set_u16(self.buffer.as_mut(), field::LENGTH, length);
+    }
+
+    /// Sets the checksum.
+    #[inline]
+    pub fn set_checksum(&mut self, checksum: u16) {
+        be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
+    }
+
+    /// Computes and sets the checksum for this pseudo-header sum; a result of 0 is sent as 0xffff.
+    #[inline]
+    pub fn fill_checksum(&mut self, pseudo_header: u16) {
+        self.set_checksum(0);
+        let checksum = match !self.sum(pseudo_header) {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        self.set_checksum(checksum);
+    }
+
+    /// The payload, to be written.
+    #[inline]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let range = HEADER_LEN..usize::from(self.length());
+        &mut self.buffer.as_mut()[range]
+    }
+}
