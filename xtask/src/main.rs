@@ -1,2 +1,119 @@
-//! To be written.
-fn main() {}
+//! The tasks of this repository: `cargo xtask help`. The Makefile only names them.
+//!
+//! One file per task. A task runs other programs through [`session::Session`], which makes an interrupted task stop
+//! them, and holds a [`leftovers::Leftovers`], which removes what they left behind. Nothing here is needed at run time.
+
+mod clean;
+mod deps;
+mod guest;
+mod install;
+mod leftovers;
+mod lint;
+mod release;
+mod session;
+mod tally;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use session::{Interrupted, Session};
+
+/// Repository tasks of nfluid. `make TASK` runs the same.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what is missing: Debian packages (as root) and Rust targets
+    Deps {
+        /// Only print what is missing; exit 1 when something is
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build everything in release mode
+    Build,
+    /// Run every test and print `N passed, N failed, N skipped`
+    Test(test::Options),
+    /// Boot Debian's stock kernels in QEMU and run the guest_* and security_* tests inside
+    Guest(guest::Options),
+    /// Show real traffic crossing a chain of isolated network functions
+    Demo {
+        /// Handed to examples/demo/run
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run the benchmarks; arguments go to nfluid-bench
+    Bench {
+        /// Handed to nfluid-bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Format Rust and C sources
+    Fmt {
+        /// Change nothing, fail where something would change
+        #[arg(long)]
+        check: bool,
+    },
+    /// Formatting, clippy without warnings, dependency policy
+    Lint,
+    /// Build the documentation without warnings
+    Doc,
+    /// Remove build results, and leftovers of killed tests when run as root
+    Clean,
+    /// Install programs, library, header, systemd unit and completions
+    Install(install::Options),
+    /// Remove what `install` installed
+    Uninstall(install::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let session = match Session::start(&root()) {
+        Ok(session) => session,
+        Err(error) => return report(&error),
+    };
+    match run(&session, cli.task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+/// The project's folder: cargo sets the variable for `cargo run`, the binary's own build is the fallback.
+fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.parent().map_or(manifest.clone(), PathBuf::from)
+}
+
+fn run(session: &Session, task: Task) -> anyhow::Result<()> {
+    match task {
+        Task::Deps { check: true } => deps::check(deps::ALL),
+        Task::Deps { check: false } => deps::install(session, deps::ALL),
+        Task::Build => release::build(session),
+        Task::Test(options) => test::run(session, &options),
+        Task::Guest(options) => guest::run(session, &options),
+        Task::Demo { args } => release::demo(session, &args),
+        Task::Bench { args } => release::bench(session, &args),
+        Task::Fmt { check } => lint::format(session, check),
+        Task::Lint => lint::lint(session),
+        Task::Doc => lint::doc(session),
+        Task::Clean => clean::run(session),
+        Task::Install(options) => install::install(session, &options),
+        Task::Uninstall(options) => install::uninstall(session, &options),
+    }
+}
+
+fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    match error.downcast_ref::<Interrupted>() {
+        Some(interrupted) => ExitCode::from(interrupted.exit_code()),
+        None => ExitCode::FAILURE,
+    }
+}

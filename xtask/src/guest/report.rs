@@ -1,0 +1,177 @@
+//! Reads a guest's console: frames that tests/guest/init writes, libtest's output between them, and what the kernel
+//! shouts in between.
+
+use std::collections::VecDeque;
+
+use super::Program;
+use crate::tally::{Output, Tally};
+
+const MARK: &str = "@@nfluid ";
+/// Lines of the console that a failure shows.
+const TAIL: usize = 40;
+const PANIC: &str = "Kernel panic - not syncing";
+/// Complaints that init shows after the tests; between them the same words may be a test's own.
+const COMPLAINTS: [&str; 3] = ["Oops:", "BUG:", "WARNING: CPU"];
+
+/// What a guest said so far.
+#[derive(Debug, Default)]
+pub struct Report {
+    finished: Vec<(String, Output)>,
+    current: Option<(String, Output)>,
+    problems: Vec<String>,
+    tail: VecDeque<String>,
+    done: bool,
+}
+
+impl Report {
+    /// Takes a line of the console; returns what of it is for the reader.
+    pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
+        self.remember(line);
+        if let Some(at) = line.find(MARK) {
+            self.mark(&line[at + MARK.len()..]);
+            return None;
+        }
+        if let Some((_, output)) = &mut self.current {
+            output.line(line);
+        }
+        let after_tests = self.current.is_none() && !self.finished.is_empty();
+        let complains = after_tests && COMPLAINTS.iter().any(|what| line.contains(what));
+        if complains || line.contains(PANIC) {
+            self.problems
+                .push(format!("the kernel says: {}", line.trim()));
+        }
+        Some(line)
+    }
+
+    /// Something went wrong outside the tests.
+    pub fn broken(&mut self, what: impl Into<String>) {
+        self.problems.push(what.into());
+    }
+
+    /// Adds everything to the tally; each program that was to run and did not end is a failure.
+    pub fn count(mut self, step: &str, tests: &[Program], tally: &mut Tally) {
+        if let Some((name, mut output)) = self.current.take() {
+            output.broken("did not end");
+            self.finished.push((name, output));
+        } else if !self.done {
+            self.problems
+                .push("the guest stopped before its tests were over".to_owned());
+        }
+        for test in tests {
+            if !self.finished.iter().any(|(name, _)| *name == test.name) {
+                self.problems.push(format!("{} did not run", test.name));
+            }
+        }
+        if !self.problems.is_empty() {
+            println!("\nthe last lines of the guest's console:");
+            self.tail.iter().for_each(|line| println!("  {line}"));
+        }
+        for (name, output) in self.finished {
+            tally.add(&format!("{step}: {name}"), output);
+        }
+        for problem in self.problems {
+            tally.failed(format!("{step}: {problem}"));
+        }
+    }
+
+    fn remember(&mut self, line: &str) {
+        if self.tail.len() == TAIL {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    /// `begin NAME`, `end NAME STATUS`, `done`
+    fn mark(&mut self, text: &str) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["begin", name] => {
+                println!("\n     Running {name}");
+                self.current = Some((name.to_owned(), Output::default()));
+            }
+            ["end", name, status] => match self.current.take() {
+                Some((current, mut output)) if current == name => {
+                    if status != "0" && !output.has_failures() {
+                        output.broken(format!("ended with status {status}"));
+                    }
+                    self.finished.push((current, output));
+                }
+                _ => self.broken(format!("unexpected end of {name}")),
+            },
+            ["done"] => self.done = true,
+            _ => self.broken(format!("the guest says: {text}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(console: &str, tests: &[&str]) -> (String, String) {
+        let mut report = Report::default();
+        for line in console.lines() {
+            report.line(line);
+        }
+        let program = |name: &&str| Program {
+            name: (*name).to_owned(),
+            path: "/".into(),
+        };
+        let tests: Vec<Program> = tests.iter().map(program).collect();
+        let mut tally = Tally::default();
+        report.count("k", &tests, &mut tally);
+        (tally.line(), tally.notes().join("\n"))
+    }
+
+    const GOOD: &str = "@@nfluid begin a\ntest x ... ok\n\
+        test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n@@nfluid end a 0\n@@nfluid done";
+
+    #[test]
+    fn a_good_run_counts_its_tests() {
+        assert_eq!(count(GOOD, &["a"]).0, "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_program_that_did_not_run_is_a_failure() {
+        let (line, notes) = count(GOOD, &["a", "b"]);
+        assert_eq!(line, "1 passed, 1 failed, 1 skipped");
+        assert!(notes.contains("b did not run"), "{notes}");
+    }
+
+    #[test]
+    fn a_panic_in_the_middle_fails_the_program_and_names_the_kernel() {
+        let (line, notes) = count(
+            "@@nfluid begin a\ntest x ... \nKernel panic - not syncing: Oops",
+            &["a"],
+        );
+        assert_eq!(line, "0 passed, 2 failed, 0 skipped");
+        assert!(
+            notes.contains("did not end") && notes.contains("Kernel panic"),
+            "{notes}"
+        );
+    }
+
+    #[test]
+    fn a_complaint_of_the_kernel_counts_only_outside_a_program() {
+        let shown = GOOD.replace(
+            "@@nfluid done",
+            "[  1.0] WARNING: CPU: 0 PID: 1\n@@nfluid done",
+        );
+        assert_eq!(count(&shown, &["a"]).0, "1 passed, 1 failed, 1 skipped");
+        let quoted = GOOD.replace("test x", "a test prints BUG: in its text\ntest x");
+        assert_eq!(count(&quoted, &["a"]).0, "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_program_that_dies_after_its_last_test_is_a_failure() {
+        let died = GOOD.replace("end a 0", "end a 139");
+        assert_eq!(count(&died, &["a"]).0, "1 passed, 1 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_guest_without_marks_is_a_failure() {
+        let (line, notes) = count("hello", &["a"]);
+        assert_eq!(line, "0 passed, 2 failed, 0 skipped");
+        assert!(notes.contains("stopped before"), "{notes}");
+    }
+}

@@ -1,0 +1,423 @@
+//! Running other programs so that an interrupt stops them.
+//!
+//! A child gets a process group of its own. On SIGINT, SIGTERM or SIGHUP the group is asked to end, and killed when it
+//! does not; the task then sees [`Interrupted`] and returns through its guards, which remove leftovers.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How long an interrupted child may clean up behind itself before it is killed. The demo removes a whole platform.
+const GRACE: Duration = Duration::from_secs(20);
+/// Longest line that is kept together; a longer one arrives in parts.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// After a child ended, a process that it left behind may still hold its output: wait so long for more, not for ever.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// A signal ended the task.
+#[derive(Debug)]
+pub struct Interrupted {
+    signal: i32,
+}
+
+impl Interrupted {
+    /// The shell's convention: 128 + signal.
+    pub fn exit_code(&self) -> u8 {
+        u8::try_from(128 + self.signal).unwrap_or(1)
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted by signal {}", self.signal)
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// When a streamed child counts as hung. This protects the harness; it is no limit for what a test may take.
+#[derive(Clone, Copy)]
+pub struct Watchdog {
+    /// Longest time without a byte of output.
+    pub silence: Duration,
+    /// Longest time at all.
+    pub total: Duration,
+}
+
+/// How a streamed child ended.
+pub enum Outcome {
+    Exited(ExitStatus),
+    /// The watchdog killed it.
+    Hung,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    pid: Pid,
+    foreground: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    running: Mutex<Option<Running>>,
+    /// 0, or the first signal that arrived.
+    signal: AtomicI32,
+}
+
+impl Shared {
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, signal: Signal) {
+        if let Some(running) = *self.running() {
+            // The child may be gone already: nothing to do then.
+            let _ = match running.foreground {
+                true => kill_process(running.pid, signal),
+                false => kill_process_group(running.pid, signal),
+            };
+        }
+    }
+}
+
+/// The repository, and the children of this task.
+pub struct Session {
+    /// The project's folder.
+    pub root: PathBuf,
+    /// Cargo's target folder.
+    pub target: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Session {
+    /// Starts listening for signals.
+    ///
+    /// # Errors
+    /// Cargo cannot name its target folder, or the handlers cannot be installed.
+    pub fn start(root: &Path) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        listen(Arc::clone(&shared))?;
+        let mut session = Self {
+            root: root.to_path_buf(),
+            target: PathBuf::new(),
+            shared,
+        };
+        let metadata = session.metadata()?;
+        let target = metadata["target_directory"].as_str();
+        session.target = target
+            .context("cargo metadata names no target_directory")?
+            .into();
+        Ok(session)
+    }
+
+    /// What `cargo metadata` says about the workspace's own packages.
+    pub fn metadata(&self) -> Result<serde_json::Value> {
+        let mut cargo = self.cargo(["metadata", "--no-deps", "--format-version=1"]);
+        let text = self.output(&mut cargo)?;
+        serde_json::from_str(&text).context("reading the answer of cargo metadata")
+    }
+
+    /// A command that runs in the project's folder.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// A cargo command that runs in the project's folder.
+    pub fn cargo<const N: usize>(&self, args: [&str; N]) -> Command {
+        let mut command = self.command(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        command.args(args);
+        command
+    }
+
+    /// Runs a command to its end; its output goes to the terminal.
+    ///
+    /// # Errors
+    /// It cannot start, fails, or was interrupted.
+    pub fn run(&self, command: &mut Command) -> Result<()> {
+        println!("+ {}", shown(command));
+        command.stdin(Stdio::null()).process_group(0);
+        let mut child = self.spawn(command, false)?;
+        let status = child.wait();
+        self.ended(command, status?)
+    }
+
+    /// Runs a command that may use the terminal (it stays in the foreground group).
+    ///
+    /// # Errors
+    /// It cannot start, fails, or was interrupted.
+    pub fn run_foreground(&self, command: &mut Command) -> Result<()> {
+        println!("+ {}", shown(command));
+        let mut child = self.spawn(command, true)?;
+        let status = child.wait();
+        self.ended(command, status?)
+    }
+
+    /// Runs a command and returns what it wrote to its standard output.
+    ///
+    /// # Errors
+    /// It cannot start, fails, or was interrupted; the message holds its standard error.
+    pub fn output(&self, command: &mut Command) -> Result<String> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let child = self.spawn(command, false)?;
+        let output = child.wait_with_output();
+        self.release()?;
+        let output = output?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!(
+                "{}: {}\n{}",
+                shown(command),
+                output.status,
+                stderr.trim_end()
+            );
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs a command and hands over its standard output line by line (without the line's end).
+    ///
+    /// # Errors
+    /// It cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
+    pub fn stream(
+        &self,
+        command: &mut Command,
+        watchdog: Option<Watchdog>,
+        mut on_line: impl FnMut(&str),
+    ) -> Result<Outcome> {
+        println!("+ {}", shown(command));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let mut child = self.spawn(command, false)?;
+        let outcome = follow(&mut child, watchdog, &mut on_line);
+        if !matches!(outcome, Ok(Outcome::Exited(_))) {
+            self.shared.send(Signal::KILL);
+            let _ = child.wait();
+        }
+        self.release()?;
+        outcome
+    }
+
+    fn spawn(&self, command: &mut Command, foreground: bool) -> Result<Child> {
+        // The lock is held over the spawn: a signal that arrives now finds the child registered.
+        let mut running = self.shared.running();
+        self.interrupted()?;
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", shown(command)))?;
+        *running = Some(Running {
+            pid: Pid::from_child(&child),
+            foreground,
+        });
+        Ok(child)
+    }
+
+    fn release(&self) -> Result<()> {
+        *self.shared.running() = None;
+        self.interrupted()
+    }
+
+    fn interrupted(&self) -> Result<()> {
+        match self.shared.signal.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            signal => Err(Interrupted { signal }.into()),
+        }
+    }
+
+    fn ended(&self, command: &Command, status: ExitStatus) -> Result<()> {
+        self.release()?;
+        if !status.success() {
+            bail!("{}: {status}", shown(command));
+        }
+        Ok(())
+    }
+}
+
+fn follow(
+    child: &mut Child,
+    watchdog: Option<Watchdog>,
+    on_line: &mut impl FnMut(&str),
+) -> Result<Outcome> {
+    let stdout = child
+        .stdout
+        .take()
+        .context("the child's output was not piped")?;
+    let lines = read_lines(stdout);
+    let started = Instant::now();
+    let mut heard = started;
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    loop {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => {
+                heard = Instant::now();
+                on_line(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(Outcome::Exited(child.wait()?)),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if ended.is_none() {
+            ended = child.try_wait()?.map(|status| (status, Instant::now()));
+        }
+        if let Some((status, since)) = ended
+            && heard.max(since).elapsed() > DRAIN
+        {
+            return Ok(Outcome::Exited(status));
+        }
+        if let Some(limit) = watchdog
+            && (heard.elapsed() > limit.silence || started.elapsed() > limit.total)
+        {
+            return Ok(Outcome::Hung);
+        }
+    }
+}
+
+fn read_lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(1024);
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        loop {
+            let mut line = Vec::new();
+            match reader
+                .by_ref()
+                .take(LINE_BYTES_MAX)
+                .read_until(b'\n', &mut line)
+            {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(&line);
+            if sender
+                .send(text.trim_end_matches(['\n', '\r']).to_owned())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn listen(shared: Arc<Shared>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("installing handlers")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let first = shared.signal.swap(signal, Ordering::SeqCst) == 0;
+            // A terminal's Ctrl-C reaches a child in the foreground by itself; a second copy would mean "at once".
+            let foreground = shared.running().is_some_and(|running| running.foreground);
+            if !(signal == SIGINT && foreground && std::io::stdin().is_terminal()) {
+                shared.send(if first { Signal::TERM } else { Signal::KILL });
+            }
+            if first {
+                kill_after_grace(Arc::clone(&shared));
+            }
+        }
+    });
+    Ok(())
+}
+
+fn kill_after_grace(shared: Arc<Shared>) {
+    let asked = shared.running().map(|running| running.pid);
+    thread::spawn(move || {
+        thread::sleep(GRACE);
+        if shared.running().map(|running| running.pid) == asked {
+            shared.send(Signal::KILL);
+        }
+    });
+}
+
+/// The command as a reader would type it.
+fn shown(command: &Command) -> String {
+    let variables = command.get_envs().filter_map(|(name, value)| {
+        let name = name.to_string_lossy();
+        name.starts_with("RUST")
+            .then_some(format!("{name}={}", value?.to_string_lossy()))
+    });
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    variables
+        .chain(words.map(|word| word.to_string_lossy().into_owned()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session {
+            root: "/".into(),
+            target: "/".into(),
+            shared: Arc::default(),
+        }
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = session().command("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_failing_command_is_named_with_its_error() {
+        let error = session()
+            .output(&mut shell("echo why >&2; exit 3"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("sh -c") && error.contains("why") && error.contains('3'),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn lines_arrive_without_their_ends() {
+        let mut lines: Vec<String> = Vec::new();
+        let outcome = session().stream(&mut shell("printf 'a\\r\\nb'"), None, |l| {
+            lines.push(l.into())
+        });
+        assert!(matches!(outcome, Ok(Outcome::Exited(status)) if status.success()));
+        assert_eq!(lines, ["a".to_owned(), "b".to_owned()]);
+    }
+
+    #[test]
+    fn a_process_left_behind_with_the_pipe_open_does_not_hold_the_task() {
+        let mut pid = String::new();
+        let outcome =
+            session().stream(&mut shell("sleep 1000 & echo $!"), None, |l| pid = l.into());
+        assert!(matches!(outcome, Ok(Outcome::Exited(status)) if status.success()));
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn the_watchdog_ends_a_silent_child_and_its_group() {
+        let limit = Watchdog {
+            silence: Duration::from_millis(300),
+            total: Duration::from_secs(600),
+        };
+        let outcome = session().stream(&mut shell("sleep 1000; true"), Some(limit), |_| {});
+        assert!(matches!(outcome, Ok(Outcome::Hung)));
+    }
+}

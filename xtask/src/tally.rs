@@ -1,0 +1,213 @@
+//! Counts the tests of all steps from what libtest prints.
+//!
+//! libtest knows no test that finds out at run time that it cannot run. Such a test writes the line
+//! `SKIPPED <test>: <reason>` to its standard output, past libtest's capture, and returns; it is counted as skipped
+//! here and its reason is printed in the summary.
+
+use std::collections::BTreeSet;
+use std::process::ExitStatus;
+
+const RESULT: &str = "test result: ";
+const SKIPPED: &str = "SKIPPED ";
+
+/// Tests of the whole run, and what the summary says about those that did not pass.
+#[derive(Debug, Default)]
+pub struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    notes: Vec<String>,
+}
+
+impl Tally {
+    /// A check that is one test by itself.
+    pub fn passed(&mut self) {
+        self.passed += 1;
+    }
+
+    /// A step that failed as a whole counts as one failed test.
+    pub fn failed(&mut self, what: impl Into<String>) {
+        self.failed += 1;
+        self.note("FAILED", what.into());
+    }
+
+    /// A step that cannot run here counts as one skipped test.
+    pub fn skipped(&mut self, what: impl Into<String>) {
+        self.skipped += 1;
+        self.note("SKIPPED", what.into());
+    }
+
+    /// Adds the tests of one program's output.
+    pub fn add(&mut self, step: &str, output: Output) {
+        let skips = output.skips.len();
+        self.passed += output.passed.saturating_sub(skips);
+        self.skipped += output.ignored.len().max(output.ignored_count) + skips;
+        self.failed += output.failed;
+        for name in output.failures {
+            self.note("FAILED", format!("{step}: {name}"));
+        }
+        for what in output.ignored.into_iter().chain(output.skips) {
+            self.note("SKIPPED", format!("{step}: {what}"));
+        }
+    }
+
+    pub fn has_failures(&self) -> bool {
+        self.failed > 0
+    }
+
+    /// What did not pass, then the counting line, which is the last line of a test run.
+    pub fn print(&self) {
+        println!();
+        for note in self.notes() {
+            println!("{note}");
+        }
+        println!("{}", self.line());
+    }
+
+    /// What did not pass, and why, in the order of the run.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn note(&mut self, kind: &str, what: String) {
+        self.notes.push(format!("{kind} {what}"));
+    }
+
+    /// The counting line.
+    pub fn line(&self) -> String {
+        let Self {
+            passed,
+            failed,
+            skipped,
+            ..
+        } = self;
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
+/// What the test programs of one command printed so far.
+#[derive(Debug, Default)]
+pub struct Output {
+    passed: usize,
+    failed: usize,
+    ignored_count: usize,
+    failures: Vec<String>,
+    ignored: Vec<String>,
+    skips: BTreeSet<String>,
+}
+
+impl Output {
+    /// Reads one line of output.
+    pub fn line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix(RESULT) {
+            self.passed += count(counts, "passed");
+            self.failed += count(counts, "failed");
+            self.ignored_count += count(counts, "ignored");
+        }
+        if let Some(skip) = skip(line) {
+            self.skips.insert(skip.to_owned());
+        }
+        if let Some(test) = line.strip_prefix("test ")
+            && let Some((name, verdict)) = test.rsplit_once(" ... ")
+        {
+            match verdict.split(',').next() {
+                Some("FAILED") => self.failures.push(name.to_owned()),
+                Some("ignored") => self.ignored.push(test.replacen(" ... ignored", "", 1)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends the output: a program that died without counting a failure, or could not be built, is one.
+    pub fn end(&mut self, status: ExitStatus) {
+        if !status.success() && self.failed == 0 {
+            self.broken(format!("ended with {status} without naming a failed test"));
+        }
+    }
+
+    /// A failure of the program itself rather than of one test.
+    pub fn broken(&mut self, what: impl Into<String>) {
+        self.failed += 1;
+        self.failures.push(what.into());
+    }
+
+    pub fn has_failures(&self) -> bool {
+        self.failed > 0
+    }
+}
+
+/// The number before a word of `ok. 12 passed; 0 failed; 1 ignored; ...`.
+fn count(counts: &str, word: &str) -> usize {
+    counts
+        .split(';')
+        .filter_map(|part| part.trim_end().strip_suffix(word))
+        .filter_map(|part| part.split_whitespace().last()?.parse().ok())
+        .next()
+        .unwrap_or(0)
+}
+
+/// The skip in a line. With one test thread libtest has already begun the line: `test name ... SKIPPED name: reason`.
+fn skip(line: &str) -> Option<&str> {
+    line.strip_prefix(SKIPPED).or_else(|| {
+        let (name, rest) = line.split_once(" ... ")?;
+        name.starts_with("test ")
+            .then_some(rest)?
+            .strip_prefix(SKIPPED)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    fn tally(text: &str, status: i32) -> Tally {
+        let mut output = Output::default();
+        text.lines().for_each(|line| output.line(line));
+        output.end(ExitStatus::from_raw(status << 8));
+        let mut tally = Tally::default();
+        tally.add("step", output);
+        tally
+    }
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let text = "running 3 tests\n\
+            test a ... ok\n\
+            test b::c ... FAILED\n\
+            test d ... ignored, needs a disk\n\
+            test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+            test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 1.20s";
+        let tally = tally(text, 101);
+        assert_eq!(tally.line(), "41 passed, 1 failed, 1 skipped");
+        assert_eq!(
+            tally.notes,
+            ["FAILED step: b::c", "SKIPPED step: d, needs a disk"]
+        );
+    }
+
+    #[test]
+    fn a_test_that_skips_itself_is_not_counted_as_passed() {
+        let text = "test x ... SKIPPED x: no captures\nok\n\
+            SKIPPED y: no kvm\nSKIPPED y: no kvm\n\
+            test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured";
+        assert_eq!(tally(text, 0).line(), "1 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn a_program_that_dies_is_a_failure() {
+        let tally = tally("running 1 test\ntest a ... ", 134);
+        assert_eq!(tally.line(), "0 passed, 1 failed, 0 skipped");
+        assert!(tally.has_failures());
+    }
+
+    #[test]
+    fn a_words_number_is_not_taken_from_elsewhere() {
+        assert_eq!(
+            count("ok. 1 passed; 0 failed; 2 ignored; 7 measured", "measured"),
+            7
+        );
+        assert_eq!(count("passed", "passed"), 0);
+        assert_eq!(count("ok. x passed", "passed"), 0);
+    }
+}
