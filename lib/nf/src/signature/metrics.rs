@@ -2,22 +2,16 @@
 //! optimised away.
 
 use crate::function::{Metric, PortInfo};
-use alloc::string::String;
+use crate::traffic::Forwarded;
 
 /// A metric is an `f64`: 48 bits of a signature survive in it unrounded.
 const METRIC_MASK: u64 = (1 << 48) - 1;
 
-#[derive(Debug, Default)]
-struct Direction {
-    port_name: String,
-    packets: u64,
-    bytes: u64,
-}
-
-/// Counters of both directions, by arrival port, and of signatures.
-#[derive(Debug, Default)]
+/// Counters, and the signatures so far.
+#[derive(Debug)]
 pub(super) struct Counters {
-    directions: [Direction; 2],
+    /// Frames that went on.
+    pub(super) forwarded: Forwarded<2>,
     /// Frames dropped because their signature is forbidden.
     pub(super) forbidden: u64,
     /// Signature of the latest frame.
@@ -28,14 +22,11 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn new(ports: &[PortInfo]) -> Counters {
-        let mut counters = Counters::default();
-        counters.rename(ports);
-        counters
-    }
-
-    pub(super) fn rename(&mut self, ports: &[PortInfo]) {
-        for (direction, port) in self.directions.iter_mut().zip(ports) {
-            direction.port_name.clone_from(&port.name);
+        Counters {
+            forwarded: Forwarded::new(ports),
+            forbidden: 0,
+            last: 0,
+            fold: 0,
         }
     }
 
@@ -45,19 +36,8 @@ impl Counters {
         self.fold ^= signature;
     }
 
-    #[inline]
-    pub(super) fn count(&mut self, from: u8, len: usize) {
-        let direction = &mut self.directions[usize::from(from & 1)];
-        direction.packets += 1;
-        direction.bytes += len as u64;
-    }
-
     pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
-        for direction in &self.directions {
-            let from = &direction.port_name;
-            sink(Metric::new("packets_forwarded_total", direction.packets).with("from", from));
-            sink(Metric::new("bytes_forwarded_total", direction.bytes).with("from", from));
-        }
+        self.forwarded.report(sink);
         sink(Metric::new("drops_total", self.forbidden).with("reason", "forbidden_signature"));
         sink(Metric::new("signature_last", self.last & METRIC_MASK));
         sink(Metric::new("signature_fold", self.fold & METRIC_MASK));

@@ -64,7 +64,7 @@ impl NetworkFunction for Signature {
 
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         self.forbidden = Config::parse(config)?.forbidden()?;
-        self.counters.rename(ports);
+        self.counters.forwarded.rename(ports);
         Ok(())
     }
 }

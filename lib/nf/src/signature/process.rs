@@ -15,7 +15,7 @@ pub(super) fn forward(frames: &mut [Frame<'_>], forbidden: &Forbidden, counters:
             counters.forbidden += 1;
             frame.discard();
         } else {
-            counters.count(from, frame.len());
+            counters.forwarded.count(from, frame.len());
             frame.send(from ^ 1);
         }
     }
