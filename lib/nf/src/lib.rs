@@ -12,8 +12,10 @@ pub mod bridge;
 pub mod catalogue;
 pub mod config;
 pub mod function;
+pub mod router;
 pub mod signature;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod traffic;
 
 pub use function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
