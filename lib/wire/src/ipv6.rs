@@ -245,18 +245,19 @@ impl UpperLayer {
     /// [`ParseError::Ipv6TooManyExtensions`].
     #[inline]
     pub fn find(next_header: IpProtocol, payload: &[u8]) -> Result<Self, ParseError> {
-        let mut layer = Self {
+        let start = Self {
             protocol: next_header,
             offset: 0,
             fragment: None,
         };
         if is_extension(next_header) {
-            layer.walk(payload)?;
+            start.walk(payload)
+        } else {
+            Ok(start)
         }
-        Ok(layer)
     }
 
-    fn walk(&mut self, payload: &[u8]) -> Result<(), ParseError> {
+    fn walk(mut self, payload: &[u8]) -> Result<Self, ParseError> {
         for _ in 0..MAX_EXTENSION_HEADERS {
             let header = be::chunk_at::<8>(payload, self.offset)
                 .ok_or(ParseError::Ipv6ExtensionTruncated)?;
@@ -270,7 +271,7 @@ impl UpperLayer {
             }
             let later_fragment = self.fragment.is_some_and(|fragment| fragment.offset != 0);
             if later_fragment || !is_extension(self.protocol) {
-                return Ok(());
+                return Ok(self);
             }
         }
         Err(ParseError::Ipv6TooManyExtensions)
@@ -279,7 +280,7 @@ impl UpperLayer {
 
 /// The extension headers of IANA's registry that have the common layout or a known one.
 #[inline]
-const fn is_extension(protocol: IpProtocol) -> bool {
+pub(crate) const fn is_extension(protocol: IpProtocol) -> bool {
     matches!(
         protocol,
         IpProtocol::HOP_BY_HOP
