@@ -3,6 +3,7 @@
 
 mod key;
 mod meta;
+mod parse;
 
 pub use key::{FlowKey, FlowKeyV4, FlowKeyV6, HashSeed};
 pub use meta::{Fragment, L3, PacketMeta};
