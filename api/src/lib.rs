@@ -1,1 +1,18 @@
-//! To be written.
+//! The HTTP API of nfluid.
+//!
+//! - [`types`]: what requests and answers carry. Always built; everything else is a feature.
+//! - `server` (feature): the [`Server`](server::Server) trait that the daemon implements, and the
+//!   router that speaks HTTP for it.
+//! - `client` (feature): a client over a UNIX socket.
+//!
+//! The OpenAPI document is committed at `api/openapi/nfluid.json`; a test fails when it is stale.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod types;
+
+/// Where the daemon listens unless told otherwise.
+pub const SOCKET_PATH: &str = "/run/nfluid/nfluidd.sock";

@@ -1,1 +1,22 @@
-//! To be written.
+//! From the desired state to actions.
+//!
+//! A document ([`yaml`]) is decoded ([`decode`]) into a [`model::Deployment`] and checked
+//! ([`validate`]) against the host and the catalogue of NFs; its [`inventory::Inventory`] is
+//! compared with the present one ([`plan`]), the difference is carried out as one transaction
+//! ([`apply`]) and kept on disk ([`state`]). [`controller::Controller`] does all of it in order.
+//!
+//! This crate does no system call but file I/O in [`state::FileStore`], knows no HTTP, no clock and
+//! no thread: the host, the actuator and time are handed to it.
+#![forbid(unsafe_code)]
+
+pub mod action;
+pub mod apply;
+pub mod host;
+pub mod inventory;
+pub mod matching;
+pub mod model;
+pub mod plan;
+pub mod quantity;
+pub mod spec;
+pub mod table;
+pub mod wiring;

@@ -1,0 +1,285 @@
+//! A client over a UNIX socket. One connection per request; nothing is retried.
+
+use crate::types::{
+    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, DeleteRequest, EventPage, Logs,
+    Problem,
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+use tokio::net::UnixStream;
+
+/// Largest answer that is read, in bytes; a capture has no limit.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Why there is no answer, or what the daemon answered instead.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nobody listens on the socket.
+    #[error("the daemon is not running: nothing listens on {0}")]
+    NotRunning(PathBuf),
+    /// The socket's permissions keep the caller out.
+    #[error("not permitted to use the daemon's socket {0}")]
+    NotPermitted(PathBuf),
+    /// The socket cannot be used for another reason.
+    #[error("cannot reach the daemon at {0}: {1}")]
+    Unreachable(PathBuf, io::Error),
+    /// The connection broke, or the answer is not HTTP.
+    #[error("the daemon's answer did not arrive: {0}")]
+    Broken(String),
+    /// The answer is not what this version of the API says.
+    #[error("the daemon's answer cannot be read: {0}; do client and daemon have the same version?")]
+    Misunderstood(String),
+    /// The daemon refused or failed.
+    #[error("{0}")]
+    Problem(Box<Problem>),
+}
+
+impl ClientError {
+    fn broken(error: impl std::fmt::Display) -> Self {
+        ClientError::Broken(error.to_string())
+    }
+}
+
+/// Speaks to the daemon behind a UNIX socket.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the daemon that listens on `socket`. Connects when the first request is made.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Client {
+            socket: socket.into(),
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Applies a deployment.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; [`Problem`] lists every error of the document.
+    pub async fn apply(&self, request: &ApplyRequest) -> Result<ApplyResponse, ClientError> {
+        self.post("/v1/apply", request).await
+    }
+
+    /// Removes objects.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn delete(&self, request: &DeleteRequest) -> Result<ApplyResponse, ClientError> {
+        self.post("/v1/delete", request).await
+    }
+
+    /// Events after `since`; waits up to `wait` for one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn events(&self, since: u64, wait: Duration) -> Result<EventPage, ClientError> {
+        let wait_ms = wait.as_millis();
+        self.get(&format!("/v1/events?since={since}&wait_ms={wait_ms}"))
+            .await
+    }
+
+    /// Log lines of an instance after `since`, at most the last `tail`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn logs(
+        &self,
+        instance: &str,
+        since: u64,
+        tail: Option<u32>,
+    ) -> Result<Logs, ClientError> {
+        let tail = tail.map_or(String::new(), |n| format!("&tail={n}"));
+        let name = escaped(instance);
+        self.get(&format!("/v1/instances/{name}/logs?since={since}{tail}"))
+            .await
+    }
+
+    /// Runs a command of an instance's NF.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn command(
+        &self,
+        instance: &str,
+        request: &CommandRequest,
+    ) -> Result<CommandResponse, ClientError> {
+        let path = format!("/v1/instances/{}/command", escaped(instance));
+        self.post(&path, request).await
+    }
+
+    /// Ends and starts an instance.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn restart(&self, instance: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/instances/{}/restart", escaped(instance));
+        let response = self.send(Method::POST, &path, Vec::new()).await?;
+        accepted(response).await.map(drop)
+    }
+
+    /// Starts a capture of a port.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn capture(&self, port: &str) -> Result<Capture, ClientError> {
+        let path = format!("/v1/ports/{}/capture", escaped(port));
+        let response = self.send(Method::GET, &path, Vec::new()).await?;
+        accepted(response).await.map(|body| Capture { body })
+    }
+
+    /// The resource at `path`, for example `/v1/instances`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let response = self.send(Method::GET, path, Vec::new()).await?;
+        decoded(response).await
+    }
+
+    async fn post<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(ClientError::broken)?;
+        let response = self.send(Method::POST, path, body).await?;
+        decoded(response).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(ClientError::broken)?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(ClientError::broken)?;
+        sender
+            .send_request(request)
+            .await
+            .map_err(ClientError::broken)
+    }
+
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        UnixStream::connect(&self.socket).await.map_err(|error| {
+            let socket = self.socket.clone();
+            match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    ClientError::NotRunning(socket)
+                }
+                io::ErrorKind::PermissionDenied => ClientError::NotPermitted(socket),
+                _ => ClientError::Unreachable(socket, error),
+            }
+        })
+    }
+}
+
+/// A running capture; dropping it ends it.
+#[derive(Debug)]
+pub struct Capture {
+    body: Incoming,
+}
+
+impl Capture {
+    /// The next piece of the pcap stream, or `None` at its end.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(ClientError::broken(error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The body of a success, or the problem that the daemon reports.
+async fn accepted(response: Response<Incoming>) -> Result<Incoming, ClientError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response.into_body());
+    }
+    let body = read(response.into_body()).await?;
+    let problem = serde_json::from_slice(&body).unwrap_or_else(|_| plain_problem(status, &body));
+    Err(ClientError::Problem(Box::new(problem)))
+}
+
+/// A problem for an error answer that is none of the API's own.
+fn plain_problem(status: StatusCode, body: &[u8]) -> Problem {
+    Problem {
+        status: status.as_u16(),
+        title: status.to_string().into(),
+        detail: String::from_utf8_lossy(body).into_owned(),
+        ..Problem::default()
+    }
+}
+
+async fn decoded<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, ClientError> {
+    let body = read(accepted(response).await?).await?;
+    serde_json::from_slice(&body).map_err(|error| ClientError::Misunderstood(error.to_string()))
+}
+
+async fn read(body: Incoming) -> Result<Bytes, ClientError> {
+    let collected = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    collected
+        .map(|collected| collected.to_bytes())
+        .map_err(ClientError::broken)
+}
+
+/// Percent-encodes a name for use as one segment of a path (RFC 3986 section 2.3).
+pub fn escaped(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_one_segment() {
+        assert_eq!(escaped("fw1.in--nat_1"), "fw1.in--nat_1");
+        assert_eq!(escaped("../x y?ü"), "..%2Fx%20y%3F%C3%BC");
+    }
+}

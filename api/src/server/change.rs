@@ -1,0 +1,190 @@
+//! Handlers that change something.
+
+use super::Server;
+use super::query::ChangeQuery;
+use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
+use super::router::Shared;
+use crate::types::{
+    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, DeleteRequest, Kind, ObjectName,
+    Problem,
+};
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+
+/// Makes the host as the document says, or leaves it as it is.
+#[utoipa::path(
+    post,
+    path = "/v1/apply",
+    tag = "deployment",
+    request_body = ApplyRequest,
+    responses(
+        (status = 200, body = ApplyResponse),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 413, body = Problem, content_type = "application/problem+json"),
+        (status = 422, body = Problem, content_type = "application/problem+json"),
+        (status = 500, body = Problem, content_type = "application/problem+json"),
+        (status = 507, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn apply<S: Server>(
+    State(shared): State<Shared<S>>,
+    request: JsonResult<ApplyRequest>,
+) -> Answer<ApplyResponse> {
+    let request = request?.0;
+    blocking(shared.server, move |server| server.apply(request))
+        .await
+        .map(Json)
+}
+
+/// Removes objects by name, or those that a document names.
+#[utoipa::path(
+    post,
+    path = "/v1/delete",
+    tag = "deployment",
+    request_body = DeleteRequest,
+    responses(
+        (status = 200, body = ApplyResponse),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 422, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_objects<S: Server>(
+    State(shared): State<Shared<S>>,
+    request: JsonResult<DeleteRequest>,
+) -> Answer<ApplyResponse> {
+    remove(shared, request?.0).await
+}
+
+/// Removes everything.
+#[utoipa::path(
+    delete,
+    path = "/v1/deployment",
+    tag = "deployment",
+    params(ChangeQuery),
+    responses(
+        (status = 200, body = ApplyResponse),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_deployment<S: Server>(
+    State(shared): State<Shared<S>>,
+    query: QueryResult<ChangeQuery>,
+) -> Answer<ApplyResponse> {
+    let Query(ChangeQuery { dry_run }) = query?;
+    let request = DeleteRequest {
+        everything: true,
+        dry_run,
+        ..DeleteRequest::default()
+    };
+    remove(shared, request).await
+}
+
+async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<ApplyResponse> {
+    blocking(shared.server, move |server| server.delete(request))
+        .await
+        .map(Json)
+}
+
+/// A handler that removes one object.
+macro_rules! delete_one {
+    ($(#[doc = $doc:tt])+ $handler:ident, $path:tt, $tag:tt, $kind:expr) => {
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            delete,
+            path = $path,
+            tag = $tag,
+            params(("name" = String, Path, description = "Its name"), ChangeQuery),
+            responses(
+                (status = 200, body = ApplyResponse),
+                (status = 404, body = Problem, content_type = "application/problem+json"),
+                (status = 422, body = Problem, content_type = "application/problem+json"),
+                (status = "default", body = Problem, content_type = "application/problem+json"),
+            )
+        )]
+        pub async fn $handler<S: Server>(
+            State(shared): State<Shared<S>>,
+            name: PathResult<String>,
+            query: QueryResult<ChangeQuery>,
+        ) -> Answer<ApplyResponse> {
+            let (name, Query(ChangeQuery { dry_run })) = (name?.0, query?);
+            let objects = vec![ObjectName { kind: $kind, name }];
+            let request = DeleteRequest { objects, dry_run, ..DeleteRequest::default() };
+            remove(shared, request).await
+        }
+    };
+}
+
+delete_one!(
+    /// Removes an instance that nothing refers to.
+    delete_instance, "/v1/instances/{name}", "instances", Kind::Instance
+);
+delete_one!(
+    /// Removes a switch that no port is on.
+    delete_switch, "/v1/switches/{name}", "switches", Kind::Switch
+);
+delete_one!(
+    /// Removes a link.
+    delete_link, "/v1/links/{name}", "links", Kind::Link
+);
+delete_one!(
+    /// Removes a chain; its instances stay.
+    delete_chain, "/v1/chains/{name}", "chains", Kind::Chain
+);
+delete_one!(
+    /// Removes an uplink that nothing refers to.
+    delete_uplink, "/v1/uplinks/{name}", "uplinks", Kind::Uplink
+);
+delete_one!(
+    /// Removes a flavor that no instance has.
+    delete_flavor, "/v1/flavors/{name}", "flavors", Kind::Flavor
+);
+
+/// Runs a command of an instance's NF.
+#[utoipa::path(
+    post,
+    path = "/v1/instances/{name}/command",
+    tag = "instances",
+    params(("name" = String, Path, description = "The instance")),
+    request_body = CommandRequest,
+    responses(
+        (status = 200, body = CommandResponse),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn command<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    request: JsonResult<CommandRequest>,
+) -> Answer<CommandResponse> {
+    let (name, request) = (name?.0, request?.0);
+    blocking(shared.server, move |server| server.command(&name, request))
+        .await
+        .map(Json)
+}
+
+/// Ends and starts an instance.
+#[utoipa::path(
+    post,
+    path = "/v1/instances/{name}/restart",
+    tag = "instances",
+    params(("name" = String, Path, description = "The instance")),
+    responses(
+        (status = 204, description = "It runs again"),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn restart<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+) -> Result<StatusCode, Problem> {
+    let name = name?.0;
+    blocking(shared.server, move |server| server.restart(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,186 @@
+//! Handlers that only look.
+
+use super::Server;
+use super::limits::LOG_LINES_MAX;
+use super::query::LogQuery;
+use super::respond::{Answer, PathResult, QueryResult, answer, blocking};
+use super::router::Shared;
+use crate::types::{
+    ChainStatus, DoctorReport, Health, InstanceStatus, LinkStatus, Logs, PortStatus, Problem,
+    Stats, SwitchStatus, UplinkStatus, Version,
+};
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+/// A handler that answers with what one method of the server gives.
+macro_rules! view {
+    ($(#[doc = $doc:tt])+ $handler:ident, $path:tt, $tag:tt, $answer:ty) => {
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            get,
+            path = $path,
+            tag = $tag,
+            responses(
+                (status = 200, body = $answer),
+                (status = "default", body = Problem, content_type = "application/problem+json"),
+            )
+        )]
+        pub async fn $handler<S: Server>(State(shared): State<Shared<S>>) -> Answer<$answer> {
+            answer(shared.server, |server| server.$handler()).await
+        }
+    };
+}
+
+/// A handler that answers with the one object of that name in a list of the server.
+macro_rules! view_one {
+    ($(#[doc = $doc:tt])+ $handler:ident, $list:ident, $path:tt, $tag:tt, $answer:ty) => {
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            get,
+            path = $path,
+            tag = $tag,
+            params(("name" = String, Path, description = "Its name")),
+            responses(
+                (status = 200, body = $answer),
+                (status = 404, body = Problem, content_type = "application/problem+json"),
+                (status = "default", body = Problem, content_type = "application/problem+json"),
+            )
+        )]
+        pub async fn $handler<S: Server>(
+            State(shared): State<Shared<S>>,
+            name: PathResult<String>,
+        ) -> Answer<$answer> {
+            let name = name?.0;
+            blocking(shared.server, move |server| {
+                server
+                    .$list()
+                    .into_iter()
+                    .find(|object| object.name == name)
+                    .ok_or_else(|| nothing_named($tag, &name))
+            })
+            .await
+            .map(Json)
+        }
+    };
+}
+
+fn nothing_named(kinds: &str, name: &str) -> Problem {
+    Problem::not_found(format!("there is nothing named '{name}' among the {kinds}"))
+        .with_remedy(format!("'nfluid get {kinds}' lists them"))
+}
+
+view!(
+    /// What answers.
+    version, "/v1/version", "daemon", Version
+);
+view!(
+    /// Whether everything desired is there.
+    health, "/v1/health", "daemon", Health
+);
+view!(
+    /// The deployment in force, in the syntax of a deployment file.
+    deployment, "/v1/deployment", "deployment", Value
+);
+view!(
+    /// All instances.
+    instances, "/v1/instances", "instances", Vec<InstanceStatus>
+);
+view_one!(
+    /// One instance.
+    instance, instances, "/v1/instances/{name}", "instances", InstanceStatus
+);
+view!(
+    /// All ports of instances.
+    ports, "/v1/ports", "ports", Vec<PortStatus>
+);
+view_one!(
+    /// One port, `instance.port`.
+    port, ports, "/v1/ports/{name}", "ports", PortStatus
+);
+view!(
+    /// All switches.
+    switches, "/v1/switches", "switches", Vec<SwitchStatus>
+);
+view_one!(
+    /// One switch.
+    switch, switches, "/v1/switches/{name}", "switches", SwitchStatus
+);
+view!(
+    /// All links.
+    links, "/v1/links", "links", Vec<LinkStatus>
+);
+view_one!(
+    /// One link, `a--b`.
+    link, links, "/v1/links/{name}", "links", LinkStatus
+);
+view!(
+    /// All chains.
+    chains, "/v1/chains", "chains", Vec<ChainStatus>
+);
+view_one!(
+    /// One chain.
+    chain, chains, "/v1/chains/{name}", "chains", ChainStatus
+);
+view!(
+    /// All uplinks.
+    uplinks, "/v1/uplinks", "uplinks", Vec<UplinkStatus>
+);
+view_one!(
+    /// One uplink.
+    uplink, uplinks, "/v1/uplinks/{name}", "uplinks", UplinkStatus
+);
+view!(
+    /// All counters and gauges, at one moment.
+    stats, "/v1/stats", "daemon", Stats
+);
+view!(
+    /// Checks of the host.
+    doctor, "/v1/doctor", "daemon", DoctorReport
+);
+
+/// The end of an instance's log.
+#[utoipa::path(
+    get,
+    path = "/v1/instances/{name}/logs",
+    tag = "instances",
+    params(("name" = String, Path, description = "The instance"), LogQuery),
+    responses(
+        (status = 200, body = Logs),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn logs<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    query: QueryResult<LogQuery>,
+) -> Answer<Logs> {
+    let (name, Query(query)) = (name?.0, query?);
+    let tail = query
+        .tail
+        .map_or(LOG_LINES_MAX, |tail| (tail as usize).min(LOG_LINES_MAX));
+    blocking(shared.server, move |server| {
+        server.logs(&name, query.since, tail)
+    })
+    .await
+    .map(Json)
+}
+
+/// All metrics in Prometheus' text format.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "daemon",
+    responses((status = 200, body = String, content_type = "text/plain"))
+)]
+pub async fn metrics<S: Server>(State(shared): State<Shared<S>>) -> Result<Response, Problem> {
+    let text = blocking(shared.server, |server| Ok(server.metrics())).await?;
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    Ok((kind, text).into_response())
+}

@@ -1,0 +1,28 @@
+//! Bounds on what a client can make the daemon do.
+
+use std::time::Duration;
+
+/// Largest body of a request that carries a document. The document itself is at most 16 MiB; JSON
+/// may escape it, and rule files come with it.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// Largest body of any other request.
+pub(super) const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
+
+/// Requests that are served at the same time; more are answered with 503.
+pub const CONCURRENT_REQUESTS_MAX: usize = 64;
+
+/// Clients that may wait for events at the same time.
+pub(super) const CONCURRENT_WAITS_MAX: usize = 256;
+
+/// Captures that may run at the same time.
+pub(super) const CAPTURES_MAX: usize = 16;
+
+/// Longest time for a request, except streams. An apply that takes longer goes on.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Longest time that a client may wait for an event.
+pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Most log lines in one answer.
+pub(super) const LOG_LINES_MAX: usize = 10_000;

@@ -1,0 +1,70 @@
+//! The OpenAPI document.
+
+use super::{change, handlers, stream};
+use utoipa::OpenApi;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "nfluid",
+        description = "Runs many isolated network functions on one host.\n\n\
+            Served over a UNIX socket, `/run/nfluid/nfluidd.sock`; whoever may open the socket may \
+            do everything. Errors are problem details (RFC 9457).",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
+    ),
+    servers((url = "http://localhost", description = "the UNIX socket")),
+    paths(
+        change::apply,
+        change::delete_objects,
+        change::delete_deployment,
+        change::delete_instance,
+        change::delete_switch,
+        change::delete_link,
+        change::delete_chain,
+        change::delete_uplink,
+        change::delete_flavor,
+        change::command,
+        change::restart,
+        handlers::version,
+        handlers::health,
+        handlers::deployment,
+        handlers::instances,
+        handlers::instance,
+        handlers::logs,
+        handlers::ports,
+        handlers::port,
+        handlers::switches,
+        handlers::switch,
+        handlers::links,
+        handlers::link,
+        handlers::chains,
+        handlers::chain,
+        handlers::uplinks,
+        handlers::uplink,
+        handlers::stats,
+        handlers::doctor,
+        handlers::metrics,
+        stream::events,
+        stream::capture,
+    ),
+    tags(
+        (name = "deployment", description = "The desired state"),
+        (name = "instances", description = "Running NFs"),
+        (name = "ports", description = "Ports of instances"),
+        (name = "switches", description = "Learning bridges"),
+        (name = "links", description = "Point-to-point connections"),
+        (name = "chains", description = "Ordered lists of NFs"),
+        (name = "uplinks", description = "Ports backed by real interfaces"),
+        (name = "flavors", description = "Ring sizes and memory by name"),
+        (name = "daemon", description = "The daemon and its host"),
+    )
+)]
+struct Document;
+
+/// The document as pretty-printed JSON with a final newline.
+///
+/// # Errors
+/// Never in practice: the document is made of compile-time constants.
+pub fn document() -> Result<String, serde_json::Error> {
+    Document::openapi().to_pretty_json().map(|json| json + "\n")
+}

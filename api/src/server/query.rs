@@ -1,0 +1,40 @@
+//! Query parameters.
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Of requests that change something.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ChangeQuery {
+    /// Validate and plan, change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Of requests for events.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EventQuery {
+    /// Position after which events are wanted; 0 for all that are kept.
+    #[serde(default)]
+    pub since: u64,
+    /// How long to wait for an event if there is none yet, in milliseconds; at most 60,000.
+    #[serde(default)]
+    #[param(maximum = 60000)]
+    pub wait_ms: u64,
+}
+
+/// Of requests for logs.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LogQuery {
+    /// Position after which lines are wanted; 0 for all that are kept.
+    #[serde(default)]
+    pub since: u64,
+    /// Only the last so many lines.
+    pub tail: Option<u32>,
+}

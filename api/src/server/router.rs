@@ -1,0 +1,124 @@
+//! The routes and their bounds.
+
+use super::limits::{
+    BODY_BYTES_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX, REQUEST_TIME_MAX,
+    SMALL_BODY_BYTES_MAX,
+};
+use super::{Server, change, handlers, stream};
+use crate::types::Problem;
+use axum::error_handling::HandleErrorLayer;
+use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
+use axum::routing::{delete, get, post};
+use axum::{BoxError, Router};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tower::ServiceBuilder;
+
+/// What every handler shares.
+pub(super) struct Shared<S> {
+    pub server: Arc<S>,
+    /// Places for captures; a capture holds one as long as its client listens.
+    pub captures: Arc<Semaphore>,
+}
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Shared {
+            server: self.server.clone(),
+            captures: self.captures.clone(),
+        }
+    }
+}
+
+/// All routes of the API, for `axum::serve` on a UNIX listener.
+pub fn router<S: Server>(server: Arc<S>) -> Router {
+    let documents = Router::new()
+        .route("/v1/apply", post(change::apply::<S>))
+        .route("/v1/delete", post(change::delete_objects::<S>))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    let plain = changes()
+        .merge(views())
+        .layer(DefaultBodyLimit::max(SMALL_BODY_BYTES_MAX));
+    let waits = Router::new().route("/v1/events", get(stream::events::<S>));
+    let captures = Router::new().route("/v1/ports/{name}/capture", get(stream::capture::<S>));
+    bounded(documents.merge(plain), CONCURRENT_REQUESTS_MAX)
+        .merge(bounded(waits, CONCURRENT_WAITS_MAX))
+        .merge(captures)
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(unknown_method)
+        .with_state(Shared {
+            server,
+            captures: Arc::new(Semaphore::new(CAPTURES_MAX)),
+        })
+}
+
+fn changes<S: Server>() -> Router<Shared<S>> {
+    Router::new()
+        .route("/v1/deployment", delete(change::delete_deployment::<S>))
+        .route("/v1/instances/{name}", delete(change::delete_instance::<S>))
+        .route("/v1/switches/{name}", delete(change::delete_switch::<S>))
+        .route("/v1/links/{name}", delete(change::delete_link::<S>))
+        .route("/v1/chains/{name}", delete(change::delete_chain::<S>))
+        .route("/v1/uplinks/{name}", delete(change::delete_uplink::<S>))
+        .route("/v1/flavors/{name}", delete(change::delete_flavor::<S>))
+        .route("/v1/instances/{name}/command", post(change::command::<S>))
+        .route("/v1/instances/{name}/restart", post(change::restart::<S>))
+}
+
+fn views<S: Server>() -> Router<Shared<S>> {
+    Router::new()
+        .route("/v1/version", get(handlers::version::<S>))
+        .route("/v1/health", get(handlers::health::<S>))
+        .route("/v1/deployment", get(handlers::deployment::<S>))
+        .route("/v1/instances", get(handlers::instances::<S>))
+        .route("/v1/instances/{name}", get(handlers::instance::<S>))
+        .route("/v1/instances/{name}/logs", get(handlers::logs::<S>))
+        .route("/v1/ports", get(handlers::ports::<S>))
+        .route("/v1/ports/{name}", get(handlers::port::<S>))
+        .route("/v1/switches", get(handlers::switches::<S>))
+        .route("/v1/switches/{name}", get(handlers::switch::<S>))
+        .route("/v1/links", get(handlers::links::<S>))
+        .route("/v1/links/{name}", get(handlers::link::<S>))
+        .route("/v1/chains", get(handlers::chains::<S>))
+        .route("/v1/chains/{name}", get(handlers::chain::<S>))
+        .route("/v1/uplinks", get(handlers::uplinks::<S>))
+        .route("/v1/uplinks/{name}", get(handlers::uplink::<S>))
+        .route("/v1/stats", get(handlers::stats::<S>))
+        .route("/v1/doctor", get(handlers::doctor::<S>))
+        .route("/metrics", get(handlers::metrics::<S>))
+}
+
+/// At most `at_once` requests at a time and a longest time for each; more are refused, not queued.
+fn bounded<T: Clone + Send + Sync + 'static>(routes: Router<T>, at_once: usize) -> Router<T> {
+    routes.layer(
+        ServiceBuilder::new()
+            .layer(HandleErrorLayer::new(refused))
+            .load_shed()
+            .concurrency_limit(at_once)
+            .timeout(REQUEST_TIME_MAX),
+    )
+}
+
+async fn refused(error: BoxError) -> Problem {
+    if error.is::<tower::timeout::error::Elapsed>() {
+        return Problem::unavailable("the daemon did not finish in time; it may still be at it")
+            .with_remedy("look at 'nfluid events' before you try again");
+    }
+    Problem::unavailable("the daemon serves too many requests at once")
+        .with_remedy("try again in a moment")
+}
+
+async fn unknown_route(uri: axum::http::Uri) -> Problem {
+    Problem::not_found(format!("there is no resource {}", uri.path()))
+        .with_remedy("the API's resources are listed in openapi/nfluid.json")
+}
+
+async fn unknown_method(method: Method, uri: axum::http::Uri) -> Problem {
+    Problem {
+        status: 405,
+        kind: "/problems/method-not-allowed".into(),
+        title: "The resource does not take this method".into(),
+        ..Problem::bad_request(format!("{} does not take {method}", uri.path()))
+    }
+}

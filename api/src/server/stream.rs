@@ -1,0 +1,69 @@
+//! Answers that take as long as their client likes: events and captures.
+
+use super::Server;
+use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX};
+use super::query::EventQuery;
+use super::respond::{Answer, PathResult, QueryResult, answer, blocking};
+use super::router::Shared;
+use crate::types::{EventPage, Problem};
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use std::convert::Infallible;
+use std::time::Duration;
+
+/// Events after a position; waits for one if asked to.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    tag = "daemon",
+    params(EventQuery),
+    responses(
+        (status = 200, body = EventPage),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn events<S: Server>(
+    State(shared): State<Shared<S>>,
+    query: QueryResult<EventQuery>,
+) -> Answer<EventPage> {
+    let Query(EventQuery { since, wait_ms }) = query?;
+    let wait = Duration::from_millis(wait_ms).min(EVENT_WAIT_MAX);
+    let mut newest = shared.server.newest_event();
+    // An error means that time is up or that the daemon ends: either way answer with what is there.
+    let _ = tokio::time::timeout(wait, newest.wait_for(|seq| *seq > since)).await;
+    answer(shared.server, move |server| server.events(since)).await
+}
+
+/// The frames of a port as a pcap stream, as long as the client listens.
+#[utoipa::path(
+    get,
+    path = "/v1/ports/{name}/capture",
+    tag = "ports",
+    params(("name" = String, Path, description = "`instance.port`, or an uplink")),
+    responses(
+        (status = 200, body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn capture<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+) -> Result<Response, Problem> {
+    let name = name?.0;
+    let place = shared.captures.try_acquire_owned().map_err(|_| {
+        Problem::unavailable(format!("{CAPTURES_MAX} captures run already"))
+            .with_remedy("end one of them first")
+    })?;
+    let frames = blocking(shared.server, move |server| server.capture(&name)).await?;
+    let chunks = stream::unfold((frames, place), |(mut frames, place)| async move {
+        let chunk = frames.recv().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), (frames, place)))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/vnd.tcpdump.pcap")];
+    Ok((kind, Body::from_stream(chunks)).into_response())
+}

@@ -1,0 +1,175 @@
+//! Changing the desired state.
+
+use super::Diagnostic;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use utoipa::ToSchema;
+
+/// A deployment to be applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApplyRequest {
+    /// The YAML (or JSON) document.
+    pub text: String,
+    /// The document's name in error messages: the file as the user named it, `-` for stdin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Texts of the files that the document names (`rules_file`, `routes_file`), by that name.
+    /// The daemon opens no file on a client's behalf.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attachments: BTreeMap<String, String>,
+    /// Validate and plan, change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Add the document's objects to the present deployment (replacing those of the same name)
+    /// instead of replacing the deployment by the document.
+    #[serde(default)]
+    pub merge: bool,
+}
+
+/// What an apply or a delete did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApplyResponse {
+    /// Nothing was changed: the changes are what would be done.
+    pub dry_run: bool,
+    /// What changed; empty when the deployment was already as desired.
+    pub changes: Vec<Change>,
+    /// What was accepted although it looks wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// The kinds of objects.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A ring size and memory, named.
+    Flavor,
+    /// A port backed by a real interface.
+    Uplink,
+    /// A learning bridge.
+    Switch,
+    /// A running NF.
+    Instance,
+    /// A port of an instance.
+    Port,
+    /// A connection of two ports.
+    Link,
+    /// An ordered list of NFs between two end points.
+    Chain,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they depend on each other.
+    pub const ALL: [Kind; 7] = [
+        Kind::Flavor,
+        Kind::Uplink,
+        Kind::Switch,
+        Kind::Instance,
+        Kind::Port,
+        Kind::Link,
+        Kind::Chain,
+    ];
+
+    /// The kind's name in the singular.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Flavor => "flavor",
+            Kind::Uplink => "uplink",
+            Kind::Switch => "switch",
+            Kind::Instance => "instance",
+            Kind::Port => "port",
+            Kind::Link => "link",
+            Kind::Chain => "chain",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// It is new.
+    Created,
+    /// It was changed while it ran.
+    Changed,
+    /// It had to be made anew; its state is lost.
+    Replaced,
+    /// It is gone.
+    Removed,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verb::Created => "created",
+            Verb::Changed => "changed",
+            Verb::Replaced => "replaced",
+            Verb::Removed => "removed",
+        })
+    }
+}
+
+/// One object that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// What happened.
+    pub verb: Verb,
+    /// To what kind of object.
+    pub kind: Kind,
+    /// The object's name; `instance.port` for a port, `a -- b` for a link.
+    pub name: String,
+    /// Which keys differ, for example `share: 30% -> 50%`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.kind, self.name, self.verb)?;
+        if !self.details.is_empty() {
+            write!(f, " ({})", self.details.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// An object by kind and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectName {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+}
+
+/// Objects to be removed from the deployment: those of `objects` and those that `text` names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteRequest {
+    /// Objects by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectName>,
+    /// A document, all of whose objects are removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The document's name in error messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Everything.
+    #[serde(default)]
+    pub everything: bool,
+    /// Validate and plan, change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}

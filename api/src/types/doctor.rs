@@ -1,0 +1,51 @@
+//! Whether this host can run nfluid, and what to do where it cannot.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The outcome of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckStatus {
+    /// As it should be.
+    Ok,
+    /// Works, but slower or with less; the detail says what is lost.
+    Warn,
+    /// nfluid cannot run like this.
+    Fail,
+    /// Could not be checked, for example without root.
+    Skipped,
+}
+
+/// One check of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Check {
+    /// What was looked at, for example `kernel` or `bpf: may_goto`.
+    pub name: String,
+    /// The outcome.
+    pub status: CheckStatus,
+    /// What was found, and what follows from it.
+    pub detail: String,
+    /// What to do; empty when there is nothing to do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+/// All checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DoctorReport {
+    /// The checks, in the order in which they were made.
+    pub checks: Vec<Check>,
+}
+
+impl DoctorReport {
+    /// The worst status of all checks, leaving out those that were skipped.
+    pub fn worst(&self) -> CheckStatus {
+        self.checks
+            .iter()
+            .map(|check| check.status)
+            .filter(|status| *status != CheckStatus::Skipped)
+            .max()
+            .unwrap_or(CheckStatus::Ok)
+    }
+}

@@ -1,0 +1,84 @@
+//! What validation asks of the outside world, as traits: the host and the NF catalogue.
+
+use crate::model::PortRef;
+use crate::spec::PortSpec;
+use serde_json::Value;
+
+/// Facts about the host that a deployment has to fit.
+pub trait Host {
+    /// CPUs that instances may run on, by number.
+    fn cpus(&self) -> Vec<u32>;
+
+    /// Memory of the host in bytes.
+    fn memory_bytes(&self) -> u64;
+
+    /// How an interface is. `netns` is a name in `/run/netns` or an absolute path; absent: the
+    /// daemon's own. An interface that the platform itself uses is [`InterfaceFact::Present`].
+    fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact;
+
+    /// Whether a program can be run, with the reason if not.
+    ///
+    /// # Errors
+    /// Why not, for the operator.
+    fn program(&self, path: &str) -> Result<(), String>;
+}
+
+/// How an interface is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterfaceFact {
+    /// It is there and can be used.
+    Present,
+    /// It is not there; the names that are.
+    Missing(Vec<String>),
+    /// It is not there, but in this other namespace.
+    Elsewhere(String),
+    /// The namespace is not there.
+    NoNamespace,
+    /// An XDP program of somebody else is on it.
+    Busy(String),
+}
+
+/// The network functions that exist and what they accept.
+pub trait Catalogue {
+    /// The names of all NFs.
+    fn names(&self) -> Vec<String>;
+
+    /// Fewest and most ports of an NF; absent: there is no such NF.
+    fn ports(&self, nf: &str) -> Option<(usize, usize)>;
+
+    /// Checks the configuration of an NF that exists, on as many ports as it takes.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError>;
+}
+
+/// A configuration that an NF refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NfConfigError {
+    /// Path of the key within the configuration, for example `rules[3].from`.
+    pub path: String,
+    /// Line within a text value (a rule list), 1-based.
+    pub line: Option<u32>,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// Bytes that the rings of an instance need: for each port a TX and an RX ring of frame slots, and
+/// their descriptors and control words.
+pub const fn rings_bytes(ring: u32, ports: usize) -> u64 {
+    const SLOT_BYTES: u64 = 2048;
+    const CONTROL_BYTES: u64 = 20_480;
+    ports as u64 * (2 * ring as u64 * SLOT_BYTES + CONTROL_BYTES)
+}
+
+/// Bytes that the program of an instance needs beside its rings.
+pub const PROGRAM_BYTES_MIN: u64 = 1 << 20;
+
+/// A reference that names nothing, for error messages.
+pub(crate) fn describe(port: &PortRef) -> String {
+    match port {
+        PortRef::Uplink(name) => format!("uplink '{name}'"),
+        PortRef::Instance { .. } => format!("port '{port}'"),
+    }
+}

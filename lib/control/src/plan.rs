@@ -1,0 +1,226 @@
+//! The difference of two inventories as an ordered list of actions.
+//!
+//! The order keeps every step possible and traffic unharmed: what is to vanish is disconnected
+//! first, interfaces are let go before they are taken again, everything new exists before frames
+//! are sent to it, frames are sent elsewhere before their receiver is removed. A port that only
+//! changes its destination is switched over in one step.
+
+use crate::action::Action;
+use crate::inventory::Inventory;
+use crate::model::{PortRef, Program};
+use crate::spec::InstanceSpec;
+use crate::wiring::Destination;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Actions that lead from `current` to `desired`; empty when there is no difference.
+pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
+    let rebuilt = Rebuilt::find(current, desired);
+    let mut actions = Vec::new();
+    let wires = wire_steps(current, desired, &rebuilt);
+    actions.extend(wires.disconnect);
+    remove_uplinks(current, desired, &mut actions);
+    make_switches(current, desired, &mut actions);
+    make_uplinks(current, desired, &mut actions);
+    make_instances(current, desired, &rebuilt, &mut actions);
+    actions.extend(wires.connect);
+    remove_instances(current, desired, &mut actions);
+    remove_switches(current, desired, &mut actions);
+    actions
+}
+
+/// Objects of the present that another takes the place of, or that go before others come.
+struct Rebuilt<'a> {
+    instances: BTreeSet<&'a str>,
+    uplinks: BTreeSet<&'a str>,
+}
+
+impl<'a> Rebuilt<'a> {
+    fn find(current: &'a Inventory, desired: &Inventory) -> Self {
+        Rebuilt {
+            instances: current
+                .instances
+                .iter()
+                .filter(|(name, old)| {
+                    desired
+                        .instances
+                        .get(*name)
+                        .is_some_and(|new| needs_replacing(old, new))
+                })
+                .map(|(name, _)| name.as_str())
+                .collect(),
+            uplinks: current
+                .uplinks
+                .iter()
+                .filter(|(name, old)| desired.uplinks.get(*name) != Some(*old))
+                .map(|(name, _)| name.as_str())
+                .collect(),
+        }
+    }
+
+    fn contains(&self, port: &PortRef) -> bool {
+        match port {
+            PortRef::Uplink(name) => self.uplinks.contains(name.as_str()),
+            PortRef::Instance { instance, .. } => self.instances.contains(instance.as_str()),
+        }
+    }
+}
+
+/// Whether the change from `old` to `new` cannot be made while the instance runs.
+pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
+    let takes_new_configuration = matches!(new.program, Program::BuiltIn { .. });
+    old.program != new.program
+        || old.tier != new.tier
+        || old.ports != new.ports
+        || old.flavor != new.flavor
+        || old.ring != new.ring
+        || (old.config != new.config && !takes_new_configuration)
+}
+
+struct WireSteps {
+    disconnect: Vec<Action>,
+    connect: Vec<Action>,
+}
+
+fn wire_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) -> WireSteps {
+    let mut steps = WireSteps {
+        disconnect: Vec::new(),
+        connect: Vec::new(),
+    };
+    let ports: BTreeSet<&PortRef> = current.wires.keys().chain(desired.wires.keys()).collect();
+    for port in ports {
+        let mut old = current.wires.get(port).cloned();
+        let new = desired.wires.get(port).cloned();
+        let disturbed = |to: &Destination| rebuilt.contains(port) || leads_to(to, rebuilt);
+        if old.as_ref().is_some_and(disturbed) {
+            steps.disconnect.push(Action::Wire {
+                port: port.clone(),
+                old: old.take(),
+                new: None,
+            });
+        }
+        if old != new {
+            steps.connect.push(Action::Wire {
+                port: port.clone(),
+                old,
+                new,
+            });
+        }
+    }
+    steps
+}
+
+fn leads_to(destination: &Destination, rebuilt: &Rebuilt<'_>) -> bool {
+    destination.targets().any(|target| rebuilt.contains(target))
+}
+
+fn remove_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let gone = current
+        .uplinks
+        .iter()
+        .filter(|(name, old)| desired.uplinks.get(*name) != Some(*old));
+    actions.extend(gone.map(|(name, spec)| Action::RemoveUplink {
+        name: name.clone(),
+        spec: spec.clone(),
+    }));
+}
+
+fn make_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let fresh = desired
+        .uplinks
+        .iter()
+        .filter(|(name, new)| current.uplinks.get(*name) != Some(*new));
+    actions.extend(fresh.map(|(name, spec)| Action::CreateUplink {
+        name: name.clone(),
+        spec: spec.clone(),
+    }));
+}
+
+fn make_switches(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    for (name, new) in &desired.switches {
+        let name = name.clone();
+        match current.switches.get(&name) {
+            None => actions.push(Action::CreateSwitch { name, spec: *new }),
+            Some(old) if old != new => actions.push(Action::UpdateSwitch {
+                name,
+                old: *old,
+                new: *new,
+            }),
+            Some(_) => {}
+        }
+    }
+}
+
+fn remove_switches(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let gone = missing(&current.switches, &desired.switches);
+    actions.extend(gone.map(|(name, spec)| Action::RemoveSwitch {
+        name: name.clone(),
+        spec: *spec,
+    }));
+}
+
+/// New instances before changed ones: a failure is likeliest there, and least harmful.
+fn make_instances(
+    current: &Inventory,
+    desired: &Inventory,
+    rebuilt: &Rebuilt<'_>,
+    actions: &mut Vec<Action>,
+) {
+    let fresh = missing(&desired.instances, &current.instances);
+    actions.extend(fresh.map(|(name, spec)| Action::CreateInstance {
+        name: name.clone(),
+        spec: Box::new(spec.clone()),
+    }));
+    for (name, new) in &desired.instances {
+        match current.instances.get(name) {
+            Some(old) if rebuilt.instances.contains(name.as_str()) => {
+                actions.push(Action::ReplaceInstance {
+                    name: name.clone(),
+                    old: Box::new(old.clone()),
+                    new: Box::new(new.clone()),
+                });
+            }
+            Some(old) => change_instance(name, old, new, actions),
+            None => {}
+        }
+    }
+}
+
+fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: &mut Vec<Action>) {
+    if old.resources != new.resources {
+        actions.push(Action::Resize {
+            name: name.into(),
+            old: old.resources.clone(),
+            new: new.resources.clone(),
+        });
+    }
+    if old.config != new.config {
+        actions.push(Action::Reconfigure {
+            name: name.into(),
+            old: old.config.clone(),
+            new: new.config.clone(),
+        });
+    }
+    if old.restart != new.restart {
+        actions.push(Action::SetRestart {
+            name: name.into(),
+            old: old.restart,
+            new: new.restart,
+        });
+    }
+}
+
+fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let gone = missing(&current.instances, &desired.instances);
+    actions.extend(gone.map(|(name, spec)| Action::RemoveInstance {
+        name: name.clone(),
+        spec: Box::new(spec.clone()),
+    }));
+}
+
+/// The entries of `here` whose names are not in `there`.
+fn missing<'a, T>(
+    here: &'a BTreeMap<String, T>,
+    there: &'a BTreeMap<String, T>,
+) -> impl Iterator<Item = (&'a String, &'a T)> {
+    here.iter().filter(|(name, _)| !there.contains_key(*name))
+}

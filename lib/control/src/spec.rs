@@ -1,0 +1,125 @@
+//! What an actuator is handed: objects with every default filled in.
+
+use crate::model::{
+    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Tier, Uplink,
+    UplinkKind, XdpMode,
+};
+use crate::quantity::{Bytes, Mac, Share};
+use serde::Serialize;
+use serde_json::Value;
+
+/// An instance to be made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InstanceSpec {
+    /// What runs.
+    pub program: Program,
+    /// How it is isolated.
+    pub tier: Tier,
+    /// Its configuration; null if none was given.
+    pub config: Value,
+    /// Its ports, by index.
+    pub ports: Vec<PortSpec>,
+    /// Name of its flavor.
+    pub flavor: String,
+    /// Slots per ring.
+    pub ring: u32,
+    /// CPU and memory.
+    pub resources: Resources,
+    /// What happens when it ends.
+    pub restart: Restart,
+}
+
+/// A port to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PortSpec {
+    /// Its name in the instance.
+    pub name: String,
+    /// Its address.
+    pub mac: Mac,
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+}
+
+/// What an instance may use; can be changed while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// Promised part of one core; absent: an even part of what is left over.
+    pub share: Option<Share>,
+    /// Most of one core.
+    pub cap: Option<Share>,
+    /// Memory limit.
+    pub memory: Bytes,
+    /// CPUs that it may run on; empty: all.
+    pub cpus: Vec<u32>,
+}
+
+/// An uplink to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UplinkSpec {
+    /// The interface.
+    pub interface: String,
+    /// Its namespace: a name in `/run/netns` or an absolute path; absent: the daemon's own.
+    pub netns: Option<String>,
+    /// NIC or tap.
+    pub kind: UplinkKind,
+    /// XDP mode that was asked for.
+    pub mode: XdpMode,
+    /// Address to give to the interface; absent: leave it.
+    pub mac: Option<Mac>,
+    /// Slots per ring.
+    pub ring: u32,
+}
+
+impl InstanceSpec {
+    /// Fills in what `instance` of a valid `deployment` leaves open.
+    pub fn resolve(deployment: &Deployment, name: &str, instance: &Instance) -> Self {
+        let flavor = deployment
+            .flavor(&instance.flavor)
+            .unwrap_or(crate::model::BUILT_IN_FLAVORS[0].1);
+        InstanceSpec {
+            program: instance.program.clone(),
+            tier: instance.tier,
+            config: instance.config.clone(),
+            ports: port_specs(name, instance),
+            flavor: instance.flavor.clone(),
+            ring: flavor.ring,
+            resources: Resources {
+                share: instance.share,
+                cap: instance.cap,
+                memory: instance.memory.unwrap_or(flavor.memory),
+                cpus: instance.cpus.clone(),
+            },
+            restart: instance.restart,
+        }
+    }
+}
+
+/// The ports of the instance `name`, by index.
+pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
+    instance
+        .ports
+        .iter()
+        .map(|(port, spec)| PortSpec {
+            name: port.into(),
+            mac: spec
+                .mac
+                .unwrap_or_else(|| Mac::derived(&PortRef::instance(name, port).to_string())),
+            mtu: spec.mtu.unwrap_or(DEFAULT_MTU),
+        })
+        .collect()
+}
+
+impl UplinkSpec {
+    /// Fills in what `uplink` leaves open.
+    pub fn resolve(deployment: &Deployment, uplink: &Uplink) -> Self {
+        let default_ring = deployment.flavor(DEFAULT_FLAVOR).map_or(256, |f| f.ring);
+        UplinkSpec {
+            interface: uplink.interface.clone(),
+            netns: uplink.netns.clone(),
+            kind: uplink.kind,
+            mode: uplink.mode,
+            mac: uplink.mac,
+            ring: uplink.ring.unwrap_or(default_ring),
+        }
+    }
+}

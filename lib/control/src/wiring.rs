@@ -1,0 +1,178 @@
+//! Where each port's frames go: the deployment as the data plane sees it.
+//!
+//! A port has one destination: a switch, one other port, or a classifier that picks a port by
+//! rules. Links and chains are the user's words for groups of such destinations.
+
+use crate::matching::MatchRule;
+use crate::model::{Attachment, Chain, Deployment, PortRef};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Where the frames go that a port's owner sends (for an uplink: that its interface receives).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Destination {
+    /// Onto a switch: the destination address decides.
+    Switch(SwitchPort),
+    /// Into one port, whatever the address.
+    Port(PortRef),
+    /// Into the port of the first entry that matches; no match: dropped and counted. Entries are
+    /// in order of precedence.
+    Classify(Vec<Classified>),
+}
+
+/// A place on a switch with nothing left to default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SwitchPort {
+    /// The switch.
+    pub switch: String,
+    /// Access VLAN; absent: trunk.
+    pub vlan: Option<u16>,
+    /// Learn source addresses (true), or drop what is not from the port's own (false).
+    pub learn: bool,
+}
+
+/// An entry of a classifier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Classified {
+    /// The chain that asked for it, for its counters.
+    pub chain: String,
+    /// A frame takes this entry if any of the rules matches; empty: every frame.
+    pub rules: Vec<MatchRule>,
+    /// Where it goes.
+    pub to: PortRef,
+}
+
+impl Destination {
+    /// Every port that frames can reach this way.
+    pub fn targets(&self) -> impl Iterator<Item = &PortRef> {
+        let (one, many) = match self {
+            Destination::Switch(_) => (None, [].as_slice()),
+            Destination::Port(to) => (Some(to), [].as_slice()),
+            Destination::Classify(entries) => (None, entries.as_slice()),
+        };
+        one.into_iter().chain(many.iter().map(|entry| &entry.to))
+    }
+
+    /// The switch, if frames go onto one.
+    pub fn switch(&self) -> Option<&str> {
+        match self {
+            Destination::Switch(place) => Some(&place.switch),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Destination::Switch(place) => {
+                write!(f, "switch {}", place.switch)?;
+                if let Some(vlan) = place.vlan {
+                    write!(f, " vlan {vlan}")?;
+                }
+                Ok(())
+            }
+            Destination::Port(to) => write!(f, "port {to}"),
+            Destination::Classify(entries) => {
+                let rules: usize = entries.iter().map(|entry| entry.rules.len().max(1)).sum();
+                write!(f, "classifier ({rules} rules)")
+            }
+        }
+    }
+}
+
+/// The destination of every port that has one.
+pub type Wiring = BTreeMap<PortRef, Destination>;
+
+/// Computes the wiring of a valid deployment.
+pub fn wiring(deployment: &Deployment) -> Wiring {
+    let mut wiring = Wiring::new();
+    for (name, uplink) in deployment.uplinks.iter() {
+        if let Some(attachment) = &uplink.attachment {
+            let place = switch_port(attachment, true);
+            wiring.insert(PortRef::Uplink(name.into()), place);
+        }
+    }
+    for (name, instance) in deployment.instances.iter() {
+        for (port, spec) in instance.ports.iter() {
+            if let Some(attachment) = &spec.attachment {
+                let place = switch_port(attachment, false);
+                wiring.insert(PortRef::instance(name, port), place);
+            }
+        }
+    }
+    for link in &deployment.links {
+        wiring.insert(link.0.clone(), Destination::Port(link.1.clone()));
+        wiring.insert(link.1.clone(), Destination::Port(link.0.clone()));
+    }
+    for (name, chain) in deployment.chains.iter() {
+        wire_chain(&mut wiring, name, chain);
+    }
+    for destination in wiring.values_mut() {
+        simplify(destination);
+    }
+    wiring
+}
+
+fn switch_port(attachment: &Attachment, learn_by_default: bool) -> Destination {
+    Destination::Switch(SwitchPort {
+        switch: attachment.switch.clone(),
+        vlan: attachment.vlan,
+        learn: attachment.learn.unwrap_or(learn_by_default),
+    })
+}
+
+fn wire_chain(wiring: &mut Wiring, name: &str, chain: &Chain) {
+    let entry = chain
+        .via
+        .first()
+        .map_or_else(|| chain.to.clone(), |hop| hop.input_port());
+    let exit = chain
+        .via
+        .last()
+        .map_or_else(|| chain.from.clone(), |hop| hop.output_port());
+    classify(wiring, &chain.from, name, chain.rules.clone(), entry);
+    classify(
+        wiring,
+        &chain.to,
+        name,
+        chain.effective_return_rules(),
+        exit,
+    );
+    let mut before = chain.from.clone();
+    for hop in &chain.via {
+        wiring.insert(hop.input_port(), Destination::Port(before));
+        before = hop.output_port();
+    }
+    let mut after = chain.to.clone();
+    for hop in chain.via.iter().rev() {
+        wiring.insert(hop.output_port(), Destination::Port(after));
+        after = hop.input_port();
+    }
+}
+
+fn classify(wiring: &mut Wiring, at: &PortRef, chain: &str, rules: Vec<MatchRule>, to: PortRef) {
+    let entry = Classified {
+        chain: chain.into(),
+        rules,
+        to,
+    };
+    match wiring.get_mut(at) {
+        Some(Destination::Classify(entries)) => entries.push(entry),
+        _ => {
+            wiring.insert(at.clone(), Destination::Classify(vec![entry]));
+        }
+    }
+}
+
+/// A classifier with one entry for everything is a plain connection, which costs no look-up.
+fn simplify(destination: &mut Destination) {
+    if let Destination::Classify(entries) = destination
+        && let [only] = entries.as_slice()
+        && only.rules.is_empty()
+    {
+        *destination = Destination::Port(only.to.clone());
+    }
+}
