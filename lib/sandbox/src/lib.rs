@@ -1,1 +1,48 @@
-//! To be written.
+//! The mechanisms of the `process` tier: an ordinary program, run as if it were alone on the host.
+//!
+//! | barrier | what it keeps an instance from |
+//! |---|---|
+//! | user namespace, a kernel user of its own | signalling, tracing, owning anything outside |
+//! | pid namespace | naming any other process |
+//! | mount namespace, empty read-only root | naming any file of the host; dynamically linked programs see library directories, read-only |
+//! | network namespace, empty | reaching any interface or abstract socket |
+//! | ipc, uts, cgroup namespace | shared memory and queues, the host's name, the host's cgroup tree |
+//! | no capabilities, securebits, no_new_privs | becoming more than it is |
+//! | system call filter ([`seccomp`]) | making sockets, programs in the kernel, namespaces; the kernel's rarer code |
+//! | Landlock, as far as the kernel has it | files, TCP, abstract sockets and signals, should a descriptor leak |
+//! | closed descriptors | everything of the daemon's but what is listed |
+//! | cgroup ([`cgroup`]) | CPU time, memory and tasks of others |
+//!
+//! An instance outlives the daemon that started it, and a restarted daemon adopts it. [`spawn`] starts one;
+//! [`Shell`] does it in two steps, for a pool; [`probe`] says what this host can do and what to do about the rest.
+//!
+//! This crate has mechanisms only: which instances there should be, and when to restart one, is decided elsewhere.
+
+pub mod cgroup;
+pub mod error;
+pub mod seccomp;
+
+mod child;
+mod identity;
+mod instance;
+mod landlock_rules;
+mod netns;
+mod probing;
+mod program;
+mod root;
+mod shell;
+mod spec;
+mod sys;
+
+/// A signal for [`Instance::signal`].
+pub use rustix::process::Signal;
+
+pub use identity::{BadKernelIdRange, KernelId, KernelIdRange};
+pub use instance::{Ended, Instance, InstanceError, ProcessIdentity};
+pub use landlock_rules::{LandlockSupport, landlock_support};
+pub use netns::{EmptyNetNs, NetNs};
+pub use probing::{Feature, Status, probe};
+pub use program::{Linkage, Program, ProgramError};
+pub use root::Root;
+pub use shell::{Barriers, INSIDE_ID, Shell, SpawnError, Spawned, Step, spawn};
+pub use spec::{InheritedFd, Launch, Limits, ShellSpec};

@@ -1,0 +1,243 @@
+//! The cgroup of one instance.
+
+use super::root::{Directories, Seat};
+use super::stats::{self, CgroupStats};
+use super::{CgroupError, Controller, Share, control_file, processes};
+use crate::error::{Errno, OsError};
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long freezing may take before it is reported as stuck.
+const FREEZE_WAIT: Duration = Duration::from_secs(5);
+const FREEZE_POLL: Duration = Duration::from_millis(1);
+
+/// The cgroup of one instance. Not removed on drop: the instance may outlive the daemon.
+#[derive(Debug)]
+pub struct Cgroup {
+    name: String,
+    directories: Directories,
+}
+
+/// How a new process gets into a cgroup without the kernel-wide lock that moving a process takes.
+pub(crate) struct Entrance {
+    /// For `CLONE_INTO_CGROUP`.
+    pub v2: Option<OwnedFd>,
+    /// The `tasks` files of v1: a single-threaded process that writes `0` there moves itself.
+    pub v1_tasks: Vec<CString>,
+}
+
+impl Cgroup {
+    pub(super) fn new(name: String, directories: Directories) -> Self {
+        Self { name, directories }
+    }
+
+    /// Its name below the platform's directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its directory in the unified hierarchy; nothing on a pure v1 host.
+    pub fn v2_directory(&self) -> Option<&Path> {
+        self.directories.v2.as_deref()
+    }
+
+    pub(super) fn seat(&self, controller: Controller) -> Option<Seat> {
+        self.directories.seat(controller)
+    }
+
+    /// Sets the weight: what the instance gets when others want the CPU too.
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`] without the `cpu` controller.
+    pub fn set_weight(&self, share: Share) -> Result<(), CgroupError> {
+        self.directories.set_weight(share)
+    }
+
+    /// Sets the cap: what the instance gets at most, also on an idle host. `None` lifts it.
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`] without the `cpu` controller.
+    pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
+        let seat = self.directories.needed(Controller::Cpu)?;
+        if seat.v2 {
+            let value = match cap.map(Share::quota_and_period_us) {
+                Some((quota, period)) => format!("{quota} {period}"),
+                None => "max".to_owned(),
+            };
+            return control_file::write(&seat.path.join("cpu.max"), &value);
+        }
+        // v1 checks quota against period at each write: lift the quota first, so that no order of values is refused.
+        control_file::write(&seat.path.join("cpu.cfs_quota_us"), "-1")?;
+        if let Some((quota, period)) = cap.map(Share::quota_and_period_us) {
+            control_file::write(&seat.path.join("cpu.cfs_period_us"), &period.to_string())?;
+            control_file::write(&seat.path.join("cpu.cfs_quota_us"), &quota.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Limits the memory to `bytes` and forbids swap, which would turn a limit into a slow disk. A program that needs
+    /// more is killed, all of its processes together where the kernel can (v2).
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`] without the `memory` controller; EBUSY when lowering below what is used and
+    /// cannot be reclaimed (v1).
+    pub fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
+        let seat = self.directories.needed(Controller::Memory)?;
+        let bytes = bytes.to_string();
+        if seat.v2 {
+            control_file::write(&seat.path.join("memory.max"), &bytes)?;
+            write_if_present(&seat.path.join("memory.swap.max"), "0")?;
+            return write_if_present(&seat.path.join("memory.oom.group"), "1");
+        }
+        // v1 wants memory <= memory+swap at every moment: lift the sum, set the part, set the sum.
+        let sum = seat.path.join("memory.memsw.limit_in_bytes");
+        write_if_present(&sum, "-1")?;
+        control_file::write(&seat.path.join("memory.limit_in_bytes"), &bytes)?;
+        write_if_present(&sum, &bytes)?;
+        write_if_present(&seat.path.join("memory.swappiness"), "0")
+    }
+
+    /// Limits the number of processes and threads.
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`] without the `pids` controller.
+    pub fn set_pids(&self, count_max: u32) -> Result<(), CgroupError> {
+        let seat = self.directories.needed(Controller::Pids)?;
+        control_file::write(&seat.path.join("pids.max"), &count_max.to_string())
+    }
+
+    /// Moves a process in. Takes a lock of the whole kernel and waits for a grace period (10 ms and more); a new
+    /// instance is started inside instead.
+    ///
+    /// # Errors
+    /// ESRCH if there is no such process.
+    pub fn attach(&self, pid: u32) -> Result<(), CgroupError> {
+        for directory in self.directories.all() {
+            control_file::write(&directory.join("cgroup.procs"), &pid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What the group has used.
+    ///
+    /// # Errors
+    /// The kernel's refusal to read; what the host does not count is `None`.
+    pub fn stats(&self) -> Result<CgroupStats, CgroupError> {
+        stats::read(self)
+    }
+
+    /// The processes inside.
+    ///
+    /// # Errors
+    /// ENOENT once the group is removed.
+    pub fn processes(&self) -> Result<BTreeSet<u32>, CgroupError> {
+        let mut pids = BTreeSet::new();
+        for directory in self.directories.all() {
+            pids.extend(processes::list(directory)?);
+        }
+        Ok(pids)
+    }
+
+    /// Stops all processes inside, wherever they are, until [`Cgroup::thaw`]. Returns when they stand still.
+    ///
+    /// # Errors
+    /// [`CgroupError::NotFrozen`]; [`CgroupError::MissingController`] on a v1 host without `freezer`.
+    pub fn freeze(&self) -> Result<(), CgroupError> {
+        self.set_frozen(true)
+    }
+
+    /// Lets frozen processes run again.
+    ///
+    /// # Errors
+    /// As [`Cgroup::freeze`].
+    pub fn thaw(&self) -> Result<(), CgroupError> {
+        self.set_frozen(false)
+    }
+
+    fn set_frozen(&self, frozen: bool) -> Result<(), CgroupError> {
+        if let Some(v2) = &self.directories.v2 {
+            control_file::write(&v2.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+            let events = v2.join("cgroup.events");
+            let done = |text: &str| control_file::keyed(text, "frozen") == Some(frozen.into());
+            return wait_for(v2, &events, done);
+        }
+        let seat = self.directories.needed(Controller::Freezer)?;
+        let state = seat.path.join("freezer.state");
+        let wanted = if frozen { "FROZEN" } else { "THAWED" };
+        control_file::write(&state, wanted)?;
+        wait_for(&seat.path, &state, |text| text.trim() == wanted)
+    }
+
+    /// Kills every process inside. They are gone a moment later.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn kill_all(&self) -> Result<(), CgroupError> {
+        if let Some(v2) = &self.directories.v2 {
+            processes::kill(v2)?;
+        }
+        let v1: BTreeSet<&PathBuf> = self.directories.v1.values().collect();
+        if v1.is_empty() {
+            return Ok(());
+        }
+        if self.directories.v2.is_none() && self.seat(Controller::Freezer).is_some() {
+            self.thaw()?;
+        }
+        v1.into_iter().try_for_each(|path| processes::kill(path))
+    }
+
+    /// Kills what is inside and removes the group.
+    ///
+    /// # Errors
+    /// [`CgroupError::NotEmpty`] if processes survive being killed.
+    pub fn remove(self) -> Result<(), CgroupError> {
+        let directories = self.directories.all();
+        directories.into_iter().try_for_each(processes::remove)
+    }
+
+    pub(crate) fn entrance(&self) -> Result<Entrance, CgroupError> {
+        let v2 = match &self.directories.v2 {
+            Some(path) => Some(open_directory(path)?),
+            None => None,
+        };
+        let v1: BTreeSet<&PathBuf> = self.directories.v1.values().collect();
+        let tasks = v1.into_iter().map(|path| path.join("tasks"));
+        let v1_tasks = tasks
+            .filter_map(|path| CString::new(path.as_os_str().as_bytes()).ok())
+            .collect();
+        Ok(Entrance { v2, v1_tasks })
+    }
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, CgroupError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| OsError::new("open cgroup", path.display(), errno).into())
+}
+
+/// Writes a setting that not every kernel or configuration has.
+fn write_if_present(path: &Path, value: &str) -> Result<(), CgroupError> {
+    match control_file::write(path, value) {
+        Err(CgroupError::Os(error)) if error.errno == Errno::NOENT => Ok(()),
+        other => other,
+    }
+}
+
+fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<(), CgroupError> {
+    let deadline = Instant::now() + FREEZE_WAIT;
+    while !done(&control_file::read(file)?) {
+        if Instant::now() >= deadline {
+            return Err(CgroupError::NotFrozen {
+                path: group.to_owned(),
+                seconds: FREEZE_WAIT.as_secs(),
+            });
+        }
+        std::thread::sleep(FREEZE_POLL);
+    }
+    Ok(())
+}

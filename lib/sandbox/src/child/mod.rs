@@ -1,0 +1,169 @@
+//! The set-up of an instance, from the inside: what runs between fork and exec.
+//!
+//! The parent may be a daemon with many threads. The child is a copy of one of them, and of locks that the others may
+//! hold at that moment, the allocator's included. So everything here only makes system calls on memory that the parent
+//! prepared ([`Plan`]); it does not allocate, lock, panic or unwind, and it ends by executing the program or exiting.
+
+mod launch;
+mod privileges;
+mod root;
+
+use crate::error::Errno;
+use crate::root::RootPlan;
+use crate::shell::message::{GO, LAUNCH_BYTES_MAX, Report};
+use crate::shell::step::Step;
+use crate::spec::Launch;
+use crate::sys::{self, FilterInstruction};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::ffi::{CString, c_char};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Which step failed, and how.
+pub(crate) type Failure = (Step, Errno);
+
+/// Everything that the set-up needs, made by the parent before it forks.
+pub(crate) struct Plan {
+    /// Our end of the socket to the parent.
+    pub control: RawFd,
+    /// All descriptors that stay open at first, ascending, `control` among them.
+    pub keep: Vec<RawFd>,
+    /// The `tasks` files of the v1 cgroups to enter.
+    pub v1_tasks: Vec<CString>,
+    /// A network namespace to enter instead of making one.
+    pub shared_net: Option<RawFd>,
+    /// The host name.
+    pub host_name: Vec<u8>,
+    /// The root directory.
+    pub root: RootPlan,
+    /// Where the launch message goes.
+    pub scratch: Scratch,
+}
+
+/// Memory for the launch message and what it is taken apart into. Nothing of it is touched, and so nothing of it costs
+/// memory, before the child writes to it.
+pub(crate) struct Scratch {
+    pub message: Vec<u8>,
+    pub descriptors: Vec<RawFd>,
+    pub instructions: Vec<FilterInstruction>,
+    pub pointers: Vec<*const c_char>,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self {
+            message: vec![0; LAUNCH_BYTES_MAX],
+            descriptors: Vec::with_capacity(Launch::FDS_MAX + 2),
+            instructions: Vec::with_capacity(crate::seccomp::Filter::INSTRUCTIONS_MAX),
+            pointers: Vec::with_capacity(Launch::STRINGS_MAX + 2),
+        }
+    }
+}
+
+/// Appends only as long as it needs no allocation.
+fn push<T>(vector: &mut Vec<T>, value: T) -> Result<(), Errno> {
+    if vector.len() == vector.capacity() {
+        return Err(Errno::TOOBIG);
+    }
+    vector.push(value);
+    Ok(())
+}
+
+/// Sets the instance up, waits for its program, and executes it.
+pub(crate) fn run(plan: &mut Plan) -> ! {
+    // SAFETY: `control` is open, is not closed before the end of this process, and the owner is never dropped: no path
+    // leaves this function.
+    let mut control = unsafe { OwnedFd::from_raw_fd(plan.control) };
+    let failure = match set_up(plan, &control) {
+        Ok(report) => match send(&control, report) {
+            Ok(()) => launch::receive_and_execute(&mut plan.scratch, &mut control),
+            Err(errno) => (Step::Receive, errno),
+        },
+        Err(failure) => failure,
+    };
+    let (step, errno) = failure;
+    let report = Report::Failed {
+        step: step as u8,
+        errno,
+    };
+    // If the parent is gone there is nobody to tell.
+    let _told = send(&control, report);
+    sys::exit_now(127)
+}
+
+fn send(control: &OwnedFd, report: Report) -> Result<(), Errno> {
+    rustix::io::write(control, &report.encode()).map(|_| ())
+}
+
+trait At<T> {
+    /// Names the step that failed.
+    fn at(self, step: Step) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T, Errno> {
+    fn at(self, step: Step) -> Result<T, Failure> {
+        self.map_err(|errno| (step, errno))
+    }
+}
+
+fn set_up(plan: &Plan, control: &OwnedFd) -> Result<Report, Failure> {
+    close_all_but(&plan.keep).at(Step::CloseDescriptors)?;
+    rustix::process::setsid().at(Step::Session)?;
+    rustix::process::umask(Mode::empty());
+    enter_v1_cgroups(&plan.v1_tasks).at(Step::Cgroup)?;
+    make_namespaces(plan, control)?;
+    privileges::become_instance_user().at(Step::Identity)?;
+    rustix::system::sethostname(&plan.host_name).at(Step::HostName)?;
+    let root = root::enter(&plan.root)?;
+    privileges::drop_all()?;
+    Ok(match root {
+        root::Entered::Pivoted => Report::Ready,
+        root::Entered::Moved => Report::ReadyMovedRoot,
+    })
+}
+
+fn close_all_but(keep: &[RawFd]) -> Result<(), Errno> {
+    let mut next = 0;
+    for fd in keep {
+        sys::close_range(next, fd.saturating_sub(1))?;
+        next = fd.saturating_add(1);
+    }
+    sys::close_range(next, RawFd::MAX)
+}
+
+/// A single-threaded process that writes 0 moves itself, without the lock that moving another process takes.
+fn enter_v1_cgroups(tasks: &[CString]) -> Result<(), Errno> {
+    for path in tasks {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
+        rustix::io::write(&file, b"0")?;
+    }
+    Ok(())
+}
+
+/// Makes the user namespace first: the others then belong to it, and not to the host's. The user map can only be written
+/// from outside, which happens while the other namespaces are made.
+fn make_namespaces(plan: &Plan, control: &OwnedFd) -> Result<(), Failure> {
+    let mut others =
+        UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    match plan.shared_net {
+        Some(fd) => {
+            // SAFETY: the parent lists this descriptor among those that stay open.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let kind = Some(LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(fd, kind).at(Step::SharedNetwork)?;
+        }
+        None => others |= UnshareFlags::NEWNET,
+    }
+    // SAFETY: the flags leave the descriptor table alone.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }.at(Step::UserNamespace)?;
+    send(control, Report::WantsMap).at(Step::UserMap)?;
+    // SAFETY: as above.
+    unsafe { rustix::thread::unshare_unsafe(others) }.at(Step::Namespaces)?;
+    let mut answer = [0u8; GO.len()];
+    let length = rustix::io::read(control, &mut answer).at(Step::UserMap)?;
+    if length != GO.len() || answer != GO {
+        return Err((Step::UserMap, Errno::CONNRESET));
+    }
+    Ok(())
+}

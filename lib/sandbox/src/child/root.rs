@@ -1,0 +1,72 @@
+//! From the host's file system tree into an empty one.
+
+use super::{At, Failure};
+use crate::error::Errno;
+use crate::root::RootPlan;
+use crate::shell::step::Step;
+use crate::sys;
+use rustix::fs::{CWD, Mode};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
+
+/// Where the new root is put together: a directory that every host has, hidden in this mount namespace alone.
+const STAGE: &std::ffi::CStr = c"/proc";
+/// A handful of directories and links, no files.
+const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=0755,size=64k,nr_inodes=64";
+const NO_EXECUTION: u64 = 0x8;
+
+/// How the root directory was changed.
+pub(super) enum Entered {
+    /// By pivot_root(2); nothing of the host's tree is left in the namespace.
+    Pivoted,
+    /// The host's root is its initramfs, which pivot_root(2) refuses: the new root was moved on top of it. The host's
+    /// tree stays beneath, where only a process with CAP_SYS_CHROOT or CAP_SYS_ADMIN could reach it.
+    Moved,
+}
+
+pub(super) fn enter(plan: &RootPlan) -> Result<Entered, Failure> {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change(c"/", private).at(Step::PrivateMounts)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount(c"tmpfs", STAGE, c"tmpfs", flags, Some(TMPFS_OPTIONS))
+        .at(Step::MountRoot)?;
+    rustix::process::chdir(STAGE).at(Step::MountRoot)?;
+    fill(plan)?;
+    let entered = change_root().at(Step::ChangeRoot)?;
+    let attributes = sys::MOUNT_READ_ONLY | NO_EXECUTION;
+    sys::mount_setattr(CWD, c"/", attributes, false).at(Step::SealRoot)?;
+    Ok(entered)
+}
+
+fn fill(plan: &RootPlan) -> Result<(), Failure> {
+    for path in &plan.directories {
+        let mode = Mode::from_raw_mode(0o755);
+        rustix::fs::mkdir(path.as_c_str(), mode).at(Step::FillRoot)?;
+    }
+    for (target, path) in &plan.links {
+        rustix::fs::symlink(target.as_c_str(), path.as_c_str()).at(Step::FillRoot)?;
+    }
+    for (tree, path) in &plan.mounts {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(tree, c"", CWD, path.as_c_str(), flags).at(Step::AttachViews)?;
+    }
+    Ok(())
+}
+
+/// The working directory becomes the root. With both arguments the same, the old root ends up on top of the new one,
+/// from where it is unmounted (pivot_root(2), notes).
+fn change_root() -> Result<Entered, Errno> {
+    match rustix::process::pivot_root(c".", c".") {
+        Ok(()) => {
+            rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+            rustix::process::chdir(c"/")?;
+            Ok(Entered::Pivoted)
+        }
+        Err(Errno::INVAL) => {
+            rustix::mount::mount_move(c".", c"/")?;
+            rustix::process::chroot(c".")?;
+            rustix::process::chdir(c"/")?;
+            Ok(Entered::Moved)
+        }
+        Err(errno) => Err(errno),
+    }
+}

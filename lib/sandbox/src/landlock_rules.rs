@@ -1,0 +1,74 @@
+//! Landlock: what the instance may do with files and sockets even if it finds some.
+//!
+//! All file access is refused but executing its own program and, for dynamically linked programs, reading libraries;
+//! since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX sockets and
+//! signalling processes outside. An older kernel gets what it knows.
+
+use crate::error::Errno;
+use crate::program::{Linkage, Program};
+use crate::root::LibraryDirectory;
+use crate::sys;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+};
+use std::os::fd::OwnedFd;
+
+/// The newest ABI that was tested.
+const ABI_TESTED: ABI = ABI::V6;
+
+/// What this kernel offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandlockSupport {
+    /// Compiled out.
+    NotBuilt,
+    /// Compiled in, switched off at boot.
+    NotEnabled,
+    /// In force, at this ABI.
+    Abi(u32),
+}
+
+/// Asks the kernel.
+pub fn landlock_support() -> LandlockSupport {
+    match sys::landlock_abi() {
+        Ok(abi) => LandlockSupport::Abi(abi),
+        Err(Errno::OPNOTSUPP) => LandlockSupport::NotEnabled,
+        Err(_) => LandlockSupport::NotBuilt,
+    }
+}
+
+/// A ruleset for one program, or nothing where the kernel has no Landlock.
+pub(crate) fn ruleset(
+    program: &Program,
+    libraries: &[LibraryDirectory],
+) -> Result<Option<OwnedFd>, RulesetError> {
+    let everything = AccessFs::from_all(ABI_TESTED);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(everything)?
+        .handle_access(AccessNet::from_all(ABI_TESTED))?
+        .scope(Scope::from_all(ABI_TESTED))?
+        .create()?;
+    let execute = AccessFs::Execute | AccessFs::ReadFile;
+    if !program.is_sealed() {
+        // A sealed copy has no path that a rule could name, and needs none.
+        rules = allow(rules, program, execute)?;
+    }
+    for directory in libraries {
+        rules = allow(rules, directory, AccessFs::ReadFile | AccessFs::ReadDir)?;
+    }
+    if let Linkage::Dynamic { interpreter } = program.linkage()
+        && let Ok(loader) = std::fs::File::open(interpreter)
+    {
+        rules = allow(rules, loader, execute)?;
+    }
+    Ok(rules.into())
+}
+
+fn allow(
+    rules: RulesetCreated,
+    what: impl std::os::fd::AsFd,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    rules.add_rule(PathBeneath::new(what, access))
+}

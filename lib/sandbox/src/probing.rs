@@ -1,0 +1,255 @@
+//! What this host offers to instances, for `doctor`: each feature with its status and what to do about it.
+
+use crate::cgroup::{CgroupError, Controller, Hierarchy, Layout};
+use crate::error::Errno;
+use crate::landlock_rules::{LandlockSupport, landlock_support};
+use rustix::process::{WaitId, WaitIdOptions};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// How usable a feature is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// In full.
+    Available,
+    /// In part; instances run with one barrier less, or slower.
+    Degraded,
+    /// Not at all, and nfluid cannot start instances without it.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Feature {
+    /// What it is.
+    pub name: &'static str,
+    /// How usable it is.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it; empty if nothing is wrong.
+    pub remedy: String,
+}
+
+/// Looks at everything that [`crate::spawn`] builds on. Changes nothing on the host.
+pub fn probe() -> Vec<Feature> {
+    let mut features = vec![
+        root_user(),
+        user_namespaces(),
+        namespaces(),
+        seccomp(),
+        landlock(),
+    ];
+    features.extend(cgroups());
+    features
+}
+
+impl Feature {
+    fn available(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Available, detail, "")
+    }
+
+    fn new(
+        name: &'static str,
+        status: Status,
+        detail: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            status,
+            detail: detail.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+fn root_user() -> Feature {
+    let name = "privileges";
+    if rustix::process::geteuid().is_root() {
+        Feature::available(name, "root")
+    } else {
+        let remedy = "run nfluidd as root: it makes namespaces, cgroups and eBPF programs";
+        Feature::new(name, Status::Missing, "not root", remedy)
+    }
+}
+
+/// Makes a user namespace in a process of its own, which is the only way to know: there are four different switches.
+fn user_namespaces() -> Feature {
+    let name = "user namespaces";
+    let limit = std::fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
+    let limit = limit.trim();
+    match try_user_namespace() {
+        Ok(()) => Feature::available(name, format!("user.max_user_namespaces is {limit}")),
+        Err(errno) => Feature::new(
+            name,
+            Status::Missing,
+            format!("{errno}; user.max_user_namespaces is {limit}"),
+            crate::shell::Step::UserNamespace.remedy(errno),
+        ),
+    }
+}
+
+fn try_user_namespace() -> Result<(), Errno> {
+    let blocked = crate::sys::SignalsBlocked::new();
+    // SAFETY: the child makes one system call and exits.
+    match unsafe { crate::sys::fork(None) }? {
+        crate::sys::Fork::Child => {
+            let flags = rustix::thread::UnshareFlags::NEWUSER;
+            // SAFETY: the flags leave the descriptor table alone.
+            let made = unsafe { rustix::thread::unshare_unsafe(flags) };
+            crate::sys::exit_now(made.err().map_or(0, Errno::raw_os_error))
+        }
+        crate::sys::Fork::Parent { pidfd, .. } => {
+            drop(blocked);
+            let status = loop {
+                let id = WaitId::PidFd(pidfd.as_fd());
+                match rustix::process::waitid(id, WaitIdOptions::EXITED) {
+                    Err(Errno::INTR) => {}
+                    other => break other?,
+                }
+            };
+            match status.and_then(|status| status.exit_status()) {
+                Some(0) => Ok(()),
+                Some(errno) => Err(Errno::from_raw_os_error(errno)),
+                None => Err(Errno::IO),
+            }
+        }
+    }
+}
+
+fn namespaces() -> Feature {
+    let name = "mount, pid, network, ipc, uts and cgroup namespaces";
+    let kinds = ["mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    let absent = |kind: &&str| !Path::new("/proc/self/ns").join(kind).exists();
+    let missing: Vec<&str> = kinds.into_iter().filter(absent).collect();
+    if missing.is_empty() {
+        return Feature::available(name, "all present");
+    }
+    let remedy = "the kernel needs CONFIG_PID_NS, CONFIG_NET_NS, CONFIG_IPC_NS, CONFIG_UTS_NS and CONFIG_CGROUPS; \
+                  /proc must be mounted";
+    Feature::new(
+        name,
+        Status::Missing,
+        format!("without {}", missing.join(", ")),
+        remedy,
+    )
+}
+
+fn seccomp() -> Feature {
+    let name = "system call filters (seccomp)";
+    let actions = Path::new("/proc/sys/kernel/seccomp/actions_avail");
+    match std::fs::read_to_string(actions) {
+        Ok(actions)
+            if actions
+                .split_whitespace()
+                .any(|action| action == "kill_process") =>
+        {
+            Feature::available(name, "kill_process, errno")
+        }
+        _ => Feature::new(
+            name,
+            Status::Missing,
+            "no filters",
+            "the kernel needs CONFIG_SECCOMP_FILTER",
+        ),
+    }
+}
+
+fn landlock() -> Feature {
+    let name = "Landlock";
+    let (status, detail, remedy) = match landlock_support() {
+        LandlockSupport::NotBuilt => (
+            Status::Degraded,
+            "not in this kernel".to_owned(),
+            "one barrier less; the kernel has it with CONFIG_SECURITY_LANDLOCK",
+        ),
+        LandlockSupport::NotEnabled => (
+            Status::Degraded,
+            "switched off at boot".to_owned(),
+            "one barrier less; boot with lsm=landlock,... (see /sys/kernel/security/lsm for the present list)",
+        ),
+        LandlockSupport::Abi(abi @ 6..) => {
+            let detail = format!("ABI {abi}: files, TCP, abstract sockets, signals");
+            (Status::Available, detail, "")
+        }
+        LandlockSupport::Abi(abi @ 4..) => {
+            let detail = format!("ABI {abi}: files, TCP");
+            (
+                Status::Available,
+                detail,
+                "kernel 6.12 adds abstract sockets and signals",
+            )
+        }
+        LandlockSupport::Abi(abi) => {
+            let detail = format!("ABI {abi}: files");
+            (
+                Status::Available,
+                detail,
+                "kernel 6.7 adds TCP, 6.12 abstract sockets and signals",
+            )
+        }
+    };
+    Feature::new(name, status, detail, remedy)
+}
+
+fn cgroups() -> Vec<Feature> {
+    let name = "cgroups";
+    let hierarchy = match Hierarchy::detect() {
+        Ok(hierarchy) => hierarchy,
+        Err(error) => {
+            let remedy = "mount -t cgroup2 none /sys/fs/cgroup";
+            return vec![Feature::new(
+                name,
+                Status::Missing,
+                error.to_string(),
+                remedy,
+            )];
+        }
+    };
+    let layout = hierarchy.layout().to_string();
+    let mut features = vec![match (hierarchy.layout(), hierarchy.v2_root()) {
+        (Layout::Legacy, _) | (_, None) => Feature::new(
+            name,
+            Status::Missing,
+            layout,
+            "network programs attach to v2 only: mount -t cgroup2 none /sys/fs/cgroup/unified",
+        ),
+        (_, Some(root)) => Feature::available(name, format!("{layout}, v2 at {}", root.display())),
+    }];
+    features
+        .extend(Controller::LIMITS.map(|controller| controller_feature(&hierarchy, controller)));
+    features
+}
+
+fn controller_feature(hierarchy: &Hierarchy, controller: Controller) -> Feature {
+    let name = match controller {
+        Controller::Cpu => "cgroup controller cpu (shares and caps)",
+        Controller::Memory => "cgroup controller memory (limits)",
+        _ => "cgroup controller pids (number of tasks)",
+    };
+    if hierarchy.has(controller) {
+        return Feature::available(name, "present");
+    }
+    let error = CgroupError::MissingController {
+        controller,
+        where_: "this host".to_owned(),
+    };
+    Feature::new(name, Status::Degraded, "absent", error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_available_has_a_remedy() {
+        let features = probe();
+        assert!(features.len() >= 9);
+        for feature in features {
+            assert!(!feature.detail.is_empty(), "{feature:?}");
+            let fine = feature.status == Status::Available;
+            assert!(fine || !feature.remedy.is_empty(), "{feature:?}");
+        }
+    }
+}

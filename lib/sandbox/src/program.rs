@@ -1,0 +1,350 @@
+//! The program that an instance runs, opened once and executed through its descriptor, so that the instance needs no
+//! file system to be started in and a change on disk between check and start cannot matter.
+
+use crate::error::{Errno, OsError};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
+use std::fs::File;
+use std::io::Seek;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The largest ELF program header table and interpreter path that are looked at. Real ones are far smaller.
+const HEADERS_MAX: u16 = 128;
+const INTERPRETER_BYTES_MAX: u64 = 4096;
+
+/// What a program needs to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Linkage {
+    /// Nothing but itself.
+    Static,
+    /// A loader, and through it shared libraries.
+    Dynamic {
+        /// The loader's path as the program names it.
+        interpreter: PathBuf,
+    },
+}
+
+/// An executable file, open.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    origin: PathBuf,
+    linkage: Linkage,
+    sealed: bool,
+}
+
+/// Why a program cannot be run in an instance.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Os(#[from] OsError),
+    /// Not a program that the kernel loads by itself.
+    #[error(
+        "{path} is not an ELF executable of this machine ({why}); scripts need their interpreter as the program"
+    )]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Instances run as a user of their own, who may not execute the file.
+    #[error(
+        "{path} has mode {mode:03o}: an instance runs as another user and may not execute it; chmod o+x {path}"
+    )]
+    NotForOthers {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file system forbids execution.
+    #[error("{path} is on a file system mounted noexec; copy the program elsewhere")]
+    NoExec {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Program {
+    /// Opens an executable file.
+    ///
+    /// # Errors
+    /// [`ProgramError`]: missing, not an ELF executable of this machine, not executable by others, mounted noexec.
+    pub fn open(path: &Path) -> Result<Self, ProgramError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| OsError::new("open program", path.display(), errno))?;
+        Self::from_fd(fd, path)
+    }
+
+    /// Takes a program that is already open for reading; `origin` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Program::open`].
+    pub fn from_fd(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
+        let file = File::from(fd);
+        let reading = |error| OsError::from_io("read program", origin.display(), &error);
+        let metadata = file.metadata().map_err(reading)?;
+        if !metadata.is_file() {
+            return Err(not_executable(origin, "it is not a regular file"));
+        }
+        let mode = metadata.permissions().mode() & 0o777;
+        if mode & 0o001 == 0 {
+            return Err(ProgramError::NotForOthers {
+                path: origin.to_owned(),
+                mode,
+            });
+        }
+        let mount = rustix::fs::fstatvfs(&file)
+            .map_err(|errno| OsError::new("stat file system of", origin.display(), errno))?;
+        if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            return Err(ProgramError::NoExec {
+                path: origin.to_owned(),
+            });
+        }
+        let linkage = linkage(&file, metadata.size(), origin)?;
+        Ok(Self {
+            fd: file.into(),
+            origin: origin.to_owned(),
+            linkage,
+            sealed: false,
+        })
+    }
+
+    /// A copy in memory that nobody can change, of mode 0111. One copy serves any number of instances.
+    ///
+    /// A process whose program it may not read is undumpable to everyone but the host's root: the kernel forgets what
+    /// `prctl(PR_SET_DUMPABLE)` said at each exec, but not this. It also makes the platform independent of an upgrade
+    /// that replaces the file. It costs the size of the program in memory.
+    ///
+    /// # Errors
+    /// The kernel's refusal to make an executable memory file (sysctl vm.memfd_noexec=2).
+    pub fn sealed_copy(&self) -> Result<Self, ProgramError> {
+        let copying = |errno| {
+            OsError::new("copy program to memory", self.origin.display(), errno)
+                .remedy("sysctl vm.memfd_noexec=0 allows executable memory files")
+        };
+        let name = self.origin.file_name().unwrap_or_default().as_bytes();
+        let name = name.get(..name.len().min(200)).unwrap_or_default();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not know MFD_EXEC; there, memory files are executable anyway.
+        let memory = rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC)
+            .or_else(|_| rustix::fs::memfd_create(name, flags))
+            .map_err(copying)?;
+        let (mut from, mut to) = (self.duplicate().map_err(copying)?, File::from(memory));
+        from.rewind()
+            .and_then(|()| std::io::copy(&mut from, &mut to))
+            .map_err(|error| copying(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        rustix::fs::fchmod(&to, Mode::from_raw_mode(0o111)).map_err(copying)?;
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&to, seals).map_err(copying)?;
+        // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
+        use std::os::fd::AsRawFd;
+        let again = format!("/proc/self/fd/{}", to.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(again, flags, Mode::empty()).map_err(copying)?;
+        Ok(Self {
+            fd,
+            origin: self.origin.clone(),
+            linkage: self.linkage.clone(),
+            sealed: true,
+        })
+    }
+
+    fn duplicate(&self) -> Result<File, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map(File::from)
+    }
+
+    /// What it needs to start.
+    pub fn linkage(&self) -> &Linkage {
+        &self.linkage
+    }
+
+    /// Where it came from.
+    pub fn origin(&self) -> &Path {
+        &self.origin
+    }
+
+    /// Whether it is a [`Program::sealed_copy`].
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn not_executable(path: &Path, why: &'static str) -> ProgramError {
+    ProgramError::NotExecutable {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+/// Reads the ELF header and the program headers (elf(5)) of a 64-bit little-endian file.
+fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError> {
+    let refuse = |why| not_executable(path, why);
+    let mut header = [0u8; 64];
+    file.read_exact_at(&mut header, 0)
+        .map_err(|_| refuse("it is too short"))?;
+    if header[..4] != *b"\x7fELF" {
+        return Err(refuse("it does not begin as one"));
+    }
+    if header[4] != 2 || header[5] != 1 {
+        return Err(refuse("it is not 64-bit little-endian"));
+    }
+    if u16_at(&header, 18) != Some(machine()) {
+        return Err(refuse("it is for another machine"));
+    }
+    if !matches!(u16_at(&header, 16), Some(2 | 3)) {
+        return Err(refuse("it is an object file or a core dump"));
+    }
+    let table = u64_at(&header, 32).unwrap_or(0);
+    let entry_size = u16_at(&header, 54).unwrap_or(0);
+    let count = u16_at(&header, 56).unwrap_or(0);
+    if entry_size != 56 || count == 0 || count > HEADERS_MAX {
+        return Err(refuse("its program headers are damaged"));
+    }
+    for index in 0..u64::from(count) {
+        let mut entry = [0u8; 56];
+        let at = table.checked_add(index * 56).filter(|at| *at < size);
+        let at = at.ok_or_else(|| refuse("its program headers are damaged"))?;
+        file.read_exact_at(&mut entry, at)
+            .map_err(|_| refuse("its program headers are damaged"))?;
+        const PT_INTERP: [u8; 4] = [3, 0, 0, 0];
+        if entry[..4] == PT_INTERP {
+            let at = u64_at(&entry, 8).unwrap_or(u64::MAX);
+            let length = u64_at(&entry, 32).unwrap_or(u64::MAX);
+            let interpreter = interpreter(file, at, length)
+                .ok_or_else(|| refuse("the path of its loader is damaged"))?;
+            return Ok(Linkage::Dynamic { interpreter });
+        }
+    }
+    Ok(Linkage::Static)
+}
+
+fn interpreter(file: &File, at: u64, length: u64) -> Option<PathBuf> {
+    if !(2..=INTERPRETER_BYTES_MAX).contains(&length) {
+        return None;
+    }
+    let mut bytes = vec![0u8; usize::try_from(length).ok()?];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    let path = std::ffi::CStr::from_bytes_with_nul(&bytes).ok()?;
+    let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    path.is_absolute().then(|| path.to_owned())
+}
+
+/// e_machine of this build: EM_X86_64 or EM_AARCH64.
+fn machine() -> u16 {
+    if cfg!(target_arch = "aarch64") {
+        183
+    } else {
+        62
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{Read, Write};
+
+    fn file_with(bytes: &[u8], mode: u32) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file.path(), permissions).unwrap();
+        file
+    }
+
+    fn elf(interpreter: Option<&[u8]>) -> Vec<u8> {
+        let mut bytes = vec![0u8; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[16] = 3;
+        bytes[18..20].copy_from_slice(&machine().to_le_bytes());
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = 1;
+        bytes[64] = 1;
+        if let Some(path) = interpreter {
+            bytes[64] = 3;
+            bytes[64 + 8] = 120;
+            bytes[64 + 32..64 + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(path);
+        }
+        bytes
+    }
+
+    #[test]
+    fn static_and_dynamic_programs_are_told_apart() {
+        let file = file_with(&elf(None), 0o755);
+        assert_eq!(
+            *Program::open(file.path()).unwrap().linkage(),
+            Linkage::Static
+        );
+        let file = file_with(&elf(Some(b"/lib64/ld.so\0")), 0o755);
+        let interpreter = PathBuf::from("/lib64/ld.so");
+        let program = Program::open(file.path()).unwrap();
+        assert_eq!(*program.linkage(), Linkage::Dynamic { interpreter });
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_with_the_reason() {
+        let script = file_with(
+            b"#!/bin/sh\nexit 0\n                                                      ",
+            0o755,
+        );
+        let text = Program::open(script.path()).unwrap_err().to_string();
+        assert!(text.contains("scripts"), "{text}");
+        let private = file_with(&elf(None), 0o700);
+        let text = Program::open(private.path()).unwrap_err().to_string();
+        assert!(text.contains("chmod o+x"), "{text}");
+        let relative = file_with(&elf(Some(b"ld.so\0")), 0o755);
+        assert!(Program::open(relative.path()).is_err());
+        assert!(Program::open(Path::new("/nonexistent/program")).is_err());
+        assert!(Program::open(Path::new("/dev/null")).is_err());
+        assert!(Program::open(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_sealed_copy_is_the_same_program_and_cannot_be_changed() {
+        let bytes = elf(None);
+        let file = file_with(&bytes, 0o755);
+        let copy = Program::open(file.path()).unwrap().sealed_copy().unwrap();
+        assert!(copy.is_sealed());
+        let mut inside = Vec::new();
+        copy.duplicate().unwrap().read_to_end(&mut inside).unwrap();
+        assert_eq!(inside, bytes);
+        assert!(copy.duplicate().unwrap().write_all(b"x").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_programs_never_panic(
+            at in 0usize..120, value in any::<u8>(), cut in 0usize..140,
+        ) {
+            let mut bytes = elf(Some(b"/lib64/ld.so\0"));
+            bytes[at] = value;
+            bytes.truncate(cut.max(1));
+            let file = file_with(&bytes, 0o755);
+            let _verdict = Program::open(file.path());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The root directory of an instance: an empty, read-only tmpfs of its own, and in it, for dynamically linked programs
+//! only, read-only views of the host's library directories.
+//!
+//! The views are made here, by the parent, as detached mounts (open_tree(2)) that are already read-only, nosuid and
+//! nodev when the instance's set-up attaches them; it never sees a writable one, and it needs no permission on the
+//! directories above them.
+
+use crate::error::{Errno, OsError};
+use crate::sys;
+use rustix::mount::OpenTreeFlags;
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Where loaders look for libraries without being told (ld.so(8)).
+const LIBRARY_DIRECTORIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
+
+/// What an instance finds in its root directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// Nothing. For statically linked programs.
+    Empty,
+    /// The host's library directories (/lib, /lib32, /lib64, /usr/lib, /usr/lib64 as far as they exist) and `extra`
+    /// ones at the same paths, all read-only. For dynamically linked programs. What lies there is readable to the
+    /// instance as far as it is readable to everyone on the host.
+    Libraries {
+        /// More directories: absolute, without `..`.
+        extra: Vec<PathBuf>,
+    },
+}
+
+impl Root {
+    /// The least that a program of this linkage needs.
+    pub fn for_linkage(linkage: &crate::program::Linkage) -> Self {
+        match linkage {
+            crate::program::Linkage::Static => Self::Empty,
+            crate::program::Linkage::Dynamic { .. } => Self::Libraries { extra: Vec::new() },
+        }
+    }
+}
+
+/// A library directory, open.
+#[derive(Debug)]
+pub(crate) struct LibraryDirectory {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl AsFd for LibraryDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What the set-up does inside the new root, in this order.
+#[derive(Debug, Default)]
+pub(crate) struct RootPlan {
+    /// Directories to make, parents first, relative to the root.
+    pub directories: Vec<CString>,
+    /// Links to make: what they say, and where.
+    pub links: Vec<(CString, CString)>,
+    /// Detached mounts and where they go.
+    pub mounts: Vec<(OwnedFd, CString)>,
+}
+
+/// The library directories of this host that `root` shows, and the links among them.
+pub(crate) fn libraries(
+    root: &Root,
+) -> Result<(Vec<LibraryDirectory>, Vec<(PathBuf, PathBuf)>), OsError> {
+    let Root::Libraries { extra } = root else {
+        return Ok((Vec::new(), Vec::new()));
+    };
+    let (mut directories, mut links) = (Vec::new(), Vec::new());
+    for path in LIBRARY_DIRECTORIES.iter().map(Path::new) {
+        let Ok(metadata) = std::fs::symlink_metadata(path) else {
+            continue;
+        };
+        if metadata.is_symlink() {
+            let target = std::fs::read_link(path)
+                .map_err(|error| OsError::from_io("read link", path.display(), &error))?;
+            links.push((target, path.to_owned()));
+        } else if metadata.is_dir() {
+            directories.push(open(path)?);
+        }
+    }
+    for path in extra {
+        let tidy = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        if !path.is_absolute() || path.parent().is_none() || !path.components().all(tidy) {
+            return Err(OsError::new("show directory", path.display(), Errno::INVAL)
+                .remedy("library directories are absolute paths without `..`, and not `/`"));
+        }
+        // What a directory shown already contains is shown already.
+        if !directories
+            .iter()
+            .any(|shown| path.starts_with(&shown.path))
+        {
+            directories.push(open(path)?);
+        }
+    }
+    Ok((directories, links))
+}
+
+fn open(path: &Path) -> Result<LibraryDirectory, OsError> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| OsError::new("open library directory", path.display(), errno))?;
+    Ok(LibraryDirectory {
+        path: path.to_owned(),
+        fd,
+    })
+}
+
+/// Makes the detached views, for one instance: attaching uses them up.
+pub(crate) fn plan(
+    directories: &[LibraryDirectory],
+    links: &[(PathBuf, PathBuf)],
+) -> Result<RootPlan, OsError> {
+    let mut plan = RootPlan::default();
+    let mut made = BTreeSet::new();
+    for directory in directories {
+        let above = directory
+            .path
+            .ancestors()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev();
+        for path in above.skip(1).filter(|path| made.insert(path.to_path_buf())) {
+            plan.directories.push(relative(path)?);
+        }
+        let view = view(directory)?;
+        plan.mounts.push((view, relative(&directory.path)?));
+    }
+    for (target, path) in links {
+        let target = CString::new(target.as_os_str().as_bytes());
+        let target = target.map_err(|_| bad_path(path))?;
+        plan.links.push((target, relative(path)?));
+    }
+    Ok(plan)
+}
+
+fn view(directory: &LibraryDirectory) -> Result<OwnedFd, OsError> {
+    let failed = |errno| {
+        OsError::new("make a read-only view of", directory.path.display(), errno)
+            .remedy("nfluid needs root")
+    };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = rustix::mount::open_tree(&directory.fd, c"", flags).map_err(failed)?;
+    sys::mount_setattr(tree.as_fd(), c"", sys::MOUNT_READ_ONLY, true).map_err(failed)?;
+    Ok(tree)
+}
+
+fn relative(path: &Path) -> Result<CString, OsError> {
+    let bytes = path.as_os_str().as_bytes();
+    let bytes = bytes.strip_prefix(b"/").unwrap_or(bytes);
+    CString::new(bytes).map_err(|_| bad_path(path))
+}
+
+fn bad_path(path: &Path) -> OsError {
+    OsError::new("show directory", path.display(), Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_that_could_leave_the_root_are_refused() {
+        for bad in ["relative", "/", "/usr/../etc", ""] {
+            let extra = vec![PathBuf::from(bad)];
+            assert!(libraries(&Root::Libraries { extra }).is_err(), "{bad:?}");
+        }
+        assert!(libraries(&Root::Empty).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_directory_inside_a_shown_one_is_not_mounted_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let inner = place.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let outer = Root::Libraries {
+            extra: vec![place.path().to_owned()],
+        };
+        let both = Root::Libraries {
+            extra: vec![place.path().to_owned(), inner],
+        };
+        let count = |root| libraries(root).unwrap().0.len();
+        assert_eq!(count(&outer), count(&both));
+    }
+}

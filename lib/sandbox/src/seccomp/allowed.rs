@@ -1,0 +1,232 @@
+//! What is allowed, and why. An entry without a reason has no place here.
+
+use super::rule::{Allowed, Test, When, bits, is, long_bits, null};
+
+macro_rules! table {
+    ($($call:ident $(if $when:expr)? => $why:literal,)*) => {
+        &[$(Allowed {
+            number: libc::$call,
+            when: table!(@when $($when)?),
+            why: $why,
+        }),*]
+    };
+    (@when) => { When::Always };
+    (@when $when:expr) => { When::AnyOf($when) };
+}
+
+const PROT_WRITE: u64 = libc::PROT_WRITE as u64;
+const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
+
+/// Every namespace flag of clone(2). CLONE_NEWTIME is missing on purpose: clone(2) takes it for part of the signal.
+const CLONE_NEW: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+const CLONE_THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+
+const NOT_EXECUTABLE: &[&[Test]] = &[&[bits(2, PROT_EXEC, 0)]];
+const NOT_WRITABLE_AND_EXECUTABLE: &[&[Test]] =
+    &[&[bits(2, PROT_EXEC, 0)], &[bits(2, PROT_WRITE, 0)]];
+
+/// Bits of open(2)'s flags that could write, create or truncate.
+const OPEN_WRITES: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u64
+    | (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
+
+/// fcntl(2) commands about the descriptor itself. F_SETOWN and F_SETSIG would make the kernel signal others.
+const FCNTL: &[&[Test]] = &[
+    &[is(1, libc::F_DUPFD as u64)],
+    &[is(1, libc::F_DUPFD_CLOEXEC as u64)],
+    &[is(1, libc::F_GETFD as u64)],
+    &[is(1, libc::F_SETFD as u64)],
+    &[is(1, libc::F_GETFL as u64)],
+    &[is(1, libc::F_SETFL as u64)],
+];
+
+/// ioctl(2) requests that any descriptor takes. TIOCSTI would type into a terminal.
+const IOCTL: &[&[Test]] = &[
+    &[is(1, libc::TCGETS)],
+    &[is(1, libc::FIONREAD)],
+    &[is(1, libc::FIONBIO)],
+    &[is(1, libc::FIOCLEX)],
+    &[is(1, libc::FIONCLEX)],
+    &[is(1, libc::TIOCGWINSZ)],
+];
+
+/// prctl(2) on the caller's own name, dumpability (downwards), timer slack and names of mappings.
+const PRCTL: &[&[Test]] = &[
+    &[is(0, libc::PR_SET_NAME as u64)],
+    &[is(0, libc::PR_GET_NAME as u64)],
+    &[is(0, libc::PR_GET_DUMPABLE as u64)],
+    &[
+        is(0, libc::PR_SET_DUMPABLE as u64),
+        long_bits(1, u64::MAX, 0),
+    ],
+    &[is(0, libc::PR_SET_TIMERSLACK as u64)],
+    &[is(0, libc::PR_GET_TIMERSLACK as u64)],
+    &[is(0, libc::PR_SET_VMA as u64)],
+];
+
+/// For every instance.
+pub(super) const ALWAYS: &[Allowed] = table! {
+    SYS_read => "inherited pipes, sockets and eventfds",
+    SYS_write => "doorbells, logs, the daemon's control socket",
+    SYS_readv => "as read",
+    SYS_writev => "as write; the C library's standard output",
+    SYS_pread64 => "as read, at a position",
+    SYS_pwrite64 => "as write, at a position",
+    SYS_preadv => "as read, at a position",
+    SYS_pwritev => "as write, at a position",
+    SYS_lseek => "standard streams look where they are",
+    SYS_close => "gives up descriptors only",
+    SYS_close_range => "gives up descriptors only",
+    SYS_dup => "own descriptors",
+    SYS_dup2 => "own descriptors",
+    SYS_dup3 => "own descriptors",
+    SYS_fcntl if FCNTL => "non-blocking mode and close-on-exec of own descriptors",
+    SYS_ioctl if IOCTL => "is it a terminal, how many bytes wait, non-blocking mode",
+    SYS_fstat => "the C library looks at what it inherited",
+    SYS_newfstatat => "how newer C libraries do fstat; there is no file system to look into",
+    SYS_statx => "how Rust does fstat",
+
+    SYS_poll => "blocking on doorbells",
+    SYS_ppoll => "blocking on doorbells",
+    SYS_select => "blocking on doorbells",
+    SYS_pselect6 => "blocking on doorbells",
+    SYS_epoll_create1 => "blocking on doorbells",
+    SYS_epoll_create => "blocking on doorbells",
+    SYS_epoll_ctl => "blocking on doorbells",
+    SYS_epoll_wait => "blocking on doorbells",
+    SYS_epoll_pwait => "blocking on doorbells",
+    SYS_epoll_pwait2 => "blocking on doorbells, in nanoseconds",
+    SYS_eventfd2 => "waking own threads",
+    SYS_pipe2 => "waking own threads",
+    SYS_pipe => "waking own threads",
+    SYS_timerfd_create => "ageing timeouts in an event loop",
+    SYS_timerfd_settime => "ageing timeouts in an event loop",
+    SYS_timerfd_gettime => "ageing timeouts in an event loop",
+
+    SYS_futex => "locks, and doorbells in shared memory",
+    SYS_futex_waitv => "waiting for several doorbells",
+    SYS_set_robust_list => "every thread's start in the C library",
+    SYS_get_robust_list => "own threads",
+    SYS_rseq => "every thread's start in the C library",
+    SYS_membarrier => "own threads",
+    SYS_sched_yield => "spinning politely",
+    SYS_sched_getaffinity => "how many threads are worth starting",
+    SYS_sched_getparam => "the C library's thread attributes",
+    SYS_sched_getscheduler => "the C library's thread attributes",
+    SYS_sched_get_priority_max => "the C library's thread attributes",
+    SYS_sched_get_priority_min => "the C library's thread attributes",
+    SYS_getcpu => "statistics per core",
+    SYS_nanosleep => "waiting",
+    SYS_clock_nanosleep => "waiting",
+    SYS_clock_gettime => "time, where the vDSO cannot tell it",
+    SYS_clock_getres => "time",
+    SYS_gettimeofday => "time",
+    SYS_time => "time",
+    SYS_times => "own CPU time",
+    SYS_getrusage => "own CPU time",
+    SYS_getrandom => "seeds of hash tables",
+
+    SYS_setsockopt if &[] => "the hyperio call; its one level is filled in by the policy",
+    SYS_getsockopt => "errors of inherited sockets",
+    SYS_getsockname => "what an inherited socket is",
+    SYS_getpeername => "what an inherited socket is",
+    SYS_recvfrom => "the daemon's control socket",
+    SYS_recvmsg => "the daemon's control socket, which hands over descriptors",
+    SYS_recvmmsg => "as recvmsg",
+    SYS_sendto if &[&[null(4)]] => "send(): to the connected peer, never to an address",
+    SYS_accept4 => "an inherited listening socket, such as a metrics end point",
+    SYS_accept => "as accept4",
+    SYS_shutdown => "gives up a direction only",
+
+    SYS_brk => "own memory",
+    SYS_munmap => "own memory",
+    SYS_mremap => "own memory",
+    SYS_madvise => "own memory",
+    SYS_mincore => "own memory",
+    SYS_mlock => "ring memory that must not be paged out, within RLIMIT_MEMLOCK",
+    SYS_mlock2 => "as mlock",
+    SYS_munlock => "as mlock",
+
+    SYS_rt_sigaction => "own signal handlers",
+    SYS_rt_sigprocmask => "own signal handlers",
+    SYS_rt_sigreturn => "own signal handlers",
+    SYS_rt_sigpending => "own signal handlers",
+    SYS_rt_sigsuspend => "own signal handlers",
+    SYS_rt_sigtimedwait => "waiting for SIGTERM",
+    SYS_sigaltstack => "stack overflow handlers",
+    SYS_restart_syscall => "the kernel's own way to resume a wait after a stop",
+    SYS_pause => "waiting for a signal",
+
+    SYS_getpid => "identity",
+    SYS_gettid => "identity",
+    SYS_getppid => "identity",
+    SYS_getuid => "identity",
+    SYS_geteuid => "identity",
+    SYS_getgid => "identity",
+    SYS_getegid => "identity",
+    SYS_getpgrp => "identity",
+    SYS_uname => "run-times look for the kernel's version",
+    SYS_sysinfo => "run-times look for the memory size",
+    SYS_getrlimit => "own limits",
+    SYS_prlimit64 if &[&[is(0, 0), null(2)]] => "own limits, reading only",
+    SYS_prctl if PRCTL => "thread names, being undumpable, timer slack",
+    SYS_arch_prctl => "thread-local storage at the program's start",
+    SYS_set_tid_address => "every thread's start in the C library",
+    SYS_exit => "the end of a thread",
+    SYS_exit_group => "the end of the program",
+    SYS_execveat if &[&[is(4, libc::AT_EMPTY_PATH as u64)]] =>
+        "how the sandbox starts the program; without a file to name, an instance has nothing else to execute",
+};
+
+/// For instances that may not fork.
+pub(super) const THREADS_ONLY: &[Allowed] = table! {
+    SYS_clone if &[&[long_bits(0, CLONE_THREAD | CLONE_NEW, CLONE_THREAD)]] =>
+        "threads, and neither processes nor namespaces",
+    SYS_tgkill if &[&[is(0, 1)]] => "abort() and raise(): an instance is process 1 of its own namespace",
+};
+
+/// For instances that may fork.
+pub(super) const PROCESSES: &[Allowed] = table! {
+    SYS_clone if &[&[long_bits(0, CLONE_NEW, 0)]] => "processes and threads, no namespaces",
+    SYS_fork => "processes",
+    SYS_vfork => "processes",
+    SYS_wait4 => "own children",
+    SYS_waitid => "own children",
+    SYS_kill => "own children: no other process has a number here",
+    SYS_tgkill => "own children",
+};
+
+/// For statically linked programs.
+pub(super) const STRICT: &[Allowed] = table! {
+    SYS_mmap if NOT_EXECUTABLE => "port memory and the heap",
+    SYS_mprotect if NOT_EXECUTABLE => "guard pages, read-only relocations",
+};
+
+/// For dynamically linked programs.
+pub(super) const LOADER: &[Allowed] = table! {
+    SYS_mmap if NOT_WRITABLE_AND_EXECUTABLE => "libraries, port memory and the heap",
+    SYS_mprotect if NOT_WRITABLE_AND_EXECUTABLE => "guard pages, read-only relocations",
+    SYS_open if &[&[bits(1, OPEN_WRITES, 0)]] => "libraries, for reading",
+    SYS_openat if &[&[bits(2, OPEN_WRITES, 0)]] => "libraries, for reading",
+    SYS_access => "the loader looks for /etc/ld.so.preload",
+    SYS_faccessat => "as access",
+    SYS_faccessat2 => "as access",
+    SYS_stat => "the loader compares libraries",
+    SYS_lstat => "the loader compares libraries",
+    SYS_readlink => "run-times look for their own path",
+    SYS_readlinkat => "run-times look for their own path",
+    SYS_getcwd => "run-times look for their own path",
+    SYS_getdents64 => "language run-times list their modules",
+};
+
+/// For instances that talk over datagram or descriptor-passing sockets.
+pub(super) const MESSAGE_SOCKETS: &[Allowed] = table! {
+    SYS_sendmsg => "asked for by the policy",
+    SYS_sendmmsg => "asked for by the policy",
+    SYS_sendto => "asked for by the policy",
+};

@@ -1,0 +1,125 @@
+//! The system call filter of an instance: an allow-list, with a reason for every entry, compiled to a seccomp program.
+//!
+//! Three verdicts: what the tables of [`allowed`] name is allowed (some of it only with certain arguments); what
+//! [`hostile`] names has no place in any network function and kills the process; everything else fails with EPERM, so
+//! that a program that merely asks for more than it needs (a run-time looking for a newer call) goes on. `clone3` fails
+//! with ENOSYS: its flags are in memory, where a filter cannot see them, and libraries then fall back to `clone`.
+//!
+//! Two profiles. [`Profile::Strict`] is for statically linked programs: it opens no file and never maps memory
+//! executable. [`Profile::Loader`] adds what the dynamic loader needs: opening files for reading and executable
+//! mappings, never writable ones.
+//!
+//! The hyperio call is a `setsockopt` and must stay cheap. The kernel remembers which calls a filter allows whatever
+//! their arguments are, but `setsockopt` is allowed for one level only, so that the filter runs each time: its test
+//! therefore comes first, in six instructions, before the list.
+
+mod allowed;
+mod compile;
+mod hostile;
+mod rule;
+#[cfg(test)]
+mod verdict_tests;
+
+use crate::program::Linkage;
+
+/// How much of the list a program gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Statically linked: no files, no executable mappings.
+    Strict,
+    /// Dynamically linked: files for reading, executable mappings that are not writable.
+    Loader,
+}
+
+/// What an instance's filter allows. Compile it once per kind of instance and use the [`Filter`] for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    profile: Profile,
+    setsockopt_level: u32,
+    processes: bool,
+    message_sockets: bool,
+}
+
+impl Policy {
+    /// The least that a program of this linkage needs. `setsockopt` is allowed with `setsockopt_level` alone: the
+    /// level that the switch listens to.
+    pub fn new(linkage: &Linkage, setsockopt_level: u32) -> Self {
+        let profile = match linkage {
+            Linkage::Static => Profile::Strict,
+            Linkage::Dynamic { .. } => Profile::Loader,
+        };
+        Self {
+            profile,
+            setsockopt_level,
+            processes: false,
+            message_sockets: false,
+        }
+    }
+
+    /// Also allows to fork, to wait for children and to signal them. They stay in the sandbox, under its limits.
+    #[must_use]
+    pub fn with_processes(mut self) -> Self {
+        self.processes = true;
+        self
+    }
+
+    /// Also allows `sendmsg`, `sendmmsg` and `sendto` with an address. A filter cannot see the address in the message,
+    /// so an inherited datagram socket can then send to whoever its network namespace reaches: hand over connected or
+    /// stream sockets only.
+    #[must_use]
+    pub fn with_message_sockets(mut self) -> Self {
+        self.message_sockets = true;
+        self
+    }
+
+    /// The profile in force.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Compiles the filter.
+    ///
+    /// # Errors
+    /// [`PolicyError::Compile`] if the tables do not fit a filter, or on an unsupported architecture.
+    pub fn compile(&self) -> Result<Filter, PolicyError> {
+        compile::compile(self)
+    }
+}
+
+/// A compiled filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    instructions: seccompiler::BpfProgram,
+}
+
+impl Filter {
+    /// The largest filter that the kernel takes (BPF_MAXINSNS).
+    pub const INSTRUCTIONS_MAX: usize = 4096;
+
+    /// How many instructions it has.
+    pub fn instruction_count(&self) -> usize {
+        self.instructions.len()
+    }
+
+    /// The instructions as (code, jump if true, jump if false, constant).
+    pub(crate) fn instructions(&self) -> impl ExactSizeIterator<Item = (u16, u8, u8, u32)> + '_ {
+        self.instructions.iter().map(|i| (i.code, i.jt, i.jf, i.k))
+    }
+}
+
+/// Why a policy has no filter.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The compiler's complaint.
+    #[error("the system call filter cannot be compiled for {arch}: {source}", arch = std::env::consts::ARCH)]
+    Compile {
+        /// Its words.
+        #[from]
+        source: seccompiler::BackendError,
+    },
+    /// The compiled stage does not end as it must to be joined with the next one.
+    #[error(
+        "the system call filter's stages cannot be joined; nfluid does not know this version of seccompiler"
+    )]
+    Joint,
+}

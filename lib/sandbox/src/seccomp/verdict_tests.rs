@@ -1,0 +1,244 @@
+//! The compiled filter against the tables: a small interpreter of classic BPF runs it as the kernel does.
+
+use super::allowed::{ALWAYS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY};
+use super::compile::tables;
+use super::hostile::HOSTILE;
+use super::rule::When;
+use super::{Filter, Policy};
+use crate::program::Linkage;
+use proptest::prelude::*;
+
+const ALLOW: u32 = 0x7fff_0000;
+const KILL: u32 = 0x8000_0000;
+const ERRNO: u32 = 0x0005_0000;
+const EPERM: u32 = ERRNO | 1;
+const ENOSYS: u32 = ERRNO | 38;
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+const LEVEL: u32 = 0x4e46;
+
+fn strict() -> Policy {
+    Policy::new(&Linkage::Static, LEVEL)
+}
+
+fn loader() -> Policy {
+    let interpreter = "/lib64/ld-linux-x86-64.so.2".into();
+    Policy::new(&Linkage::Dynamic { interpreter }, LEVEL)
+}
+
+/// What the kernel would answer. Panics on an instruction that the compiler never makes.
+fn verdict_on(filter: &Filter, arch: u32, number: i64, arguments: [u64; 6]) -> u32 {
+    let mut data = [0u8; 64];
+    data[0..4].copy_from_slice(&(number as u32).to_le_bytes());
+    data[4..8].copy_from_slice(&arch.to_le_bytes());
+    for (bytes, argument) in data[16..].chunks_mut(8).zip(arguments) {
+        bytes.copy_from_slice(&argument.to_le_bytes());
+    }
+    let program: Vec<_> = filter.instructions().collect();
+    let (mut at, mut a) = (0usize, 0u32);
+    loop {
+        let (code, jt, jf, k) = program[at];
+        at += 1;
+        let jump = |taken: bool| usize::from(if taken { jt } else { jf });
+        match code {
+            0x20 => a = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
+            0x54 => a &= k,
+            0x05 => at += k as usize,
+            0x15 => at += jump(a == k),
+            0x25 => at += jump(a > k),
+            0x35 => at += jump(a >= k),
+            0x06 => return k,
+            _ => panic!("instruction {code:#x}"),
+        }
+    }
+}
+
+fn verdict(filter: &Filter, number: i64, arguments: [u64; 6]) -> u32 {
+    verdict_on(filter, AUDIT_ARCH_X86_64, number, arguments)
+}
+
+/// What the tables say, worked out without the compiler.
+fn expected(policy: &Policy, number: i64, arguments: [u64; 6]) -> u32 {
+    if HOSTILE.iter().any(|(hostile, _)| *hostile == number) {
+        return KILL;
+    }
+    if number == libc::SYS_clone3 {
+        return ENOSYS;
+    }
+    if number == libc::SYS_setsockopt {
+        return if arguments[1] as u32 == LEVEL {
+            ALLOW
+        } else {
+            EPERM
+        };
+    }
+    let tables = tables(policy);
+    let entry = tables
+        .iter()
+        .flat_map(|table| table.iter())
+        .rfind(|entry| entry.number == number);
+    let allowed = entry.is_some_and(|entry| match entry.when {
+        When::Always => true,
+        When::AnyOf(alternatives) => alternatives.iter().any(|tests| {
+            tests.iter().all(|test| {
+                let width = if test.wide {
+                    u64::MAX
+                } else {
+                    u64::from(u32::MAX)
+                };
+                let argument = arguments[usize::from(test.argument)] & width;
+                argument & test.mask == test.value
+            })
+        }),
+    });
+    if allowed { ALLOW } else { EPERM }
+}
+
+#[test]
+fn every_entry_has_a_reason_and_appears_once() {
+    let tables = [
+        ALWAYS,
+        LOADER,
+        STRICT,
+        PROCESSES,
+        THREADS_ONLY,
+        MESSAGE_SOCKETS,
+    ];
+    for table in tables {
+        let mut seen = std::collections::BTreeSet::new();
+        for entry in table {
+            assert!(entry.why.len() > 3, "call {} has no reason", entry.number);
+            assert!(seen.insert(entry.number), "call {} twice", entry.number);
+            assert!(HOSTILE.iter().all(|(number, _)| *number != entry.number));
+        }
+    }
+}
+
+#[test]
+fn the_filter_says_what_the_tables_say_for_every_number() {
+    for policy in [
+        strict(),
+        loader(),
+        strict().with_processes(),
+        loader().with_processes().with_message_sockets(),
+    ] {
+        let filter = policy.compile().unwrap();
+        for number in -1..600 {
+            for arguments in [[0; 6], [1; 6], [u64::MAX; 6], [7, 7, 7, 7, 7, 7]] {
+                let got = verdict(&filter, number, arguments);
+                let want = expected(&policy, number, arguments);
+                assert_eq!(got, want, "{policy:?}: call {number} with {arguments:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_hyperio_call_is_decided_in_seven_instructions() {
+    let filter = strict().compile().unwrap();
+    let head = Filter {
+        instructions: filter.instructions[..7].to_vec(),
+    };
+    assert_eq!(
+        verdict(&head, libc::SYS_setsockopt, [3, LEVEL.into(), 0, 0, 0, 0]),
+        ALLOW
+    );
+    for level in [0, 1, 6, 41, u64::from(LEVEL) + 1] {
+        assert_eq!(
+            verdict(&filter, libc::SYS_setsockopt, [3, level, 0, 0, 0, 0]),
+            EPERM
+        );
+    }
+}
+
+#[test]
+fn other_architectures_numbers_are_fatal() {
+    let filter = loader().compile().unwrap();
+    const AUDIT_ARCH_I386: u32 = 0x4000_0003;
+    for number in [0, 54, 366] {
+        assert_eq!(
+            verdict_on(&filter, AUDIT_ARCH_I386, number, [LEVEL.into(); 6]),
+            KILL
+        );
+    }
+    const X32: i64 = 0x4000_0000;
+    assert_eq!(verdict(&filter, X32 | libc::SYS_read, [0; 6]), EPERM);
+    assert_eq!(
+        verdict(&filter, X32 | libc::SYS_setsockopt, [LEVEL.into(); 6]),
+        EPERM
+    );
+}
+
+#[test]
+fn memory_is_never_writable_and_executable() {
+    let both = (libc::PROT_WRITE | libc::PROT_EXEC) as u64;
+    let execute = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let (strict, loader) = (strict().compile().unwrap(), loader().compile().unwrap());
+        assert_eq!(verdict(&strict, call, [0, 0, both, 0, 0, 0]), EPERM);
+        assert_eq!(verdict(&loader, call, [0, 0, both, 0, 0, 0]), EPERM);
+        assert_eq!(verdict(&strict, call, [0, 0, execute, 0, 0, 0]), EPERM);
+        assert_eq!(verdict(&loader, call, [0, 0, execute, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(&strict, call, [0, 0, 3, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn files_are_opened_for_reading_only() {
+    let filter = loader().compile().unwrap();
+    let open = |flags: i32| verdict(&filter, libc::SYS_openat, [0, 0, flags as u64, 0, 0, 0]);
+    assert_eq!(
+        open(libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY),
+        ALLOW
+    );
+    for flag in [
+        libc::O_WRONLY,
+        libc::O_RDWR,
+        libc::O_CREAT,
+        libc::O_TRUNC,
+        libc::O_APPEND,
+        libc::O_TMPFILE | libc::O_RDWR,
+    ] {
+        assert_eq!(open(flag), EPERM, "flag {flag:#o}");
+    }
+    let strict = strict().compile().unwrap();
+    assert_eq!(verdict(&strict, libc::SYS_openat, [0; 6]), EPERM);
+}
+
+#[test]
+fn threads_yes_processes_and_namespaces_no() {
+    let thread = (libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS) as u64;
+    let fork = libc::SIGCHLD as u64;
+    let strict_filter = strict().compile().unwrap();
+    let forking = strict().with_processes().compile().unwrap();
+    let clone =
+        |filter: &Filter, flags: u64| verdict(filter, libc::SYS_clone, [flags, 0, 0, 0, 0, 0]);
+    assert_eq!(clone(&strict_filter, thread), ALLOW);
+    assert_eq!(clone(&strict_filter, fork), EPERM);
+    assert_eq!(clone(&forking, fork), ALLOW);
+    for namespace in [libc::CLONE_NEWUSER, libc::CLONE_NEWNET, libc::CLONE_NEWNS] {
+        assert_eq!(clone(&strict_filter, thread | namespace as u64), EPERM);
+        assert_eq!(clone(&forking, fork | namespace as u64), EPERM);
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_filter_says_what_the_tables_say_for_any_arguments(
+        number in 0i64..460,
+        arguments in proptest::array::uniform6(prop_oneof![any::<u64>(), 0u64..64, Just(1u64 << 32)]),
+    ) {
+        for policy in [strict(), loader().with_processes()] {
+            let filter = policy.compile().unwrap();
+            prop_assert_eq!(
+                verdict(&filter, number, arguments),
+                expected(&policy, number, arguments)
+            );
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Shells: prepared instances without a program yet.
+//!
+//! [`Shell::prepare`] makes everything that does not depend on the network function: process, namespaces, cgroup, root
+//! directory, privileges. What is left for [`Shell::launch`] is one message and one exec; its cost does not depend on
+//! how many instances there are. A daemon keeps a pool of shells per flavor; [`spawn`] does both in a row.
+//!
+//! A shell is a child of the process that prepared it, and ends by itself when that process dies. An instance does not:
+//! it goes on, becomes a child of init, and is found again by [`crate::Instance::adopt`]. Under a service manager this
+//! takes `KillMode=process`.
+//!
+//! # Forking from a daemon with threads
+//! The shell is a copy of the daemon's memory, made by one clone3 without CLONE_VM, and until it executes its program it
+//! runs only what [`crate::child`] allows itself. Memory is shared until somebody writes; still the page tables are
+//! copied, which takes 0.1 ms per 50 MB of the daemon's memory. Mappings of port maps should be marked MADV_DONTFORK.
+
+pub(crate) mod message;
+pub(crate) mod step;
+
+mod launching;
+mod preparing;
+
+pub use launching::{Barriers, Spawned};
+pub use preparing::Shell;
+pub use step::Step;
+
+use crate::error::{Errno, OsError};
+use crate::identity::KernelId;
+use crate::instance::{Ended, InstanceError};
+use crate::seccomp::PolicyError;
+use crate::spec::{Launch, ShellSpec};
+use message::Report;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The user and group number that an instance sees as its own.
+pub const INSIDE_ID: u32 = 1000;
+
+/// How long a step of the set-up may take before it counts as stuck. Each is a few system calls.
+const STEP_WAIT: Duration = Duration::from_secs(20);
+
+/// Why there is no instance.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// Something on the parent's side failed.
+    #[error("instance {name}: {source}")]
+    Os {
+        /// The instance.
+        name: String,
+        /// What the kernel refused.
+        source: OsError,
+    },
+    /// A step of the set-up failed in the instance.
+    #[error("instance {name}: cannot {step}: {errno}{remedy}", step = step.text(), remedy = told(step.remedy(*errno)))]
+    Step {
+        /// The instance.
+        name: String,
+        /// Which step.
+        step: Step,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// The set-up died.
+    #[error(
+        "instance {name}: the set-up was {how}; if by signal 9, the instance's memory limit is too small to start in"
+    )]
+    Died {
+        /// The instance.
+        name: String,
+        /// How.
+        how: Ended,
+    },
+    /// The set-up does not answer.
+    #[error(
+        "instance {name}: the set-up did not answer for {seconds} s and was killed; is its cgroup frozen or without CPU?"
+    )]
+    Stuck {
+        /// The instance.
+        name: String,
+        /// For how long.
+        seconds: u64,
+    },
+    /// A dynamically linked program for an empty root directory.
+    #[error(
+        "instance {name}: {program} needs the loader {interpreter}, and the instance's root directory is empty; \
+         give it library directories, or link it statically"
+    )]
+    NoLoader {
+        /// The instance.
+        name: String,
+        /// The program.
+        program: PathBuf,
+        /// What it needs.
+        interpreter: PathBuf,
+    },
+    /// The launch asks for what cannot be.
+    #[error("instance {name}: {what}")]
+    BadLaunch {
+        /// The instance.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The instance's cgroup.
+    #[error("instance {name}: {source}")]
+    Cgroup {
+        /// The instance.
+        name: String,
+        /// What is wrong with it.
+        source: crate::cgroup::CgroupError,
+    },
+    /// The system call filter.
+    #[error("instance {name}: {source}")]
+    Policy {
+        /// The instance.
+        name: String,
+        /// What is wrong with it.
+        source: PolicyError,
+    },
+    /// The Landlock rules.
+    #[error("instance {name}: cannot make Landlock rules: {source}")]
+    Landlock {
+        /// The instance.
+        name: String,
+        /// What is wrong with them.
+        source: landlock::RulesetError,
+    },
+    /// The started process.
+    #[error("instance {name}: {source}")]
+    Instance {
+        /// The instance.
+        name: String,
+        /// What is wrong with it.
+        source: InstanceError,
+    },
+}
+
+fn told(remedy: &str) -> String {
+    if remedy.is_empty() {
+        String::new()
+    } else {
+        format!("; {remedy}")
+    }
+}
+
+/// Prepares a shell and launches a program in it.
+///
+/// # Errors
+/// [`SpawnError`]. Nothing is left behind but the cgroup, which is the caller's.
+pub fn spawn(shell: &ShellSpec<'_>, launch: &Launch<'_>) -> Result<Spawned, SpawnError> {
+    Shell::prepare(shell)?.launch(launch)
+}
+
+/// Waits until `fd` is readable or hung up; `false` after `timeout`.
+pub(crate) fn poll_readable(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Errno> {
+    let deadline = std::time::Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, Some(&left)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// What came from the set-up.
+enum Heard {
+    Report(Report),
+    /// The socket was closed: the program runs, or the set-up died.
+    Closed,
+    Nothing,
+}
+
+fn hear(control: &OwnedFd) -> Result<Heard, Errno> {
+    if !poll_readable(control.as_fd(), STEP_WAIT)? {
+        return Ok(Heard::Nothing);
+    }
+    let mut bytes = [0u8; Report::BYTES];
+    match rustix::io::read(control, &mut bytes) {
+        Ok(0) | Err(Errno::CONNRESET) => Ok(Heard::Closed),
+        Ok(length) => {
+            let report = bytes.get(..length).and_then(Report::decode);
+            report.map(Heard::Report).ok_or(Errno::BADMSG)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Writes the one-line user and group maps of a user namespace (user_namespaces(7)).
+fn write_maps(pid: u32, id: KernelId) -> Result<(), OsError> {
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{file}");
+        let map = format!("{INSIDE_ID} {id} 1");
+        std::fs::write(&path, &map).map_err(|error| {
+            OsError::from_io("write", format!("{map:?} to {path}"), &error)
+                .remedy("the daemon needs root, with CAP_SETUID and CAP_SETGID, and /proc mounted")
+        })?;
+    }
+    Ok(())
+}

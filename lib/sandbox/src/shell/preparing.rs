@@ -1,0 +1,251 @@
+//! The parent's side of making a shell.
+
+use super::message::{GO, Report};
+use super::{Heard, STEP_WAIT, SpawnError, hear, step::Step, write_maps};
+use crate::child::{self, Plan, Scratch};
+use crate::error::{Errno, OsError};
+use crate::instance::Ended;
+use crate::netns::NetNs;
+use crate::root::{self, LibraryDirectory, Root};
+use crate::spec::ShellSpec;
+use crate::sys::{self, Fork, SignalsBlocked};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A prepared instance that waits for its program. Dropped, it ends.
+#[derive(Debug)]
+pub struct Shell {
+    pub(super) name: String,
+    pub(super) pid: Pid,
+    pub(super) root: Root,
+    pub(super) libraries: Vec<LibraryDirectory>,
+    pub(super) own_net: bool,
+    pub(super) moved_root: bool,
+    /// Our end of the socket; and the pidfd. Both are taken out when the shell becomes an instance.
+    pub(super) held: Option<Held>,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub control: OwnedFd,
+    pub pidfd: OwnedFd,
+}
+
+impl Shell {
+    /// Makes a shell. Takes about a millisecond; nothing about it depends on a program.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; nothing is left behind.
+    pub fn prepare(spec: &ShellSpec<'_>) -> Result<Self, SpawnError> {
+        let name = spec.name.clone();
+        let os = |source| SpawnError::Os {
+            name: name.clone(),
+            source,
+        };
+        let (libraries, links) = root::libraries(&spec.root).map_err(os)?;
+        let root = root::plan(&libraries, &links).map_err(os)?;
+        let entrance = spec
+            .cgroup
+            .entrance()
+            .map_err(|source| SpawnError::Cgroup {
+                name: name.clone(),
+                source,
+            })?;
+        let (ours, theirs) = socket_pair().map_err(os)?;
+        let mut plan = Plan {
+            control: theirs.as_raw_fd(),
+            keep: Vec::new(),
+            v1_tasks: entrance.v1_tasks,
+            shared_net: match spec.net {
+                NetNs::Own => None,
+                NetNs::Shared(fd) => Some(fd.as_raw_fd()),
+            },
+            host_name: spec.name.bytes().take(63).collect(),
+            root,
+            scratch: Scratch::new(),
+        };
+        plan.keep = kept(&plan);
+        let cgroup = entrance.v2.as_ref().map(AsFd::as_fd);
+        let (pid, pidfd) = fork(&mut plan, cgroup).map_err(os)?;
+        drop(theirs);
+        let mut shell = Self {
+            name,
+            pid,
+            root: spec.root.clone(),
+            libraries,
+            own_net: matches!(spec.net, NetNs::Own),
+            moved_root: false,
+            held: Some(Held {
+                control: ours,
+                pidfd,
+            }),
+        };
+        shell.complete(spec)?;
+        Ok(shell)
+    }
+
+    /// The name that it was prepared under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process number, which the instance will keep.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    fn complete(&mut self, spec: &ShellSpec<'_>) -> Result<(), SpawnError> {
+        match self.expect_report()? {
+            Report::WantsMap => {}
+            other => return Err(self.unexpected(other)),
+        }
+        write_maps(self.pid(), spec.id).map_err(|source| self.os(source))?;
+        let control = &self.held()?.control;
+        // If the set-up has failed meanwhile, its report says more than our failing to write.
+        let _sent = rustix::net::send(control, &GO, rustix::net::SendFlags::NOSIGNAL);
+        match self.expect_report()? {
+            Report::Ready => {}
+            Report::ReadyMovedRoot => self.moved_root = true,
+            other => return Err(self.unexpected(other)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn held(&self) -> Result<&Held, SpawnError> {
+        self.held.as_ref().ok_or_else(|| SpawnError::BadLaunch {
+            name: self.name.clone(),
+            what: "the shell was used already".to_owned(),
+        })
+    }
+
+    pub(super) fn os(&self, source: OsError) -> SpawnError {
+        SpawnError::Os {
+            name: self.name.clone(),
+            source,
+        }
+    }
+
+    /// The next report that is not a failure.
+    fn expect_report(&mut self) -> Result<Report, SpawnError> {
+        match self.listen()? {
+            Heard::Report(report) => Ok(report),
+            Heard::Closed => Err(self.died()),
+            Heard::Nothing => Err(self.stuck()),
+        }
+    }
+
+    /// As [`hear`], with a failure that the set-up reports turned into an error.
+    pub(super) fn listen(&self) -> Result<Heard, SpawnError> {
+        let heard = hear(&self.held()?.control);
+        let heard = heard
+            .map_err(|errno| self.os(OsError::new("hear from the set-up of", &self.name, errno)))?;
+        match heard {
+            Heard::Report(Report::Failed { step, errno }) => match Step::from_raw(step) {
+                Some(step) => Err(SpawnError::Step {
+                    name: self.name.clone(),
+                    step,
+                    errno,
+                }),
+                None => Err(self.unexpected(Report::Failed { step, errno })),
+            },
+            heard => Ok(heard),
+        }
+    }
+
+    pub(super) fn stuck(&self) -> SpawnError {
+        SpawnError::Stuck {
+            name: self.name.clone(),
+            seconds: STEP_WAIT.as_secs(),
+        }
+    }
+
+    /// The set-up closed the socket without a word.
+    pub(super) fn died(&mut self) -> SpawnError {
+        SpawnError::Died {
+            name: self.name.clone(),
+            how: self.end(),
+        }
+    }
+
+    pub(super) fn unexpected(&self, report: Report) -> SpawnError {
+        let subject = format!("{} ({report:?})", self.name);
+        self.os(OsError::new(
+            "understand the set-up of",
+            subject,
+            Errno::PROTO,
+        ))
+    }
+
+    /// Kills and buries the shell, unless it became an instance.
+    fn end(&mut self) -> Ended {
+        let Some(held) = self.held.take() else {
+            return Ended::Unknown;
+        };
+        let _may_be_dead = pidfd_send_signal(&held.pidfd, Signal::KILL);
+        loop {
+            let id = WaitId::PidFd(held.pidfd.as_fd());
+            match rustix::process::waitid(id, WaitIdOptions::EXITED) {
+                Ok(Some(status)) => {
+                    return status
+                        .terminating_signal()
+                        .map(Ended::Killed)
+                        .or(status.exit_status().map(Ended::Exited))
+                        .unwrap_or(Ended::Unknown);
+                }
+                Err(Errno::INTR) => {}
+                Ok(None) | Err(_) => return Ended::Unknown,
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The descriptors that the set-up needs, ascending.
+fn kept(plan: &Plan) -> Vec<i32> {
+    let trees = plan.root.mounts.iter().map(|(tree, _)| tree.as_raw_fd());
+    let mut keep: Vec<i32> = trees.chain(plan.shared_net).chain([plan.control]).collect();
+    keep.sort_unstable();
+    keep.dedup();
+    keep
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd), OsError> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(|errno| OsError::new("create a socket pair", "", errno))
+}
+
+fn fork(plan: &mut Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid, OwnedFd), OsError> {
+    let blocked = SignalsBlocked::new();
+    // SAFETY: the child goes straight into `child::run`, which keeps to what is allowed and never returns.
+    let forked = unsafe { sys::fork(cgroup) };
+    match forked {
+        Ok(Fork::Child) => child::run(plan),
+        Ok(Fork::Parent { pid, pidfd }) => {
+            drop(blocked);
+            Ok((pid, pidfd))
+        }
+        Err(errno) => Err(
+            OsError::new("fork into the cgroup", "", errno).remedy(match errno {
+                Errno::AGAIN => {
+                    "the daemon's or the cgroup's limit of tasks is reached (pids.max, LimitNPROC)"
+                }
+                Errno::PERM => "nfluid needs root",
+                Errno::OPNOTSUPP => {
+                    "the cgroup is threaded or hands controllers down: see its cgroup.type"
+                }
+                Errno::NOSPC => {
+                    "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
+                }
+                Errno::NOSYS => "the kernel is older than 5.7",
+                _ => "",
+            }),
+        ),
+    }
+}

@@ -1,0 +1,108 @@
+//! What an instance is to be: the part that does not depend on its program ([`ShellSpec`]), and the rest ([`Launch`]).
+
+use crate::cgroup::Cgroup;
+use crate::identity::KernelId;
+use crate::netns::NetNs;
+use crate::program::Program;
+use crate::root::Root;
+use crate::seccomp::Filter;
+use std::ffi::CString;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// What can be prepared before it is known which program will run.
+#[derive(Debug, Clone)]
+pub struct ShellSpec<'a> {
+    /// The host name that the instance sees, and what messages call it.
+    pub name: String,
+    /// Its user number; no two instances may share one.
+    pub id: KernelId,
+    /// Who pays. Set its limits before or after, they hold at once.
+    pub cgroup: &'a Cgroup,
+    /// What it finds in its root directory.
+    pub root: Root,
+    /// Which network namespace it gets.
+    pub net: NetNs<'a>,
+}
+
+/// A descriptor that the instance inherits, and the number it finds it under.
+#[derive(Debug, Clone, Copy)]
+pub struct InheritedFd<'a> {
+    /// The descriptor; the caller keeps it and may close it once the instance runs.
+    pub fd: BorrowedFd<'a>,
+    /// The number, 0 to [`Launch::FD_NUMBER_MAX`]. 0, 1 and 2 replace the standard streams.
+    pub number: RawFd,
+}
+
+/// What runs in an instance. Everything not listed here is closed.
+#[derive(Debug, Clone)]
+pub struct Launch<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Its arguments, the first one being its own name.
+    pub argv: Vec<CString>,
+    /// Its environment, `NAME=value` each. Nothing is added.
+    pub env: Vec<CString>,
+    /// What it inherits. Standard streams that are not given are `/dev/null`. A pipe to the daemon as standard output
+    /// would kill the instance (SIGPIPE) when it writes after the daemon's death: give it a file or a socket.
+    pub fds: Vec<InheritedFd<'a>>,
+    /// The system call filter. `None` leaves this barrier out, for tests of the others; never do so for an instance.
+    pub filter: Option<&'a Filter>,
+    /// Whether Landlock rules are applied, as far as the kernel has them. `false` is for tests of the other barriers.
+    pub landlock: bool,
+    /// Limits per process.
+    pub limits: Limits,
+    /// The CPUs that it may use, by number; all of its cgroup's if `None`. It cannot change this.
+    pub cpus: Option<Vec<usize>>,
+}
+
+impl<'a> Launch<'a> {
+    /// The highest number that a descriptor can be inherited under.
+    pub const FD_NUMBER_MAX: RawFd = 511;
+    /// How many descriptors an instance can inherit.
+    pub const FDS_MAX: usize = 240;
+    /// How many arguments and environment entries together, and how many bytes of them.
+    pub const STRINGS_MAX: usize = 1024;
+    /// The most bytes of arguments and environment.
+    pub const STRING_BYTES_MAX: usize = 64 * 1024;
+
+    /// A launch with every barrier, the default limits and no more than the program's own name as argument.
+    pub fn new(program: &'a Program, filter: &'a Filter) -> Self {
+        use std::os::unix::ffi::OsStrExt;
+        let name = program.origin().file_name().unwrap_or_default();
+        Self {
+            program,
+            argv: vec![CString::new(name.as_bytes()).unwrap_or_default()],
+            env: Vec::new(),
+            fds: Vec::new(),
+            filter: Some(filter),
+            landlock: true,
+            limits: Limits::default(),
+            cpus: None,
+        }
+    }
+}
+
+/// Limits per process (setrlimit(2)). Memory and the number of tasks are limited by the cgroup; these stop a program at
+/// what it should not even try. Core dumps are always off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Descriptors.
+    pub descriptors: u64,
+    /// Processes and threads of the instance's user number.
+    pub tasks: u64,
+    /// Bytes that may be locked in memory.
+    pub locked_bytes: u64,
+    /// Bytes of the main thread's stack.
+    pub stack_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            descriptors: 1024,
+            tasks: 256,
+            locked_bytes: 64 << 20,
+            stack_bytes: 8 << 20,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The system calls that no crate wraps in a form that is safe between fork and exec: none of these allocates, locks or
+//! panics.
+
+use crate::error::Errno;
+use rustix::process::Pid;
+use std::ffi::{CStr, c_char};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Read-only, and no setuid programs, no devices (mount_setattr(2)).
+pub(crate) const MOUNT_READ_ONLY: u64 = 0x1 | 0x2 | 0x4;
+const AT_RECURSIVE: libc::c_int = 0x8000;
+
+/// What mount_setattr(2) takes (linux/mount.h).
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// What clone3(2) takes (linux/sched.h), as of its cgroup field.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// The kernel's set of signals, 64 bits.
+const SIGNAL_SET_BYTES: usize = 8;
+
+/// One instruction of a filter as the kernel wants it (linux/filter.h).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct FilterInstruction {
+    pub code: u16,
+    pub jt: u8,
+    pub jf: u8,
+    pub k: u32,
+}
+
+fn check(result: libc::c_long) -> Result<libc::c_long, Errno> {
+    if result < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        Err(Errno::from_raw_os_error(errno.unwrap_or(libc::EIO)))
+    } else {
+        Ok(result)
+    }
+}
+
+/// Both sides of [`fork`].
+pub(crate) enum Fork {
+    Parent { pid: Pid, pidfd: OwnedFd },
+    Child,
+}
+
+/// Forks with clone3(2): a new pid namespace, default signal handlers, a pidfd, and straight into a v2 cgroup.
+///
+/// # Safety
+/// The child has a copy of one thread of a process whose locks other threads may hold: until it executes a program or
+/// exits it may make system calls, and must not allocate, lock, panic or return from the function that called this.
+pub(crate) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
+    let mut pidfd: RawFd = -1;
+    let mut arguments = CloneArguments {
+        flags: (libc::CLONE_PIDFD | libc::CLONE_NEWPID) as u64 | CLONE_CLEAR_SIGHAND,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArguments::default()
+    };
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: the arguments live across the call; without CLONE_VM the child runs on a copy of this stack.
+    let pid = check(unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const arguments,
+            size_of::<CloneArguments>(),
+        )
+    })?;
+    match i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor that nobody else owns.
+        Some(pid) => Ok(Fork::Parent {
+            pid,
+            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+        }),
+        None => Ok(Fork::Child),
+    }
+}
+
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Ends the process without running anything of it.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit takes any code, runs no handlers and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Changes the attributes of a mount, and of those below it.
+pub(crate) fn mount_setattr(
+    at: BorrowedFd<'_>,
+    path: &CStr,
+    set: u64,
+    recursive: bool,
+) -> Result<(), Errno> {
+    let attributes = MountAttributes {
+        set,
+        clear: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let recursive = if recursive { AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is NUL-terminated and the structure lives across the call, with its size.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            at.as_raw_fd(),
+            path.as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Closes all descriptors from `first` to `last`, both included.
+pub(crate) fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: closing descriptors touches no memory; that nothing uses them any more is for the caller, who is about to
+    // execute another program.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
+    Ok(())
+}
+
+/// Makes `target` another name of `source` that survives exec.
+pub(crate) fn duplicate_to(source: RawFd, target: RawFd) -> Result<(), Errno> {
+    // SAFETY: dup3 touches no memory.
+    check(unsafe { libc::syscall(libc::SYS_dup3, source, target, 0) })?;
+    Ok(())
+}
+
+/// Makes another name of `source`, at `at_least` or above, that does not survive exec.
+pub(crate) fn duplicate_above(source: RawFd, at_least: RawFd) -> Result<RawFd, Errno> {
+    // SAFETY: F_DUPFD_CLOEXEC touches no memory.
+    let fd =
+        check(unsafe { libc::syscall(libc::SYS_fcntl, source, libc::F_DUPFD_CLOEXEC, at_least) })?;
+    RawFd::try_from(fd).map_err(|_| Errno::BADF)
+}
+
+/// Drops every capability from the bounding set, which decides what a later exec could gain.
+pub(crate) fn drop_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        // SAFETY: these prctl operations take integers.
+        match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }.into()) {
+            Ok(_) => {}
+            // Past the kernel's last capability.
+            Err(Errno::INVAL) if capability > 0 => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Gives every signal its default action (an ignored one stays ignored across exec) and unblocks all. By bare system
+/// calls: the C library's own functions take locks.
+pub(crate) fn reset_signals() {
+    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, empty mask. It is four words everywhere.
+    let default_action = [0u64; 4];
+    for signal in 1..=64 {
+        // SAFETY: the action is of the kernel's size and only read; those that cannot be changed are refused, harmlessly.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default_action.as_ptr(),
+                std::ptr::null::<u64>(),
+                SIGNAL_SET_BYTES,
+            )
+        };
+    }
+    let none = 0u64;
+    // SAFETY: the set is of the size given and only read.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null::<u64>(),
+            SIGNAL_SET_BYTES,
+        )
+    };
+}
+
+/// All signals of this thread, blocked until dropped: a handler of the parent must not run in a child that shares its
+/// pipes.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    pub fn new() -> Self {
+        // SAFETY: both sets are plain memory that the calls fill in.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled in by the kernel.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+/// The version of Landlock that the kernel has.
+pub(crate) fn landlock_abi() -> Result<u32, Errno> {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag, the call takes no memory.
+    let abi = check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u64>(),
+            0usize,
+            VERSION,
+        )
+    })?;
+    u32::try_from(abi).map_err(|_| Errno::INVAL)
+}
+
+/// Applies a Landlock ruleset to this process for good.
+pub(crate) fn landlock_restrict_self(ruleset: RawFd) -> Result<(), Errno> {
+    // SAFETY: the call takes integers.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) })?;
+    Ok(())
+}
+
+/// Applies a system call filter to this process for good.
+pub(crate) fn load_filter(instructions: &[FilterInstruction]) -> Result<(), Errno> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(instructions.len()).map_err(|_| Errno::INVAL)?,
+        filter: instructions.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: the program points to `len` instructions of the kernel's layout, which the kernel copies and only reads.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            &raw const program,
+        )
+    })?;
+    Ok(())
+}
+
+/// Executes an open program. Returns only if that failed.
+///
+/// # Safety
+/// Both arrays end with NULL, and their other pointers point to NUL-terminated strings.
+pub(crate) unsafe fn execute(
+    program: RawFd,
+    argv: &[*const c_char],
+    envp: &[*const c_char],
+) -> Errno {
+    // SAFETY: as the caller promises; the path is empty and NUL-terminated.
+    let result = check(unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program,
+            c"".as_ptr(),
+            argv.as_ptr(),
+            envp.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    });
+    result.err().unwrap_or(Errno::IO)
+}
