@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The receiving side: slots, publication, doorbell. */
+#ifndef SWITCH_DELIVER_H
+#define SWITCH_DELIVER_H
+
+#include "copy.h"
+#include "frame.h"
+#include "switch_maps.h"
+
+/* A destination port, looked up. */
+struct target {
+	struct nfl_port *port;
+	struct nfl_ring *ring;
+	void *pool;
+};
+
+static __always_inline bool target_find(struct target *t, __u32 id)
+{
+	__u32 zero = 0, pool;
+	void *rings;
+
+	t->port = bpf_map_lookup_elem(&nfl_ports, &id);
+	rings = bpf_map_lookup_elem(&nfl_rings, &id);
+	if (!t->port || !rings || !(t->port->flags & NFL_PORT_UP))
+		return false;
+	t->ring = bpf_map_lookup_elem(rings, &zero);
+	pool = t->port->pool;
+	t->pool = bpf_map_lookup_elem(&nfl_pools, &pool);
+	return t->ring && t->pool;
+}
+
+/* The buffer of pool slot `slot`; NULL if the pool has no such slot. */
+static __always_inline void *slot_buffer(void *pool, __u32 slot)
+{
+	__u32 block = slot / NFL_BLOCK_SLOTS;
+	void *base = bpf_map_lookup_elem(pool, &block);
+
+	return base ? base + (slot % NFL_BLOCK_SLOTS) * NFL_SLOT_SIZE : NULL;
+}
+
+enum reservation_end {
+	RESERVE_AGAIN, /* another sender was faster */
+	RESERVE_DONE,
+	RESERVE_FULL,
+};
+
+/* A reservation of RX slots. */
+struct reservation {
+	__u32 want;
+	__u32 got;
+	__u32 first; /* position of the first one */
+	__u32 end; /* enum reservation_end */
+};
+
+/*
+ * One attempt to reserve, by one compare-and-swap. rx_head is the receiver's word: a nonsensical
+ * value makes its own ring look full, or its own frames overwritten, and nobody else's.
+ */
+static __always_inline void reserve(struct reservation *r, struct target *t)
+{
+	__u64 reserved = READ_ONCE(t->port->rx_reserved);
+	__u32 used = (__u32)reserved - READ_ONCE(t->ring->rx_head);
+	__u32 slots = t->port->mask + 1;
+	__u32 take = slots - used;
+
+	if (used >= slots) {
+		r->end = RESERVE_FULL;
+		return;
+	}
+	if (take > r->want)
+		take = r->want;
+	if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, reserved + take) != reserved) {
+		r->end = RESERVE_AGAIN;
+		return;
+	}
+	r->first = reserved;
+	r->got = take;
+	r->end = RESERVE_DONE;
+}
+
+static __always_inline __u32 ring_index(struct target *t, __u32 position)
+{
+	return position & t->port->mask & (NFL_RING_MAX - 1);
+}
+
+/* One 64-bit store makes the slot visible; x86 keeps it behind the copy. `len` 0 is a hole. */
+static __always_inline void publish(struct target *t, __u32 position, __u64 len)
+{
+	barrier();
+	WRITE_ONCE(t->ring->rx[ring_index(t, position)], len | (__u64)(position + 1) << 32);
+}
+
+/*
+ * Counts what was delivered, and finds out whether the receiver sleeps. The locked addition orders
+ * the publication before the look at rx_sleep; the receiver orders its store to rx_sleep before its
+ * last look at the ring. One of the two sees the other: no wake-up is lost.
+ */
+static __always_inline __u32 delivered(struct target *t, __u64 frames, __u64 bytes)
+{
+	__sync_fetch_and_add(&t->port->rx_bytes, bytes);
+	__sync_fetch_and_add(&t->port->rx_frames, frames);
+	return READ_ONCE(t->ring->rx_sleep);
+}
+
+/*
+ * Rings the kernel bell, once per sleep. The epoch is noted after the ring: a second sender that
+ * sees the note can rely on the ring. A full ring buffer is an unanswered ring.
+ */
+static __always_inline void ring_kernel_bell(struct nfl_port *port, __u32 id, __u32 epoch)
+{
+	__u64 record = 0;
+	void *bell;
+
+	if (!epoch || READ_ONCE(port->rung) == epoch)
+		return;
+	bell = bpf_map_lookup_elem(&nfl_bells, &id);
+	if (!bell)
+		return;
+	bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
+	WRITE_ONCE(port->rung, epoch);
+	__sync_fetch_and_add(&port->bells, 1);
+}
+
+static __always_inline void count_drop(struct nfl_port *port, enum nfl_drop reason, __u64 frames)
+{
+	if (frames)
+		__sync_fetch_and_add(&port->drops[reason & (NFL_DROPS - 1)], frames);
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Learning and look-up (IEEE 802.1D), key (switch, VLAN, MAC). */
+#ifndef SWITCH_FDB_H
+#define SWITCH_FDB_H
+
+#include "frame.h"
+#include "switch_maps.h"
+
+/* Time in units of 2^30 ns, about a second: an entry is written once per unit. */
+static __always_inline __u32 fdb_now(void)
+{
+	return bpf_ktime_get_ns() >> 30;
+}
+
+/* The port of `address`, or NFL_PORTS_MAX if it is unknown or has aged out. */
+static __always_inline __u32 fdb_find(__u32 sw, __u64 address)
+{
+	struct nfl_fdb_key key = { .address = address, .sw = sw };
+	struct nfl_fdb_entry *entry = bpf_map_lookup_elem(&nfl_fdb, &key);
+
+	if (!entry)
+		return NFL_PORTS_MAX;
+	if (!entry->pinned && fdb_now() - entry->seen > entry->ageing)
+		return NFL_PORTS_MAX;
+	return entry->port;
+}
+
+/*
+ * Learns that `address` is behind port `me`. Returns false if the address is pinned to another
+ * port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
+ * frames are flooded instead, and cannot push out the addresses that are known.
+ */
+static __always_inline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw, __u64 address)
+{
+	struct nfl_fdb_key key = { .address = address, .sw = sw };
+	struct nfl_fdb_entry fresh = { .port = me, .seen = fdb_now(), .ageing = port->ageing };
+	struct nfl_fdb_entry *entry;
+
+	if (address & MAC_GROUP) /* not a valid source, and never a valid entry */
+		return false;
+	entry = bpf_map_lookup_elem(&nfl_fdb, &key);
+	if (entry) {
+		if (entry->pinned)
+			return entry->port == me;
+		if (entry->port != me)
+			entry->port = me;
+		if (entry->seen != fresh.seen)
+			entry->seen = fresh.seen;
+		return true;
+	}
+	if (port->fdb_used >= port->fdb_limit || bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
+		__sync_fetch_and_add(&port->fdb_refused, 1);
+	else
+		__sync_fetch_and_add(&port->fdb_used, 1);
+	return true;
+}
+
+#endif

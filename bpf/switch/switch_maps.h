@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The switch's maps. An instance holds the fds of its own rings and pool and of no other map. */
+#ifndef SWITCH_MAPS_H
+#define SWITCH_MAPS_H
+
+#include "switch_types.h"
+
+/* Which port a socket is the capability of. Key: socket. Value: port. Writer: daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} nfl_identity SEC(".maps");
+
+/* Trusted state of every port. Writers: the switch, the daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct nfl_port);
+} nfl_ports SEC(".maps");
+
+/* A port's rings: one element, mapped by its instance. */
+struct nfl_ring_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct nfl_ring));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_ring_map);
+} nfl_rings SEC(".maps");
+
+/* An instance's frame slots: any number of blocks. */
+struct nfl_pool_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, NFL_BLOCK_SIZE);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_pool_map);
+} nfl_pools SEC(".maps");
+
+/* The kernel bell of each port that has one: the only doorbell that no sender must be trusted to
+ * ring. 4 KiB is the smallest ring buffer; its content does not matter. */
+struct nfl_bell_map {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_bell_map);
+} nfl_bells SEC(".maps");
+
+/* Members of each switch. Writer: daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NFL_SWITCHES_MAX);
+	__type(key, __u32);
+	__type(value, struct nfl_switch);
+} nfl_switches SEC(".maps");
+
+/* Forwarding data base of all switches. Writers: the daemon (pinned, ageing), the switch (learned). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, NFL_FDB_MAX);
+	__type(key, struct nfl_fdb_key);
+	__type(value, struct nfl_fdb_entry);
+} nfl_fdb SEC(".maps");
+
+#endif

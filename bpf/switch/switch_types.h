@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Trusted state: in maps that no instance can map. Mirrored by lib/switch/src/abi.rs. */
+#ifndef SWITCH_TYPES_H
+#define SWITCH_TYPES_H
+
+#include "../include/nfluid_abi.h"
+#include "switch_consts.h"
+
+/* Where the frames that a port sends go. */
+enum nfl_dest {
+	NFL_DEST_NONE = 0,
+	NFL_DEST_LINK = 1, /* dest: port */
+	NFL_DEST_SWITCH = 2, /* dest: switch */
+	NFL_DEST_CLASSIFIER = 3, /* the port's rules; uplinks only */
+};
+
+/* Every frame that enters is delivered or counted under exactly one of these, on the port that is
+ * named in brackets. */
+enum nfl_drop {
+	NFL_DROP_RING_FULL = 0, /* [receiver] no free RX slot */
+	NFL_DROP_BAD_LENGTH = 1, /* [sender] outside 14..2032, or cut within a VLAN tag */
+	NFL_DROP_BAD_INDEX = 2, /* [sender] descriptor names a slot outside the pool */
+	NFL_DROP_FOREIGN_MAC = 3, /* [sender] source is not the pinned one, or is another port's */
+	NFL_DROP_NO_ROUTE = 4, /* [sender] not connected, or no rule of the classifier matches */
+	NFL_DROP_PORT_DOWN = 5, /* [sender] the destination is down or gone */
+	NFL_DROP_SAME_PORT = 6, /* [sender] the destination is where the frame came from */
+	NFL_DROP_FLOOD_LIMIT = 7, /* [sender] the call's flooded frames made too many copies */
+	NFL_DROP_RESERVED_MAC = 8, /* [sender] IEEE 802.1D reserved address: never forwarded */
+	NFL_DROP_CONTENDED = 9, /* [sender] lost the race for slots too often */
+	NFL_DROP_CHANGED = 10, /* [sender] changed its frame while it was being switched */
+	NFL_DROP_UPLINK = 11, /* [receiver] the interface refused it; counted by the daemon */
+	NFL_DROP_RECLAIMED = 12, /* [receiver] in the ring of an instance that ended; by the daemon */
+	NFL_DROPS = 16,
+};
+
+struct nfl_port {
+	/* configuration, written by the daemon */
+	__u32 flags;
+	__u32 mask; /* ring slots - 1 */
+	__u32 pool; /* key in nfl_pools */
+	__u32 rx_base; /* first RX slot in the pool, a multiple of NFL_BLOCK_SLOTS */
+	__u32 dest_kind;
+	__u32 dest;
+	__u64 mac; /* as the first six bytes of a little-endian load */
+	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none */
+	__u32 rule_first;
+	__u32 rule_count;
+	__u32 fdb_limit; /* addresses that the port may have in the FDB */
+	__u32 ageing; /* of addresses learned on the port, in units of 2^30 ns */
+	__u32 pad0[3];
+	/* as a sender: written under `busy`, or atomically by an uplink's XDP program */
+	__u32 busy;
+	__u32 tx_pos;
+	__u64 tx_frames; /* entered, each copy of a flooded frame counted */
+	__u64 tx_bytes;
+	__u64 tx_calls;
+	__u64 tx_bad_heads; /* calls whose tx_head was nonsense: nothing entered */
+	__u64 last_source; /* last address learned, to skip the look-up */
+	__u32 fdb_used;
+	__u32 fdb_refused; /* addresses not learned: limit or full table */
+	__u32 copies; /* made by the flooded frames of the current call */
+	__u32 pad1;
+	/* as a receiver: all senders, by atomics */
+	__u64 rx_reserved; /* position after the last slot reserved */
+	__u64 rx_frames;
+	__u64 rx_bytes;
+	__u32 rung; /* last sleep epoch for which the kernel bell was rung */
+	__u32 pad2;
+	__u64 bells;
+	__u64 pad3[3];
+	__u64 drops[NFL_DROPS];
+};
+
+_Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
+
+struct nfl_switch {
+	__u32 members; /* used entries of port[] */
+	__u32 pad[3];
+	__u32 port[NFL_MEMBERS_MAX];
+};
+
+struct nfl_fdb_key {
+	__u64 address; /* MAC in bits 0..47, VLAN id in bits 48..59 */
+	__u32 sw;
+	__u32 pad;
+};
+
+struct nfl_fdb_entry {
+	__u32 port;
+	__u32 seen; /* in units of 2^30 ns */
+	__u32 pinned; /* never learned, never ages */
+	__u32 ageing; /* in units of 2^30 ns */
+};
+
+#endif

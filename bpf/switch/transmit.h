@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The switch: runs over the sender's TX ring in the sender's own context. Included once per loop
+ * form (loop.h) with LOOP and FORM(name) defined; the code is the same.
+ *
+ * The burst is cut into runs of frames that go to the same port. A run reserves its RX slots with
+ * one compare-and-swap, then copies and publishes slot by slot. Copying and flooding are global
+ * functions with scalar arguments: the verifier checks each once, not once per path to it.
+ */
+
+/* Copies one frame into its reserved slot. What turns out to be wrong now is published as a hole:
+ * the slot is taken, and the receiver skips it. */
+static __always_inline long FORM(copy_one)(struct run *r)
+{
+	__u64 descriptor = tx_descriptor(&r->from, r->position);
+	__u64 len = descriptor & 0xffff;
+	enum nfl_drop reason = NFL_DROP_BAD_LENGTH;
+	struct header h;
+	void *from, *to;
+
+	if (!length_ok(len))
+		goto hole;
+	reason = NFL_DROP_BAD_INDEX;
+	from = slot_buffer(r->from.pool, descriptor >> 32);
+	to = slot_buffer(r->to.pool, r->to.port->rx_base + ring_index(&r->to, r->slot));
+	if (!from || !to)
+		goto hole;
+	if (r->address != RUN_LINK) {
+		reason = NFL_DROP_CHANGED;
+		header_read(&h, from);
+		if (header_dst_address(&h) != r->address || (header_tagged(&h) && len < TAG_END))
+			goto hole;
+		reason = NFL_DROP_FOREIGN_MAC;
+		if (!source_ok(&r->from, &h))
+			goto hole;
+	}
+	copy_frame(to, from, len);
+	if (r->address != RUN_LINK)
+		header_write(&h, to, len);
+	publish(&r->to, r->slot, len);
+	r->frames++;
+	r->bytes += len;
+	goto next;
+hole:
+	publish(&r->to, r->slot, 0);
+	count_drop(r->from.port, reason, 1);
+next:
+	r->slot++;
+	r->position++;
+	r->left--;
+	return !r->left;
+}
+LOOP_BODY(copy_one, run)
+
+/* Copies a run of `to_count >> 16` frames to port `to_count & 0xffff`, publishes and counts it.
+ * Returns the sleep epoch of the receiver, 0 if it is awake. */
+__noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
+{
+	struct run r = { .position = position, .slot = slot, .address = address };
+
+	r.left = to_count >> 16;
+	r.frames = unknown_zero;
+	r.bytes = unknown_zero;
+	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff))
+		return 0;
+	LOOP(NFL_RUN_FRAMES, copy_one, &r);
+	r.from.port->tx_bytes += r.bytes;
+	return delivered(&r.to, r.frames, r.bytes);
+}
+
+static __always_inline long FORM(reserve_copy)(struct copy *c)
+{
+	reserve(&c->slots, &c->to);
+	return c->slots.end != RESERVE_AGAIN;
+}
+LOOP_BODY(reserve_copy, copy)
+
+/* One copy of a flooded frame: from port `me_to & 0xffff` to port `me_to >> 16`. `position_len`: TX
+ * position, and length << 32. Every copy carries the header that was checked. */
+__noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64 w1)
+{
+	struct copy c = { .slots.want = 1 };
+	struct header header = { w0, w1 };
+	__u64 len = position_len >> 32;
+	void *from, *to;
+
+	if (!sender_find(&c.from, me_to & 0xffff))
+		return 0;
+	if (!target_find(&c.to, me_to >> 16) || c.to.port->dest_kind != NFL_DEST_SWITCH ||
+	    c.to.port->dest != c.from.port->dest) {
+		count_drop(c.from.port, NFL_DROP_PORT_DOWN, 1);
+		return 0;
+	}
+	LOOP(NFL_RESERVE_TRIES, reserve_copy, &c);
+	if (c.slots.end == RESERVE_FULL) {
+		count_drop(c.to.port, NFL_DROP_RING_FULL, 1);
+		return 0;
+	}
+	if (c.slots.end == RESERVE_AGAIN) {
+		count_drop(c.from.port, NFL_DROP_CONTENDED, 1);
+		return 0;
+	}
+	from = slot_buffer(c.from.pool, tx_descriptor(&c.from, position_len) >> 32);
+	to = slot_buffer(c.to.pool, c.to.port->rx_base + ring_index(&c.to, c.slots.first));
+	if (!from || !to || !length_ok(len)) {
+		publish(&c.to, c.slots.first, 0);
+		count_drop(c.from.port, NFL_DROP_CHANGED, 1);
+		return 0;
+	}
+	copy_long(to, from, len);
+	header_write(&header, to, len);
+	publish(&c.to, c.slots.first, len);
+	ring_kernel_bell(c.to.port, me_to >> 16, delivered(&c.to, 1, len));
+	return 0;
+}
+
+/* A copy to the next member of the switch. */
+static __always_inline long FORM(flood_one)(struct flood *f)
+{
+	__u32 id;
+
+	if (f->member >= f->sw->members || f->port->copies >= NFL_CALL_COPIES)
+		return 1;
+	id = f->sw->port[f->member & (NFL_MEMBERS_MAX - 1)];
+	f->member++;
+	if (id == f->me)
+		return 0;
+	f->copies++;
+	f->port->copies++;
+	FORM(flood_copy)(f->me | id << 16, f->position_len, f->header.w0, f->header.w1);
+	return 0;
+}
+LOOP_BODY(flood_one, flood)
+
+/*
+ * Unknown unicast, broadcast, multicast: a copy to every other port of the switch, as long as the
+ * call's budget of copies lasts.
+ */
+__noinline int FORM(flood_frame)(__u32 me, __u32 position, __u64 w0, __u64 w1, __u32 len)
+{
+	struct flood f = { .me = me, .header = { w0, w1 } };
+	__u32 sw;
+
+	f.position_len = position | (__u64)len << 32;
+	f.member = unknown_zero;
+	f.copies = unknown_zero;
+	f.port = bpf_map_lookup_elem(&nfl_ports, &me);
+	if (!f.port)
+		return 0;
+	sw = f.port->dest;
+	f.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
+	if (!f.sw)
+		return 0;
+	LOOP(NFL_MEMBERS_MAX, flood_one, &f);
+	if (f.member < f.sw->members) {
+		count_drop(f.port, NFL_DROP_FLOOD_LIMIT, 1);
+		f.copies++;
+	} else if (!f.copies) {
+		count_drop(f.port, NFL_DROP_NO_ROUTE, 1);
+		f.copies++;
+	}
+	f.port->tx_frames += f.copies;
+	f.port->tx_bytes += (__u64)len * f.copies;
+	return 0;
+}
+
+/* Does the frame at run_end belong to the run? Only a hint: copy_one checks what matters. */
+static __always_inline long FORM(extend_run)(struct head *h)
+{
+	struct header header;
+	void *from;
+
+	if (h->run_end == h->end)
+		return 1;
+	from = slot_buffer(h->from.pool, tx_descriptor(&h->from, h->run_end) >> 32);
+	if (!from)
+		return 1;
+	header_read(&header, from);
+	if (h->address != RUN_LINK && header_dst_address(&header) != h->address)
+		return 1;
+	if (h->to.port->queues > 1 && flow_queue(from, h->to.port->queues) != h->queue)
+		return 1;
+	h->run_end++;
+	return 0;
+}
+LOOP_BODY(extend_run, head)
+
+/* One attempt to reserve the run's slots. */
+static __always_inline long FORM(reserve_run)(struct head *h)
+{
+	reserve(&h->slots, &h->to);
+	return h->slots.end != RESERVE_AGAIN;
+}
+LOOP_BODY(reserve_run, head)
+
+/* Where the frame at the head goes on a switch: a port, or NFL_PORTS_MAX when it was dropped or
+ * flooded. */
+static __always_inline __u32 FORM(route)(struct head *h)
+{
+	__u64 descriptor = tx_descriptor(&h->from, h->position);
+	__u64 len = descriptor & 0xffff;
+	void *from = slot_buffer(h->from.pool, descriptor >> 32);
+	enum nfl_drop reason = NFL_DROP_BAD_INDEX;
+	struct header header;
+	__u32 id;
+
+	if (!from)
+		goto drop;
+	header_read(&header, from);
+	reason = NFL_DROP_BAD_LENGTH;
+	if (!length_ok(len) || (header_tagged(&header) && len < TAG_END))
+		goto drop;
+	reason = NFL_DROP_FOREIGN_MAC;
+	if (!source_ok(&h->from, &header))
+		goto drop;
+	reason = NFL_DROP_RESERVED_MAC;
+	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
+		goto drop;
+	h->address = header_dst_address(&header);
+	id = h->address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(h->from.port->dest, h->address);
+	reason = NFL_DROP_SAME_PORT;
+	if (id == h->from.me)
+		goto drop;
+	if (id >= NFL_PORTS_MAX)
+		FORM(flood_frame)(h->from.me, h->position, header.w0, header.w1, len);
+	return id;
+drop:
+	drop_frames(&h->from, reason, 1);
+	return NFL_PORTS_MAX;
+}
+
+/* The queue of the target that takes the frame at the head. */
+static __always_inline bool FORM(choose_queue)(struct head *h)
+{
+	void *from = slot_buffer(h->from.pool, tx_descriptor(&h->from, h->position) >> 32);
+
+	h->queue = from ? flow_queue(from, h->to.port->queues) : 0;
+	if (!h->queue)
+		return true;
+	h->to_id += h->queue;
+	return target_find(&h->to, h->to_id);
+}
+
+/*
+ * Switches the run of frames that starts at `position`. Returns the number of frames that are
+ * done with: delivered, flooded or dropped; fewer than the run, or 0, only if `keep` left them in
+ * the ring of a sender whose link is full.
+ */
+__noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 keep)
+{
+	struct head h = { .position = position, .end = end, .address = RUN_LINK };
+	__u32 limit = end - position, epoch, rest;
+	bool link;
+
+	if (!sender_find(&h.from, me))
+		return 0;
+	link = h.from.port->dest_kind == NFL_DEST_LINK;
+	h.to_id = link ? h.from.port->dest : FORM(route)(&h);
+	if (h.to_id >= NFL_PORTS_MAX)
+		return 1;
+	if (!target_find(&h.to, h.to_id) || (h.to.port->queues > 1 && !FORM(choose_queue)(&h))) {
+		drop_frames(&h.from, NFL_DROP_PORT_DOWN, 1);
+		return 1;
+	}
+	h.run_end = position + 1;
+	if (link && h.to.port->queues <= 1)
+		h.run_end = position + (limit < NFL_RUN_FRAMES ? limit : NFL_RUN_FRAMES);
+	else
+		LOOP(NFL_RUN_FRAMES - 1, extend_run, &h);
+	h.slots.want = h.run_end - position;
+	LOOP(NFL_RESERVE_TRIES, reserve_run, &h);
+	if (h.slots.end == RESERVE_AGAIN) {
+		drop_frames(&h.from, NFL_DROP_CONTENDED, h.slots.want);
+		return h.slots.want;
+	}
+	if (h.slots.end == RESERVE_DONE) {
+		h.from.port->tx_frames += h.slots.got;
+		epoch = FORM(copy_run)(me, h.to_id | h.slots.got << 16, position, h.slots.first, h.address);
+		if (epoch && link && !(h.to.port->flags & NFL_PORT_KERNEL_BELL))
+			WRITE_ONCE(h.from.ring->peer_asleep, epoch);
+		else
+			ring_kernel_bell(h.to.port, h.to_id, epoch);
+	}
+	if (keep && link)
+		return h.slots.got;
+	rest = h.slots.want - h.slots.got;
+	count_drop(h.to.port, NFL_DROP_RING_FULL, rest);
+	h.from.port->tx_frames += rest;
+	return h.slots.want;
+}
+
+/* A call, as the outermost loop sees it. */
+static __always_inline long FORM(call_step)(struct call *c)
+{
+	__u32 done;
+
+	if (c->position == c->end)
+		return 1;
+	done = FORM(switch_run)(c->me, c->position, c->end, c->keep);
+	c->position += done;
+	return !done;
+}
+LOOP_BODY(call_step, call)
