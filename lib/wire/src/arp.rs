@@ -167,3 +167,51 @@ impl ArpRepr {
         data
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const OWNER: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    fn request() -> ArpRepr {
+        ArpRepr::request(
+            ASKER,
+            Ipv4Addr::new(10, 0, 0, 1),
+            Ipv4Addr::new(10, 0, 0, 9),
+        )
+    }
+
+    #[test]
+    fn request_and_reply() {
+        let reply = request().reply_from(OWNER);
+        assert_eq!(
+            (reply.sender_mac, reply.sender_ip),
+            (OWNER, Ipv4Addr::new(10, 0, 0, 9))
+        );
+        assert_eq!(
+            (reply.target_mac, reply.target_ip),
+            (ASKER, Ipv4Addr::new(10, 0, 0, 1))
+        );
+        for packet in [request(), reply] {
+            assert_eq!(ArpRepr::parse(&packet.to_bytes()), Ok(packet));
+        }
+        assert_eq!(request().to_bytes()[..8], [0, 1, 8, 0, 6, 4, 0, 1]);
+    }
+
+    #[test]
+    fn refusals() {
+        let bytes = request().to_bytes();
+        assert_eq!(ArpRepr::parse(&bytes[..27]), Err(ParseError::ArpTruncated));
+        for at in [1, 2, 4, 5] {
+            let mut other = bytes;
+            other[at] ^= 1;
+            assert_eq!(
+                ArpRepr::parse(&other),
+                Err(ParseError::ArpUnsupported),
+                "byte {at}"
+            );
+        }
+    }
+}

@@ -171,3 +171,140 @@ const fn fold(total: u64) -> u16 {
     let total = (total >> 16) + (total & 0xffff);
     total as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071 section 4.1, word for word: the reference for the fast sum.
+    fn plain_sum(data: &[u8]) -> u16 {
+        let mut sum = 0_u32;
+        for pair in data.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        }
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+
+    /// Replaces `new.len()` bytes from an even offset and returns old bytes and new message.
+    fn changed(data: &[u8], word: usize, new: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let at = word * 2 % (data.len() - new.len() + 1) & !1;
+        let mut message = data.to_vec();
+        let old = message[at..at + new.len()].to_vec();
+        message[at..at + new.len()].copy_from_slice(new);
+        (old, message)
+    }
+
+    /// Zero has two forms in ones' complement. They differ only where all words are zero, which
+    /// no message with a pseudo-header or an IPv4 header is.
+    fn assert_same(updated: u16, message: &[u8]) {
+        let full = checksum(message);
+        let all_zero = message.iter().all(|&byte| byte == 0);
+        assert!(
+            updated == full || all_zero && updated == 0,
+            "{updated:#06x} {full:#06x}"
+        );
+    }
+
+    /// Words that hit the corner cases as often as the ordinary ones.
+    fn word() -> impl Strategy<Value = u16> {
+        prop_oneof![Just(0), Just(0xffff), any::<u16>()]
+    }
+
+    fn message() -> impl Strategy<Value = Vec<u8>> {
+        vec(word(), 16..40).prop_map(|words| words.iter().flat_map(|w| w.to_be_bytes()).collect())
+    }
+
+    #[test]
+    fn rfc_1071_example() {
+        assert_eq!(
+            sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
+            0xddf2
+        );
+        assert_eq!(sum(&[]), 0);
+        assert_eq!(checksum(&[0xff, 0xff]), 0);
+    }
+
+    #[test]
+    fn rfc_1624_example() {
+        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn udp_without_checksum_stays_so_and_zero_is_sent_as_ones() {
+        let delta = Delta::new().replace_u16(0x5555, 0x3285);
+        assert_eq!(delta.apply_udp(0), 0);
+        assert_eq!(delta.apply_udp(0xdd2f), 0xffff);
+        assert_eq!(Delta::new().apply_udp(0xdd2f), 0xdd2f);
+    }
+
+    proptest! {
+        #[test]
+        fn fast_sum_is_the_plain_sum(data in vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(sum(&data), plain_sum(&data));
+        }
+
+        #[test]
+        fn sums_of_pieces_combine(data in vec(any::<u8>(), 0..200), at in 0..100_usize) {
+            let (head, tail) = data.split_at((at * 2).min(data.len() & !1));
+            prop_assert_eq!(combine(&[sum(head), sum(tail)]), sum(&data));
+        }
+
+        #[test]
+        fn pseudo_headers_are_the_sum_of_their_bytes(
+            v4 in any::<([u8; 4], [u8; 4])>(), v6 in any::<([u8; 16], [u8; 16])>(),
+            protocol in any::<u8>(), length in any::<u32>(),
+        ) {
+            let [a, b, c, d] = length.to_be_bytes();
+            let tail = [a, b, c, d, 0, 0, 0, protocol];
+            let bytes = [&v4.0[..], &v4.1, &tail].concat();
+            let sum = pseudo_header_v4(v4.0.into(), v4.1.into(), protocol, length);
+            prop_assert_eq!(sum, plain_sum(&bytes));
+            let bytes = [&v6.0[..], &v6.1, &tail].concat();
+            let sum = pseudo_header_v6(v6.0.into(), v6.1.into(), protocol, length);
+            prop_assert_eq!(sum, plain_sum(&bytes));
+        }
+
+        #[test]
+        fn incremental_is_full(
+            data in message(), at in any::<u16>(), a in word(), b in word(), rest in any::<[u8; 12]>(),
+        ) {
+            let before = checksum(&data);
+            let at = usize::from(at);
+
+            let (old, message) = changed(&data, at, &a.to_be_bytes());
+            let old = u16::from_be_bytes([old[0], old[1]]);
+            assert_same(update_u16(before, old, a), &message);
+
+            let new = u32::from(a) << 16 | u32::from(b);
+            let (old, message) = changed(&data, at, &new.to_be_bytes());
+            let old = u32::from_be_bytes(*old.first_chunk().expect("4 bytes"));
+            assert_same(update_u32(before, old, new), &message);
+
+            let new: Vec<u8> = [&new.to_be_bytes()[..], &rest].concat();
+            let (old, message) = changed(&data, at, &new);
+            assert_same(update_slice(before, &old, &new), &message);
+            let old = u128::from_be_bytes(*old.first_chunk().expect("16 bytes"));
+            let new = u128::from_be_bytes(*new.first_chunk().expect("16 bytes"));
+            assert_same(Delta::new().replace_u128(old, new).apply(before), &message);
+        }
+
+        #[test]
+        fn many_changes_at_once(words in vec((word(), word()), 1..200)) {
+            let message = |pick: fn(&(u16, u16)) -> u16| -> Vec<u8> {
+                words.iter().flat_map(|pair| pick(pair).to_be_bytes()).collect()
+            };
+            let delta = words.iter().fold(Delta::new(), |delta, &(old, new)| {
+                delta.replace_u16(old, new)
+            });
+            assert_same(delta.apply(checksum(&message(|pair| pair.0))), &message(|pair| pair.1));
+        }
+    }
+}

@@ -385,3 +385,95 @@ pub fn pop_tag(buffer: &mut [u8], len: usize) -> Option<(VlanTag, usize)> {
     buffer.copy_within(field::TAG + VLAN_TAG_LEN..len, field::TAG);
     Some((tag, len - VLAN_TAG_LEN))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn mac_address_text() {
+        let address = MacAddr([0x02, 0, 0x5e, 0x10, 0, 0xfe]);
+        assert_eq!(address.to_string(), "02:00:5e:10:00:fe");
+        assert_eq!("02:00:5e:10:00:fe".parse(), Ok(address));
+        assert_eq!("02-00-5E-10-00-FE".parse(), Ok(address));
+    }
+
+    #[test]
+    fn mac_address_text_refused() {
+        for text in [
+            "",
+            "02",
+            "02:00:5e:10:00",
+            "02:00:5e:10:00:fe:",
+            "02:00:5e:10:00:fe:01",
+            "02:00:5e-10:00:fe",
+            "02:00:5e:10:00:fg",
+            "+2:00:5e:10:00:fe",
+            "2:0:5e:10:0:fe",
+            "02.00.5e.10.00.fe",
+            "02:00:5e:10:00:\u{e9}",
+        ] {
+            assert_eq!(text.parse::<MacAddr>(), Err(MacAddrError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn mac_address_kinds() {
+        let station = MacAddr([0x02, 0, 0, 0, 0, 1]);
+        let group = MacAddr([0x01, 0, 0x5e, 0, 0, 1]);
+        assert!(station.is_unicast() && station.is_local() && !station.is_multicast());
+        assert!(group.is_multicast() && !group.is_unicast() && !group.is_broadcast());
+        assert!(MacAddr::BROADCAST.is_broadcast() && MacAddr::BROADCAST.is_multicast());
+        assert!(!MacAddr::ZERO.is_unicast());
+        assert_eq!(station.to_bits(), 0x0200_0000_0001);
+        assert_eq!(MacAddr::from_bits(station.to_bits()), station);
+    }
+
+    #[test]
+    fn tag_fields() {
+        let tag = VlanTag::from_tci(EtherType::VLAN, 0b101_1_0000_0010_1010);
+        assert_eq!((tag.pcp, tag.dei, tag.vid), (5, true, 42));
+        assert_eq!(tag.to_bytes(), [0x81, 0x00, 0xb0, 0x2a]);
+    }
+
+    #[test]
+    fn tags_are_looked_behind_up_to_two() {
+        let mut frame = [0; 64];
+        frame[12..14].copy_from_slice(&EtherType::IPV6.0.to_be_bytes());
+        let mut len = HEADER_LEN;
+        for (count, vid) in [(0, 0), (1, 10), (2, 20)] {
+            if count > 0 {
+                len = push_tag(&mut frame, len, VlanTag::new(vid)).expect("room for a tag");
+            }
+            let stack = VlanStack::peek(&frame[..len]).expect("a frame");
+            assert_eq!((stack.tags().len(), stack.l3_offset), (count, len));
+            assert_eq!(stack.ethertype, EtherType::IPV6);
+            assert_eq!(stack.outer().map(|tag| tag.vid), (count > 0).then_some(vid));
+        }
+        len = push_tag(&mut frame, len, VlanTag::new(30)).expect("room for a tag");
+        let stack = VlanStack::peek(&frame[..len]).expect("a frame");
+        assert_eq!((stack.tags().len(), stack.ethertype), (2, EtherType::VLAN));
+    }
+
+    #[test]
+    fn tags_are_refused_without_room_or_frame() {
+        let mut frame = [0; 20];
+        assert_eq!(push_tag(&mut frame, 17, VlanTag::new(1)), None);
+        assert_eq!(push_tag(&mut frame, 13, VlanTag::new(1)), None);
+        assert_eq!(push_tag(&mut frame, usize::MAX, VlanTag::new(1)), None);
+        assert_eq!(pop_tag(&mut frame, 20), None, "an untagged frame");
+        frame[12..14].copy_from_slice(&EtherType::QINQ.0.to_be_bytes());
+        assert_eq!(pop_tag(&mut frame, 17), None, "half a tag");
+        assert_eq!(pop_tag(&mut frame, 21), None, "a length beyond the buffer");
+        assert_eq!(
+            VlanStack::peek(&frame[..17]),
+            Err(ParseError::VlanTruncated)
+        );
+        assert_eq!(
+            VlanStack::peek(&frame[..13]),
+            Err(ParseError::EthernetTruncated)
+        );
+    }
+}

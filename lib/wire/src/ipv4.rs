@@ -306,3 +306,94 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
         &mut self.buffer.as_mut()[range]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header whose checksum was worked out by hand.
+    const HEADER: [u8; 20] = [
+        0x45, 0x00, 0x00, 0x14, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0xc0, 0xc0, 0xa8, 0x00,
+        0x01, 0xc0, 0xa8, 0x00, 0xc7,
+    ];
+
+    fn check(change: impl Fn(&mut [u8; 20])) -> Result<(), ParseError> {
+        let mut header = HEADER;
+        change(&mut header);
+        Ipv4Packet::new_checked(header).map(drop)
+    }
+
+    #[test]
+    fn fields() {
+        let packet = Ipv4Packet::new_checked(HEADER).expect("a header");
+        assert!(packet.verify_checksum());
+        assert_eq!(packet.src(), Ipv4Addr::new(192, 168, 0, 1));
+        assert_eq!(packet.dst(), Ipv4Addr::new(192, 168, 0, 199));
+        assert_eq!((packet.ttl(), packet.protocol()), (64, IpProtocol::UDP));
+        assert!(packet.dont_fragment() && !packet.is_fragment());
+        assert_eq!(packet.payload(), &[] as &[u8]);
+    }
+
+    #[test]
+    fn refusals() {
+        assert_eq!(check(|_| ()), Ok(()));
+        assert_eq!(check(|h| h[0] = 0x65), Err(ParseError::Ipv4BadVersion));
+        assert_eq!(check(|h| h[0] = 0x44), Err(ParseError::Ipv4BadHeaderLength));
+        assert_eq!(check(|h| h[0] = 0x46), Err(ParseError::Ipv4BadHeaderLength));
+        assert_eq!(check(|h| h[3] = 19), Err(ParseError::Ipv4BadHeaderLength));
+        assert_eq!(check(|h| h[3] = 21), Err(ParseError::Ipv4BadTotalLength));
+        let short = Ipv4Packet::new_checked(&HEADER[..19]).map(drop);
+        assert_eq!(short, Err(ParseError::Ipv4Truncated));
+    }
+
+    #[test]
+    fn hop_is_taken_off_for_every_ttl_and_checksum() {
+        for ttl in 0..=255 {
+            for ident in [0, 1, 0x47c0, 0xb861, 0xfffe, 0xffff] {
+                let mut packet = Ipv4Packet::new_checked(HEADER).expect("a header");
+                packet.set_ttl(ttl);
+                packet.set_ident(ident);
+                packet.fill_checksum();
+                let before = packet;
+                assert_eq!(packet.decrement_ttl(), ttl.checked_sub(1));
+                if ttl == 0 {
+                    assert_eq!(packet, before);
+                }
+                let updated = packet.checksum();
+                packet.fill_checksum();
+                assert_eq!(packet.checksum(), updated, "ttl {ttl}, ident {ident:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn congestion_is_marked_only_where_the_sender_takes_part() {
+        for (tos, marked) in [(0x00, false), (0x01, true), (0x02, true), (0x03, true)] {
+            let mut packet = Ipv4Packet::new_checked(HEADER).expect("a header");
+            packet.set_tos(0xb8 | tos);
+            packet.fill_checksum();
+            assert_eq!(packet.mark_congestion(), marked);
+            assert_eq!(packet.tos(), 0xb8 | if marked { 3 } else { tos });
+            assert!(packet.verify_checksum());
+        }
+    }
+
+    #[test]
+    fn options_are_listed() {
+        let mut packet = [0; 28];
+        packet[..20].copy_from_slice(&HEADER);
+        packet[20..].copy_from_slice(&[1, 0x94, 4, 0, 0, 0, 9, 9]);
+        let mut packet = Ipv4Packet::new_unchecked(packet);
+        packet.set_version_and_header_len(28);
+        packet.set_total_len(28);
+        assert_eq!(packet.check(), Ok(()));
+        let mut options = packet.options();
+        let alert = options.next().expect("router alert");
+        assert_eq!(
+            (alert.kind, alert.data_offset, alert.data),
+            (0x94, 3, &[0, 0][..])
+        );
+        assert_eq!(options.next(), None);
+        assert!(!options.is_malformed());
+    }
+}

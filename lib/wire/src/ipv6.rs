@@ -322,3 +322,117 @@ pub fn pseudo_header<T: AsRef<[u8]>>(packet: &Ipv6Packet<T>, layer: &UpperLayer)
     let length = packet.payload().len().saturating_sub(layer.offset) as u32;
     checksum::pseudo_header_v6(packet.src(), packet.dst(), layer.protocol.0, length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `(next header, length)` of each 8-byte unit, then `tail`.
+    fn find(first: u8, units: &[[u8; 8]], tail: &[u8]) -> Result<UpperLayer, ParseError> {
+        UpperLayer::find(IpProtocol(first), &[units.as_flattened(), tail].concat())
+    }
+
+    #[test]
+    fn no_extension_header() {
+        let plain = UpperLayer {
+            protocol: IpProtocol::TCP,
+            offset: 0,
+            fragment: None,
+        };
+        assert_eq!(find(6, &[], &[1]), Ok(plain));
+        assert_eq!(
+            find(6, &[], &[]),
+            Ok(plain),
+            "an empty payload is the transport's matter"
+        );
+        assert_eq!(
+            find(59, &[], &[]).map(|layer| layer.protocol),
+            Ok(IpProtocol::IPV6_NO_NEXT)
+        );
+        assert_eq!(
+            find(50, &[], &[]).map(|layer| layer.protocol),
+            Ok(IpProtocol::ESP)
+        );
+    }
+
+    #[test]
+    fn each_kind_has_its_own_length_unit() {
+        for (kind, length, bytes) in [
+            (0, 0, 8),
+            (60, 1, 16),
+            (43, 1, 16),
+            (51, 1, 12),
+            (51, 4, 24),
+        ] {
+            let mut payload = [0; 40];
+            payload[..2].copy_from_slice(&[17, length]);
+            let layer = UpperLayer::find(IpProtocol(kind), &payload).expect("one header");
+            assert_eq!(
+                (layer.protocol, layer.offset),
+                (IpProtocol::UDP, bytes),
+                "header {kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn fragments() {
+        let header = |offset: u16, more: bool| {
+            let info = FragmentInfo {
+                offset,
+                more,
+                ident: 0x0102_0304,
+            };
+            (info, info.to_bytes(IpProtocol::IPV6_OPTS))
+        };
+        let options = [17, 0, 0, 0, 0, 0, 0, 0];
+        let (first, bytes) = header(0, true);
+        let layer = find(44, &[bytes, options], &[]).expect("first fragment");
+        assert_eq!((layer.protocol, layer.offset), (IpProtocol::UDP, 16));
+        assert_eq!(layer.fragment, Some(first));
+        assert!(!first.is_atomic() && header(0, false).0.is_atomic());
+
+        let (later, bytes) = header(1448, false);
+        let layer = find(44, &[bytes, options], &[]).expect("last fragment");
+        assert_eq!((layer.protocol, layer.offset), (IpProtocol::IPV6_OPTS, 8));
+        assert_eq!(layer.fragment, Some(later));
+    }
+
+    #[test]
+    fn refusals() {
+        let truncated = Err(ParseError::Ipv6ExtensionTruncated);
+        assert_eq!(
+            find(0, &[], &[17, 0, 0, 0, 0, 0, 0]),
+            truncated,
+            "seven bytes"
+        );
+        assert_eq!(
+            find(0, &[[17, 1, 0, 0, 0, 0, 0, 0]], &[]),
+            truncated,
+            "length beyond"
+        );
+        let padding = [60, 0, 0, 0, 0, 0, 0, 0];
+        let last = [17, 0, 0, 0, 0, 0, 0, 0];
+        let mut chain = [padding; MAX_EXTENSION_HEADERS];
+        chain[MAX_EXTENSION_HEADERS - 1] = last;
+        assert_eq!(find(60, &chain, &[]).map(|layer| layer.offset), Ok(64));
+        chain[MAX_EXTENSION_HEADERS - 1] = padding;
+        let longer = [&chain[..], &[last]].concat();
+        assert_eq!(
+            find(60, &longer, &[]),
+            Err(ParseError::Ipv6TooManyExtensions)
+        );
+    }
+
+    #[test]
+    fn congestion_leaves_the_flow_label() {
+        let mut packet = Ipv6Packet::new_unchecked([0; HEADER_LEN]);
+        packet.set_version_class_flow(0x2d, 0xa_bcde);
+        packet.set_hop_limit(1);
+        assert!(packet.mark_congestion());
+        assert_eq!((packet.version(), packet.traffic_class()), (6, 0x2f));
+        assert_eq!(packet.flow_label(), 0xa_bcde);
+        assert_eq!(packet.decrement_hop_limit(), Some(0));
+        assert_eq!(packet.decrement_hop_limit(), None);
+    }
+}

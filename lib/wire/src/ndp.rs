@@ -298,3 +298,135 @@ pub const fn multicast_mac(address: Ipv6Addr) -> MacAddr {
 fn is_solicited_node(address: Ipv6Addr) -> bool {
     address == solicited_node(address)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const HOST: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x12, 0x3456);
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    fn message(repr: &NdpRepr, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+        let (body, length) = repr.body();
+        let mut bytes = [
+            &[repr.msg_type().0, 0, 0, 0][..],
+            &repr.rest(),
+            &body[..length],
+        ]
+        .concat();
+        Icmpv6Packet::new_unchecked(&mut bytes[..]).fill_checksum(src, dst);
+        bytes
+    }
+
+    fn valid(repr: NdpRepr, src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8) -> bool {
+        let bytes = message(&repr, src, dst);
+        NdpPacket::new_checked(&bytes)
+            .expect("well-formed")
+            .is_valid_from(src, dst, hop_limit)
+    }
+
+    #[test]
+    fn multicast_addresses() {
+        let group = solicited_node(HOST);
+        assert_eq!(group, Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff12, 0x3456));
+        assert_eq!(
+            multicast_mac(group),
+            MacAddr([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])
+        );
+        assert!(is_solicited_node(group) && !is_solicited_node(HOST));
+    }
+
+    #[test]
+    fn rules_of_rfc_4861() {
+        let any = Ipv6Addr::UNSPECIFIED;
+        let group = solicited_node(HOST);
+        let with = NdpRepr::Solicit {
+            target: HOST,
+            source_link_layer: Some(MAC),
+        };
+        let without = NdpRepr::Solicit {
+            target: HOST,
+            source_link_layer: None,
+        };
+        assert!(valid(with, HOST, group, 255) && valid(without, any, group, 255));
+        assert!(!valid(with, HOST, group, 254), "sent from off the link");
+        assert!(
+            !valid(with, any, group, 255),
+            "an address that cannot be known yet"
+        );
+        assert!(
+            !valid(without, any, HOST, 255),
+            "duplicate detection goes to the group"
+        );
+        let target = NdpRepr::Solicit {
+            target: group,
+            source_link_layer: None,
+        };
+        assert!(
+            !valid(target, HOST, group, 255),
+            "a group has no neighbour entry"
+        );
+
+        let flags = AdvertFlags {
+            solicited: true,
+            ..AdvertFlags::default()
+        };
+        let advert = NdpRepr::Advert {
+            target: HOST,
+            flags,
+            target_link_layer: Some(MAC),
+        };
+        assert!(valid(advert, HOST, HOST, 255));
+        assert!(!valid(
+            advert,
+            HOST,
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+            255
+        ));
+    }
+
+    #[test]
+    fn code_and_checksum_count() {
+        let repr = NdpRepr::Solicit {
+            target: HOST,
+            source_link_layer: Some(MAC),
+        };
+        for at in [1, 3, 20] {
+            let mut bytes = message(&repr, HOST, HOST);
+            bytes[at] ^= 1;
+            let packet = NdpPacket::new_checked(&bytes).expect("well-formed");
+            assert!(!packet.is_valid_from(HOST, HOST, 255), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let repr = NdpRepr::Solicit {
+            target: HOST,
+            source_link_layer: Some(MAC),
+        };
+        let bytes = message(&repr, HOST, HOST);
+        assert_eq!(
+            NdpRepr::parse(&bytes[..7]),
+            Err(ParseError::Icmpv6Truncated)
+        );
+        assert_eq!(
+            NdpRepr::parse(&bytes[..23]),
+            Err(ParseError::Icmpv6Truncated)
+        );
+        for length in [25, 26, 31] {
+            assert_eq!(
+                NdpRepr::parse(&bytes[..length]),
+                Err(ParseError::NdpBadOption)
+            );
+        }
+        let mut zero = bytes.clone();
+        zero[25] = 0;
+        assert_eq!(NdpRepr::parse(&zero), Err(ParseError::NdpBadOption));
+        let mut other = bytes;
+        other[0] = Icmpv6Type::ROUTER_ADVERT.0;
+        assert_eq!(NdpRepr::parse(&other), Err(ParseError::NdpUnsupported));
+    }
+}

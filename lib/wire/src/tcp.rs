@@ -354,3 +354,51 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpPacket<T> {
         &mut self.buffer.as_mut()[start..]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn flags() {
+        let flags = TcpFlags::SYN | TcpFlags::ACK;
+        assert_eq!(flags.to_string(), "syn,ack");
+        assert_eq!(TcpFlags::NONE.to_string(), "none");
+        assert!(flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::SYN | TcpFlags::RST));
+        assert!(flags.intersects(TcpFlags::SYN | TcpFlags::RST));
+        assert_eq!(flags & !TcpFlags::ACK, TcpFlags::SYN);
+        for (flag, name) in TcpFlags::NAMES {
+            assert_eq!(TcpFlags::from_name(name), Some(flag));
+            assert_eq!(flag.to_string(), name);
+        }
+        assert_eq!(TcpFlags::from_name("SYN"), None);
+    }
+
+    #[test]
+    fn refusals() {
+        let check = |offset: u8, length: usize| {
+            let mut segment = [0; 64];
+            segment[12] = offset << 4;
+            TcpPacket::new_checked(&segment[..length]).map(drop)
+        };
+        assert_eq!(check(5, 20), Ok(()));
+        assert_eq!(check(15, 60), Ok(()));
+        assert_eq!(check(5, 19), Err(ParseError::TcpTruncated));
+        assert_eq!(check(4, 20), Err(ParseError::TcpBadDataOffset));
+        assert_eq!(check(6, 23), Err(ParseError::TcpBadDataOffset));
+    }
+
+    #[test]
+    fn segment_size_option_of_a_wrong_length_is_not_one() {
+        let mut segment = [0; 28];
+        segment[20..].copy_from_slice(&[2, 3, 0xff, 2, 4, 0x05, 0xb4, 0]);
+        let mut packet = TcpPacket::new_unchecked(segment);
+        packet.set_header_len(28);
+        assert_eq!(packet.mss(), Some(1460));
+        packet.set_header_len(24);
+        assert_eq!(packet.mss(), None, "cut off by the header's end");
+        assert!(!packet.clamp_mss(1));
+    }
+}

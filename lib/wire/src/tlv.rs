@@ -75,3 +75,33 @@ impl<'a> Iterator for TlvOptions<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn kinds(list: &[u8]) -> (Vec<u8>, bool) {
+        let mut options = TlvOptions::new(list);
+        let kinds = options.by_ref().map(|option| option.kind).collect();
+        (kinds, options.is_malformed())
+    }
+
+    #[test]
+    fn padding_and_end_are_not_options() {
+        assert_eq!(kinds(&[]), (Vec::new(), false));
+        assert_eq!(
+            kinds(&[1, 1, 2, 4, 0, 0, 1, 3, 3, 7, 0, 8, 0]),
+            ([2, 3].to_vec(), false)
+        );
+    }
+
+    #[test]
+    fn unreadable_options_end_the_list() {
+        for rest in [&[5][..], &[5, 0], &[5, 1], &[5, 4, 0], &[5, 255]] {
+            let list = [&[2, 2][..], rest].concat();
+            assert_eq!(kinds(&list), ([2].to_vec(), true), "{rest:?}");
+        }
+    }
+}

@@ -128,3 +128,42 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpPacket<T> {
         &mut self.buffer.as_mut()[range]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_field_bounds_the_payload() {
+        let mut datagram = [0, 1, 0, 2, 0, 10, 0, 0, 0xaa, 0xbb, 0xcc];
+        let packet = UdpPacket::new_checked(datagram).expect("a datagram");
+        assert_eq!((packet.src_port(), packet.dst_port()), (1, 2));
+        assert_eq!(packet.payload(), [0xaa, 0xbb], "padding is not payload");
+        for (length, result) in [(8, Ok(())), (11, Ok(())), (7, Err(())), (12, Err(()))] {
+            datagram[5] = length;
+            let checked = UdpPacket::new_checked(datagram).map(drop);
+            assert_eq!(
+                checked,
+                result.map_err(|()| ParseError::UdpBadLength),
+                "{length}"
+            );
+        }
+        let short = UdpPacket::new_checked(&datagram[..7]).map(drop);
+        assert_eq!(short, Err(ParseError::UdpTruncated));
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_sent_as_ones() {
+        let mut packet = UdpPacket::new_unchecked([0; 8]);
+        packet.set_length(8);
+        // The sum of everything but the pseudo-header is 8; this makes it 0xffff.
+        packet.fill_checksum(0xfff7);
+        assert_eq!(packet.checksum(), 0xffff);
+        assert!(packet.verify_checksum(0xfff7) && !packet.verify_checksum(0xfff6));
+        packet.set_checksum(0);
+        assert!(
+            packet.verify_checksum(0xfff6),
+            "no checksum, nothing to be wrong"
+        );
+    }
+}

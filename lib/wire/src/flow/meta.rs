@@ -250,3 +250,165 @@ impl PacketMeta {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use super::*;
+    use crate::build::Frame;
+    use crate::ipv6::FragmentInfo;
+
+    fn endpoints() -> (SocketAddr, SocketAddr) {
+        (([10, 0, 0, 1], 1000).into(), ([10, 0, 0, 2], 53).into())
+    }
+
+    fn udp(change: impl Fn(&mut [u8])) -> Result<PacketMeta, ParseError> {
+        let (src, dst) = endpoints();
+        let mut frame = [0; 60];
+        Frame::udp(src, dst)
+            .write(&mut frame, b"payload")
+            .expect("a frame that fits");
+        change(&mut frame);
+        PacketMeta::parse(&frame)
+    }
+
+    #[test]
+    fn padding_is_behind_the_packet() {
+        let meta = udp(|_| ()).expect("a datagram");
+        assert_eq!(
+            (meta.l3_offset, meta.l4_offset, meta.payload_offset),
+            (14, 34, 42)
+        );
+        assert_eq!((meta.l3_end(), meta.total_len), (49, 35));
+        assert_eq!((meta.src_port, meta.dst_port), (1000, 53));
+        assert_eq!(
+            meta.l3,
+            L3::V4 {
+                src: 0x0a00_0001,
+                dst: 0x0a00_0002
+            }
+        );
+    }
+
+    #[test]
+    fn malformed_headers_are_named() {
+        assert_eq!(
+            udp(|frame| frame[14] = 0x55),
+            Err(ParseError::Ipv4BadVersion)
+        );
+        assert_eq!(
+            udp(|frame| frame[14] = 0x44),
+            Err(ParseError::Ipv4BadHeaderLength)
+        );
+        assert_eq!(
+            udp(|frame| frame[17] = 47),
+            Err(ParseError::Ipv4BadTotalLength)
+        );
+        assert_eq!(udp(|frame| frame[17] = 27), Err(ParseError::UdpTruncated));
+        assert_eq!(udp(|frame| frame[39] = 16), Err(ParseError::UdpBadLength));
+        assert_eq!(udp(|frame| frame[39] = 7), Err(ParseError::UdpBadLength));
+        assert_eq!(udp(|frame| frame[23] = 6), Err(ParseError::TcpTruncated));
+        let as_ipv6 = udp(|frame| frame[12..14].copy_from_slice(&[0x86, 0xdd]));
+        assert_eq!(as_ipv6, Err(ParseError::Ipv6BadVersion));
+        assert_eq!(
+            PacketMeta::parse(&[0; 13]),
+            Err(ParseError::EthernetTruncated)
+        );
+    }
+
+    #[test]
+    fn a_router_can_go_on_where_only_the_transport_is_malformed() {
+        let (src, dst) = endpoints();
+        let mut frame = [0; 60];
+        let len = Frame::ip(src.ip(), dst.ip(), IpProtocol::TCP).write(&mut frame, &[0, 1, 0, 2]);
+        let frame = &frame[..len.expect("a frame that fits")];
+        let mut meta = PacketMeta::parse_l3(frame).expect("a good IP header");
+        let before = meta;
+        assert_eq!(meta.parse_l4(frame), Err(ParseError::TcpTruncated));
+        assert_eq!(meta, before);
+    }
+
+    #[test]
+    fn what_is_not_ip_is_fine() {
+        let mut frame = [0; 60];
+        frame[12..14].copy_from_slice(&EtherType::ARP.0.to_be_bytes());
+        let meta = PacketMeta::parse(&frame).expect("a frame");
+        assert_eq!((meta.l3, meta.ethertype), (L3::Other, EtherType::ARP));
+        assert_eq!(
+            (meta.l3_end(), meta.flow_key(), meta.addresses()),
+            (60, None, None)
+        );
+    }
+
+    #[test]
+    fn each_version_has_its_own_icmp() {
+        let (src, dst) = endpoints();
+        let mut frame = [0; 60];
+        let len = Frame::ip(src.ip(), dst.ip(), IpProtocol::ICMPV6).write(&mut frame, &[128; 8]);
+        let meta = PacketMeta::parse(&frame[..len.expect("a frame that fits")]);
+        assert_eq!(meta.map(|meta| meta.icmp_type), Ok(0));
+    }
+
+    #[test]
+    fn the_identifier_stands_for_the_ports_of_an_icmp_query() {
+        let (src, dst) = endpoints();
+        let mut frame = [0; 60];
+        let len = Frame::echo_request(src.ip(), dst.ip(), 77, 1).write(&mut frame, &[]);
+        let meta = PacketMeta::parse(&frame[..len.expect("a frame that fits")]).expect("an echo");
+        let key = meta.flow_key().expect("an IP packet");
+        assert_eq!((meta.src_port, key.src_port(), key.dst_port()), (0, 77, 77));
+        let len = Frame::icmp(src.ip(), dst.ip(), 3, 1, [9; 4]).write(&mut frame, &[]);
+        let meta = PacketMeta::parse(&frame[..len.expect("a frame that fits")]).expect("an error");
+        assert_eq!(meta.icmp_ident, 0, "an error has no identifier");
+    }
+
+    #[test]
+    fn the_first_fragment_of_a_datagram_announces_all_of_it() {
+        let (src, dst) = endpoints();
+        let more = FragmentInfo {
+            offset: 0,
+            more: true,
+            ident: 1,
+        };
+        let datagram = [0, 1, 0, 2, 0x10, 0, 0, 0];
+        let mut frame = [0; 60];
+        for (fragment, expected) in [(None, Err(ParseError::UdpBadLength)), (Some(more), Ok(2))] {
+            let mut packet = Frame::ip(src.ip(), dst.ip(), IpProtocol::UDP);
+            packet.fragment = fragment;
+            let len = packet
+                .write(&mut frame, &datagram)
+                .expect("a frame that fits");
+            let parsed = PacketMeta::parse(&frame[..len]).map(|meta| meta.dst_port);
+            assert_eq!(parsed, expected);
+        }
+    }
+
+    #[test]
+    fn a_quoted_packet_may_be_cut_off_after_eight_bytes() {
+        let (src, dst) = endpoints();
+        let mut frame = [0; 600];
+        let len = Frame::tcp(src, dst, TcpFlags::SYN).write(&mut frame, &[0; 500]);
+        let packet = &frame[14..len.expect("a frame that fits")];
+        let meta = PacketMeta::parse_quoted(&packet[..28]).expect("header and 8 bytes");
+        assert_eq!(
+            (meta.src_port, meta.dst_port, meta.total_len),
+            (1000, 53, 540)
+        );
+        assert_eq!(meta.tcp_flags, TcpFlags::NONE, "not quoted");
+        let meta = PacketMeta::parse_quoted(&packet[..40]).expect("header and 20 bytes");
+        assert_eq!(meta.tcp_flags, TcpFlags::SYN);
+        assert_eq!(
+            PacketMeta::parse_quoted(&packet[..27]),
+            Err(ParseError::TcpTruncated)
+        );
+        assert_eq!(
+            PacketMeta::parse_quoted(&packet[..19]),
+            Err(ParseError::Ipv4Truncated)
+        );
+        assert_eq!(
+            PacketMeta::parse_quoted(&[]),
+            Err(ParseError::Ipv4Truncated)
+        );
+    }
+}
