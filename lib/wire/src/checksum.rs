@@ -195,7 +195,7 @@ mod tests {
 
     /// Replaces `new.len()` bytes from an even offset and returns old bytes and new message.
     fn changed(data: &[u8], word: usize, new: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let at = word * 2 % (data.len() - new.len() + 1) & !1;
+        let at = (word % (data.len() - new.len() + 1)) & !1;
         let mut message = data.to_vec();
         let old = message[at..at + new.len()].to_vec();
         message[at..at + new.len()].copy_from_slice(new);

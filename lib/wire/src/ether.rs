@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn tag_fields() {
-        let tag = VlanTag::from_tci(EtherType::VLAN, 0b101_1_0000_0010_1010);
+        let tag = VlanTag::from_tci(EtherType::VLAN, 0xb02a);
         assert_eq!((tag.pcp, tag.dei, tag.vid), (5, true, 42));
         assert_eq!(tag.to_bytes(), [0x81, 0x00, 0xb0, 0x2a]);
     }

@@ -38,3 +38,8 @@ pub use flow::{FlowKey, HashSeed, L3, PacketMeta};
 pub use ip::IpProtocol;
 pub use tcp::TcpFlags;
 pub use tlv::{TlvOption, TlvOptions};
+
+/// Compiles the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
