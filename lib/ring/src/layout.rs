@@ -4,10 +4,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// `setsockopt` level of the hyperio call.
 pub const SOL_NFLUID: i32 = 0x4e46;
-/// `setsockopt` option: run the switch over the port's TX ring.
+/// `setsockopt` option: run the switch over the port's TX ring; what finds a full ring is dropped.
 pub const CALL_TX: i32 = 1;
+/// `setsockopt` option: the same, but what finds a full link stays in the TX ring.
+pub const CALL_TX_KEEP: i32 = 2;
 /// `setsockopt` option: enter the switch and do nothing.
-pub const CALL_NOP: i32 = 2;
+pub const CALL_NOP: i32 = 3;
 
 /// Bytes per frame slot.
 pub const SLOT_SIZE: usize = 2048;

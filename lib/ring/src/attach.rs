@@ -1,0 +1,396 @@
+//! How an instance finds its ports: a table in a sealed memory file that it inherits.
+//!
+//! The table names the inherited file descriptors and the geometry of each port. It is the only
+//! thing that an instance is told about the platform; the C form of it is in `nfluid.h`.
+
+use crate::doorbell::Doorbell;
+use crate::memory::{Pool, RingMemory};
+use crate::port::Port;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Environment variable with the number of the table's file descriptor.
+pub const ATTACH_ENV: &str = "NFLUID_ATTACH_FD";
+/// First word of the table: "nfl1".
+pub const ATTACH_MAGIC: u32 = 0x316c_666e;
+/// Most ports of one instance, queues counted.
+pub const PORTS_MAX: usize = 64;
+
+/// An entry of the table: one port (one queue of it, where it has several).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortEntry {
+    /// Name, NUL-padded.
+    pub name: [u8; 32],
+    /// The port's MAC address.
+    pub mac: [u8; 6],
+    /// Largest IP packet in bytes.
+    pub mtu: u16,
+    /// Queue of the port, from 0.
+    pub queue: u16,
+    /// Number of queues of the port.
+    pub queues: u16,
+    /// The socket: the capability for the port.
+    pub socket_fd: RawFd,
+    /// The rings.
+    pub ring_fd: RawFd,
+    /// Write end of the link peer's doorbell pipe, or -1: the switch rings.
+    pub peer_bell_fd: RawFd,
+    /// Slots per ring.
+    pub ring_slots: u32,
+    /// First RX slot in the pool.
+    pub rx_base: u32,
+    /// First of the port's TX slots in the pool.
+    pub tx_base: u32,
+    /// Number of the port's TX slots.
+    pub tx_slots: u32,
+}
+
+/// The head of the table; `ports` entries follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableHead {
+    /// [`ATTACH_MAGIC`].
+    pub magic: u32,
+    /// Number of entries.
+    pub ports: u32,
+    /// The pool.
+    pub pool_fd: RawFd,
+    /// Slots in the pool.
+    pub pool_slots: u32,
+    /// Read end of the instance's doorbell pipe.
+    pub bell_fd: RawFd,
+    /// The kernel's doorbell: a BPF ring buffer.
+    pub kernel_bell_fd: RawFd,
+}
+
+const _: () = assert!(size_of::<PortEntry>() == 72);
+const _: () = assert!(size_of::<TableHead>() == 24);
+
+/// Why an instance could not attach to its ports.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The environment does not name the table.
+    #[error(
+        "{ATTACH_ENV} is not set to a file descriptor: start this program as an nfluid instance (nfluid apply)"
+    )]
+    NoTable,
+    /// The table could not be read.
+    #[error("reading the port table from fd {fd}: {source}")]
+    Read {
+        /// The table's file descriptor.
+        fd: RawFd,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The table does not make sense.
+    #[error("the port table is damaged: {0}; daemon and library are of different versions?")]
+    BadTable(String),
+    /// A mapping failed.
+    #[error("mapping the {what} ({len} bytes): {source}")]
+    Map {
+        /// What was mapped.
+        what: &'static str,
+        /// Its length in bytes.
+        len: usize,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// The table in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Head.
+    pub head: TableHead,
+    /// One entry per port and queue.
+    pub ports: Vec<PortEntry>,
+}
+
+impl Table {
+    /// The bytes that [`Table::parse`] reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut words: Vec<u8> = Vec::new();
+        let h = &self.head;
+        for word in [
+            h.magic,
+            h.ports,
+            h.pool_fd as u32,
+            h.pool_slots,
+            h.bell_fd as u32,
+            h.kernel_bell_fd as u32,
+        ] {
+            words.extend_from_slice(&word.to_ne_bytes());
+        }
+        for p in &self.ports {
+            words.extend_from_slice(&p.name);
+            words.extend_from_slice(&p.mac);
+            for half in [p.mtu, p.queue, p.queues] {
+                words.extend_from_slice(&half.to_ne_bytes());
+            }
+            for word in [
+                p.socket_fd as u32,
+                p.ring_fd as u32,
+                p.peer_bell_fd as u32,
+                p.ring_slots,
+                p.rx_base,
+                p.tx_base,
+                p.tx_slots,
+            ] {
+                words.extend_from_slice(&word.to_ne_bytes());
+            }
+        }
+        words
+    }
+
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`AttachError::BadTable`] for a wrong magic, size, count or ring size.
+    pub fn parse(bytes: &[u8]) -> Result<Self, AttachError> {
+        let bad = |why: &str| AttachError::BadTable(why.to_owned());
+        let word = |at: usize| -> Result<u32, AttachError> {
+            let four = bytes.get(at..at + 4).ok_or_else(|| bad("too short"))?;
+            Ok(u32::from_ne_bytes(four.try_into().expect("four bytes")))
+        };
+        let half = |at: usize| -> Result<u16, AttachError> {
+            let two = bytes.get(at..at + 2).ok_or_else(|| bad("too short"))?;
+            Ok(u16::from_ne_bytes(two.try_into().expect("two bytes")))
+        };
+        let head = TableHead {
+            magic: word(0)?,
+            ports: word(4)?,
+            pool_fd: word(8)? as RawFd,
+            pool_slots: word(12)?,
+            bell_fd: word(16)? as RawFd,
+            kernel_bell_fd: word(20)? as RawFd,
+        };
+        if head.magic != ATTACH_MAGIC {
+            return Err(bad("wrong magic"));
+        }
+        if head.ports as usize > PORTS_MAX {
+            return Err(bad("too many ports"));
+        }
+        let mut ports = Vec::with_capacity(head.ports as usize);
+        for i in 0..head.ports as usize {
+            let at = size_of::<TableHead>() + i * size_of::<PortEntry>();
+            let text = bytes.get(at..at + 38).ok_or_else(|| bad("too short"))?;
+            let entry = PortEntry {
+                name: text[..32].try_into().expect("32 bytes"),
+                mac: text[32..].try_into().expect("6 bytes"),
+                mtu: half(at + 38)?,
+                queue: half(at + 40)?,
+                queues: half(at + 42)?,
+                socket_fd: word(at + 44)? as RawFd,
+                ring_fd: word(at + 48)? as RawFd,
+                peer_bell_fd: word(at + 52)? as RawFd,
+                ring_slots: word(at + 56)?,
+                rx_base: word(at + 60)?,
+                tx_base: word(at + 64)?,
+                tx_slots: word(at + 68)?,
+            };
+            entry.check(head.pool_slots)?;
+            ports.push(entry);
+        }
+        Ok(Table { head, ports })
+    }
+}
+
+impl PortEntry {
+    /// The name up to the first NUL.
+    pub fn name(&self) -> &str {
+        let end = self
+            .name
+            .iter()
+            .position(|&b| b == 0)
+            .unwrap_or(self.name.len());
+        std::str::from_utf8(&self.name[..end]).unwrap_or("")
+    }
+
+    fn check(&self, pool_slots: u32) -> Result<(), AttachError> {
+        use crate::layout::{RING_MAX, RING_MIN};
+        let ring_ok = self.ring_slots.is_power_of_two()
+            && (RING_MIN as u32..=RING_MAX as u32).contains(&self.ring_slots);
+        let within =
+            |base: u32, count: u32| base.checked_add(count).is_some_and(|end| end <= pool_slots);
+        if ring_ok && within(self.rx_base, self.ring_slots) && within(self.tx_base, self.tx_slots) {
+            Ok(())
+        } else {
+            Err(AttachError::BadTable(format!(
+                "port '{}' does not fit its pool",
+                self.name()
+            )))
+        }
+    }
+}
+
+/// What an instance is attached to.
+#[derive(Debug)]
+pub struct Attached {
+    /// The ports, in the order of the deployment, queues of a port one after the other.
+    pub ports: Vec<Port>,
+    /// The doorbell that all of them share.
+    pub doorbell: Doorbell,
+}
+
+/// File descriptors of one port, from which a [`Port`] is made.
+#[derive(Debug)]
+pub struct PortFds {
+    /// The capability.
+    pub socket: OwnedFd,
+    /// The rings.
+    pub ring: OwnedFd,
+    /// Write end of the link peer's doorbell.
+    pub peer_bell: Option<OwnedFd>,
+}
+
+impl Attached {
+    /// Attaches to the ports that the environment names. Call it once, before other threads start.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn from_env() -> Result<Self, AttachError> {
+        let fd: RawFd = std::env::var(ATTACH_ENV)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .ok_or(AttachError::NoTable)?;
+        let bytes = read_table(fd)?;
+        Self::from_table(&Table::parse(&bytes)?)
+    }
+
+    /// Attaches to the ports of `table`, taking ownership of the descriptors that it names.
+    ///
+    /// # Errors
+    /// When a mapping fails or a descriptor is named that is not open.
+    pub fn from_table(table: &Table) -> Result<Self, AttachError> {
+        let head = &table.head;
+        let pool = own(head.pool_fd)?;
+        let pool = Arc::new(Pool::map(pool.as_fd(), head.pool_slots)?);
+        let mut ports = Vec::with_capacity(table.ports.len());
+        for entry in &table.ports {
+            let fds = PortFds {
+                socket: own(entry.socket_fd)?,
+                ring: own(entry.ring_fd)?,
+                peer_bell: if entry.peer_bell_fd < 0 {
+                    None
+                } else {
+                    Some(own(entry.peer_bell_fd)?)
+                },
+            };
+            ports.push(Self::port(entry, fds, Arc::clone(&pool))?);
+        }
+        let bell = if head.bell_fd < 0 {
+            None
+        } else {
+            Some(own(head.bell_fd)?)
+        };
+        let kernel = if head.kernel_bell_fd < 0 {
+            None
+        } else {
+            Some(own(head.kernel_bell_fd)?)
+        };
+        Ok(Attached {
+            ports,
+            doorbell: Doorbell::new(bell, kernel)?,
+        })
+    }
+
+    /// One port from its descriptors, for programs that made them themselves.
+    ///
+    /// # Errors
+    /// When the ring cannot be mapped.
+    pub fn port(entry: &PortEntry, fds: PortFds, pool: Arc<Pool>) -> Result<Port, AttachError> {
+        entry.check(pool.slots())?;
+        let ring = RingMemory::map(fds.ring.as_fd())?;
+        Ok(Port::new(*entry, fds.socket, fds.peer_bell, ring, pool))
+    }
+}
+
+/// Takes ownership of an inherited descriptor.
+fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
+    // SAFETY: only asks the kernel about a number; nothing is dereferenced.
+    let open = fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+    if !open {
+        return Err(AttachError::BadTable(format!(
+            "descriptor {fd} is not open"
+        )));
+    }
+    // SAFETY: the descriptor is open, was inherited for this purpose, and the table names each one
+    // once: nobody else closes it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn read_table(fd: RawFd) -> Result<Vec<u8>, AttachError> {
+    const BYTES_MAX: usize = size_of::<TableHead>() + PORTS_MAX * size_of::<PortEntry>();
+    // SAFETY: the descriptor is borrowed for this function only, and pread checks it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut bytes = vec![0u8; BYTES_MAX];
+    let read =
+        rustix::io::pread(borrowed, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
+            fd,
+            source: errno.into(),
+        })?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> PortEntry {
+        let mut name = [0u8; 32];
+        name[..2].copy_from_slice(b"in");
+        PortEntry {
+            name,
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            queue: 0,
+            queues: 1,
+            socket_fd: 5,
+            ring_fd: 6,
+            peer_bell_fd: -1,
+            ring_slots: 64,
+            rx_base: 0,
+            tx_base: 64,
+            tx_slots: 64,
+        }
+    }
+
+    fn table() -> Table {
+        let head = TableHead {
+            magic: ATTACH_MAGIC,
+            ports: 1,
+            pool_fd: 4,
+            pool_slots: 128,
+            bell_fd: 7,
+            kernel_bell_fd: -1,
+        };
+        Table {
+            head,
+            ports: vec![entry()],
+        }
+    }
+
+    #[test]
+    fn a_table_survives_the_way_through_bytes() {
+        let bytes = table().to_bytes();
+        assert_eq!(bytes.len(), size_of::<TableHead>() + size_of::<PortEntry>());
+        assert_eq!(Table::parse(&bytes).expect("valid"), table());
+    }
+
+    #[test]
+    fn damaged_tables_are_refused() {
+        let bytes = table().to_bytes();
+        for cut in 0..bytes.len() {
+            assert!(Table::parse(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut outside = table();
+        outside.ports[0].rx_base = 65;
+        assert!(Table::parse(&outside.to_bytes()).is_err());
+        let mut odd = table();
+        odd.ports[0].ring_slots = 65;
+        assert!(Table::parse(&odd.to_bytes()).is_err());
+    }
+}
