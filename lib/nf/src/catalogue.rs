@@ -1,7 +1,7 @@
 //! The network functions by name: the one place that lists them all.
 
 use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
-use crate::{bridge, signature};
+use crate::{bridge, firewall, nat, signature};
 use alloc::boxed::Box;
 use serde_json::Value;
 
@@ -25,6 +25,18 @@ pub const ENTRIES: &[Entry] = &[
         summary: "connects two ports",
         ports: (2, 2),
         build: bridge::build,
+    },
+    Entry {
+        name: "firewall",
+        summary: "filters by ordered rules, with states",
+        ports: (2, 2),
+        build: firewall::build,
+    },
+    Entry {
+        name: "nat",
+        summary: "hides inside hosts behind few addresses: NAPT44 by RFC 4787, 5382, 5508",
+        ports: (2, 2),
+        build: nat::build,
     },
     Entry {
         name: "signature",

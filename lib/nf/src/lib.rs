@@ -11,7 +11,9 @@ extern crate alloc;
 pub mod bridge;
 pub mod catalogue;
 pub mod config;
+pub mod firewall;
 pub mod function;
+pub mod nat;
 pub mod router;
 pub mod signature;
 #[cfg(any(test, feature = "testing"))]

@@ -1,0 +1,140 @@
+//! What is counted.
+
+use super::endpoint::Protocol;
+use super::state::State;
+use crate::function::{Metric, PortInfo};
+use crate::traffic::Forwarded;
+use alloc::string::ToString;
+
+/// Declares the drop reasons once: variant, name in the metric, meaning.
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a frame was dropped.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum DropReason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        const REASONS: &[(DropReason, &str)] = &[$((DropReason::$variant, $name),)*];
+    };
+}
+
+drop_reasons! {
+    /// Truncated or inconsistent headers.
+    Malformed = "malformed",
+    /// Neither TCP nor UDP nor ICMP.
+    OtherProtocol = "other_protocol",
+    /// Not IPv4, and not allowed to pass.
+    NotIpv4 = "not_ipv4",
+    /// IPv4 that is none of the NAT's business, and not allowed to pass.
+    Untranslated = "untranslated",
+    /// To an external end point that nobody has, or an answer to no query.
+    NoMapping = "no_mapping",
+    /// From a peer that the inside host has not sent to.
+    Filtered = "filtered",
+    /// A segment of a connection whose opening was not seen.
+    TcpNotSyn = "tcp_not_syn",
+    /// No room for another mapping or session.
+    SessionsFull = "sessions_full",
+    /// No room for another inside host.
+    HostsFull = "hosts_full",
+    /// The inside host has as many as it may have.
+    HostQuota = "host_quota",
+    /// The pool address has no free port.
+    PortsExhausted = "ports_exhausted",
+    /// A fragment whose first fragment was not seen before it.
+    FragmentUnknown = "fragment_unknown",
+    /// An ICMP message that is neither a query nor an error in use.
+    IcmpOther = "icmp_other",
+    /// An ICMP error about a packet of no session.
+    IcmpUnmatched = "icmp_unmatched",
+    /// An ICMP error whose own or quoted checksum is wrong (RFC 5508 REQ-3).
+    IcmpBadChecksum = "icmp_bad_checksum",
+    /// From inside to an external address, with hairpinning switched off.
+    HairpinOff = "hairpin_off",
+    /// The inside host's hardware address is not known yet; it is being asked for.
+    InsideUnresolved = "inside_unresolved",
+}
+
+/// All counters that are not in the state.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) forwarded: Forwarded<2>,
+    drops: [u64; REASONS.len()],
+    /// Packets translated on the way out, in, and back to the inside.
+    pub(super) out: u64,
+    pub(super) inbound: u64,
+    pub(super) hairpin: u64,
+    /// Frames passed without translation.
+    pub(super) untouched: u64,
+    pub(super) arp_answered: u64,
+    pub(super) arp_asked: u64,
+    /// Questions for a hardware address that found no room in the outbox.
+    pub(super) arp_unsent: u64,
+}
+
+impl Counters {
+    pub(super) fn new(ports: &[PortInfo]) -> Counters {
+        Counters {
+            forwarded: Forwarded::new(ports),
+            drops: [0; REASONS.len()],
+            out: 0,
+            inbound: 0,
+            hairpin: 0,
+            untouched: 0,
+            arp_answered: 0,
+            arp_asked: 0,
+            arp_unsent: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn dropped(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {
+        self.forwarded.report(sink);
+        for &(reason, name) in REASONS {
+            sink(Metric::new("drops_total", self.drops[reason as usize]).with("reason", name));
+        }
+        for (direction, count) in [
+            ("out", self.out),
+            ("in", self.inbound),
+            ("hairpin", self.hairpin),
+        ] {
+            sink(Metric::new("packets_translated_total", count).with("direction", direction));
+        }
+        sink(Metric::new("packets_untouched_total", self.untouched));
+        for (event, count) in [
+            ("answered", self.arp_answered),
+            ("asked", self.arp_asked),
+            ("unsent", self.arp_unsent),
+        ] {
+            sink(Metric::new("arp_total", count).with("event", event));
+        }
+        report_tables(state, sink);
+    }
+}
+
+fn report_tables(state: &State, sink: &mut dyn FnMut(Metric)) {
+    sink(Metric::new("mappings", state.mappings.len() as u64));
+    sink(Metric::new("sessions", state.sessions.len() as u64));
+    sink(Metric::new(
+        "sessions_max",
+        state.config.sessions_max as u64,
+    ));
+    sink(Metric::new("hosts", state.hosts.len() as u64));
+    sink(Metric::new("sessions_opened_total", state.opened));
+    sink(Metric::new("sessions_expired_total", state.expired));
+    for (index, address) in state.config.pool.iter().enumerate() {
+        for protocol in Protocol::ALL {
+            let taken = u64::from(state.ports_taken(index, protocol));
+            sink(
+                Metric::new("ports_taken", taken)
+                    .with("address", address.to_string())
+                    .with("protocol", protocol.name()),
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! NAPT44: many inside hosts behind few external addresses, by RFC 4787 (UDP), RFC 5382 (TCP),
+//! RFC 5508 (ICMP) and their update RFC 7857.
+//!
+//! Port 0 is inside, port 1 outside. The NAT is a bump in the wire: it decrements no TTL and, but
+//! for what `neighbour` says, changes no hardware address; a router beside it routes.
+//!
+//! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`, `table`,
+//! `ports`, `tcp`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
+//! `fragment`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+
+mod clock;
+mod command;
+mod config;
+mod endpoint;
+mod forward;
+mod fragment;
+mod icmp;
+mod metrics;
+mod neighbour;
+mod packet;
+mod ports;
+mod prefix;
+mod process;
+mod rewrite;
+mod state;
+mod sweep;
+mod table;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod translate;
+
+use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use alloc::boxed::Box;
+use alloc::string::String;
+use clock::Tenths;
+use config::Config;
+use fragment::Fragments;
+use metrics::Counters;
+use nfluid_ring::{Batch, Outbox};
+use nfluid_wire::MacAddr;
+use serde_json::Value;
+use state::State;
+
+/// An instance of the NAT.
+#[derive(Debug)]
+pub struct Nat {
+    state: State,
+    fragments: Fragments,
+    counters: Counters,
+    /// Hardware addresses of the inside and the outside port.
+    macs: [MacAddr; 2],
+    seed: u64,
+}
+
+/// Builds a NAT between port 0 (inside) and port 1 (outside).
+///
+/// # Errors
+/// A configuration that does not parse, with the key; see the README for the keys.
+pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    let config = Config::parse(config)?;
+    let macs = macs(ports)?;
+    let seed = config.seed.unwrap_or_else(|| default_seed(macs));
+    Ok(Box::new(Nat {
+        fragments: Fragments::new(config.fragments_max),
+        state: State::new(config, seed),
+        counters: Counters::new(ports),
+        macs,
+        seed,
+    }))
+}
+
+fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
+    match ports {
+        [inside, outside] => Ok([inside.mac, outside.mac]),
+        _ => Err(ConfigError::at(
+            "ports",
+            "nat takes 2 ports: inside, outside",
+        )),
+    }
+}
+
+/// What a stranger cannot know without being told: the ports' addresses and, where memory is laid
+/// out at random, where an allocation lies. A host with a source of randomness sets `seed`.
+fn default_seed(macs: [MacAddr; 2]) -> u64 {
+    let anywhere = Box::new(0u8);
+    let address = core::ptr::from_ref::<u8>(&anywhere).addr() as u64;
+    macs[0].to_bits().rotate_left(16) ^ macs[1].to_bits() ^ address.rotate_left(32)
+}
+
+impl NetworkFunction for Nat {
+    fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
+        self.state.stir(now.0);
+        self.process_batch(Tenths::of(now), batch);
+    }
+
+    fn tick(&mut self, now: Nanos, _outbox: &mut dyn Outbox) {
+        self.state.sweep(Tenths::of(now));
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
+        self.counters.report(&self.state, sink);
+    }
+
+    fn command(&mut self, now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
+        command::run(&mut self.state, Tenths::of(now), name, args)
+    }
+
+    /// Sessions whose external address and port are still in the pool go on.
+    fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
+        let config = Config::parse(config)?;
+        self.macs = macs(ports)?;
+        self.seed = config.seed.unwrap_or(self.seed);
+        self.fragments = Fragments::new(config.fragments_max);
+        let next = State::new(config, self.seed);
+        let before = core::mem::replace(&mut self.state, next);
+        self.state.adopt(&before);
+        self.counters.forwarded.rename(ports);
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! What happens to a batch of frames.
+//!
+//! Three passes, so that the cache misses of a batch's table look-ups overlap instead of adding
+//! up: parse and hash all, find all mappings, look at all sessions; then decide in order. The
+//! decision checks again whatever the earlier passes found: a frame before it may have changed it.
+
+use super::Nat;
+use super::clock::Tenths;
+use super::config::{NonIpv4, Untranslated, is_unicast};
+use super::fragment::{Course, Datagram};
+use super::metrics::DropReason;
+use super::packet::{Class, Packet};
+use super::rewrite::{self, End};
+use super::table::NONE;
+use arrayvec::ArrayVec;
+use core::net::Ipv4Addr;
+use nfluid_ring::layout::BATCH_MAX;
+use nfluid_ring::{Batch, Frame, Outbox};
+use nfluid_wire::MacAddr;
+use nfluid_wire::ether::EthernetFrame;
+use nfluid_wire::ipv4::Ipv4Packet;
+
+/// Port towards the hosts that are hidden.
+pub(super) const INSIDE: u8 = 0;
+/// Port towards everybody else.
+pub(super) const OUTSIDE: u8 = 1;
+
+/// What the passes before the decision learned of a frame.
+struct Work {
+    packet: Packet,
+    hash: u64,
+    mapping: u32,
+}
+
+/// Where a frame goes, or why it does not.
+pub(super) type Verdict = Result<u8, DropReason>;
+
+impl Nat {
+    pub(super) fn process_batch(&mut self, now: Tenths, batch: &mut Batch<'_, '_>) {
+        let (frames, outbox) = batch.split();
+        let mut works: ArrayVec<Work, BATCH_MAX> =
+            frames.iter().map(|frame| self.parse(frame)).collect();
+        for (work, frame) in works.iter_mut().zip(&*frames) {
+            self.locate(work, frame.in_port());
+        }
+        let warm = works
+            .iter()
+            .fold(0, |sum, work| sum ^ self.warm(work.mapping));
+        self.state.stir(u64::from(warm));
+        for (work, frame) in works.iter().zip(frames) {
+            let (from, len) = (frame.in_port(), frame.len());
+            match self.decide(now, frame, work, outbox) {
+                Ok(port) => {
+                    self.counters.forwarded.count(from, len);
+                    frame.send(port);
+                }
+                Err(reason) => {
+                    self.counters.dropped(reason);
+                    frame.discard();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn parse(&self, frame: &Frame<'_>) -> Work {
+        let packet = Packet::parse(frame.bytes());
+        let key = match frame.in_port() {
+            INSIDE => packet.src,
+            _ => packet.dst,
+        };
+        let hash = self
+            .state
+            .hasher
+            .endpoint(packet.protocol, packet.vlan, key);
+        Work {
+            packet,
+            hash,
+            mapping: NONE,
+        }
+    }
+
+    #[inline]
+    fn locate(&self, work: &mut Work, in_port: u8) {
+        let (state, packet) = (&self.state, &work.packet);
+        if packet.class == Class::Translatable {
+            let found = match in_port {
+                INSIDE => state.find_inside(work.hash, packet.protocol, packet.vlan, packet.src),
+                _ => state.find_outside(work.hash, packet.protocol, packet.vlan, packet.dst),
+            };
+            work.mapping = found.unwrap_or(NONE);
+        }
+    }
+
+    /// Brings the session that the frame will need into the cache.
+    #[inline]
+    fn warm(&self, mapping: u32) -> u32 {
+        let latest = self.state.mappings.get(mapping).map_or(NONE, |m| m.latest);
+        let session = self.state.sessions.get(latest);
+        session.map_or(0, |session| session.peer.address)
+    }
+
+    #[inline]
+    fn decide(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = &work.packet;
+        match packet.class {
+            Class::Translatable | Class::LaterFragment | Class::IcmpError => {
+                if frame.in_port() == INSIDE {
+                    self.receive_inside(now, frame, work, outbox)
+                } else {
+                    self.receive_outside(now, frame, work, outbox)
+                }
+            }
+            Class::Arp => self.arp(frame, packet),
+            Class::NotIpv4 if self.state.config.non_ipv4 == NonIpv4::Pass => {
+                Ok(self.untouched(frame))
+            }
+            Class::NotIpv4 => Err(DropReason::NotIpv4),
+            Class::OtherProtocol => Err(DropReason::OtherProtocol),
+            Class::IcmpOther => Err(DropReason::IcmpOther),
+            Class::Malformed => Err(DropReason::Malformed),
+        }
+    }
+
+    #[inline]
+    fn receive_inside(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = &work.packet;
+        let config = &self.state.config;
+        let hidden = config.inside.is_empty()
+            || config
+                .inside
+                .iter()
+                .any(|prefix| prefix.contains(packet.src.address));
+        if !hidden || !is_routable(packet.src.address) || !is_routable(packet.dst.address) {
+            return self.untranslated(frame);
+        }
+        let hairpin = self.state.is_external(packet.dst.address);
+        if hairpin && !self.state.config.hairpin {
+            return Err(DropReason::HairpinOff);
+        }
+        let datagram = datagram(frame, packet);
+        match packet.class {
+            Class::LaterFragment => return self.follow(now, frame, packet, datagram),
+            Class::IcmpError => self.state.outbound_error(now, frame.bytes_mut(), packet)?,
+            _ => {
+                let mac = source_mac(frame);
+                let located = (work.mapping != NONE).then_some(work.mapping);
+                let index = self.state.outbound(now, packet, work.hash, located, mac)?;
+                let outside = self
+                    .state
+                    .mappings
+                    .get(index)
+                    .map(|mapping| mapping.outside);
+                let outside = outside.ok_or(DropReason::NoMapping)?;
+                rewrite::set_endpoint(frame.bytes_mut(), packet, End::Source, outside);
+            }
+        }
+        if hairpin {
+            self.turn_back(now, frame, outbox)?;
+        } else {
+            self.counters.out += 1;
+        }
+        let port = if hairpin { INSIDE } else { OUTSIDE };
+        self.remember(now, frame, packet, datagram, port);
+        Ok(port)
+    }
+
+    /// A packet from inside that now looks as if it came from outside: let it in, like any other
+    /// (RFC 4787 REQ-9, RFC 5508 REQ-7).
+    fn turn_back(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        outbox: &mut dyn Outbox,
+    ) -> Result<(), DropReason> {
+        let packet = Packet::parse(frame.bytes());
+        let receiver = self.let_in(now, frame, &packet, None)?;
+        let gateway = EthernetFrame::new_unchecked(frame.bytes()).dst();
+        self.deliver(now, frame, receiver, outbox)?;
+        EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(gateway);
+        self.counters.hairpin += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn receive_outside(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = &work.packet;
+        if !self.state.is_external(packet.dst.address) {
+            return self.untranslated(frame);
+        }
+        let datagram = datagram(frame, packet);
+        if packet.class == Class::LaterFragment {
+            return self.follow(now, frame, packet, datagram);
+        }
+        let index = self.let_in(now, frame, packet, Some(work))?;
+        // Frames come to the port's own address only because the NAT answered for the pool.
+        if EthernetFrame::new_unchecked(frame.bytes()).dst() == self.macs[usize::from(OUTSIDE)] {
+            self.deliver(now, frame, index, outbox)?;
+        }
+        self.counters.inbound += 1;
+        self.remember(now, frame, packet, datagram, INSIDE);
+        Ok(INSIDE)
+    }
+
+    /// Translates a packet to an external end point; returns the mapping.
+    #[inline]
+    fn let_in(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        packet: &Packet,
+        work: Option<&Work>,
+    ) -> Result<u32, DropReason> {
+        if packet.class == Class::IcmpError {
+            return self.state.inbound_error(now, frame.bytes_mut(), packet);
+        }
+        let (hash, located) = match work {
+            Some(work) => (work.hash, (work.mapping != NONE).then_some(work.mapping)),
+            None => {
+                let hasher = self.state.hasher;
+                (
+                    hasher.endpoint(packet.protocol, packet.vlan, packet.dst),
+                    None,
+                )
+            }
+        };
+        let index = self.state.inbound(now, packet, hash, located)?;
+        let inside = self.state.mappings.get(index).map(|mapping| mapping.inside);
+        let inside = inside.ok_or(DropReason::NoMapping)?;
+        rewrite::set_endpoint(frame.bytes_mut(), packet, End::Destination, inside);
+        Ok(index)
+    }
+
+    /// A later fragment takes the course of the first.
+    fn follow(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        packet: &Packet,
+        datagram: Option<Datagram>,
+    ) -> Verdict {
+        let course = datagram
+            .and_then(|datagram| self.fragments.recall(self.state.hasher, datagram, now))
+            .ok_or(DropReason::FragmentUnknown)?;
+        let from = frame.in_port();
+        let ip = &mut frame.bytes_mut()[packet.l3..];
+        rewrite::set_address(ip, End::Source, packet.src.address, course.src);
+        rewrite::set_address(ip, End::Destination, packet.dst.address, course.dst);
+        let mut ethernet = EthernetFrame::new_unchecked(frame.bytes_mut());
+        ethernet.set_src(course.src_mac);
+        ethernet.set_dst(course.dst_mac);
+        match (from, course.out_port) {
+            (INSIDE, OUTSIDE) => self.counters.out += 1,
+            (INSIDE, _) => self.counters.hairpin += 1,
+            _ => self.counters.inbound += 1,
+        }
+        Ok(course.out_port)
+    }
+
+    /// Notes the course of a first fragment, which `frame` is by now.
+    #[inline]
+    fn remember(
+        &mut self,
+        now: Tenths,
+        frame: &Frame<'_>,
+        packet: &Packet,
+        datagram: Option<Datagram>,
+        out_port: u8,
+    ) {
+        if !packet.first_fragment {
+            return;
+        }
+        let Some(datagram) = datagram else {
+            return;
+        };
+        let ip = Ipv4Packet::new_unchecked(&frame.bytes()[packet.l3..]);
+        let ethernet = EthernetFrame::new_unchecked(frame.bytes());
+        let course = Course {
+            src: ip.src().to_bits(),
+            dst: ip.dst().to_bits(),
+            src_mac: ethernet.src(),
+            dst_mac: ethernet.dst(),
+            out_port,
+        };
+        let expires = now.plus_secs(self.state.config.timeouts.fragment);
+        self.fragments
+            .remember(self.state.hasher, datagram, course, expires);
+    }
+
+    fn untranslated(&mut self, frame: &Frame<'_>) -> Verdict {
+        match self.state.config.untranslated {
+            Untranslated::Pass => Ok(self.untouched(frame)),
+            Untranslated::Drop => Err(DropReason::Untranslated),
+        }
+    }
+
+    /// Sends a frame to the other port as it is.
+    pub(super) fn untouched(&mut self, frame: &Frame<'_>) -> u8 {
+        self.counters.untouched += 1;
+        (frame.in_port() & 1) ^ 1
+    }
+}
+
+/// The datagram that a fragment belongs to, as it arrived.
+#[inline]
+fn datagram(frame: &Frame<'_>, packet: &Packet) -> Option<Datagram> {
+    let is_fragment = packet.first_fragment || packet.class == Class::LaterFragment;
+    is_fragment.then(|| Datagram::of(&frame.bytes()[packet.l3..], packet.vlan, frame.in_port()))
+}
+
+#[inline]
+fn source_mac(frame: &Frame<'_>) -> MacAddr {
+    EthernetFrame::new_unchecked(frame.bytes()).src()
+}
+
+#[inline]
+fn is_routable(address: u32) -> bool {
+    is_unicast(Ipv4Addr::from_bits(address))
+}

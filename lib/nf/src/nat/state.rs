@@ -1,0 +1,616 @@
+//! Who is mapped to what: mappings, their sessions, the inside hosts, and the tables to find them.
+//!
+//! - A **mapping** ties an inside end point to an external one, whatever the destination
+//!   (endpoint-independent, RFC 4787 REQ-1). It has one key on either side, so the set of mappings
+//!   is a bijection between inside and external end points.
+//! - A **session** is a peer of a mapping: what filtering asks for, and the state of a TCP
+//!   connection. UDP and ICMP have sessions only as far as the filtering needs them, and a packet
+//!   from outside never makes one: a stranger cannot fill the table with them.
+//! - A **host** is an inside address in a VLAN: quota, pool address, hardware address.
+
+use super::clock::Tenths;
+use super::config::{Config, Filtering, Pooling};
+use super::endpoint::{Endpoint, Hasher, Protocol, Vlan};
+use super::ports::{PortSpace, Wish};
+use super::table::{Index, NONE, Slab};
+use super::tcp::{Connection, Phase};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use nfluid_wire::MacAddr;
+
+/// Entries examined when a table is full, in the hope that one has expired: bounded work for the
+/// packet that finds it full.
+const RECLAIM_STEPS: u32 = 32;
+
+/// Why a mapping or session was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    SessionsFull,
+    HostsFull,
+    HostQuota,
+    PortsExhausted,
+}
+
+/// An inside end point and its external one.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub(super) inside: Endpoint,
+    pub(super) outside: Endpoint,
+    pub(super) vlan: Vlan,
+    pub(super) host: u32,
+    /// Number of sessions, and the newest of them: the head of their list.
+    pub(super) sessions: u32,
+    pub(super) newest: u32,
+    /// The session used last: most packets need no look-up.
+    pub(super) latest: u32,
+    /// When it may go, once it has no session. Not for static forwards.
+    pub(super) expires: Tenths,
+    /// Hardware address from which the host last sent; zero if it has not.
+    pub(super) mac: MacAddr,
+    pub(super) protocol: Protocol,
+    /// A static forward: never expires, no filtering.
+    pub(super) fixed: bool,
+    pub(super) packets: u64,
+}
+
+/// A peer of a mapping.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    pub(super) mapping: u32,
+    pub(super) peer: Endpoint,
+    pub(super) tcp: Connection,
+    pub(super) expires: Tenths,
+    newer: u32,
+    pub(super) older: u32,
+}
+
+/// An inside host.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    pub(super) address: u32,
+    pub(super) vlan: Vlan,
+    pub(super) mac: MacAddr,
+    pub(super) mappings: u32,
+    pub(super) sessions: u32,
+    /// Mappings and sessions refused.
+    pub(super) refusals: u64,
+    /// Packets of mappings that are gone.
+    pub(super) packets_before: u64,
+    /// When it is forgotten, once it has no mapping.
+    pub(super) expires: Tenths,
+    /// When the NAT may ask for its hardware address again.
+    pub(super) probe_again: Tenths,
+    /// Index of its pool address.
+    pool: usize,
+}
+
+/// All state of a NAT.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) config: Config,
+    pub(super) hasher: Hasher,
+    random: u64,
+    pub(super) mappings: Slab<Mapping>,
+    pub(super) sessions: Slab<Session>,
+    pub(super) hosts: Slab<Host>,
+    by_inside: Index,
+    by_outside: Index,
+    by_peer: Index,
+    by_host: Index,
+    /// External addresses in host order, as in the configuration, and the taken ports of each, by
+    /// protocol.
+    pub(super) pool: Vec<u32>,
+    ports: Vec<[PortSpace; 3]>,
+    pub(super) hands: super::sweep::Hands,
+    pub(super) opened: u64,
+    pub(super) expired: u64,
+}
+
+impl State {
+    /// Empty tables, but for the static forwards.
+    pub(super) fn new(config: Config, seed: u64) -> State {
+        let entries_max = config.sessions_max;
+        let pool: Vec<u32> = config
+            .pool
+            .iter()
+            .map(|address| address.to_bits())
+            .collect();
+        let space = |_| Protocol::ALL.map(|_| PortSpace::new(config.ports.clone()));
+        let mut state = State {
+            hasher: Hasher::new(seed),
+            random: seed,
+            mappings: Slab::new(entries_max),
+            sessions: Slab::new(entries_max),
+            hosts: Slab::new(entries_max),
+            by_inside: Index::new(entries_max),
+            by_outside: Index::new(entries_max),
+            by_peer: Index::new(entries_max),
+            by_host: Index::new(entries_max),
+            ports: pool.iter().map(space).collect(),
+            pool,
+            config,
+            hands: Default::default(),
+            opened: 0,
+            expired: 0,
+        };
+        state.add_forwards();
+        state
+    }
+
+    /// The configuration promises that forwards fit and do not collide.
+    fn add_forwards(&mut self) {
+        for forward in self.config.forwards.clone() {
+            let host = self.host(Tenths::default(), forward.vlan, forward.inside.address);
+            let (Some(host), Some(pool)) = (host, self.pool_index(forward.external)) else {
+                continue;
+            };
+            if self.ports[pool][forward.protocol as usize].take(forward.external.port) {
+                self.insert_mapping(Mapping {
+                    fixed: true,
+                    ..new_mapping(
+                        forward.protocol,
+                        forward.vlan,
+                        forward.inside,
+                        forward.external,
+                        host,
+                    )
+                });
+            }
+        }
+    }
+
+    /// Stirs the source of random ports with something that strangers cannot know well: the time.
+    pub(super) fn stir(&mut self, entropy: u64) {
+        self.random ^= entropy;
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.hasher.word(self.random)
+    }
+
+    /// Index of an end point's address in the pool.
+    #[inline]
+    pub(super) fn pool_index(&self, external: Endpoint) -> Option<usize> {
+        self.pool
+            .iter()
+            .position(|&address| address == external.address)
+    }
+
+    /// True for an external address of this NAT.
+    #[inline]
+    pub(super) fn is_external(&self, address: u32) -> bool {
+        self.pool.contains(&address)
+    }
+
+    /// Ports taken at pool address `pool` for a protocol.
+    pub(super) fn ports_taken(&self, pool: usize, protocol: Protocol) -> u32 {
+        self.ports[pool][protocol as usize].count()
+    }
+
+    /// The mapping of an inside end point; `hash` is the end point's.
+    #[inline]
+    pub(super) fn find_inside(
+        &self,
+        hash: u64,
+        protocol: Protocol,
+        vlan: Vlan,
+        inside: Endpoint,
+    ) -> Option<u32> {
+        self.by_inside.find(hash, |index| {
+            self.mappings
+                .get(index)
+                .is_some_and(|m| m.inside == inside && m.protocol == protocol && m.vlan == vlan)
+        })
+    }
+
+    /// The mapping of an external end point; `hash` is the end point's.
+    #[inline]
+    pub(super) fn find_outside(
+        &self,
+        hash: u64,
+        protocol: Protocol,
+        vlan: Vlan,
+        outside: Endpoint,
+    ) -> Option<u32> {
+        self.by_outside.find(hash, |index| {
+            self.mappings
+                .get(index)
+                .is_some_and(|m| m.outside == outside && m.protocol == protocol && m.vlan == vlan)
+        })
+    }
+
+    /// Under which peer a mapping keeps its session with `peer`; `None` if it needs none.
+    #[inline]
+    pub(super) fn session_peer(&self, mapping: &Mapping, peer: Endpoint) -> Option<Endpoint> {
+        if mapping.protocol == Protocol::Tcp {
+            return Some(peer);
+        }
+        match self.config.filtering {
+            _ if mapping.fixed => None,
+            Filtering::EndpointIndependent => None,
+            Filtering::AddressAndPort if mapping.protocol == Protocol::Udp => Some(peer),
+            _ => Some(Endpoint::new(peer.address, 0)),
+        }
+    }
+
+    /// The session of mapping `index` with `peer`, as [`State::session_peer`] names it.
+    #[inline]
+    pub(super) fn find_session(&self, index: u32, peer: Endpoint) -> Option<u32> {
+        let mapping = self.mappings.get(index)?;
+        let is_it = |session: u32| {
+            self.sessions
+                .get(session)
+                .is_some_and(|s| s.mapping == index && s.peer == peer)
+        };
+        if is_it(mapping.latest) {
+            return Some(mapping.latest);
+        }
+        self.by_peer.find(self.hasher.session(index, peer), is_it)
+    }
+
+    /// True if the mapping has a live session with this address, at any port. Looks at the newest
+    /// `steps` sessions.
+    pub(super) fn knows_address(
+        &self,
+        index: u32,
+        address: u32,
+        now: Tenths,
+        steps: usize,
+    ) -> bool {
+        let mut at = self
+            .mappings
+            .get(index)
+            .map_or(NONE, |mapping| mapping.newest);
+        for _ in 0..steps {
+            let Some(session) = self.sessions.get(at) else {
+                return false;
+            };
+            if session.peer.address == address && now < session.expires {
+                return true;
+            }
+            at = session.older;
+        }
+        false
+    }
+
+    /// Makes a mapping for an inside end point that has none.
+    pub(super) fn open_mapping(
+        &mut self,
+        now: Tenths,
+        protocol: Protocol,
+        vlan: Vlan,
+        inside: Endpoint,
+    ) -> Result<u32, Refusal> {
+        let host = self
+            .host(now, vlan, inside.address)
+            .ok_or(Refusal::HostsFull)?;
+        let outcome = self.try_mapping(now, protocol, vlan, inside, host);
+        if outcome.is_err() {
+            self.refused(host);
+        }
+        outcome
+    }
+
+    fn try_mapping(
+        &mut self,
+        now: Tenths,
+        protocol: Protocol,
+        vlan: Vlan,
+        inside: Endpoint,
+        host: u32,
+    ) -> Result<u32, Refusal> {
+        let quota = self.config.host_sessions_max;
+        let paired = match self.hosts.get(host) {
+            Some(host) if host.mappings < quota => host.pool,
+            _ => return Err(Refusal::HostQuota),
+        };
+        if self.mappings.is_full() {
+            self.reclaim(now, RECLAIM_STEPS);
+        }
+        if self.mappings.is_full() {
+            return Err(Refusal::SessionsFull);
+        }
+        let outside = self
+            .allocate(protocol, inside.port, paired)
+            .ok_or(Refusal::PortsExhausted)?;
+        let mut mapping = new_mapping(protocol, vlan, inside, outside, host);
+        // Long enough for its first session to come; the packet at hand sets the real time.
+        mapping.expires = now.plus_secs(1);
+        self.insert_mapping(mapping).ok_or(Refusal::SessionsFull)
+    }
+
+    /// An external end point for an inside port, at the host's pool address if possible.
+    fn allocate(&mut self, protocol: Protocol, port: u16, paired: usize) -> Option<Endpoint> {
+        let tries = match self.config.pooling {
+            Pooling::Paired => 1,
+            Pooling::Arbitrary => self.config.dynamic,
+        };
+        let wish = Wish {
+            port,
+            preserve: self.config.port_preservation,
+            parity: self.config.port_parity && protocol == Protocol::Udp,
+        };
+        for offset in 0..tries {
+            let pool = (paired + offset) % self.config.dynamic;
+            let random = self.next_random();
+            if let Some(port) = self.ports[pool][protocol as usize].allocate(wish, random) {
+                return Some(Endpoint::new(self.pool[pool], port));
+            }
+        }
+        None
+    }
+
+    /// Takes over the mappings of an earlier configuration whose external end points are still in
+    /// the pool, with their sessions, as far as the tables reach.
+    pub(super) fn adopt(&mut self, before: &State) {
+        let mut adopted = BTreeMap::new();
+        for (index, mapping) in before.mappings.iter().filter(|(_, m)| !m.fixed) {
+            let mac = before
+                .hosts
+                .get(mapping.host)
+                .map_or(MacAddr::ZERO, |host| host.mac);
+            if let Some(new) = self.adopt_mapping(mapping, mac) {
+                adopted.insert(index, new);
+            }
+        }
+        for (_, session) in before.sessions.iter() {
+            let Some(&mapping) = adopted.get(&session.mapping) else {
+                continue;
+            };
+            // Another filtering may keep peers otherwise; then the hosts have to speak first.
+            let kept = self
+                .mappings
+                .get(mapping)
+                .and_then(|m| self.session_peer(m, session.peer));
+            if kept == Some(session.peer) && self.find_session(mapping, session.peer).is_none() {
+                self.adopt_session(mapping, session);
+            }
+        }
+        self.opened = before.opened;
+        self.expired = before.expired;
+    }
+
+    fn adopt_mapping(&mut self, old: &Mapping, mac: MacAddr) -> Option<u32> {
+        let pool = self.pool_index(old.outside)?;
+        let usable = pool < self.config.dynamic && self.config.ports.contains(&old.outside.port);
+        let hash = self.hasher.endpoint(old.protocol, old.vlan, old.inside);
+        if !usable
+            || self
+                .find_inside(hash, old.protocol, old.vlan, old.inside)
+                .is_some()
+        {
+            return None;
+        }
+        let host = self.host(Tenths::default(), old.vlan, old.inside.address)?;
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.mac = mac;
+        }
+        if !self.ports[pool][old.protocol as usize].take(old.outside.port) {
+            return None;
+        }
+        let mut mapping = new_mapping(old.protocol, old.vlan, old.inside, old.outside, host);
+        mapping.expires = old.expires;
+        mapping.mac = old.mac;
+        mapping.packets = old.packets;
+        let adopted = self.insert_mapping(mapping);
+        if adopted.is_none() {
+            self.ports[pool][old.protocol as usize].release(old.outside.port);
+        }
+        adopted
+    }
+
+    fn insert_mapping(&mut self, mapping: Mapping) -> Option<u32> {
+        let inside = self
+            .hasher
+            .endpoint(mapping.protocol, mapping.vlan, mapping.inside);
+        let outside = self
+            .hasher
+            .endpoint(mapping.protocol, mapping.vlan, mapping.outside);
+        let host = mapping.host;
+        let index = self.mappings.insert(mapping)?;
+        self.by_inside.insert(inside, index);
+        self.by_outside.insert(outside, index);
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.mappings += 1;
+        }
+        Some(index)
+    }
+
+    /// Adds a session that mapping `index` does not have yet.
+    pub(super) fn open_session(
+        &mut self,
+        now: Tenths,
+        index: u32,
+        peer: Endpoint,
+    ) -> Result<u32, Refusal> {
+        let host = self
+            .mappings
+            .get(index)
+            .map_or(NONE, |mapping| mapping.host);
+        let quota = self.config.host_sessions_max;
+        if self
+            .hosts
+            .get(host)
+            .is_none_or(|host| host.sessions >= quota)
+        {
+            self.refused(host);
+            return Err(Refusal::HostQuota);
+        }
+        if self.sessions.is_full() {
+            self.reclaim(now, RECLAIM_STEPS);
+        }
+        let opened = self.insert_session(index, peer, now);
+        if opened.is_none() {
+            self.refused(host);
+        }
+        opened.ok_or(Refusal::SessionsFull)
+    }
+
+    fn insert_session(&mut self, index: u32, peer: Endpoint, expires: Tenths) -> Option<u32> {
+        let mapping = self.mappings.get_mut(index)?;
+        let older = mapping.newest;
+        let session = self.sessions.insert(Session {
+            mapping: index,
+            peer,
+            tcp: Connection::default(),
+            expires,
+            newer: NONE,
+            older,
+        })?;
+        mapping.newest = session;
+        mapping.latest = session;
+        mapping.sessions += 1;
+        if let Some(host) = self.hosts.get_mut(mapping.host) {
+            host.sessions += 1;
+        }
+        if let Some(older) = self.sessions.get_mut(older) {
+            older.newer = session;
+        }
+        self.by_peer
+            .insert(self.hasher.session(index, peer), session);
+        self.opened += 1;
+        Some(session)
+    }
+
+    /// Takes over a session of an earlier configuration.
+    fn adopt_session(&mut self, index: u32, old: &Session) {
+        if let Some(session) = self.insert_session(index, old.peer, old.expires)
+            && let Some(session) = self.sessions.get_mut(session)
+        {
+            session.tcp = old.tcp;
+        }
+    }
+
+    pub(super) fn close_session(&mut self, index: u32) {
+        let Some(session) = self.sessions.remove(index) else {
+            return;
+        };
+        let hash = self.hasher.session(session.mapping, session.peer);
+        self.by_peer.remove(hash, index);
+        if let Some(newer) = self.sessions.get_mut(session.newer) {
+            newer.older = session.older;
+        }
+        if let Some(older) = self.sessions.get_mut(session.older) {
+            older.newer = session.newer;
+        }
+        if let Some(mapping) = self.mappings.get_mut(session.mapping) {
+            mapping.sessions -= 1;
+            if mapping.newest == index {
+                mapping.newest = session.older;
+            }
+            if let Some(host) = self.hosts.get_mut(mapping.host) {
+                host.sessions -= 1;
+            }
+        }
+    }
+
+    /// Removes a mapping that has no session.
+    pub(super) fn close_mapping(&mut self, now: Tenths, index: u32) {
+        if self
+            .mappings
+            .get(index)
+            .is_none_or(|mapping| mapping.sessions > 0)
+        {
+            return;
+        }
+        let Some(mapping) = self.mappings.remove(index) else {
+            return;
+        };
+        let hash = |endpoint| {
+            self.hasher
+                .endpoint(mapping.protocol, mapping.vlan, endpoint)
+        };
+        self.by_inside.remove(hash(mapping.inside), index);
+        self.by_outside.remove(hash(mapping.outside), index);
+        if let Some(pool) = self.pool_index(mapping.outside) {
+            self.ports[pool][mapping.protocol as usize].release(mapping.outside.port);
+        }
+        if let Some(host) = self.hosts.get_mut(mapping.host) {
+            host.mappings -= 1;
+            host.packets_before += mapping.packets;
+            host.expires = now.plus_secs(HOST_MEMORY_SECS);
+        }
+    }
+
+    /// The host with this address, a new one if need be; `None` if the table is full.
+    fn host(&mut self, now: Tenths, vlan: Vlan, address: u32) -> Option<u32> {
+        if let Some(host) = self.find_host(vlan, address) {
+            return Some(host);
+        }
+        if self.hosts.is_full() {
+            self.reclaim(now, RECLAIM_STEPS);
+        }
+        let hash = self.hasher.host(vlan, address);
+        let index = self.hosts.insert(Host {
+            address,
+            vlan,
+            mac: MacAddr::ZERO,
+            mappings: 0,
+            sessions: 0,
+            refusals: 0,
+            packets_before: 0,
+            expires: now.plus_secs(HOST_MEMORY_SECS),
+            probe_again: Tenths::default(),
+            pool: (hash >> 32) as usize % self.config.dynamic,
+        })?;
+        self.by_host.insert(hash, index);
+        Some(index)
+    }
+
+    pub(super) fn find_host(&self, vlan: Vlan, address: u32) -> Option<u32> {
+        self.by_host.find(self.hasher.host(vlan, address), |index| {
+            self.hosts
+                .get(index)
+                .is_some_and(|host| host.address == address && host.vlan == vlan)
+        })
+    }
+
+    pub(super) fn forget_host(&mut self, index: u32) {
+        if let Some(host) = self.hosts.remove(index) {
+            self.by_host
+                .remove(self.hasher.host(host.vlan, host.address), index);
+        }
+    }
+
+    fn refused(&mut self, host: u32) {
+        if let Some(host) = self.hosts.get_mut(host) {
+            host.refusals += 1;
+        }
+    }
+
+    /// The idle timeout of a TCP connection's phase, in seconds.
+    #[inline]
+    pub(super) fn tcp_timeout(&self, phase: Phase) -> u32 {
+        match phase {
+            Phase::Transitory => self.config.timeouts.tcp_transitory,
+            Phase::Established => self.config.timeouts.tcp_established,
+        }
+    }
+}
+
+/// Seconds for which a host without mappings is remembered, with its counts.
+const HOST_MEMORY_SECS: u32 = 300;
+
+fn new_mapping(
+    protocol: Protocol,
+    vlan: Vlan,
+    inside: Endpoint,
+    outside: Endpoint,
+    host: u32,
+) -> Mapping {
+    Mapping {
+        inside,
+        outside,
+        vlan,
+        host,
+        sessions: 0,
+        newest: NONE,
+        latest: NONE,
+        expires: Tenths::default(),
+        mac: MacAddr::ZERO,
+        protocol,
+        fixed: false,
+        packets: 0,
+    }
+}

@@ -1,0 +1,209 @@
+//! Bounded tables of the NAT: entries by index, and indices by hash.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Index of no entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Open-addressing hash table from a hash to an entry's index. It does not know the keys: the
+/// caller compares, because the keys stand in the entries. One slot has 8 bytes, so that a look-up
+/// touches one cache line before the entry's own.
+///
+/// Linear probing at a load of at most one half; a removal moves the followers back, so there are
+/// no tombstones to gather. Hashes are seeded: nobody outside can aim at one slot.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Hash in the upper half, index + 1 in the lower; 0 is free.
+    slots: Vec<u64>,
+    mask: usize,
+}
+
+impl Index {
+    /// A table for `entries_max` entries, at most 2^30.
+    pub(super) fn new(entries_max: usize) -> Index {
+        let len = (entries_max * 2).next_power_of_two().max(8);
+        Index {
+            slots: vec![0; len],
+            mask: len - 1,
+        }
+    }
+
+    /// The entry with this hash that `is_it` accepts.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = tag(hash);
+        let mut at = self.home(tag);
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return None;
+            }
+            if slot >> 32 == tag {
+                let index = (slot as u32) - 1;
+                if is_it(index) {
+                    return Some(index);
+                }
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+
+    /// Adds an entry. The caller holds at most the promised number of entries, none twice.
+    pub(super) fn insert(&mut self, hash: u64, index: u32) {
+        let tag = tag(hash);
+        let mut at = self.home(tag);
+        while self.slots[at] != 0 {
+            at = (at + 1) & self.mask;
+        }
+        self.slots[at] = tag << 32 | (u64::from(index) + 1);
+    }
+
+    /// Removes an entry that was inserted with this hash.
+    pub(super) fn remove(&mut self, hash: u64, index: u32) {
+        let wanted = tag(hash) << 32 | (u64::from(index) + 1);
+        let mut hole = self.home(tag(hash));
+        while self.slots[hole] != wanted {
+            if self.slots[hole] == 0 {
+                return;
+            }
+            hole = (hole + 1) & self.mask;
+        }
+        let mut at = hole;
+        loop {
+            at = (at + 1) & self.mask;
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            // A follower may fill the hole unless that would put it before its home.
+            let from_home = at.wrapping_sub(self.home(slot >> 32)) & self.mask;
+            let from_hole = at.wrapping_sub(hole) & self.mask;
+            if from_home >= from_hole {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = 0;
+    }
+
+    #[inline]
+    fn home(&self, tag: u64) -> usize {
+        tag as usize & self.mask
+    }
+}
+
+#[inline]
+fn tag(hash: u64) -> u64 {
+    hash & 0xffff_ffff
+}
+
+/// At most a fixed number of entries. All memory is reserved at once, so that no packet ever pays
+/// for moving a grown table; it is touched only as far as it was ever used.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    entries: Vec<Option<T>>,
+    vacant: Vec<u32>,
+    max: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new(max: usize) -> Slab<T> {
+        Slab {
+            entries: Vec::with_capacity(max),
+            vacant: Vec::with_capacity(max),
+            max,
+        }
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.vacant.len()
+    }
+
+    /// One past the largest index ever used: the range to sweep.
+    pub(super) fn end(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.max
+    }
+
+    /// Adds an entry; `None` when full.
+    pub(super) fn insert(&mut self, entry: T) -> Option<u32> {
+        if let Some(index) = self.vacant.pop() {
+            self.entries[index as usize] = Some(entry);
+            return Some(index);
+        }
+        if self.entries.len() >= self.max {
+            return None;
+        }
+        self.entries.push(Some(entry));
+        Some(self.entries.len() as u32 - 1)
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+        let entry = self.entries.get_mut(index as usize)?.take()?;
+        self.vacant.push(index);
+        Some(entry)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        self.entries.get(index as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.entries.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let numbered = (0u32..).zip(&self.entries);
+        numbered.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        /// Few distinct hashes, so that probes collide, wrap around and close holes.
+        #[test]
+        fn an_index_behaves_like_a_map(
+            steps in proptest::collection::vec((0u32..24, any::<bool>()), 0..300),
+        ) {
+            let hash = |key: u32| u64::from(key % 5) + 29;
+            let mut index = Index::new(24);
+            let mut model = HashMap::new();
+            for (key, add) in steps {
+                if add && !model.contains_key(&key) {
+                    index.insert(hash(key), key);
+                    model.insert(key, ());
+                } else if !add {
+                    model.remove(&key);
+                    index.remove(hash(key), key);
+                }
+                for key in 0..24 {
+                    let found = index.find(hash(key), |i| i == key);
+                    prop_assert_eq!(found.is_some(), model.contains_key(&key));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slab_is_bounded_and_reuses_indices() {
+        let mut slab = Slab::new(2);
+        assert_eq!((slab.insert('a'), slab.insert('b')), (Some(0), Some(1)));
+        assert_eq!(slab.insert('c'), None);
+        assert_eq!(slab.remove(0), Some('a'));
+        assert_eq!(slab.remove(0), None);
+        assert_eq!(slab.insert('d'), Some(0));
+        assert_eq!(slab.iter().collect::<Vec<_>>(), [(0, &'d'), (1, &'b')]);
+    }
+}
