@@ -83,7 +83,8 @@ impl<'a> Launch<'a> {
 }
 
 /// Limits per process (setrlimit(2)). Memory and the number of tasks are limited by the cgroup; these stop a program at
-/// what it should not even try. Core dumps are always off.
+/// what it should not even try. A daemon without CAP_SYS_RESOURCE cannot raise a limit above its own; the instance then
+/// has the daemon's. Core dumps are always off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Descriptors.

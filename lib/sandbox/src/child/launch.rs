@@ -8,7 +8,7 @@ use crate::spec::Launch;
 use crate::sys;
 use rustix::io::IoSliceMut;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
@@ -75,7 +75,8 @@ fn execute(scratch: &mut Scratch, control: &mut OwnedFd, length: usize) -> Resul
         .and_then(|argc| pointers.split_at_checked(argc.checked_add(1)?))
         .ok_or(short)?;
 
-    set_limit(Resource::Nofile, descriptor_limit).at(Step::Limits)?;
+    let possible = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    set_limit(Resource::Nofile, descriptor_limit.min(possible)).at(Step::Limits)?;
     // Not 0: a core dump goes to a pipe whatever the limit is, except for 1, and 1 byte is less than any core file.
     set_limit(Resource::Core, 1).at(Step::Limits)?;
     if let Some(ruleset) = placed.ruleset {

@@ -11,7 +11,7 @@
 //!
 //! The hyperio call is a `setsockopt` and must stay cheap. The kernel remembers which calls a filter allows whatever
 //! their arguments are, but `setsockopt` is allowed for one level only, so that the filter runs each time: its test
-//! therefore comes first, in six instructions, before the list.
+//! therefore comes first, before the list.
 
 mod allowed;
 mod compile;
@@ -117,9 +117,4 @@ pub enum PolicyError {
         #[from]
         source: seccompiler::BackendError,
     },
-    /// The compiled stage does not end as it must to be joined with the next one.
-    #[error(
-        "the system call filter's stages cannot be joined; nfluid does not know this version of seccompiler"
-    )]
-    Joint,
 }

@@ -133,10 +133,10 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
 }
 
 #[test]
-fn the_hyperio_call_is_decided_in_seven_instructions() {
+fn the_hyperio_call_is_decided_before_the_list() {
     let filter = strict().compile().unwrap();
     let head = Filter {
-        instructions: filter.instructions[..7].to_vec(),
+        instructions: filter.instructions[..9].to_vec(),
     };
     assert_eq!(
         verdict(&head, libc::SYS_setsockopt, [3, LEVEL.into(), 0, 0, 0, 0]),

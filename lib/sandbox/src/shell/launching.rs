@@ -167,15 +167,7 @@ impl Shell {
             (Resource::Stack, launch.limits.stack_bytes),
         ];
         for (resource, value) in limits {
-            let limit = Rlimit {
-                current: Some(value),
-                maximum: Some(value),
-            };
-            prlimit(Some(self.pid), resource, limit).map_err(|errno| {
-                let subject = format!("{resource:?} to {value}");
-                let remedy = "raising a limit needs CAP_SYS_RESOURCE";
-                self.os(OsError::new("set limit", subject, errno).remedy(remedy))
-            })?;
+            self.limit(resource, value)?;
         }
         let Some(cpus) = &launch.cpus else {
             return Ok(());
@@ -190,6 +182,29 @@ impl Shell {
         rustix::thread::sched_setaffinity(Some(self.pid), &set).map_err(|errno| {
             let remedy = "none of these CPUs is online and in the daemon's cpuset";
             self.os(OsError::new("pin to CPUs", format!("{cpus:?}"), errno).remedy(remedy))
+        })
+    }
+
+    /// Without CAP_SYS_RESOURCE nobody can raise a limit: then what the daemon itself has is what there is.
+    fn limit(&self, resource: Resource, value: u64) -> Result<(), SpawnError> {
+        let set = |value| {
+            let limit = Rlimit {
+                current: Some(value),
+                maximum: Some(value),
+            };
+            prlimit(Some(self.pid), resource, limit)
+        };
+        let own = rustix::process::getrlimit(resource).maximum;
+        let result = match (set(value), own) {
+            (Err(Errno::PERM), Some(own)) if own < value => set(own),
+            (result, _) => result,
+        };
+        result.map(|_| ()).map_err(|errno| {
+            self.os(OsError::new(
+                "set limit",
+                format!("{resource:?} to {value}"),
+                errno,
+            ))
         })
     }
 
