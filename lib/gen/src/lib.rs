@@ -1,1 +1,35 @@
-//! To be written.
+//! Traffic for nfluid: generator, receiver, ping-pong, capture replay, and the search for the
+//! highest rate without loss.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`io`] | the two traits that a port implements; [`interface`] and [`memory`] do |
+//! | [`spec`], [`script`] | what is wanted: sizes, rates, flows, read from text |
+//! | [`template`], [`payload`], [`pace`] | frames prepared in advance, their stream header, when they go |
+//! | [`send`], [`receive`], [`pingpong`] | the three loops, each over any port and clock |
+//! | [`check`], [`latency`] | what arrived: loss, duplicates, order, corruption, delay |
+//! | [`report`] | a line per second and the final figures, as text and JSON |
+//! | [`search`] | NDR and PDR by RFC 2544's binary search |
+//!
+//! Sizes are always those of the frame in its slot: without preamble and FCS. What comes from a
+//! file, a command line or the network is refused with a reason and never panics; memory is bounded
+//! whatever arrives.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod clock;
+pub mod interface;
+pub mod io;
+pub mod latency;
+pub mod memory;
+pub mod pace;
+pub mod payload;
+pub mod pingpong;
+pub mod receive;
+pub mod report;
+pub mod script;
+pub mod search;
+pub mod send;
+pub mod spec;
+pub mod template;
