@@ -54,6 +54,13 @@ impl AsFd for LibraryDirectory {
     }
 }
 
+/// A symbolic link among the library directories: `/lib` says `usr/lib` on most hosts.
+#[derive(Debug)]
+pub(crate) struct Link {
+    path: PathBuf,
+    target: PathBuf,
+}
+
 /// What the set-up does inside the new root, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct RootPlan {
@@ -66,9 +73,7 @@ pub(crate) struct RootPlan {
 }
 
 /// The library directories of this host that `root` shows, and the links among them.
-pub(crate) fn libraries(
-    root: &Root,
-) -> Result<(Vec<LibraryDirectory>, Vec<(PathBuf, PathBuf)>), OsError> {
+pub(crate) fn libraries(root: &Root) -> Result<(Vec<LibraryDirectory>, Vec<Link>), OsError> {
     let Root::Libraries { extra } = root else {
         return Ok((Vec::new(), Vec::new()));
     };
@@ -80,7 +85,10 @@ pub(crate) fn libraries(
         if metadata.is_symlink() {
             let target = std::fs::read_link(path)
                 .map_err(|error| OsError::from_io("read link", path.display(), &error))?;
-            links.push((target, path.to_owned()));
+            links.push(Link {
+                path: path.to_owned(),
+                target,
+            });
         } else if metadata.is_dir() {
             directories.push(open(path)?);
         }
@@ -114,10 +122,7 @@ fn open(path: &Path) -> Result<LibraryDirectory, OsError> {
 }
 
 /// Makes the detached views, for one instance: attaching uses them up.
-pub(crate) fn plan(
-    directories: &[LibraryDirectory],
-    links: &[(PathBuf, PathBuf)],
-) -> Result<RootPlan, OsError> {
+pub(crate) fn plan(directories: &[LibraryDirectory], links: &[Link]) -> Result<RootPlan, OsError> {
     let mut plan = RootPlan::default();
     let mut made = BTreeSet::new();
     for directory in directories {
@@ -133,7 +138,7 @@ pub(crate) fn plan(
         let view = view(directory)?;
         plan.mounts.push((view, relative(&directory.path)?));
     }
-    for (target, path) in links {
+    for Link { path, target } in links {
         let target = CString::new(target.as_os_str().as_bytes());
         let target = target.map_err(|_| bad_path(path))?;
         plan.links.push((target, relative(path)?));

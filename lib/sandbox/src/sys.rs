@@ -89,14 +89,12 @@ pub(crate) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno>
             size_of::<CloneArguments>(),
         )
     })?;
-    match i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor that nobody else owns.
-        Some(pid) => Ok(Fork::Parent {
-            pid,
-            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-        }),
-        None => Ok(Fork::Child),
-    }
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Ok(Fork::Child);
+    };
+    // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Fork::Parent { pid, pidfd })
 }
 
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
