@@ -4,7 +4,7 @@ mod exercise;
 
 use nfluid_wire::build::Frame;
 use nfluid_wire::ipv6::FragmentInfo;
-use nfluid_wire::{IpProtocol, TcpFlags, VlanTag};
+use nfluid_wire::{IpProtocol, PacketMeta, TcpFlags, VlanTag};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -112,6 +112,17 @@ proptest! {
     fn every_prefix_of_a_valid_frame(frame in valid_frame()) {
         for end in 0..=frame.len() {
             exercise::frame(&frame[..end]);
+        }
+    }
+
+    #[test]
+    fn every_length_that_an_ip_header_can_claim(frame in valid_frame()) {
+        let meta = PacketMeta::parse_l3(&frame).expect("a valid frame");
+        let field = usize::from(meta.l3_offset) + if meta.is_ipv4() { 2 } else { 4 };
+        let mut frame = frame;
+        for length in 0..=frame.len() as u16 {
+            frame[field..field + 2].copy_from_slice(&length.to_be_bytes());
+            exercise::frame(&frame);
         }
     }
 }

@@ -174,8 +174,7 @@ impl FlowKeyV6 {
     #[must_use]
     pub const fn flow_hash(self, seed: HashSeed) -> u64 {
         let (src, dst) = self.endpoint_hashes(seed);
-        // Without the rotation, two end points that hash to x and y would give the same as y, x.
-        seed.hash_pair(src, dst.rotate_left(32) ^ self.protocol.0 as u64)
+        seed.hash_pair(src, dst ^ self.protocol.0 as u64)
     }
 
     /// Hash equal for both directions.
@@ -353,6 +352,21 @@ mod tests {
         let other = HashSeed::new(0x5eee);
         let hits = aimed.filter(|&i| bucket(i, other) == 0).count();
         assert!(hits < 16, "{hits} of 512 aimed keys still share the bucket");
+    }
+
+    #[test]
+    fn a_part_of_zero_does_not_hide_the_other_part() {
+        let zero = FlowKeyV4 {
+            src: 0,
+            dst: 0,
+            src_port: 0,
+            dst_port: 0,
+            protocol: IpProtocol(0),
+        };
+        let ports = (0..=u16::MAX).map(|dst_port| FlowKeyV4 { dst_port, ..zero });
+        assert!(fullest_bucket(ports.map(|key| key.flow_hash(SEED)), 0) < 128);
+        let hosts = (0..65_536).map(|dst| FlowKeyV4 { dst, ..zero });
+        assert!(fullest_bucket(hosts.map(|key| key.flow_hash(SEED)), 0) < 128);
     }
 
     proptest! {
