@@ -1,7 +1,7 @@
 //! The network functions by name: the one place that lists them all.
 
 use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
-use crate::{bridge, firewall, nat, signature};
+use crate::{bridge, firewall, nat, router, signature};
 use alloc::boxed::Box;
 use serde_json::Value;
 
@@ -37,6 +37,12 @@ pub const ENTRIES: &[Entry] = &[
         summary: "hides inside hosts behind few addresses: NAPT44 by RFC 4787, 5382, 5508",
         ports: (2, 2),
         build: nat::build,
+    },
+    Entry {
+        name: "router",
+        summary: "forwards IPv4 and IPv6 by longest prefix, with ARP and neighbour discovery",
+        ports: (2, 8),
+        build: router::build,
     },
     Entry {
         name: "signature",

@@ -93,19 +93,18 @@ impl Lpm4 {
     /// Remaining steps of a look-up that [`Lpm4::begin`] began for the same address.
     #[inline]
     pub fn finish(&self, first: u32, address: u32) -> u32 {
-        let mut found = first;
-        if found & PAGE != 0 {
-            found = self.in_page(found, address >> 8);
-            if found & PAGE != 0 {
-                found = self.in_page(found, address);
-            }
-        }
-        found & INDEX
+        let found = self.descend(first, address >> 8);
+        self.descend(found, address) & INDEX
     }
 
+    /// What the cell's page holds for the lower 8 of `bits`, or the cell itself if it is none.
+    /// Without a branch: whether there is a page is as random as the address, and a misprediction
+    /// costs more than reading a cell that is not needed.
     #[inline]
-    fn in_page(&self, page: u32, bits: u32) -> u32 {
-        self.cells[((page & INDEX) << 8 | bits & 0xff) as usize]
+    fn descend(&self, cell: u32, bits: u32) -> u32 {
+        let is_page = ((cell & PAGE) as i32 >> 31) as u32;
+        let below = self.cells[(((cell & INDEX) << 8 | bits & 0xff) & is_page) as usize];
+        below & is_page | cell & !is_page
     }
 
     /// Value of exactly this prefix.
@@ -237,10 +236,10 @@ impl Lpm4 {
             }
             None => {
                 let page = self.cells.len() / PAGE_CELLS;
-                if self.cells.len() == self.cells.capacity() {
+                if self.cells.capacity() - self.cells.len() < PAGE_CELLS {
                     // Doubling would waste half of a table of 64 MiB.
                     self.cells
-                        .reserve_exact((self.cells.len() / 8).max(16 * PAGE_CELLS));
+                        .reserve_exact((page / 8).max(16) * PAGE_CELLS);
                 }
                 self.cells.resize(self.cells.len() + PAGE_CELLS, held);
                 page as u32

@@ -276,9 +276,7 @@ impl Lpm6 {
     /// Makes the hash table anew from the list of routes.
     fn rebuild(&mut self) {
         self.entries = Table::default();
-        let routes = core::mem::take(&mut self.routes);
-        let all: Vec<(Prefix, u32)> = routes.iter().map(|(k, v)| (*k, *v)).collect();
-        self.routes = routes;
+        let all: Vec<(Prefix, u32)> = self.routes.iter().map(|(k, v)| (*k, *v)).collect();
         for (prefix, value) in all.into_iter().filter(|(prefix, _)| prefix.length != 0) {
             self.enter(prefix.address(), prefix.length, value);
         }

@@ -1,4 +1,111 @@
-//! Router: IPv4 and IPv6 forwarding.
+//! Router: IPv4 and IPv6 forwarding by the standards (RFC 1812, RFC 8200, RFC 4443, RFC 4861).
+//!
+//! - `fast`: the path of plain packets, batch by batch: check, look up, rewrite, send.
+//! - `slow`: everything else, frame by frame: what is malformed, for the router itself, too large,
+//!   expired, or for a neighbour whose Ethernet address is not known.
+//! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
+//! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
+//! - `icmp`, `local`, `fragment`, `options`: what a router says and does besides forwarding.
+//!
+//! See the README of this folder for configuration keys, commands, metrics and limits.
 
+mod arp;
+mod bucket;
+mod commands;
+mod config;
+mod fast;
+mod fib;
+mod forward;
+mod fragment;
+mod hops;
+mod icmp;
+mod link;
+mod local;
 mod lpm4;
 mod lpm6;
+mod metrics;
+mod nd;
+mod neighbour;
+mod options;
+mod reconfigure;
+mod routes_text;
+mod slow;
+#[cfg(test)]
+mod tests;
+
+use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bucket::{Bucket, Rate};
+use config::{Config, PORTS_MAX, Port, SourceRouted};
+use fast::OwnAddresses;
+use fib::Fib;
+use metrics::Counters;
+use neighbour::{Limits, Neighbours};
+use nfluid_ring::{Batch, Outbox};
+use serde_json::Value;
+
+/// An instance of the router.
+#[derive(Debug)]
+pub struct Router {
+    ports: Vec<Port>,
+    own: OwnAddresses,
+    fib: Fib,
+    neighbours: Neighbours,
+    limits: Limits,
+    icmp_rate: Rate,
+    source_routed: SourceRouted,
+    /// Per port of arrival, so that one link's senders cannot use up another's.
+    icmp_budget: [Bucket; PORTS_MAX],
+    /// Per port, new addresses to ask for.
+    ask_budget: [Bucket; PORTS_MAX],
+    /// Per port, new neighbours to learn from their questions.
+    learn_budget: [Bucket; PORTS_MAX],
+    /// Identification of the next packet that the router makes.
+    ident: u16,
+    /// The next tick tells all links the router's addresses.
+    announce: bool,
+    counters: Counters,
+}
+
+/// Builds a router.
+///
+/// # Errors
+/// The path of the first key, or line of `routes_text`, that cannot be used.
+pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    Ok(Box::new(Router::new(Config::parse(config, ports)?)))
+}
+
+impl NetworkFunction for Router {
+    fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
+        self.forward_batch(now, batch);
+    }
+
+    fn tick(&mut self, now: Nanos, outbox: &mut dyn Outbox) {
+        if core::mem::take(&mut self.announce) {
+            self.announce_addresses(outbox);
+        }
+        self.age_neighbours(now, outbox);
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
+        self.counters.report(sink);
+        self.report_gauges(sink);
+    }
+
+    fn command(
+        &mut self,
+        now: Nanos,
+        name: &str,
+        args: &[String],
+    ) -> Result<Value, CommandError> {
+        self.run_command(now, name, args)
+    }
+
+    fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
+        let config = Config::parse(config, ports)?;
+        self.apply(config);
+        Ok(())
+    }
+}

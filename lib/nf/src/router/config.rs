@@ -1,0 +1,553 @@
+//! What an operator may say to a router, and what the router makes of it: ports with addresses,
+//! and two sorted lists of routes, connected networks and own addresses among them.
+
+use super::bucket::Rate;
+use super::hops::Target;
+use super::neighbour::Limits;
+use super::routes_text::{self, Kind, Prefix, WrittenRoute};
+use crate::config;
+use crate::function::{ConfigError, Nanos, PortInfo};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use nfluid_wire::MacAddr;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Most ports of a router.
+pub(super) const PORTS_MAX: usize = 8;
+/// Most addresses of a port.
+const ADDRESSES_MAX: usize = 64;
+/// Most routes, own addresses and connected networks included.
+const ROUTES_MAX: usize = 2 << 20;
+/// Smallest MTU of a link that carries IPv4 (RFC 791) and IPv6 (RFC 8200 section 5).
+const MTU_MIN: (u16, u16) = (68, 1280);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    addresses: BTreeMap<String, Vec<String>>,
+    routes: Vec<WrittenRouteEntry>,
+    routes_text: String,
+    neighbours: Vec<WrittenNeighbour>,
+    neighbour_table: WrittenTable,
+    icmp_errors: WrittenRate,
+    source_routed: SourceRouted,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRouteEntry {
+    to: String,
+    via: Option<IpAddr>,
+    port: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenNeighbour {
+    port: String,
+    address: IpAddr,
+    mac: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenTable {
+    entries_per_port: u32,
+    waiting_per_neighbour: u32,
+    waiting: u32,
+    reachable_s: u32,
+    stale_s: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenRate {
+    per_second: u32,
+    burst: u32,
+}
+
+/// What becomes of packets with a source route option (RFC 7126 sections 4.3 and 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum SourceRouted {
+    /// Dropped and counted.
+    #[default]
+    Drop,
+    /// Forwarded to their destination; the router is never a hop of the source route itself.
+    Forward,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Written {
+            addresses: BTreeMap::new(),
+            routes: Vec::new(),
+            routes_text: String::new(),
+            neighbours: Vec::new(),
+            neighbour_table: WrittenTable::default(),
+            icmp_errors: WrittenRate::default(),
+            source_routed: SourceRouted::Drop,
+        }
+    }
+}
+
+impl Default for WrittenTable {
+    fn default() -> Self {
+        WrittenTable {
+            entries_per_port: 1024,
+            waiting_per_neighbour: 3,
+            waiting: 256,
+            reachable_s: 30,
+            stale_s: 600,
+        }
+    }
+}
+
+impl Default for WrittenRate {
+    fn default() -> Self {
+        WrittenRate {
+            per_second: 1000,
+            burst: 100,
+        }
+    }
+}
+
+/// A port and its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Port {
+    pub name: String,
+    pub mac: MacAddr,
+    pub mtu: u16,
+    /// Addresses with the length of their network; the first is the primary one.
+    pub v4: Vec<(Ipv4Addr, u8)>,
+    /// Global addresses with the length of their network.
+    pub v6: Vec<(Ipv6Addr, u8)>,
+    /// Configured, or made from the MAC address (RFC 4291 appendix A). `None`: the MTU is too
+    /// small for IPv6.
+    pub link_local: Option<Ipv6Addr>,
+}
+
+impl Port {
+    /// Whether the address is on the port's link.
+    pub(super) fn is_on_link(&self, address: IpAddr) -> bool {
+        self.network_of(address).is_some() || is_link_local(address) && self.link_local.is_some()
+    }
+
+    /// The port's own address in the network that holds `address`.
+    pub(super) fn network_of(&self, address: IpAddr) -> Option<IpAddr> {
+        self.addresses()
+            .find(|own| own.holds(address))
+            .map(|own| own.address)
+    }
+
+    /// All addresses but the link-local one.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Prefix> + '_ {
+        let v4 = self.v4.iter().map(|(a, length)| (IpAddr::V4(*a), *length));
+        let v6 = self.v6.iter().map(|(a, length)| (IpAddr::V6(*a), *length));
+        v4.chain(v6)
+            .map(|(address, length)| Prefix { address, length })
+    }
+
+    /// Whether the address is one of the port's own, the link-local one included.
+    pub(super) fn owns(&self, address: IpAddr) -> bool {
+        self.link_local.is_some_and(|own| own == address)
+            || self.addresses().any(|own| own.address == address)
+    }
+}
+
+/// Whether the address is an IPv6 link-local one, `fe80::/10`.
+pub(super) fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// A route: address, prefix length, index into [`Config::targets`].
+pub(super) type Route<A> = (A, u8, u32);
+
+/// A configuration that has been checked whole.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub ports: Vec<Port>,
+    pub targets: Vec<Target>,
+    /// Sorted by address, then length; no prefix twice.
+    pub v4: Vec<Route<u32>>,
+    /// As `v4`.
+    pub v6: Vec<Route<u128>>,
+    pub neighbours: BTreeMap<(u8, IpAddr), MacAddr>,
+    pub limits: Limits,
+    pub icmp_errors: Rate,
+    pub source_routed: SourceRouted,
+}
+
+/// Where a route was written, for an error about it.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    List(usize),
+    Line(u32),
+    Addresses,
+}
+
+impl Origin {
+    fn error(self, message: String) -> ConfigError {
+        match self {
+            Origin::List(index) => ConfigError::at(format!("routes[{index}]"), message),
+            Origin::Line(line) => ConfigError::at("routes_text", message).on_line(line),
+            Origin::Addresses => ConfigError::at("addresses", message),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration for these ports.
+    pub(super) fn parse(value: &Value, ports: &[PortInfo]) -> Result<Config, ConfigError> {
+        let written: Written = config::parse(value)?;
+        if ports.len() > PORTS_MAX {
+            let message = format!("a router has at most {PORTS_MAX} ports");
+            return Err(ConfigError::at("ports", message));
+        }
+        let ports = read_ports(&written.addresses, ports)?;
+        let mut reader = RouteReader::new(&ports);
+        reader.own_routes()?;
+        for (index, entry) in written.routes.iter().enumerate() {
+            reader.list_entry(index, entry)?;
+        }
+        for (line, text) in (1..).zip(written.routes_text.lines()) {
+            reader.text_line(line, text)?;
+        }
+        let RouteReader {
+            targets, v4, v6, ..
+        } = reader;
+        let v4 = sorted(v4, |bits| Ipv4Addr::from_bits(bits).into())?;
+        let v6 = sorted(v6, |bits| Ipv6Addr::from_bits(bits).into())?;
+        let neighbours = read_neighbours(&written.neighbours, &ports)?;
+        let limits = read_limits(&written.neighbour_table)?;
+        Ok(Config {
+            ports,
+            targets,
+            v4,
+            v6,
+            neighbours,
+            limits,
+            icmp_errors: Rate {
+                per_second: written.icmp_errors.per_second,
+                burst: written.icmp_errors.burst,
+            },
+            source_routed: written.source_routed,
+        })
+    }
+}
+
+fn read_ports(
+    addresses: &BTreeMap<String, Vec<String>>,
+    ports: &[PortInfo],
+) -> Result<Vec<Port>, ConfigError> {
+    if let Some(unknown) = addresses
+        .keys()
+        .find(|name| ports.iter().all(|port| port.name != **name))
+    {
+        let known: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let message = format!("there is no port '{unknown}'; there are: {}", known.join(", "));
+        return Err(ConfigError::at("addresses", message));
+    }
+    let mut seen = BTreeSet::new();
+    let mut read = Vec::new();
+    for info in ports {
+        let path = |index| format!("addresses.{}[{index}]", info.name);
+        let mut port = Port {
+            name: info.name.clone(),
+            mac: info.mac,
+            mtu: info.mtu,
+            v4: Vec::new(),
+            v6: Vec::new(),
+            link_local: (info.mtu >= MTU_MIN.1).then(|| eui64_link_local(info.mac)),
+        };
+        let written = addresses.get(&info.name).map_or(&[][..], Vec::as_slice);
+        if written.len() > ADDRESSES_MAX {
+            let message = format!("a port has at most {ADDRESSES_MAX} addresses");
+            return Err(ConfigError::at(path(ADDRESSES_MAX), message));
+        }
+        for (index, text) in written.iter().enumerate() {
+            let own = Prefix::parse_interface(text)
+                .and_then(|own| check_own_address(own, info))
+                .map_err(|why| ConfigError::at(path(index), why))?;
+            if !is_link_local(own.address) && !seen.insert(own.address) {
+                let message = format!("{} is configured twice", own.address);
+                return Err(ConfigError::at(path(index), message));
+            }
+            match own.address {
+                IpAddr::V4(address) => port.v4.push((address, own.length)),
+                IpAddr::V6(address) if is_link_local(own.address) => {
+                    port.link_local = Some(address);
+                }
+                IpAddr::V6(address) => port.v6.push((address, own.length)),
+            }
+        }
+        read.push(port);
+    }
+    Ok(read)
+}
+
+/// Refuses addresses that no interface can have.
+fn check_own_address(own: Prefix, port: &PortInfo) -> Result<Prefix, String> {
+    let Prefix { address, length } = own;
+    let usable = match address {
+        IpAddr::V4(v4) => {
+            let host_bits = !super::lpm4::masked(u32::MAX, length);
+            let all_ones = length < 31 && v4.to_bits() & host_bits == host_bits;
+            !(v4.octets()[0] == 0 || v4.is_loopback() || v4.octets()[0] >= 224 || all_ones)
+        }
+        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),
+    };
+    if !usable {
+        return Err(format!("{address}/{length} cannot be the address of a port"));
+    }
+    let smallest = if address.is_ipv4() { MTU_MIN.0 } else { MTU_MIN.1 };
+    if port.mtu < smallest {
+        return Err(format!(
+            "port '{}' has an MTU of {}, {address} needs at least {smallest}",
+            port.name, port.mtu
+        ));
+    }
+    Ok(own)
+}
+
+/// RFC 4291 appendix A: the modified EUI-64 identifier under `fe80::/64`.
+fn eui64_link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    Ipv6Addr::from([
+        0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f,
+    ])
+}
+
+fn find_port(ports: &[Port], name: &str) -> Result<u8, String> {
+    let found = ports.iter().position(|port| port.name == name);
+    found
+        .map(|at| at as u8)
+        .ok_or_else(|| format!("there is no port '{name}'"))
+}
+
+fn read_neighbours(
+    written: &[WrittenNeighbour],
+    ports: &[Port],
+) -> Result<BTreeMap<(u8, IpAddr), MacAddr>, ConfigError> {
+    let mut read = BTreeMap::new();
+    for (index, neighbour) in written.iter().enumerate() {
+        let fail = |key: &str, why| ConfigError::at(format!("neighbours[{index}].{key}"), why);
+        let address = neighbour.address;
+        let port = find_port(ports, &neighbour.port).map_err(|why| fail("port", why))?;
+        let mac: MacAddr = neighbour
+            .mac
+            .parse()
+            .map_err(|why| fail("mac", format!("{why}")))?;
+        if !mac.is_unicast() {
+            return Err(fail("mac", format!("{mac} is not the address of one station")));
+        }
+        let on = &ports[usize::from(port)];
+        if !on.is_on_link(address) || on.owns(address) {
+            let why = format!("{address} is no neighbour on the link of port '{}'", on.name);
+            return Err(fail("address", why));
+        }
+        if read.insert((port, address), mac).is_some() {
+            return Err(fail("address", format!("{address} is configured twice")));
+        }
+    }
+    Ok(read)
+}
+
+fn read_limits(table: &WrittenTable) -> Result<Limits, ConfigError> {
+    let bounds = [
+        ("entries_per_port", table.entries_per_port, 4, 65_536),
+        ("waiting_per_neighbour", table.waiting_per_neighbour, 1, 64),
+        ("waiting", table.waiting, 1, 4096),
+        ("reachable_s", table.reachable_s, 1, 86_400),
+        ("stale_s", table.stale_s, 1, 604_800),
+    ];
+    for (key, value, fewest, most) in bounds {
+        if !(fewest..=most).contains(&value) {
+            let message = format!("{value} is not between {fewest} and {most}");
+            return Err(ConfigError::at(format!("neighbour_table.{key}"), message));
+        }
+    }
+    Ok(Limits {
+        entries_per_port: table.entries_per_port as usize,
+        waiting_per_neighbour: table.waiting_per_neighbour as usize,
+        waiting: table.waiting as usize,
+        reachable: Nanos::from_secs(table.reachable_s.into()),
+        stale: Nanos::from_secs(table.stale_s.into()),
+    })
+}
+
+/// A route to hosts on a port's link. A route to one host leads to that neighbour.
+fn on_link(to: Prefix, port: u8) -> Target {
+    let Prefix { address, length } = to;
+    match (address, length) {
+        (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128) => Target::Neighbour { port, address },
+        _ => Target::Connected { port },
+    }
+}
+
+/// Collects routes; a target that many routes share is kept once.
+struct RouteReader<'a> {
+    ports: &'a [Port],
+    targets: Vec<Target>,
+    index: BTreeMap<Target, u32>,
+    v4: Vec<(u32, u8, u32, Origin)>,
+    v6: Vec<(u128, u8, u32, Origin)>,
+}
+
+impl<'a> RouteReader<'a> {
+    fn new(ports: &'a [Port]) -> Self {
+        RouteReader {
+            ports,
+            targets: Vec::new(),
+            index: BTreeMap::new(),
+            v4: Vec::new(),
+            v6: Vec::new(),
+        }
+    }
+
+    /// The ports' own addresses, their networks, and those networks' broadcast addresses.
+    fn own_routes(&mut self) -> Result<(), ConfigError> {
+        let mut networks = BTreeMap::new();
+        for (port, at) in self.ports.iter().zip(0u8..) {
+            for own in port.addresses() {
+                let host = if own.address.is_ipv4() { 32 } else { 128 };
+                let local = Prefix { length: host, ..own };
+                self.add(local, Target::Local { port: at }, Origin::Addresses)?;
+                let network = own.network();
+                if own.length == host {
+                    continue;
+                }
+                match networks.insert(network, at) {
+                    Some(before) if before == at => continue,
+                    Some(_) => {
+                        let message = format!(
+                            "network {}/{} is on two ports",
+                            network.address, network.length
+                        );
+                        return Err(ConfigError::at(format!("addresses.{}", port.name), message));
+                    }
+                    None => self.add(network, Target::Connected { port: at }, Origin::Addresses)?,
+                }
+                if let (IpAddr::V4(address), 0..=30) = (network.address, network.length) {
+                    let host_bits = !super::lpm4::masked(u32::MAX, network.length);
+                    let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);
+                    let last = Prefix { address: last.into(), length: 32 };
+                    self.add(last, Target::Broadcast, Origin::Addresses)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn list_entry(&mut self, index: usize, entry: &WrittenRouteEntry) -> Result<(), ConfigError> {
+        let fail = |key: &str, why| ConfigError::at(format!("routes[{index}].{key}"), why);
+        let kind = match entry.kind.as_deref() {
+            None => Kind::Forward,
+            Some(word) => Kind::parse(word).ok_or_else(|| {
+                fail("type", format!("'{word}' is none of unicast, blackhole, unreachable"))
+            })?,
+        };
+        let to = routes_text::destination(&entry.to, entry.via).map_err(|why| fail("to", why))?;
+        let port = entry.port.as_deref();
+        let route = WrittenRoute { kind, to, via: entry.via, port };
+        self.route(&route, Origin::List(index))
+    }
+
+    fn text_line(&mut self, line: u32, text: &str) -> Result<(), ConfigError> {
+        let origin = Origin::Line(line);
+        match routes_text::parse_line(text).map_err(|why| origin.error(why))? {
+            Some(route) => self.route(&route, origin),
+            None => Ok(()),
+        }
+    }
+
+    fn route(&mut self, route: &WrittenRoute<'_>, origin: Origin) -> Result<(), ConfigError> {
+        let target = self.target(route).map_err(|why| origin.error(why))?;
+        let address = route.to.address;
+        let unroutable = address.is_multicast()
+            || address.is_loopback()
+            || is_link_local(address)
+            || matches!(address, IpAddr::V4(address) if address.octets()[0] >= 240);
+        if unroutable {
+            return Err(origin.error(format!("{address} is never routed")));
+        }
+        self.add(route.to, target, origin)
+    }
+
+    fn target(&self, route: &WrittenRoute<'_>) -> Result<Target, String> {
+        let port = route.port.map(|name| find_port(self.ports, name)).transpose()?;
+        match (route.kind, route.via, port) {
+            (Kind::Blackhole, None, None) => Ok(Target::Blackhole),
+            (Kind::Unreachable, None, None) => Ok(Target::Unreachable),
+            (Kind::Forward, None, Some(port)) => Ok(on_link(route.to, port)),
+            (Kind::Forward, Some(via), port) => self.gateway(route.to, via, port),
+            (Kind::Forward, None, None) => {
+                Err("a route needs a gateway, a port or both: via GATEWAY dev PORT".into())
+            }
+            _ => Err("a blackhole or unreachable route has no gateway and no port".into()),
+        }
+    }
+
+    fn gateway(&self, to: Prefix, via: IpAddr, port: Option<u8>) -> Result<Target, String> {
+        if via.is_ipv4() != to.address.is_ipv4() {
+            return Err(format!("gateway {via} is not of the destination's IP version"));
+        }
+        if port.is_none() && is_link_local(via) {
+            return Err(format!("link-local gateway {via} needs a port: dev PORT"));
+        }
+        let mut on_link = self
+            .ports
+            .iter()
+            .zip(0u8..)
+            .filter(|(_, at)| port.is_none_or(|port| port == *at))
+            .filter(|(port, _)| port.is_on_link(via));
+        let Some((on, port)) = on_link.next() else {
+            return Err(format!("gateway {via} is not in a network of the port, or of any port"));
+        };
+        if on.owns(via) {
+            return Err(format!("gateway {via} is an address of the router itself"));
+        }
+        Ok(Target::Neighbour { port, address: via })
+    }
+
+    fn add(&mut self, to: Prefix, target: Target, origin: Origin) -> Result<(), ConfigError> {
+        if self.v4.len() + self.v6.len() >= ROUTES_MAX {
+            return Err(origin.error(format!("more than {ROUTES_MAX} routes")));
+        }
+        let next = self.targets.len() as u32;
+        let target = *self.index.entry(target).or_insert_with(|| {
+            self.targets.push(target);
+            next
+        });
+        match to.address {
+            IpAddr::V4(address) => self.v4.push((address.to_bits(), to.length, target, origin)),
+            IpAddr::V6(address) => self.v6.push((address.to_bits(), to.length, target, origin)),
+        }
+        Ok(())
+    }
+}
+
+/// Sorts the routes and refuses a prefix that occurs twice, naming the later one.
+fn sorted<A: Ord + Copy>(
+    mut routes: Vec<(A, u8, u32, Origin)>,
+    address: fn(A) -> IpAddr,
+) -> Result<Vec<Route<A>>, ConfigError> {
+    // Stable: of two equal prefixes the one that was read later comes second.
+    routes.sort_by_key(|route| (route.0, route.1));
+    let twice = routes.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
+    if let Some([_, (bits, length, _, origin)]) = twice {
+        let message = format!(
+            "there is a route to {}/{length} already (configured before, or an address, network or \
+             broadcast address of a port)",
+            address(*bits)
+        );
+        return Err(origin.error(message));
+    }
+    Ok(routes.into_iter().map(|(bits, length, target, _)| (bits, length, target)).collect())
+}

@@ -1,0 +1,206 @@
+//! Forwarding of packets that the fast path cannot: options, no time to live, too large, or a next
+//! hop whose Ethernet address is not known yet.
+
+use super::Router;
+use super::config::SourceRouted;
+use super::fragment;
+use super::icmp::{Error, Offender};
+use super::metrics::{DropReason, Made};
+use super::options::{self, OptionError};
+use super::slow::{Arrival, Verdict};
+use crate::function::Nanos;
+use core::net::{IpAddr, Ipv4Addr};
+use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
+use nfluid_ring::{Frame, Outbox};
+use nfluid_wire::ipv4::{self, Ipv4Packet};
+use nfluid_wire::ipv6::{self, Ipv6Packet};
+use nfluid_wire::{EthernetFrame, MacAddr, ether};
+
+impl Router {
+    /// Forwards a checked IPv4 packet to a neighbour (RFC 1812 section 5.3).
+    pub(super) fn forward_ipv4(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &mut Frame<'_>,
+        way: (u8, IpAddr),
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let mtu = self.ports[usize::from(way.0)].mtu;
+        let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        let has_options = packet.header_len() > ipv4::HEADER_LEN;
+        let refused = if has_options && let Err(error) = self.check_options(packet.header()) {
+            Some(error)
+        } else if packet.ttl() <= 1 {
+            Some((DropReason::TtlExceeded, Some(Error::TimeExceeded)))
+        } else if packet.total_len() > mtu && packet.dont_fragment() {
+            Some((DropReason::TooBig, Some(Error::TooBig { mtu })))
+        } else {
+            None
+        };
+        if let Some((reason, error)) = refused {
+            let frame = frame.bytes();
+            if let Some(error) = error {
+                self.send_error(now, Offender { arrival, frame }, error, outbox);
+            }
+            return Verdict::Drop(reason);
+        }
+        let own = self.primary_ipv4(way.0, way.1);
+        let mut packet = Ipv4Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..]);
+        packet.decrement_ttl();
+        if has_options {
+            let header_len = packet.header_len();
+            let bytes = &mut packet.into_inner()[..header_len];
+            options::record(&mut bytes[ipv4::HEADER_LEN..], own, now);
+            Ipv4Packet::new_unchecked(bytes).fill_checksum();
+        }
+        self.dispatch_ipv4(now, frame, way, outbox)
+    }
+
+    fn check_options(&self, header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
+        match options::check(&header[ipv4::HEADER_LEN..]) {
+            Ok(()) => Ok(()),
+            Err(OptionError::SourceRoute) if self.source_routed == SourceRouted::Forward => Ok(()),
+            Err(OptionError::SourceRoute) => Err((DropReason::SourceRouted, None)),
+            Err(OptionError::Malformed { at }) => {
+                let pointer = ipv4::HEADER_LEN + at;
+                let error = Error::ParameterProblem { pointer: pointer as u32 };
+                Err((DropReason::BadOptions, Some(error)))
+            }
+        }
+    }
+
+    /// Sends a finished IPv4 packet on its way, in fragments if it must be.
+    pub(super) fn dispatch_ipv4(
+        &mut self,
+        now: Nanos,
+        frame: &mut Frame<'_>,
+        way: (u8, IpAddr),
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let mtu = self.ports[usize::from(way.0)].mtu;
+        let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        if packet.total_len() <= mtu {
+            return self.dispatch(now, frame, way, outbox);
+        }
+        let mut buffer = [0u8; SLOT_SIZE];
+        let mut fragments = fragment::Fragments::new(packet.into_inner(), mtu);
+        // The first fragment goes in place, so it comes last: the others need its bytes.
+        let Some(first) = fragments.first_len() else {
+            return Verdict::Drop(DropReason::TooBig);
+        };
+        while let Some(length) = fragments.write_next(&mut buffer[ether::HEADER_LEN..]) {
+            let made = &mut buffer[..ether::HEADER_LEN + length];
+            made[12..14].copy_from_slice(&frame.bytes()[12..14]);
+            self.counters.made(Made::Fragment);
+            self.emit_packet(now, way, made, outbox);
+        }
+        let length = fragments.header_len() + first;
+        fragment::make_first(&mut frame.bytes_mut()[ether::HEADER_LEN..], length);
+        if !frame.resize(ether::HEADER_LEN + length) {
+            return Verdict::Drop(DropReason::BadLength);
+        }
+        self.dispatch(now, frame, way, outbox)
+    }
+
+    /// Forwards a checked IPv6 packet to a neighbour (RFC 8200, RFC 4443 section 3).
+    pub(super) fn forward_ipv6(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &mut Frame<'_>,
+        way: (u8, IpAddr),
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let mtu = self.ports[usize::from(way.0)].mtu;
+        let packet = Ipv6Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        let length = ipv6::HEADER_LEN + usize::from(packet.payload_len());
+        let refused = if packet.hop_limit() <= 1 {
+            Some((DropReason::TtlExceeded, Error::TimeExceeded))
+        } else if packet.src().is_unicast_link_local() {
+            // RFC 4291 section 2.5.6.
+            Some((DropReason::LinkLocal, Error::BeyondScope))
+        } else if length > usize::from(mtu) {
+            Some((DropReason::TooBig, Error::TooBig { mtu }))
+        } else {
+            None
+        };
+        if let Some((reason, error)) = refused {
+            let frame = frame.bytes();
+            self.send_error(now, Offender { arrival, frame }, error, outbox);
+            return Verdict::Drop(reason);
+        }
+        Ipv6Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..])
+            .decrement_hop_limit();
+        self.dispatch(now, frame, way, outbox)
+    }
+
+    /// Sends a frame, in place, to a neighbour; a copy waits if its address is not known.
+    pub(super) fn dispatch(
+        &mut self,
+        now: Nanos,
+        frame: &mut Frame<'_>,
+        (port, next_hop): (u8, IpAddr),
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let own = self.ports[usize::from(port)].mac;
+        EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(own);
+        match self.resolve(now, (port, next_hop), frame.bytes(), outbox) {
+            Ok(Some(mac)) => {
+                EthernetFrame::new_unchecked(frame.bytes_mut()).set_dst(mac);
+                Verdict::Forward(port)
+            }
+            Ok(None) => Verdict::Waiting,
+            Err(reason) => Verdict::Drop(reason),
+        }
+    }
+
+    /// Sends a frame that the router made, ethertype and packet in place, to a neighbour.
+    pub(super) fn emit_packet(
+        &mut self,
+        now: Nanos,
+        (port, next_hop): (u8, IpAddr),
+        frame: &mut [u8],
+        outbox: &mut dyn Outbox,
+    ) {
+        let own = self.ports[usize::from(port)].mac;
+        EthernetFrame::new_unchecked(&mut *frame).set_src(own);
+        match self.resolve(now, (port, next_hop), frame, outbox) {
+            Ok(Some(mac)) => self.emit_to(port, mac, frame, outbox),
+            Ok(None) => {}
+            Err(_) => self.counters.waiting_lost += 1,
+        }
+    }
+
+    /// Sends a frame that is complete but for its destination.
+    pub(super) fn emit_to(
+        &mut self,
+        port: u8,
+        mac: MacAddr,
+        frame: &mut [u8],
+        outbox: &mut dyn Outbox,
+    ) {
+        EthernetFrame::new_unchecked(&mut *frame).set_dst(mac);
+        self.emit(port, frame, outbox);
+    }
+
+    /// Sends a frame as it is.
+    pub(super) fn emit(&mut self, port: u8, frame: &[u8], outbox: &mut dyn Outbox) {
+        if frame.len() > FRAME_MAX || !outbox.emit(port, frame) {
+            self.counters.no_room += 1;
+        }
+    }
+
+    /// The address for which the router is known on the link to a next hop: the one in the next
+    /// hop's network, else the port's first, else the router's first (RFC 1812 section 4.3.2.4).
+    pub(super) fn primary_ipv4(&self, port: u8, next_hop: IpAddr) -> Ipv4Addr {
+        let on = &self.ports[usize::from(port)];
+        if let Some(IpAddr::V4(own)) = on.network_of(next_hop) {
+            return own;
+        }
+        let first_of = |port: &super::config::Port| port.v4.first().map(|own| own.0);
+        first_of(on)
+            .or_else(|| self.ports.iter().find_map(first_of))
+            .unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+}

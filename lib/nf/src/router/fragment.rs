@@ -1,0 +1,99 @@
+//! IPv4 fragmentation (RFC 791 section 3.2).
+//!
+//! Options whose copied flag is not set become "no operation" in all fragments but the first,
+//! instead of being taken out: the header keeps its length, as with Linux.
+
+use nfluid_wire::ipv4::{self, Ipv4Packet};
+
+/// Copied flag of an option type.
+const COPIED: u8 = 0x80;
+const END_OF_LIST: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// The fragments of one packet, except the first.
+#[derive(Debug)]
+pub(super) struct Fragments<'a> {
+    packet: &'a [u8],
+    header_len: usize,
+    /// Bytes of data in every fragment but the last.
+    step: usize,
+    /// Bytes of data done.
+    done: usize,
+}
+
+impl<'a> Fragments<'a> {
+    /// Cuts a checked packet, larger than `mtu`, into fragments of at most `mtu` bytes.
+    pub(super) fn new(packet: &'a [u8], mtu: u16) -> Self {
+        let view = Ipv4Packet::new_unchecked(packet);
+        let header_len = view.header_len();
+        let packet = &packet[..usize::from(view.total_len())];
+        let step = usize::from(mtu).saturating_sub(header_len) & !7;
+        Fragments {
+            packet,
+            header_len,
+            step,
+            done: step,
+        }
+    }
+
+    /// Bytes of data in the first fragment; `None` if the header alone fills the MTU, or there is
+    /// nothing to cut.
+    pub(super) fn first_len(&self) -> Option<usize> {
+        let data_len = self.packet.len() - self.header_len;
+        (self.step > 0 && data_len > self.step).then_some(self.step)
+    }
+
+    /// Bytes of every fragment's header.
+    pub(super) fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Writes the next fragment, from the second on, and returns its length in bytes.
+    pub(super) fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let (header, data) = self.packet.split_at(self.header_len);
+        let rest = data.get(self.done..).filter(|rest| !rest.is_empty())?;
+        self.first_len()?;
+        let rest = &rest[..rest.len().min(self.step)];
+        let length = self.header_len + rest.len();
+        let out = buffer.get_mut(..length)?;
+        out[..self.header_len].copy_from_slice(header);
+        out[self.header_len..].copy_from_slice(rest);
+        blank_uncopied(&mut out[ipv4::HEADER_LEN..self.header_len]);
+
+        let whole = Ipv4Packet::new_unchecked(header);
+        let last = self.done + rest.len() == data.len();
+        let offset = usize::from(whole.fragment_offset()) + self.done;
+        let mut fragment = Ipv4Packet::new_unchecked(out);
+        fragment.set_total_len(length as u16);
+        fragment.set_fragmentation(false, !last || whole.more_fragments(), offset as u16);
+        fragment.fill_checksum();
+        self.done += rest.len();
+        Some(length)
+    }
+}
+
+/// Turns a packet into its first fragment of `length` bytes, header included.
+pub(super) fn make_first(packet: &mut [u8], length: usize) {
+    let mut packet = Ipv4Packet::new_unchecked(packet);
+    let offset = packet.fragment_offset();
+    packet.set_total_len(length as u16);
+    packet.set_fragmentation(false, true, offset);
+    packet.fill_checksum();
+}
+
+/// Blanks the options that belong into the first fragment only. The list has been checked.
+fn blank_uncopied(options: &mut [u8]) {
+    let mut at = 0;
+    while at < options.len() {
+        let length = match options[at] {
+            END_OF_LIST => return,
+            NO_OPERATION => 1,
+            _ => options.get(at + 1).map_or(1, |length| usize::from(*length).max(1)),
+        };
+        let end = (at + length).min(options.len());
+        if options[at] & COPIED == 0 {
+            options[at..end].fill(NO_OPERATION);
+        }
+        at = end;
+    }
+}

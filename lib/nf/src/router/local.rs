@@ -1,0 +1,322 @@
+//! Packets for the router itself. It answers echo requests and refuses everything else in the way
+//! that tells the sender so: it runs no services. It does not reassemble fragments.
+
+use super::Router;
+use super::config::is_link_local;
+use super::icmp::{Error, OWN_TTL, Offender};
+use super::metrics::{DropReason, Made};
+use super::slow::{Arrival, Verdict};
+use crate::function::Nanos;
+use core::net::{IpAddr, SocketAddr};
+use nfluid_ring::{Frame, Outbox};
+use nfluid_wire::icmpv4::{Icmpv4Packet, Icmpv4Type};
+use nfluid_wire::icmpv6::{Icmpv6Packet, Icmpv6Type};
+use nfluid_wire::ipv4::{self, Ipv4Packet};
+use nfluid_wire::ipv6::{self, Ipv6Packet, UpperLayer};
+use nfluid_wire::tcp::{self, TcpFlags, TcpPacket};
+use nfluid_wire::udp::UdpPacket;
+use nfluid_wire::{IpProtocol, build, ether};
+
+/// What a transport message for the router leads to.
+enum Answer {
+    Nothing(DropReason),
+    Error(Error),
+    Reset(Reset),
+}
+
+/// A TCP reset (RFC 9293 section 3.10.7.1).
+struct Reset {
+    from: u16,
+    to: u16,
+    seq: u32,
+    ack: u32,
+    flags: TcpFlags,
+}
+
+impl Router {
+    /// Takes a checked IPv4 packet to one of the router's addresses.
+    pub(super) fn deliver_ipv4(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &mut Frame<'_>,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        if packet.is_fragment() {
+            return Verdict::Drop(DropReason::LocalFragment);
+        }
+        let addresses = (packet.src().into(), packet.dst().into());
+        let answer = match packet.protocol() {
+            IpProtocol::ICMPV4 => return self.receive_icmpv4(now, frame, outbox),
+            IpProtocol::UDP => answer_udp(packet.payload(), packet.pseudo_header()),
+            IpProtocol::TCP => answer_tcp(packet.payload(), packet.pseudo_header()),
+            _ => Answer::Error(Error::ProtocolUnreachable { pointer: 0 }),
+        };
+        self.answer(now, arrival, frame.bytes(), addresses, answer, outbox)
+    }
+
+    /// Takes a checked IPv6 packet to one of the router's addresses or groups.
+    pub(super) fn deliver_ipv6(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &mut Frame<'_>,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = Ipv6Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        let Ok(layer) = packet.upper_layer() else {
+            return Verdict::Drop(DropReason::LocalMalformed);
+        };
+        if layer.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
+            return Verdict::Drop(DropReason::LocalFragment);
+        }
+        let addresses = (packet.src().into(), packet.dst().into());
+        let message = packet.payload().get(layer.offset..).unwrap_or_default();
+        let pseudo_header = ipv6::pseudo_header(&packet, &layer);
+        let answer = match layer.protocol {
+            IpProtocol::ICMPV6 => return self.receive_icmpv6(now, arrival, frame, &layer, outbox),
+            IpProtocol::UDP => answer_udp(message, pseudo_header),
+            IpProtocol::TCP => answer_tcp(message, pseudo_header),
+            IpProtocol::IPV6_NO_NEXT => Answer::Nothing(DropReason::LocalUnused),
+            _ => Answer::Error(Error::ProtocolUnreachable {
+                pointer: next_header_position(&packet, &layer),
+            }),
+        };
+        self.answer(now, arrival, frame.bytes(), addresses, answer, outbox)
+    }
+
+    fn answer(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &[u8],
+        addresses: (IpAddr, IpAddr),
+        answer: Answer,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        match answer {
+            Answer::Nothing(reason) => Verdict::Drop(reason),
+            Answer::Error(error) => {
+                self.send_error(now, Offender { arrival, frame }, error, outbox);
+                Verdict::Drop(DropReason::LocalUnused)
+            }
+            Answer::Reset(reset) => {
+                if !arrival.to_many && !addresses.1.is_multicast() {
+                    self.send_reset(now, arrival, addresses, &reset, outbox);
+                }
+                Verdict::Drop(DropReason::LocalUnused)
+            }
+        }
+    }
+
+    /// The port and next hop for an answer to `source`.
+    fn way_back(&self, source: IpAddr, port: u8) -> Option<(u8, IpAddr)> {
+        if is_link_local(source) {
+            return Some((port, source));
+        }
+        self.way(self.fib.target(source), source).ok()
+    }
+
+    fn send_reset(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        (source, own): (IpAddr, IpAddr),
+        reset: &Reset,
+        outbox: &mut dyn Outbox,
+    ) {
+        let Some(way) = self.way_back(source, arrival.port) else {
+            return;
+        };
+        if !self.icmp_budget[usize::from(arrival.port)].take(self.icmp_rate, now) {
+            self.counters.icmp_limited += 1;
+            return;
+        }
+        let from = SocketAddr::new(own, reset.from);
+        let to = SocketAddr::new(source, reset.to);
+        let frame = build::Frame::tcp(from, to, reset.flags)
+            .sequence(reset.seq, reset.ack)
+            .ident(self.next_ident())
+            .ttl(OWN_TTL);
+        let mut buffer = [0u8; ether::HEADER_LEN + ipv6::HEADER_LEN + tcp::HEADER_LEN];
+        if let Ok(length) = frame.write(&mut buffer, &[]) {
+            self.counters.made(Made::Reset);
+            self.emit_packet(now, way, &mut buffer[..length], outbox);
+        }
+    }
+
+    /// Answers an echo request in place, without its options (RFC 1122 section 3.2.2.6).
+    fn receive_icmpv4(
+        &mut self,
+        now: Nanos,
+        frame: &mut Frame<'_>,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        let Ok(message) = Icmpv4Packet::new_checked(packet.payload()) else {
+            return Verdict::Drop(DropReason::LocalMalformed);
+        };
+        if !message.verify_checksum() {
+            return Verdict::Drop(DropReason::LocalMalformed);
+        }
+        if message.msg_type() != Icmpv4Type::ECHO_REQUEST || message.code() != 0 {
+            return Verdict::Drop(DropReason::LocalUnused);
+        }
+        let (source, own) = (packet.src(), packet.dst());
+        let Some(way) = self.way_back(source.into(), 0) else {
+            return Verdict::Drop(DropReason::NoRoute);
+        };
+        let (header_len, total_len) = (packet.header_len(), usize::from(packet.total_len()));
+        let length = total_len - header_len + ipv4::HEADER_LEN;
+        let ident = self.next_ident();
+
+        let bytes = &mut frame.bytes_mut()[ether::HEADER_LEN..];
+        bytes.copy_within(header_len..total_len, ipv4::HEADER_LEN);
+        let mut reply = Ipv4Packet::new_unchecked(&mut *bytes);
+        reply.set_version_and_header_len(ipv4::HEADER_LEN);
+        reply.set_total_len(length as u16);
+        reply.set_ident(ident);
+        reply.set_fragmentation(false, false, 0);
+        reply.set_ttl(OWN_TTL);
+        reply.set_src(own);
+        reply.set_dst(source);
+        reply.fill_checksum();
+        let mut message = Icmpv4Packet::new_unchecked(reply.payload_mut());
+        message.set_msg_type(Icmpv4Type::ECHO_REPLY);
+        message.fill_checksum();
+        super::fast::trim(frame, length);
+        self.counters.made(Made::EchoReply);
+        reply_verdict(self.dispatch_ipv4(now, frame, way, outbox))
+    }
+
+    fn receive_icmpv6(
+        &mut self,
+        now: Nanos,
+        arrival: Arrival,
+        frame: &mut Frame<'_>,
+        layer: &UpperLayer,
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
+        let packet = Ipv6Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        let (source, destination) = (packet.src(), packet.dst());
+        let Ok(message) = Icmpv6Packet::new_checked(packet.payload().get(layer.offset..).unwrap_or_default()) else {
+            return Verdict::Drop(DropReason::LocalMalformed);
+        };
+        match message.msg_type() {
+            // RFC 6980: neighbour discovery is never fragmented.
+            Icmpv6Type::NEIGHBOR_SOLICIT | Icmpv6Type::NEIGHBOR_ADVERT
+                if layer.fragment.is_none() =>
+            {
+                return self.receive_nd(now, arrival, frame.bytes(), layer.offset, outbox);
+            }
+            _ if !message.verify_checksum(source, destination) => {
+                return Verdict::Drop(DropReason::LocalMalformed);
+            }
+            Icmpv6Type::ECHO_REQUEST if message.code() == 0 && !source.is_unspecified() => {}
+            _ => return Verdict::Drop(DropReason::LocalUnused),
+        }
+        let Some(way) = self.way_back(source.into(), arrival.port) else {
+            return Verdict::Drop(DropReason::NoRoute);
+        };
+        let own = if destination.is_multicast() {
+            self.primary_ipv6(way.0, source)
+        } else {
+            Some(destination)
+        };
+        let Some(own) = own else {
+            return Verdict::Drop(DropReason::LocalUnused);
+        };
+        let length = packet.payload().len() - layer.offset;
+        if ipv6::HEADER_LEN + length > usize::from(self.ports[usize::from(way.0)].mtu) {
+            return Verdict::Drop(DropReason::TooBig);
+        }
+        let bytes = &mut frame.bytes_mut()[ether::HEADER_LEN..];
+        let start = ipv6::HEADER_LEN + layer.offset;
+        bytes.copy_within(start..start + length, ipv6::HEADER_LEN);
+        let mut reply = Ipv6Packet::new_unchecked(&mut *bytes);
+        reply.set_payload_len(length as u16);
+        reply.set_next_header(IpProtocol::ICMPV6);
+        reply.set_hop_limit(OWN_TTL);
+        reply.set_src(own);
+        reply.set_dst(source);
+        let mut message = Icmpv6Packet::new_unchecked(reply.payload_mut());
+        message.set_msg_type(Icmpv6Type::ECHO_REPLY);
+        message.fill_checksum(own, source);
+        super::fast::trim(frame, ipv6::HEADER_LEN + length);
+        self.counters.made(Made::EchoReply);
+        reply_verdict(self.dispatch(now, frame, way, outbox))
+    }
+}
+
+/// What is sent in answer was not forwarded.
+fn reply_verdict(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Forward(port) => Verdict::Reply(port),
+        Verdict::Waiting => Verdict::Consumed,
+        other => other,
+    }
+}
+
+fn answer_udp(message: &[u8], pseudo_header: u16) -> Answer {
+    match UdpPacket::new_checked(message) {
+        Ok(datagram) if datagram.verify_checksum(pseudo_header) => {
+            Answer::Error(Error::PortUnreachable)
+        }
+        _ => Answer::Nothing(DropReason::LocalMalformed),
+    }
+}
+
+fn answer_tcp(message: &[u8], pseudo_header: u16) -> Answer {
+    let Ok(segment) = TcpPacket::new_checked(message) else {
+        return Answer::Nothing(DropReason::LocalMalformed);
+    };
+    if !segment.verify_checksum(pseudo_header) {
+        return Answer::Nothing(DropReason::LocalMalformed);
+    }
+    let flags = segment.flags();
+    if flags.contains(TcpFlags::RST) {
+        return Answer::Nothing(DropReason::LocalUnused);
+    }
+    let (seq, ack, answer_flags) = if flags.contains(TcpFlags::ACK) {
+        (segment.ack(), 0, TcpFlags::RST)
+    } else {
+        let controls = [TcpFlags::SYN, TcpFlags::FIN];
+        let controls = controls.iter().filter(|flag| flags.contains(**flag)).count();
+        let length = segment.payload().len() + controls;
+        let ack = segment.seq().wrapping_add(length as u32);
+        (0, ack, TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0))
+    };
+    Answer::Reset(Reset {
+        from: segment.dst_port(),
+        to: segment.src_port(),
+        seq,
+        ack,
+        flags: answer_flags,
+    })
+}
+
+/// Where the number of the upper layer's protocol stands, in bytes from the start of the packet.
+fn next_header_position<T: AsRef<[u8]>>(packet: &Ipv6Packet<T>, layer: &UpperLayer) -> u32 {
+    const NEXT_HEADER: u32 = 6;
+    if layer.offset == 0 {
+        return NEXT_HEADER;
+    }
+    // The last extension header's first byte.
+    let payload = packet.payload();
+    let (mut kind, mut start, mut position) = (packet.next_header(), 0, 0);
+    while start < layer.offset {
+        let Some([next, units, ..]) = payload.get(start..) else {
+            break;
+        };
+        position = start;
+        let units = usize::from(*units);
+        start += match kind {
+            IpProtocol::IPV6_FRAGMENT => 8,
+            IpProtocol::AH => (units + 2) * 4,
+            _ => (units + 1) * 8,
+        };
+        kind = IpProtocol(*next);
+    }
+    (ipv6::HEADER_LEN + position) as u32
+}

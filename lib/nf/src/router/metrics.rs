@@ -1,0 +1,212 @@
+//! What is counted. Every frame that arrives ends in exactly one of: forwarded, consumed (ARP,
+//! neighbour discovery, echo: meant for the router), waiting (for a neighbour's address), or
+//! dropped for a reason.
+
+use crate::function::Metric;
+
+/// Declares [`DropReason`] with its names.
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a frame was dropped.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum DropReason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their values.
+            pub(super) const ALL: &[DropReason] = &[$(DropReason::$variant,)*];
+
+            /// As written in metrics.
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Ethernet destination is another station.
+    NotForUs = "not_for_us",
+    /// 802.1Q or 802.1ad tag: the router has no VLAN interfaces.
+    VlanTagged = "vlan_tagged",
+    /// Neither ARP nor IP.
+    UnknownEthertype = "unknown_ethertype",
+    /// Shorter than its header or its length fields say.
+    BadLength = "bad_length",
+    /// The version field is neither 4 nor 6 as the ethertype says.
+    BadVersion = "bad_version",
+    /// IPv4 header length below 20 or beyond the packet.
+    BadHeaderLength = "bad_header_length",
+    /// IPv4 header checksum.
+    BadChecksum = "bad_checksum",
+    /// An option that cannot be read.
+    BadOptions = "bad_options",
+    /// A malformed or implausible ARP packet.
+    BadArp = "bad_arp",
+    /// A neighbour discovery message that RFC 4861 section 7.1 refuses.
+    BadNeighbourMessage = "bad_neighbour_message",
+    /// An address that is never a source: zero, loopback, multicast, class E, one of our own.
+    MartianSource = "martian_source",
+    /// An address that is never a destination: zero, loopback, class E.
+    MartianDestination = "martian_destination",
+    /// Link-local source or destination of a packet to be forwarded.
+    LinkLocal = "link_local",
+    /// A unicast packet in a broadcast or multicast frame.
+    LinkBroadcast = "link_broadcast",
+    /// Multicast is not forwarded.
+    Multicast = "multicast",
+    /// A broadcast to a connected network (RFC 2644).
+    Broadcast = "broadcast",
+    /// Source route option (RFC 7126).
+    SourceRouted = "source_routed",
+    /// Time to live or hop limit used up.
+    TtlExceeded = "ttl_exceeded",
+    /// No route holds the destination.
+    NoRoute = "no_route",
+    /// Blackhole route.
+    Blackhole = "blackhole",
+    /// Unreachable route.
+    Unreachable = "unreachable",
+    /// Larger than the next link's MTU, and not to be fragmented.
+    TooBig = "too_big",
+    /// The neighbour table is full of neighbours that are in use.
+    NeighbourTableFull = "neighbour_table_full",
+    /// Too many neighbours asked for at once.
+    NeighbourRate = "neighbour_rate",
+    /// Too many packets wait for neighbours' addresses.
+    WaitingFull = "waiting_full",
+    /// A fragment for the router itself, which does not reassemble.
+    LocalFragment = "local_fragment",
+    /// Malformed, and for the router itself.
+    LocalMalformed = "local_malformed",
+    /// For the router itself, which has no use for it.
+    LocalUnused = "local_unused",
+    /// The host had no room for the frames made from it.
+    NoRoom = "no_room",
+}
+
+/// Declares [`Made`] with its names.
+macro_rules! made {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Kinds of frames that the router makes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Made {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Made {
+            const ALL: &[(Made, &str)] = &[$((Made::$variant, $name),)*];
+        }
+    };
+}
+
+made! {
+    /// ICMP destination unreachable, either version.
+    Unreachable = "unreachable",
+    /// Fragmentation needed, packet too big.
+    TooBig = "too_big",
+    /// Time exceeded, either version.
+    TimeExceeded = "time_exceeded",
+    /// Parameter problem, either version.
+    ParameterProblem = "parameter_problem",
+    /// Echo reply.
+    EchoReply = "echo_reply",
+    /// TCP reset.
+    Reset = "tcp_reset",
+    /// ARP request, neighbour solicitation.
+    Solicitation = "solicitation",
+    /// ARP reply, neighbour advertisement.
+    Advertisement = "advertisement",
+    /// Fragments beyond the first.
+    Fragment = "fragment",
+    /// A packet that waited for a neighbour's address.
+    Released = "released",
+}
+
+/// All counters.
+#[derive(Clone, Debug)]
+pub(super) struct Counters {
+    pub received: u64,
+    pub forwarded: u64,
+    pub consumed: u64,
+    pub waited: u64,
+    drops: [u64; DropReason::ALL.len()],
+    made: [u64; Made::ALL.len()],
+    /// Frames made for which the host had no room.
+    pub no_room: u64,
+    /// ICMP errors not sent for their rate.
+    pub icmp_limited: u64,
+    /// Waiting packets given up: the address was not found in time, or newer ones took the place.
+    pub waiting_lost: u64,
+    /// ARP or neighbour discovery from somebody else who claims one of our addresses.
+    pub address_conflicts: u64,
+}
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        Counters {
+            received: 0,
+            forwarded: 0,
+            consumed: 0,
+            waited: 0,
+            drops: [0; DropReason::ALL.len()],
+            made: [0; Made::ALL.len()],
+            no_room: 0,
+            icmp_limited: 0,
+            waiting_lost: 0,
+            address_conflicts: 0,
+        }
+    }
+
+    pub(super) fn drop(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    pub(super) fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    pub(super) fn made(&mut self, kind: Made) {
+        self.made[kind as usize] += 1;
+    }
+
+    /// All counters as (metric, label, label's value, value).
+    pub(super) fn each(&self, mut sink: impl FnMut(&'static str, Option<(&'static str, &'static str)>, u64)) {
+        for (name, value) in [
+            ("packets_received_total", self.received),
+            ("packets_forwarded_total", self.forwarded),
+            ("packets_consumed_total", self.consumed),
+            ("packets_waited_total", self.waited),
+        ] {
+            sink(name, None, value);
+        }
+        for reason in DropReason::ALL {
+            let label = Some(("reason", reason.name()));
+            sink("packets_dropped_total", label, self.dropped(*reason));
+        }
+        for (kind, name) in Made::ALL {
+            sink("packets_made_total", Some(("kind", name)), self.made[*kind as usize]);
+        }
+        for (name, value) in [
+            ("packets_made_no_room_total", self.no_room),
+            ("icmp_errors_limited_total", self.icmp_limited),
+            ("waiting_lost_total", self.waiting_lost),
+            ("address_conflicts_total", self.address_conflicts),
+        ] {
+            sink(name, None, value);
+        }
+    }
+
+    pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
+        self.each(|name, label, value| {
+            let metric = Metric::new(name, value);
+            sink(match label {
+                Some((label, text)) => metric.with(label, text),
+                None => metric,
+            });
+        });
+    }
+}

@@ -1,0 +1,417 @@
+//! The neighbour table: who is at which Ethernet address, for ARP and neighbour discovery alike.
+//!
+//! The states and their transitions are those of RFC 4861 section 7.3, which fit ARP as well
+//! (RFC 1122 section 2.3.2 asks for the same). Pure state: the caller sends and routes.
+//!
+//! Each port has its own table, so that hosts on one link cannot crowd out those on another. Within
+//! a table, what hosts can provoke is held in two quotas of a quarter each: addresses being asked
+//! for (a scan of a connected network) and addresses learned from questions that nobody confirmed
+//! (forged ARP requests). A flood of either kind displaces only its own kind; entries that are
+//! REACHABLE, being probed, or configured are never displaced.
+
+use super::hops::HopId;
+use crate::function::Nanos;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use nfluid_wire::MacAddr;
+
+/// Solicitations before an address is given up: MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT.
+const SOLICITATIONS_MAX: u8 = 3;
+/// Time between solicitations: RETRANS_TIMER.
+const RETRANSMIT: Nanos = Nanos::from_secs(1);
+/// Time from the first use of a STALE entry to its first probe: DELAY_FIRST_PROBE_TIME.
+const DELAY: Nanos = Nanos::from_secs(5);
+
+/// Bounds of the table and its timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Entries per port.
+    pub entries_per_port: usize,
+    /// Packets that wait for one neighbour's address.
+    pub waiting_per_neighbour: usize,
+    /// Packets that wait in all.
+    pub waiting: usize,
+    /// Mean time for which an answer is believed: REACHABLE_TIME.
+    pub reachable: Nanos,
+    /// Time after which an entry that nobody uses is removed.
+    pub stale: Nanos,
+}
+
+/// RFC 4861 section 7.3.2, and PERMANENT for configured entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Incomplete,
+    Reachable,
+    Stale,
+    Delay,
+    Probe,
+    Permanent,
+}
+
+impl State {
+    /// As written in listings and metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            State::Incomplete => "incomplete",
+            State::Reachable => "reachable",
+            State::Stale => "stale",
+            State::Delay => "delay",
+            State::Probe => "probe",
+            State::Permanent => "permanent",
+        }
+    }
+
+    /// All states, for metrics.
+    pub(super) const ALL: [State; 6] = [
+        State::Incomplete,
+        State::Reachable,
+        State::Stale,
+        State::Delay,
+        State::Probe,
+        State::Permanent,
+    ];
+}
+
+/// One neighbour.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    /// Ethernet address; zero while INCOMPLETE.
+    pub mac: MacAddr,
+    pub state: State,
+    /// When the state ends.
+    pub deadline: Nanos,
+    /// The hop that routes to this neighbour share.
+    pub hop: HopId,
+    /// A host route to it is in the look-up table.
+    pub host_route: bool,
+    /// It once answered a question of ours.
+    confirmed: bool,
+    /// Solicitations sent in this state.
+    solicited: u8,
+    /// When it was last heard of; what is displaced goes by age.
+    heard: Nanos,
+    waiting: VecDeque<Vec<u8>>,
+}
+
+/// How an address became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// The neighbour answered us: an ARP reply that was asked for, an advertisement with the
+    /// solicited flag.
+    Answer {
+        /// It may replace an address that differs.
+        replaces: bool,
+    },
+    /// It announced itself: gratuitous ARP, unsolicited advertisement.
+    Announcement {
+        /// It may replace an address that differs.
+        replaces: bool,
+    },
+    /// It asked us for our address and so told its own.
+    Question,
+}
+
+/// What evidence changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing that concerns forwarding.
+    None,
+    /// The Ethernet address became known or changed.
+    Address,
+}
+
+/// What time demands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Ask everybody on the link.
+    SolicitAll,
+    /// Ask the neighbour itself.
+    SolicitOne(MacAddr),
+    /// Remove it: nobody answered.
+    Unreachable,
+    /// Remove it: nobody needs it.
+    Unused,
+}
+
+/// What became of a frame that should wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Added,
+    /// It waits in the place of an older one, which is lost.
+    Displaced,
+    /// Too many wait in all.
+    Refused,
+}
+
+/// Why a neighbour was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TableFull;
+
+type PortTable = BTreeMap<IpAddr, Neighbour>;
+
+/// All ports' neighbours.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    ports: Vec<PortTable>,
+    waiting: usize,
+}
+
+/// A neighbour taken out of the table, with the frames that waited for it.
+#[derive(Debug)]
+pub(super) struct Removed {
+    pub hop: HopId,
+    pub host_route: bool,
+    pub waiting: VecDeque<Vec<u8>>,
+}
+
+impl Neighbours {
+    pub(super) fn new(ports: usize) -> Self {
+        Neighbours {
+            ports: (0..ports).map(|_| PortTable::new()).collect(),
+            waiting: 0,
+        }
+    }
+
+    pub(super) fn get(&self, port: u8, address: IpAddr) -> Option<&Neighbour> {
+        self.ports.get(usize::from(port))?.get(&address)
+    }
+
+    pub(super) fn get_mut(&mut self, port: u8, address: IpAddr) -> Option<&mut Neighbour> {
+        self.ports.get_mut(usize::from(port))?.get_mut(&address)
+    }
+
+    /// All neighbours as (port, address, neighbour), sorted.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, IpAddr, &Neighbour)> {
+        let ports = self.ports.iter().enumerate();
+        ports.flat_map(|(port, table)| table.iter().map(move |(a, n)| (port as u8, *a, n)))
+    }
+
+    /// Frames that wait for an address.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whom to displace before a neighbour in this state is added on the port. `Ok(None)`: there
+    /// is room.
+    pub(super) fn make_room(
+        &self,
+        port: u8,
+        state: State,
+        limits: &Limits,
+    ) -> Result<Option<IpAddr>, TableFull> {
+        let table = self.ports.get(usize::from(port)).ok_or(TableFull)?;
+        let quota = (limits.entries_per_port / 4).max(1);
+        let oldest = |kind: fn(&Neighbour) -> bool| {
+            let of_kind = table.iter().filter(|(_, n)| kind(n));
+            let (address, _) = of_kind.min_by_key(|(_, n)| n.heard)?;
+            Some(*address)
+        };
+        let count = |kind: fn(&Neighbour) -> bool| table.values().filter(|n| kind(n)).count();
+        let asked_for: fn(&Neighbour) -> bool = |n| n.state == State::Incomplete;
+        let unconfirmed: fn(&Neighbour) -> bool = |n| n.state == State::Stale && !n.confirmed;
+        let stale: fn(&Neighbour) -> bool = |n| n.state == State::Stale;
+        let full = table.len() >= limits.entries_per_port;
+        match state {
+            State::Incomplete if count(asked_for) >= quota => Ok(oldest(asked_for)),
+            State::Stale if count(unconfirmed) >= quota => Ok(oldest(unconfirmed)),
+            _ if !full => Ok(None),
+            State::Stale => oldest(unconfirmed).map(Some).ok_or(TableFull),
+            _ => oldest(unconfirmed)
+                .or_else(|| oldest(stale))
+                .or_else(|| oldest(asked_for))
+                .map(Some)
+                .ok_or(TableFull),
+        }
+    }
+
+    /// Adds a neighbour; [`Neighbours::make_room`] comes first. One that is there is replaced, and
+    /// its waiting frames are lost.
+    pub(super) fn add(&mut self, port: u8, address: IpAddr, mac: MacAddr, state: State, hop: HopId) {
+        let Some(table) = self.ports.get_mut(usize::from(port)) else {
+            return;
+        };
+        let neighbour = Neighbour {
+            mac,
+            state,
+            deadline: Nanos(0),
+            hop,
+            host_route: false,
+            confirmed: false,
+            solicited: 0,
+            heard: Nanos(0),
+            waiting: VecDeque::new(),
+        };
+        if let Some(old) = table.insert(address, neighbour) {
+            self.waiting -= old.waiting.len();
+        }
+    }
+
+    /// Notes when a neighbour that was just added in state INCOMPLETE was first asked for, or in
+    /// state STALE was heard of.
+    pub(super) fn start(&mut self, port: u8, address: IpAddr, limits: &Limits, now: Nanos) {
+        if let Some(neighbour) = self.get_mut(port, address) {
+            neighbour.heard = now;
+            if neighbour.state == State::Incomplete {
+                neighbour.solicited = 1;
+                neighbour.deadline = after(now, RETRANSMIT);
+            } else {
+                neighbour.deadline = after(now, limits.stale);
+            }
+        }
+    }
+
+    /// Takes a neighbour out.
+    pub(super) fn remove(&mut self, port: u8, address: IpAddr) -> Option<Removed> {
+        let table = self.ports.get_mut(usize::from(port))?;
+        let neighbour = table.remove(&address)?;
+        self.waiting -= neighbour.waiting.len();
+        Some(Removed {
+            hop: neighbour.hop,
+            host_route: neighbour.host_route,
+            waiting: neighbour.waiting,
+        })
+    }
+
+    /// Lets a frame wait for the neighbour's address. Where the neighbour has its share of waiting
+    /// frames, the oldest one makes room (RFC 4861 section 7.2.2).
+    pub(super) fn wait(&mut self, port: u8, address: IpAddr, frame: &[u8], limits: &Limits) -> Wait {
+        let room = self.waiting < limits.waiting;
+        let Some(neighbour) = self.get_mut(port, address) else {
+            return Wait::Refused;
+        };
+        let displaces = neighbour.waiting.len() >= limits.waiting_per_neighbour;
+        if displaces {
+            neighbour.waiting.pop_front();
+        } else if !room {
+            return Wait::Refused;
+        }
+        neighbour.waiting.push_back(frame.to_vec());
+        if displaces {
+            return Wait::Displaced;
+        }
+        self.waiting += 1;
+        Wait::Added
+    }
+
+    /// The frames that waited for the neighbour.
+    pub(super) fn take_waiting(&mut self, port: u8, address: IpAddr) -> VecDeque<Vec<u8>> {
+        let taken = match self.get_mut(port, address) {
+            Some(neighbour) => core::mem::take(&mut neighbour.waiting),
+            None => VecDeque::new(),
+        };
+        self.waiting -= taken.len();
+        taken
+    }
+
+    /// Takes evidence about a neighbour that is in the table (RFC 4861 sections 7.2.3 and 7.2.5).
+    /// `mac` is `None` if the message did not tell it.
+    pub(super) fn observe(
+        &mut self,
+        (port, address): (u8, IpAddr),
+        mac: Option<MacAddr>,
+        evidence: Evidence,
+        limits: &Limits,
+        now: Nanos,
+    ) -> Change {
+        let Some(neighbour) = self.get_mut(port, address) else {
+            return Change::None;
+        };
+        if neighbour.state == State::Permanent {
+            return Change::None;
+        }
+        if neighbour.state == State::Incomplete && mac.is_none() {
+            return Change::None;
+        }
+        let known = neighbour.state != State::Incomplete;
+        let differs = mac.is_some_and(|mac| mac != neighbour.mac);
+        let replaces = match evidence {
+            Evidence::Answer { replaces } | Evidence::Announcement { replaces } => replaces,
+            Evidence::Question => true,
+        };
+        if known && differs && !replaces {
+            if neighbour.state == State::Reachable {
+                neighbour.enter(State::Stale, after(now, limits.stale));
+            }
+            return Change::None;
+        }
+        neighbour.heard = now;
+        if let Some(mac) = mac {
+            neighbour.mac = mac;
+        }
+        if matches!(evidence, Evidence::Answer { .. }) {
+            neighbour.confirmed = true;
+            let reachable = spread(limits.reachable, address);
+            neighbour.enter(State::Reachable, after(now, reachable));
+        } else if differs || !known {
+            neighbour.enter(State::Stale, after(now, limits.stale));
+        }
+        if differs { Change::Address } else { Change::None }
+    }
+
+    /// What is due for the neighbour. `used`: a packet was sent to it since the last call.
+    pub(super) fn due(
+        &mut self,
+        (port, address): (u8, IpAddr),
+        used: bool,
+        limits: &Limits,
+        now: Nanos,
+    ) -> Option<Due> {
+        let neighbour = self.get_mut(port, address)?;
+        let expired = now >= neighbour.deadline;
+        match neighbour.state {
+            State::Permanent => None,
+            State::Reachable => {
+                if expired {
+                    neighbour.enter(State::Stale, after(now, limits.stale));
+                }
+                None
+            }
+            State::Stale if used => {
+                neighbour.enter(State::Delay, after(now, DELAY));
+                None
+            }
+            State::Stale => expired.then_some(Due::Unused),
+            _ if !expired => None,
+            State::Delay => {
+                neighbour.enter(State::Probe, after(now, RETRANSMIT));
+                neighbour.solicited = 1;
+                Some(Due::SolicitOne(neighbour.mac))
+            }
+            State::Incomplete | State::Probe => {
+                if neighbour.solicited >= SOLICITATIONS_MAX {
+                    return Some(Due::Unreachable);
+                }
+                neighbour.solicited += 1;
+                neighbour.deadline = after(now, RETRANSMIT);
+                Some(match neighbour.state {
+                    State::Probe => Due::SolicitOne(neighbour.mac),
+                    _ => Due::SolicitAll,
+                })
+            }
+        }
+    }
+}
+
+impl Neighbour {
+    fn enter(&mut self, state: State, deadline: Nanos) {
+        self.state = state;
+        self.deadline = deadline;
+        self.solicited = 0;
+    }
+}
+
+fn after(now: Nanos, time: Nanos) -> Nanos {
+    Nanos(now.0.saturating_add(time.0))
+}
+
+/// `mean` times a factor between 0.5 and 1.5, so that not all neighbours are probed at once. RFC
+/// 4861 section 6.3.4 draws it by chance; here the address decides.
+fn spread(mean: Nanos, address: IpAddr) -> Nanos {
+    let bits = match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let low = (bits as u64 ^ (bits >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    Nanos(mean.0 / 2 + mean.0 / 256 * low)
+}

@@ -1,0 +1,1 @@
+//! Packets in, packets out.
