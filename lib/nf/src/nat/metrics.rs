@@ -54,6 +54,8 @@ drop_reasons! {
     HairpinOff = "hairpin_off",
     /// The inside host's hardware address is not known yet; it is being asked for.
     InsideUnresolved = "inside_unresolved",
+    /// The answer to the NAT's own question: it has been heard, and is nobody else's business.
+    OwnArp = "own_arp",
 }
 
 /// All counters that are not in the state.

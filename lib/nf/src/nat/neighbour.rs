@@ -32,6 +32,11 @@ impl Nat {
         if let Ok(arp) = ArpRepr::parse(&frame.bytes()[packet.l3..]) {
             if frame.in_port() == INSIDE {
                 self.learn(packet.vlan, &arp);
+                if arp.operation == Operation::REPLY
+                    && arp.target_mac == self.macs[usize::from(INSIDE)]
+                {
+                    return Err(DropReason::OwnArp);
+                }
             }
             if self.state.config.proxy_arp && self.is_for_pool(&arp) {
                 self.answer(frame, packet, &arp);

@@ -1,6 +1,7 @@
 //! What a NAT needs to know of a frame.
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
+use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
 use nfluid_wire::{EtherType, L3, PacketMeta, TcpFlags};
@@ -60,7 +61,7 @@ impl Packet {
     pub(super) fn parse(frame: &[u8]) -> Packet {
         match PacketMeta::parse(frame) {
             Ok(meta) => Packet::from_meta(&meta),
-            Err(_) => Packet::without_transport(Class::Malformed, Vlan::UNTAGGED),
+            Err(_) => Packet::without_transport(malformed_as(frame), Vlan::UNTAGGED),
         }
     }
 
@@ -112,6 +113,15 @@ impl Packet {
             l4: usize::from(meta.l4_offset),
             end: l3 + meta.total_len as usize,
         }
+    }
+}
+
+/// What is wrong inside of IPv6 is not the NAT's business.
+#[cold]
+fn malformed_as(frame: &[u8]) -> Class {
+    match VlanStack::peek(frame) {
+        Ok(stack) if stack.ethertype != EtherType::IPV4 => Class::NotIpv4,
+        _ => Class::Malformed,
     }
 }
 
