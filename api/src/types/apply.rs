@@ -86,6 +86,19 @@ impl Kind {
             Kind::Chain => "chain",
         }
     }
+
+    /// The kind's name in the plural, as in the API's paths.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Kind::Flavor => "flavors",
+            Kind::Uplink => "uplinks",
+            Kind::Switch => "switches",
+            Kind::Instance => "instances",
+            Kind::Port => "ports",
+            Kind::Link => "links",
+            Kind::Chain => "chains",
+        }
+    }
 }
 
 impl fmt::Display for Kind {

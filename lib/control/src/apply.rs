@@ -1,6 +1,7 @@
 //! Carrying out a plan as one transaction.
 
 use crate::action::Action;
+use crate::inventory::Inventory;
 use crate::model::{PortRef, Restart, Switch};
 use crate::spec::{InstanceSpec, Resources, UplinkSpec};
 use crate::wiring::Destination;
@@ -188,61 +189,60 @@ pub struct ApplyError {
 }
 
 /// Carries out all actions, or none: when one fails, those before it are undone, last first.
+/// `present` follows what is done and undone.
 ///
 /// # Errors
 /// Names the action that failed, why, and what could not be undone.
 pub fn execute<P: Platform + ?Sized>(
     platform: &mut P,
     actions: &[Action],
+    present: &mut Inventory,
 ) -> Result<(), ApplyError> {
     if actions.is_empty() {
         return Ok(());
     }
-    let mut transaction = Transaction::default();
-    let result = transaction.run(platform, actions);
+    platform.prepare(actions).map_err(|cause| ApplyError {
+        action: "prepare the changes".into(),
+        cause,
+        not_undone: Vec::new(),
+    })?;
+    let result = run(platform, actions, present);
     platform.finish();
     result
 }
 
-/// The actions that were carried out so far.
-#[derive(Debug, Default)]
-struct Transaction<'a> {
-    done: Vec<&'a Action>,
+fn run<P: Platform + ?Sized>(
+    platform: &mut P,
+    actions: &[Action],
+    present: &mut Inventory,
+) -> Result<(), ApplyError> {
+    for (done, action) in actions.iter().enumerate() {
+        if let Err(cause) = perform(platform, action) {
+            let before = actions.get(..done).unwrap_or_default();
+            return Err(ApplyError {
+                action: action.to_string(),
+                cause,
+                not_undone: undo(platform, before, present),
+            });
+        }
+        present.record(action);
+    }
+    Ok(())
 }
 
-impl<'a> Transaction<'a> {
-    fn run<P: Platform + ?Sized>(
-        &mut self,
-        platform: &mut P,
-        actions: &'a [Action],
-    ) -> Result<(), ApplyError> {
-        platform.prepare(actions).map_err(|cause| ApplyError {
-            action: "prepare the changes".into(),
-            cause,
-            not_undone: Vec::new(),
-        })?;
-        for action in actions {
-            if let Err(cause) = perform(platform, action) {
-                return Err(ApplyError {
-                    action: action.to_string(),
-                    cause,
-                    not_undone: self.undo(platform),
-                });
-            }
-            self.done.push(action);
+/// Goes on after a step that cannot be undone: the more of the old state returns, the better.
+fn undo<P: Platform + ?Sized>(
+    platform: &mut P,
+    actions: &[Action],
+    present: &mut Inventory,
+) -> Vec<String> {
+    let mut not_undone = Vec::new();
+    for action in actions.iter().rev() {
+        let inverse = action.inverse();
+        match perform(platform, &inverse) {
+            Ok(()) => present.record(&inverse),
+            Err(error) => not_undone.push(format!("cannot {inverse}: {error}")),
         }
-        Ok(())
     }
-
-    /// Goes on after a step that cannot be undone: the more of the old state returns, the better.
-    fn undo<P: Platform + ?Sized>(&mut self, platform: &mut P) -> Vec<String> {
-        let mut not_undone = Vec::new();
-        while let Some(action) = self.done.pop() {
-            let inverse = action.inverse();
-            if let Err(error) = perform(platform, &inverse) {
-                not_undone.push(format!("cannot {inverse}: {error}"));
-            }
-        }
-        not_undone
-    }
+    not_undone
 }

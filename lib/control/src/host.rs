@@ -1,6 +1,5 @@
 //! What validation asks of the outside world, as traits: the host and the NF catalogue.
 
-use crate::model::PortRef;
 use crate::spec::PortSpec;
 use serde_json::Value;
 
@@ -74,11 +73,3 @@ pub const fn rings_bytes(ring: u32, ports: usize) -> u64 {
 
 /// Bytes that the program of an instance needs beside its rings.
 pub const PROGRAM_BYTES_MIN: u64 = 1 << 20;
-
-/// A reference that names nothing, for error messages.
-pub(crate) fn describe(port: &PortRef) -> String {
-    match port {
-        PortRef::Uplink(name) => format!("uplink '{name}'"),
-        PortRef::Instance { .. } => format!("port '{port}'"),
-    }
-}

@@ -1,5 +1,6 @@
 //! What exists on a host, or shall exist: every object with nothing left to default.
 
+use crate::action::Action;
 use crate::model::{Deployment, PortRef, Switch};
 use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::{Destination, Wiring, wiring};
@@ -61,18 +62,87 @@ impl Inventory {
         }
     }
 
-    /// The ports that frames of `port` can reach directly, and those that can reach it.
-    pub fn neighbours<'a>(&'a self, port: &'a PortRef) -> impl Iterator<Item = &'a PortRef> {
-        let sends_to = self
-            .wires
-            .get(port)
-            .into_iter()
-            .flat_map(Destination::targets);
-        let receives_from = self
-            .wires
+    /// Takes down that an action was carried out.
+    pub fn record(&mut self, action: &Action) {
+        match action.clone() {
+            Action::CreateSwitch { name, spec } => drop(self.switches.insert(name, spec)),
+            Action::UpdateSwitch { name, new, .. } => drop(self.switches.insert(name, new)),
+            Action::RemoveSwitch { name, .. } => drop(self.switches.remove(&name)),
+            Action::CreateUplink { name, spec } => drop(self.uplinks.insert(name, spec)),
+            Action::RemoveUplink { name, .. } => drop(self.uplinks.remove(&name)),
+            Action::CreateInstance { name, spec } => drop(self.instances.insert(name, *spec)),
+            Action::ReplaceInstance { name, new, .. } => drop(self.instances.insert(name, *new)),
+            Action::RemoveInstance { name, .. } => drop(self.instances.remove(&name)),
+            Action::Reconfigure { name, new, .. } => self.change(&name, |spec| spec.config = new),
+            Action::Resize { name, new, .. } => self.change(&name, |spec| spec.resources = new),
+            Action::SetRestart { name, new, .. } => self.change(&name, |spec| spec.restart = new),
+            Action::Wire { port, new, .. } => match new {
+                Some(to) => drop(self.wires.insert(port, to)),
+                None => drop(self.wires.remove(&port)),
+            },
+        }
+    }
+
+    fn change(&mut self, instance: &str, change: impl FnOnce(&mut InstanceSpec)) {
+        if let Some(spec) = self.instances.get_mut(instance) {
+            change(spec);
+        }
+    }
+
+    /// Whether everything that an action needs is there, and nothing that it must not meet.
+    pub fn allows(&self, action: &Action) -> bool {
+        match action {
+            Action::CreateSwitch { name, .. } => !self.switches.contains_key(name),
+            Action::UpdateSwitch { name, old, .. } => self.switches.get(name) == Some(old),
+            Action::RemoveSwitch { name, .. } => {
+                let is_used = |to: &Destination| to.switch() == Some(name.as_str());
+                self.switches.contains_key(name) && !self.wires.values().any(is_used)
+            }
+            Action::CreateUplink { name, .. } => !self.uplinks.contains_key(name),
+            Action::RemoveUplink { name, .. } => {
+                let is_it = |port: &PortRef| *port == PortRef::Uplink(name.clone());
+                self.uplinks.contains_key(name) && !self.is_wired(is_it)
+            }
+            Action::CreateInstance { name, .. } => !self.instances.contains_key(name),
+            Action::RemoveInstance { name, .. } | Action::ReplaceInstance { name, .. } => {
+                let is_its = |port: &PortRef| port.owner() == Some(name.as_str());
+                self.instances.contains_key(name) && !self.is_wired(is_its)
+            }
+            Action::Reconfigure { name, .. }
+            | Action::Resize { name, .. }
+            | Action::SetRestart { name, .. } => self.instances.contains_key(name),
+            Action::Wire { port, old, new } => {
+                let leads_somewhere = new.as_ref().is_none_or(|to| {
+                    to.targets().all(|target| self.has_port(target))
+                        && to
+                            .switch()
+                            .is_none_or(|name| self.switches.contains_key(name))
+                });
+                self.has_port(port) && self.wires.get(port) == old.as_ref() && leads_somewhere
+            }
+        }
+    }
+
+    /// The action without what it cannot have: classifier entries for ports that do not exist drop
+    /// their frames instead.
+    #[must_use]
+    pub fn reduce(&self, mut action: Action) -> Action {
+        if let Action::Wire {
+            new: Some(Destination::Classify(entries)),
+            ..
+        } = &mut action
+        {
+            for entry in entries {
+                entry.to = entry.to.take().filter(|to| self.has_port(to));
+            }
+        }
+        action
+    }
+
+    /// Whether such a port is at either end of a wire.
+    fn is_wired(&self, which: impl Fn(&PortRef) -> bool) -> bool {
+        self.wires
             .iter()
-            .filter(move |(_, to)| to.targets().any(|target| target == port))
-            .map(|(from, _)| from);
-        sends_to.chain(receives_from)
+            .any(|(from, to)| which(from) || to.targets().any(&which))
     }
 }

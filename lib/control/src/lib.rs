@@ -11,12 +11,22 @@
 
 pub mod action;
 pub mod apply;
+pub mod change;
+pub mod controller;
+pub mod decode;
+pub mod document;
+pub mod events;
 pub mod host;
 pub mod inventory;
 pub mod matching;
 pub mod model;
 pub mod plan;
 pub mod quantity;
+pub mod report;
 pub mod spec;
+pub mod state;
+pub mod supervise;
 pub mod table;
+pub mod validate;
 pub mod wiring;
+pub mod yaml;

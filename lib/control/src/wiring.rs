@@ -40,8 +40,9 @@ pub struct Classified {
     pub chain: String,
     /// A frame takes this entry if any of the rules matches; empty: every frame.
     pub rules: Vec<MatchRule>,
-    /// Where it goes.
-    pub to: PortRef,
+    /// Where it goes; absent: dropped and counted, since the port could not be made. Such a frame
+    /// must not take a later entry: it would get around the chain's NFs.
+    pub to: Option<PortRef>,
 }
 
 impl Destination {
@@ -52,7 +53,8 @@ impl Destination {
             Destination::Port(to) => (Some(to), [].as_slice()),
             Destination::Classify(entries) => (None, entries.as_slice()),
         };
-        one.into_iter().chain(many.iter().map(|entry| &entry.to))
+        one.into_iter()
+            .chain(many.iter().filter_map(|entry| entry.to.as_ref()))
     }
 
     /// The switch, if frames go onto one.
@@ -157,7 +159,7 @@ fn classify(wiring: &mut Wiring, at: &PortRef, chain: &str, rules: Vec<MatchRule
     let entry = Classified {
         chain: chain.into(),
         rules,
-        to,
+        to: Some(to),
     };
     match wiring.get_mut(at) {
         Some(Destination::Classify(entries)) => entries.push(entry),
@@ -172,7 +174,8 @@ fn simplify(destination: &mut Destination) {
     if let Destination::Classify(entries) = destination
         && let [only] = entries.as_slice()
         && only.rules.is_empty()
+        && let Some(to) = &only.to
     {
-        *destination = Destination::Port(only.to.clone());
+        *destination = Destination::Port(to.clone());
     }
 }

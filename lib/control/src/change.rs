@@ -1,0 +1,256 @@
+//! What differs between two deployments, in the user's words.
+
+use crate::model::{Deployment, Instance, PortRef};
+use crate::plan::needs_replacing;
+use crate::spec::{InstanceSpec, UplinkSpec};
+use crate::table::Table;
+use crate::wiring::{Destination, wiring};
+use nfluid_api::types::{Change, Kind, Verb};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest value that is shown.
+const VALUE_CHARS_MAX: usize = 40;
+
+/// Every object that differs, in the order in which objects depend on each other.
+pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
+    let mut changes = Vec::new();
+    compare(
+        Kind::Flavor,
+        &old.flavors,
+        &new.flavors,
+        &mut changes,
+        |old, new| (Verb::Changed, differences(old, new)),
+    );
+    compare(
+        Kind::Uplink,
+        &old.uplinks,
+        &new.uplinks,
+        &mut changes,
+        |a, b| {
+            let replaced = UplinkSpec::resolve(old, a) != UplinkSpec::resolve(new, b);
+            let verb = if replaced {
+                Verb::Replaced
+            } else {
+                Verb::Changed
+            };
+            (verb, differences(a, b))
+        },
+    );
+    compare(
+        Kind::Switch,
+        &old.switches,
+        &new.switches,
+        &mut changes,
+        |a, b| (Verb::Changed, differences(a, b)),
+    );
+    instance_changes(old, new, &mut changes);
+    link_changes(old, new, &mut changes);
+    let reordered = reordered_chains(old, new);
+    let mut named = BTreeSet::new();
+    compare(
+        Kind::Chain,
+        &old.chains,
+        &new.chains,
+        &mut changes,
+        |a, b| (Verb::Changed, differences(a, b)),
+    );
+    named.extend(
+        changes
+            .iter()
+            .filter(|change| change.kind == Kind::Chain)
+            .map(|change| change.name.clone()),
+    );
+    for name in reordered.difference(&named) {
+        changes.push(Change {
+            verb: Verb::Changed,
+            kind: Kind::Chain,
+            name: name.clone(),
+            details: vec!["precedence".into()],
+        });
+    }
+    changes
+}
+
+fn change(verb: Verb, kind: Kind, name: impl Into<String>) -> Change {
+    Change {
+        verb,
+        kind,
+        name: name.into(),
+        details: Vec::new(),
+    }
+}
+
+fn compare<T: PartialEq>(
+    kind: Kind,
+    old: &Table<T>,
+    new: &Table<T>,
+    changes: &mut Vec<Change>,
+    describe: impl Fn(&T, &T) -> (Verb, Vec<String>),
+) {
+    for (name, value) in new.iter() {
+        match old.get(name) {
+            None => changes.push(change(Verb::Created, kind, name)),
+            Some(before) if before != value => {
+                let (verb, details) = describe(before, value);
+                changes.push(Change {
+                    details,
+                    ..change(verb, kind, name)
+                });
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.names().filter(|name| !new.contains(name));
+    changes.extend(gone.map(|name| change(Verb::Removed, kind, name)));
+}
+
+fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    for (name, instance) in new.instances.iter() {
+        let Some(before) = old.instances.get(name) else {
+            changes.push(change(Verb::Created, Kind::Instance, name));
+            continue;
+        };
+        let old_spec = InstanceSpec::resolve(old, name, before);
+        let new_spec = InstanceSpec::resolve(new, name, instance);
+        if old_spec != new_spec {
+            let verb = if needs_replacing(&old_spec, &new_spec) {
+                Verb::Replaced
+            } else {
+                Verb::Changed
+            };
+            changes.push(Change {
+                details: differences(&old_spec, &new_spec),
+                ..change(verb, Kind::Instance, name)
+            });
+        }
+        port_changes(name, before, instance, changes);
+    }
+    let gone = old
+        .instances
+        .names()
+        .filter(|name| !new.instances.contains(name));
+    changes.extend(gone.map(|name| change(Verb::Removed, Kind::Instance, name)));
+}
+
+/// Ports that stay but move to another place; ports that come or go replace the instance.
+fn port_changes(name: &str, old: &Instance, new: &Instance, changes: &mut Vec<Change>) {
+    for (port, spec) in new.ports.iter() {
+        if let Some(before) = old.ports.get(port)
+            && before.attachment != spec.attachment
+        {
+            changes.push(Change {
+                details: differences(&before.attachment, &spec.attachment),
+                ..change(
+                    Verb::Changed,
+                    Kind::Port,
+                    PortRef::instance(name, port).to_string(),
+                )
+            });
+        }
+    }
+}
+
+fn link_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    let names = |deployment: &Deployment| -> BTreeSet<String> {
+        deployment.links.iter().map(|link| link.name()).collect()
+    };
+    let (old, new) = (names(old), names(new));
+    let fresh = new.difference(&old);
+    changes.extend(fresh.map(|name| change(Verb::Created, Kind::Link, name)));
+    let gone = old.difference(&new);
+    changes.extend(gone.map(|name| change(Verb::Removed, Kind::Link, name)));
+}
+
+/// Chains that come before or after others at a classifier than they did.
+fn reordered_chains(old: &Deployment, new: &Deployment) -> BTreeSet<String> {
+    let (old, new) = (classifiers(old), classifiers(new));
+    let mut reordered = BTreeSet::new();
+    for (port, new_order) in &new {
+        let Some(old_order) = old.get(port) else {
+            continue;
+        };
+        let in_both = |order: &[String], other: &[String]| -> Vec<String> {
+            let common = order.iter().filter(|name| other.contains(name));
+            common.cloned().collect()
+        };
+        let before = in_both(old_order, new_order);
+        let after = in_both(new_order, old_order);
+        let moved = after.iter().zip(&before).filter(|(a, b)| a != b);
+        reordered.extend(moved.map(|(name, _)| name.clone()));
+    }
+    reordered
+}
+
+fn classifiers(deployment: &Deployment) -> BTreeMap<PortRef, Vec<String>> {
+    let mut orders = BTreeMap::new();
+    for (port, destination) in wiring(deployment) {
+        if let Destination::Classify(entries) = destination {
+            let names = entries.into_iter().map(|entry| entry.chain);
+            orders.insert(port, names.collect());
+        }
+    }
+    orders
+}
+
+/// The keys that differ, two levels deep: `share: 30% -> 50%`.
+fn differences<T: Serialize>(old: &T, new: &T) -> Vec<String> {
+    // The model serializes into JSON without fail; if not, nothing is shown.
+    let old = serde_json::to_value(old).unwrap_or_default();
+    let new = serde_json::to_value(new).unwrap_or_default();
+    let mut found = Vec::new();
+    compare_values("", &old, &new, 2, &mut found);
+    found
+}
+
+fn compare_values(path: &str, old: &Value, new: &Value, levels: u32, found: &mut Vec<String>) {
+    if old == new {
+        return;
+    }
+    let as_map = |value: &Value| match value {
+        Value::Object(map) => Some(map.clone()),
+        Value::Null => Some(serde_json::Map::new()),
+        _ => None,
+    };
+    let is_map = old.is_object() || new.is_object();
+    if let (true, Some(old), Some(new)) = (is_map && levels > 0, as_map(old), as_map(new)) {
+        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        for key in keys {
+            let name = match path {
+                "" | "resources" | "program" => key.clone(),
+                _ => format!("{path}.{key}"),
+            };
+            let value = |map: &serde_json::Map<String, Value>| map.get(key).cloned();
+            let (old, new) = (value(&old), value(&new));
+            compare_values(
+                &name,
+                &old.unwrap_or_default(),
+                &new.unwrap_or_default(),
+                levels - 1,
+                found,
+            );
+        }
+        return;
+    }
+    match (shown(old), shown(new)) {
+        (Some(old), Some(new)) => found.push(format!("{path}: {old} -> {new}")),
+        _ => found.push(path.to_owned()),
+    }
+}
+
+/// A short value as it is shown.
+fn shown(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(items) => {
+            let items: Option<Vec<String>> = items.iter().map(shown).collect();
+            format!("[{}]", items?.join(", "))
+        }
+        Value::Object(_) => return None,
+    };
+    let is_short = text.chars().count() <= VALUE_CHARS_MAX && !text.contains('\n');
+    is_short.then_some(text)
+}

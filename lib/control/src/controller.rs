@@ -1,0 +1,298 @@
+//! The way from a request to a changed host: read, check, plan, stage, carry out, commit.
+
+use crate::action::Action;
+use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
+use crate::change::changes;
+use crate::document::{Checked, read, read_unchecked};
+use crate::inventory::Inventory;
+use crate::model::{Deployment, Link};
+use crate::plan::plan;
+use crate::report::Report;
+use crate::state::{StateError, Store};
+use crate::validate::{Environment, validate_structure};
+use nfluid_api::types::{
+    ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
+};
+
+/// Owns the desired state and makes the platform follow it.
+#[derive(Debug)]
+pub struct Controller<P, S> {
+    platform: P,
+    store: S,
+    deployment: Deployment,
+    present: Inventory,
+}
+
+/// An action of [`Controller::restore`] that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestoreFailure {
+    /// The action.
+    pub action: Action,
+    /// Why.
+    pub cause: PlatformError,
+}
+
+impl<P: Platform, S: Store> Controller<P, S> {
+    /// Loads the desired state. `present` is what exists on the platform already, taken over from
+    /// an earlier daemon; [`Controller::restore`] makes up the difference.
+    ///
+    /// # Errors
+    /// The saved state cannot be read.
+    pub fn load(platform: P, mut store: S, present: Inventory) -> Result<Self, StateError> {
+        let deployment = store.load()?.unwrap_or_default();
+        Ok(Controller {
+            platform,
+            store,
+            deployment,
+            present,
+        })
+    }
+
+    /// The desired state.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// What exists.
+    pub fn present(&self) -> &Inventory {
+        &self.present
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// The platform, to be changed in what is not part of the desired state.
+    pub fn platform_mut(&mut self) -> &mut P {
+        &mut self.platform
+    }
+
+    /// Tells that something no longer exists, for example after an interface vanished, so that
+    /// [`Controller::restore`] makes it again.
+    pub fn lost(&mut self, action: &Action) {
+        self.present.record(action);
+    }
+
+    /// Makes what is desired and not there, one by one: what fails does not keep the rest from
+    /// being made. Can be called again at any time. Empty: everything desired is there.
+    pub fn restore(&mut self) -> Vec<RestoreFailure> {
+        let actions = plan(&self.present, &Inventory::of(&self.deployment));
+        if actions.is_empty() {
+            return Vec::new();
+        }
+        let mut failures = Vec::new();
+        if let (Err(cause), Some(first)) = (self.platform.prepare(&actions), actions.first()) {
+            failures.push(RestoreFailure {
+                action: first.clone(),
+                cause,
+            });
+            return failures;
+        }
+        for action in actions {
+            let action = self.present.reduce(action);
+            if !self.present.allows(&action) {
+                // What it needs has failed before it, and is reported.
+                continue;
+            }
+            match perform(&mut self.platform, &action) {
+                Ok(()) => self.present.record(&action),
+                Err(cause) => failures.push(RestoreFailure { action, cause }),
+            }
+        }
+        self.platform.finish();
+        failures
+    }
+
+    /// Reads, checks and applies a document.
+    ///
+    /// # Errors
+    /// What is wrong with the document, or with carrying it out. Nothing was changed.
+    pub fn apply(
+        &mut self,
+        request: &ApplyRequest,
+        environment: Environment<'_>,
+    ) -> Result<ApplyResponse, Problem> {
+        let Checked {
+            deployment,
+            warnings,
+        } = read(request, &self.deployment, environment).map_err(|errors| {
+            let count = errors.len();
+            let name = request.file.as_deref().unwrap_or("the document");
+            let plural = if count == 1 { "" } else { "s" };
+            Problem::invalid(
+                format!("{name} has {count} error{plural}; nothing was changed"),
+                errors,
+            )
+        })?;
+        let changes = self.change_to(deployment, request.dry_run)?;
+        Ok(ApplyResponse {
+            dry_run: request.dry_run,
+            changes,
+            warnings,
+        })
+    }
+
+    /// Removes objects.
+    ///
+    /// # Errors
+    /// There is no such object, others still use it, or removing it failed. Nothing was changed.
+    pub fn delete(&mut self, request: &DeleteRequest) -> Result<ApplyResponse, Problem> {
+        let mut rest = self.deployment.clone();
+        if request.everything {
+            rest = Deployment::default();
+        }
+        for object in &request.objects {
+            remove(&mut rest, object)?;
+        }
+        if let Some(text) = &request.text {
+            let file = request.file.as_deref();
+            let named = read_unchecked(text, file).map_err(|errors| {
+                Problem::invalid("the document has errors; nothing was changed", errors)
+            })?;
+            remove_all_of(&mut rest, &named);
+        }
+        let mut report = Report::new(None, None);
+        validate_structure(&rest, &mut report);
+        if let Err(errors) = report.finish() {
+            return Err(Problem::invalid(
+                "others still use what is to be deleted; nothing was changed",
+                errors,
+            )
+            .with_remedy("delete what uses it as well"));
+        }
+        let changes = self.change_to(rest, request.dry_run)?;
+        Ok(ApplyResponse {
+            dry_run: request.dry_run,
+            changes,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Makes the platform as `desired` says, and keeps that.
+    fn change_to(&mut self, desired: Deployment, dry_run: bool) -> Result<Vec<Change>, Problem> {
+        let actions = plan(&self.present, &Inventory::of(&desired));
+        let mut changes = changes(&self.deployment, &desired);
+        add_repairs(&actions, &mut changes);
+        if dry_run || (actions.is_empty() && self.deployment == desired) {
+            return Ok(changes);
+        }
+        self.store.stage(&desired).map_err(|e| not_saved(&e))?;
+        if let Err(error) = execute(&mut self.platform, &actions, &mut self.present) {
+            self.store.discard();
+            return Err(failed(&error));
+        }
+        if let Err(error) = self.store.commit() {
+            self.take_back();
+            return Err(not_saved(&error));
+        }
+        self.deployment = desired;
+        Ok(changes)
+    }
+
+    /// The new state could not be committed: back to the old one, on the platform and on disk.
+    fn take_back(&mut self) {
+        self.store.discard();
+        // Best effort both: what cannot be undone stays visible as a difference of `present`, and
+        // is made up by the next restore.
+        self.restore();
+        if self.store.stage(&self.deployment).is_ok() && self.store.commit().is_err() {
+            self.store.discard();
+        }
+    }
+}
+
+/// Objects that the deployments agree on but that have to be made again: they had failed or
+/// vanished.
+fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
+    for action in actions {
+        let (kind, name) = match action {
+            Action::CreateSwitch { name, .. } => (Kind::Switch, name),
+            Action::CreateUplink { name, .. } => (Kind::Uplink, name),
+            Action::CreateInstance { name, .. } => (Kind::Instance, name),
+            _ => continue,
+        };
+        let is_named = changes
+            .iter()
+            .any(|change| change.kind == kind && change.name == *name);
+        if !is_named {
+            changes.push(Change {
+                verb: Verb::Created,
+                kind,
+                name: name.clone(),
+                details: vec!["it was missing".into()],
+            });
+        }
+    }
+}
+
+fn not_saved(error: &StateError) -> Problem {
+    let remedy = if error.is_disk_full() {
+        "the disk is full: make room and try again"
+    } else {
+        "look at the disk and the permissions of the state's directory"
+    };
+    Problem::not_saved(format!("{error}; nothing was changed")).with_remedy(remedy)
+}
+
+fn failed(error: &ApplyError) -> Problem {
+    let after = if error.not_undone.is_empty() {
+        "everything done before was undone; nothing was changed".to_owned()
+    } else {
+        format!(
+            "most of what was done before was undone, but: {}",
+            error.not_undone.join("; ")
+        )
+    };
+    Problem::failed(format!("{error}; {after}")).with_remedy(error.cause.remedy.clone())
+}
+
+fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Problem> {
+    let name = object.name.as_str();
+    let was_there = match object.kind {
+        Kind::Flavor => deployment.flavors.remove(name).is_some(),
+        Kind::Uplink => deployment.uplinks.remove(name).is_some(),
+        Kind::Switch => deployment.switches.remove(name).is_some(),
+        Kind::Instance => deployment.instances.remove(name).is_some(),
+        Kind::Chain => deployment.chains.remove(name).is_some(),
+        Kind::Link => remove_links(deployment, |link| link.name() == name),
+        Kind::Port => {
+            return Err(Problem::bad_request("a port is a part of its instance")
+                .with_remedy("change the instance's 'ports' and apply"));
+        }
+    };
+    if was_there {
+        return Ok(());
+    }
+    Err(
+        Problem::not_found(format!("there is no {} '{name}'", object.kind))
+            .with_remedy(format!("'nfluid get {}' lists them", object.kind.plural())),
+    )
+}
+
+fn remove_links(deployment: &mut Deployment, which: impl Fn(&Link) -> bool) -> bool {
+    let before = deployment.links.len();
+    deployment.links.retain(|link| !which(link));
+    deployment.links.len() < before
+}
+
+/// Removes every object that `named` has, as far as it is there.
+fn remove_all_of(deployment: &mut Deployment, named: &Deployment) {
+    for name in named.chains.names() {
+        deployment.chains.remove(name);
+    }
+    let links: Vec<String> = named.links.iter().map(Link::name).collect();
+    remove_links(deployment, |link| links.contains(&link.name()));
+    for name in named.instances.names() {
+        deployment.instances.remove(name);
+    }
+    for name in named.switches.names() {
+        deployment.switches.remove(name);
+    }
+    for name in named.uplinks.names() {
+        deployment.uplinks.remove(name);
+    }
+    for name in named.flavors.names() {
+        deployment.flavors.remove(name);
+    }
+}

@@ -1,0 +1,253 @@
+//! Instances.
+
+use super::fields::{Fields, integer, join, list, mapping, text, wrong_type};
+use super::network::attachment;
+use super::{Attachments, FILE_KEYS, table};
+use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, Restart, RestartPolicy, Tier};
+use crate::report::Report;
+use crate::table::Table;
+use crate::yaml::{Kind, Node};
+use serde_json::Value;
+
+/// Bounds of a port's MTU: IPv4's minimum (RFC 791), and the longest frame without its header.
+const MTU_BOUNDS: (i64, i64) = (68, 2018);
+
+/// CPU numbers that are possible at all.
+const CPU_BOUNDS: (i64, i64) = (0, 8191);
+
+pub fn instance(
+    node: &Node,
+    path: &str,
+    attachments: &Attachments,
+    report: &mut Report<'_>,
+) -> Instance {
+    let mut instance = Instance {
+        program: Program::BuiltIn { nf: String::new() },
+        config: Value::Null,
+        ports: default_ports(),
+        flavor: DEFAULT_FLAVOR.into(),
+        share: None,
+        cap: None,
+        memory: None,
+        cpus: Vec::new(),
+        restart: Restart::default(),
+        tier: Tier::Process,
+    };
+    let Some(mut fields) = Fields::new(node, path, report) else {
+        return instance;
+    };
+    if let Some(program) = program(&mut fields, path, report) {
+        instance.program = program;
+    }
+    if let Some((node, path)) = fields.get("config") {
+        instance.config = config(node, &path, attachments, report);
+    }
+    if let Some((node, path)) = fields.get("ports") {
+        instance.ports = ports(node, &path, report);
+    }
+    if let Some(flavor) = fields.text("flavor", report) {
+        instance.flavor = flavor;
+    }
+    instance.share = fields.parsed("share", report);
+    instance.cap = fields.parsed("cap", report);
+    instance.memory = fields.parsed("memory", report);
+    if let Some((node, path)) = fields.get("cpus") {
+        instance.cpus = cpus(node, &path, report);
+    }
+    if let Some((node, path)) = fields.get("restart") {
+        instance.restart = restart(node, &path, report);
+    }
+    let tiers = [("process", Tier::Process)];
+    instance.tier = fields.choice("tier", &tiers, report).unwrap_or_default();
+    fields.finish(report);
+    instance
+}
+
+fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Option<Program> {
+    let nf = fields.get("nf");
+    let program = fields.get("program");
+    let args = fields.get("args");
+    let built_in = nf.is_some();
+    if let (true, Some((node, path))) = (built_in, &args) {
+        report.error_at(
+            node.mark,
+            path,
+            "a built-in NF takes no arguments",
+            "put its settings under 'config'",
+        );
+    }
+    match (nf, program) {
+        (Some((node, path)), None) => Some(Program::BuiltIn {
+            nf: text(node, &path, report)?.to_owned(),
+        }),
+        (None, Some((node, path))) => Some(Program::Path {
+            program: text(node, &path, report)?.to_owned(),
+            args: args.map_or_else(Vec::new, |(node, path)| texts(node, &path, report)),
+        }),
+        (None, None) => {
+            report.error(
+                path,
+                "the instance does not say what runs in it",
+                "add 'nf: NAME' for a built-in NF, or 'program: /PATH' for your own",
+            );
+            None
+        }
+        (Some(_), Some((node, path))) => {
+            report.error_at(
+                node.mark,
+                &path,
+                "an instance has either 'nf' or 'program'",
+                "remove one of them",
+            );
+            None
+        }
+    }
+}
+
+fn texts(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
+    list(node, path, report)
+        .iter()
+        .enumerate()
+        .filter_map(|(i, item)| text(item, &format!("{path}[{i}]"), report))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The NF's configuration, with the texts of the files that it names.
+fn config(node: &Node, path: &str, attachments: &Attachments, report: &mut Report<'_>) -> Value {
+    if mapping(node, path, report).is_none() {
+        return Value::Null;
+    }
+    let mut config = node.to_json();
+    let Some(object) = config.as_object_mut() else {
+        return config;
+    };
+    for (file_key, text_key) in FILE_KEYS {
+        let Some(value) = object.remove(file_key) else {
+            continue;
+        };
+        let path = join(path, file_key);
+        let Value::String(file) = value else {
+            report.error(
+                &path,
+                "wrong type: a file's name is a text",
+                "quote the name",
+            );
+            continue;
+        };
+        if object.contains_key(text_key) {
+            let message = format!("there is a '{text_key}' as well");
+            report.error(&path, message, "remove one of them");
+        } else if let Some(text) = attachments.get(&file) {
+            object.insert(text_key.into(), Value::String(text.clone()));
+        } else {
+            report.error(
+                &path,
+                format!("the text of '{file}' was not sent along"),
+                "'nfluid apply' sends it; other clients put it into 'attachments'",
+            );
+        }
+    }
+    config
+}
+
+fn default_ports() -> Table<Port> {
+    ["in", "out"]
+        .into_iter()
+        .map(|name| (name.to_owned(), Port::default()))
+        .collect()
+}
+
+/// A mapping from names to ports, or a list of names.
+fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
+    let Kind::Sequence(items) = &node.kind else {
+        return table(Some((node, path.to_owned())), report, port);
+    };
+    let mut ports = Table::new();
+    for (i, item) in items.iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        let name = super::fields::read(item, &path, report, |name| {
+            crate::model::check_name(name).map(str::to_owned)
+        });
+        if let Some(name) = name
+            && ports.insert(name.clone(), Port::default()).is_some()
+        {
+            let message = format!("duplicate name '{name}'");
+            report.error_at(item.mark, &path, message, "rename or remove one");
+        }
+    }
+    ports
+}
+
+fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
+    let Some(mut fields) = Fields::new(node, path, report) else {
+        return Port::default();
+    };
+    let port = Port {
+        mac: fields.parsed("mac", report),
+        mtu: fields
+            .integer("mtu", MTU_BOUNDS, report)
+            .and_then(|mtu| u16::try_from(mtu).ok()),
+        attachment: attachment(&mut fields, report),
+    };
+    fields.finish(report);
+    port
+}
+
+fn cpus(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<u32> {
+    let mut cpus = Vec::new();
+    for (i, item) in list(node, path, report).iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        let Some(cpu) = integer(item, &path, CPU_BOUNDS, report) else {
+            continue;
+        };
+        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+        if cpus.contains(&cpu) {
+            let message = format!("CPU {cpu} is in the list already");
+            report.error_at(item.mark, &path, message, "remove one of them");
+        } else {
+            cpus.push(cpu);
+        }
+    }
+    cpus
+}
+
+const POLICIES: [(&str, RestartPolicy); 3] = [
+    ("always", RestartPolicy::Always),
+    ("on-failure", RestartPolicy::OnFailure),
+    ("never", RestartPolicy::Never),
+];
+
+/// `always`, or a mapping.
+fn restart(node: &Node, path: &str, report: &mut Report<'_>) -> Restart {
+    let mut restart = Restart::default();
+    if let Some(scalar) = node.as_scalar() {
+        match POLICIES.iter().find(|(name, _)| *name == scalar.text) {
+            Some((_, policy)) => restart.policy = *policy,
+            None => wrong_type(
+                node,
+                path,
+                "always, on-failure, never, or a mapping",
+                report,
+            ),
+        }
+        return restart;
+    }
+    let Some(mut fields) = Fields::new(node, path, report) else {
+        return restart;
+    };
+    if let Some(policy) = fields.choice("policy", &POLICIES, report) {
+        restart.policy = policy;
+    }
+    if let Some(backoff) = fields.parsed("backoff", report) {
+        restart.backoff = backoff;
+    }
+    restart.max = fields
+        .integer("max", (0, 1_000_000), report)
+        .and_then(|max| u32::try_from(max).ok());
+    if let Some(healthy) = fields.parsed("healthy", report) {
+        restart.healthy = healthy;
+    }
+    fields.finish(report);
+    restart
+}

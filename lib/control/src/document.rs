@@ -1,0 +1,117 @@
+//! From a text to a checked deployment, and back.
+
+use crate::decode::{Attachments, decode};
+use crate::model::Deployment;
+use crate::report::Report;
+use crate::validate::{Environment, validate};
+use crate::yaml::{Node, SyntaxError, parse};
+use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
+
+/// Most bytes of all attachments of a request together.
+pub const ATTACHMENT_BYTES_MAX: usize = 48 << 20;
+
+/// A deployment, and what looks wrong with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The deployment.
+    pub deployment: Deployment,
+    /// What was accepted although it looks wrong.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Reads and checks the document of a request. With `merge`, it is added to `present`.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the document.
+pub fn read(
+    request: &ApplyRequest,
+    present: &Deployment,
+    environment: Environment<'_>,
+) -> Result<Checked, Vec<Diagnostic>> {
+    let file = request.file.as_deref();
+    let attached: usize = request.attachments.values().map(String::len).sum();
+    if attached > ATTACHMENT_BYTES_MAX {
+        return Err(vec![Diagnostic {
+            file: request.file.clone(),
+            message: format!(
+                "the files that the document names have {} MiB together",
+                attached >> 20
+            ),
+            remedy: format!("at most {} MiB are taken", ATTACHMENT_BYTES_MAX >> 20),
+            ..Diagnostic::default()
+        }]);
+    }
+    let root = parse(&request.text).map_err(|error| vec![syntax_error(error, file)])?;
+    let mut report = Report::new(file, Some(&root));
+    let mut deployment = decode(&root, &request.attachments, &mut report);
+    if request.merge {
+        deployment = merged(present, deployment);
+    }
+    validate(&deployment, Some(&root), environment, &mut report);
+    let warnings = report.finish()?;
+    Ok(Checked {
+        deployment,
+        warnings,
+    })
+}
+
+/// Reads a document without asking whether its parts go together.
+///
+/// # Errors
+/// Everything that cannot be read.
+pub fn read_unchecked(text: &str, file: Option<&str>) -> Result<Deployment, Vec<Diagnostic>> {
+    let root = parse(text).map_err(|error| vec![syntax_error(error, file)])?;
+    let attachments = placeholders(&root);
+    let mut report = Report::new(file, Some(&root));
+    let deployment = decode(&root, &attachments, &mut report);
+    report.finish().map(|_| deployment)
+}
+
+/// Whoever only wants the names of a document's objects need not send the files along.
+fn placeholders(root: &Node) -> Attachments {
+    let files = crate::decode::attached_files(root);
+    files
+        .into_iter()
+        .map(|(_, file)| (file, String::new()))
+        .collect()
+}
+
+fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        file: file.map(str::to_owned),
+        line: Some(error.mark.line),
+        column: Some(error.mark.column),
+        path: String::new(),
+        message: error.message,
+        remedy: error.remedy,
+    }
+}
+
+/// `present` with the objects of `added`, which take the place of those with the same name.
+fn merged(present: &Deployment, added: Deployment) -> Deployment {
+    let mut merged = present.clone();
+    merged.overcommit |= added.overcommit;
+    merge_table(&mut merged.flavors, &added.flavors);
+    merge_table(&mut merged.uplinks, &added.uplinks);
+    merge_table(&mut merged.switches, &added.switches);
+    merge_table(&mut merged.instances, &added.instances);
+    merge_table(&mut merged.chains, &added.chains);
+    // The document's links come first, so that their positions are those in the document.
+    let added_names: Vec<String> = added.links.iter().map(|link| link.name()).collect();
+    let mut links = added.links;
+    links.extend(
+        merged
+            .links
+            .into_iter()
+            .filter(|link| !added_names.contains(&link.name())),
+    );
+    merged.links = links;
+    merged
+}
+
+fn merge_table<T: Clone>(present: &mut crate::table::Table<T>, added: &crate::table::Table<T>) {
+    for (name, value) in added.iter() {
+        present.insert(name, value.clone());
+    }
+}

@@ -1,0 +1,160 @@
+//! The last events, in a ring of fixed size.
+
+use nfluid_api::types::{Event, EventKind, EventPage, Kind};
+use std::collections::VecDeque;
+
+/// Longest message in bytes; an NF's words may be part of it.
+const MESSAGE_BYTES_MAX: usize = 2048;
+
+/// What an event is about.
+pub type Subject<'a> = Option<(Kind, &'a str)>;
+
+/// The last events.
+#[derive(Debug)]
+pub struct EventLog {
+    events: VecDeque<Event>,
+    capacity: usize,
+    first_seq: u64,
+    next_seq: u64,
+}
+
+impl EventLog {
+    /// An empty log for `capacity` events (at least one). The first one gets the number
+    /// `first_seq`, at least 1: take the time in milliseconds, and a client that outlives the
+    /// daemon never takes a new event for one it has seen.
+    pub fn new(capacity: usize, first_seq: u64) -> Self {
+        let first_seq = first_seq.max(1);
+        EventLog {
+            events: VecDeque::new(),
+            capacity: capacity.max(1),
+            first_seq,
+            next_seq: first_seq,
+        }
+    }
+
+    /// Adds an event at `time_ms` since 1970 and returns its number. The oldest one gives way.
+    pub fn record(
+        &mut self,
+        time_ms: u64,
+        kind: EventKind,
+        subject: Subject<'_>,
+        message: impl Into<String>,
+    ) -> u64 {
+        if self.events.len() == self.capacity {
+            self.events.pop_front();
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let mut message = message.into();
+        let end = (0..=MESSAGE_BYTES_MAX.min(message.len()))
+            .rev()
+            .find(|at| message.is_char_boundary(*at))
+            .unwrap_or(0);
+        message.truncate(end);
+        self.events.push_back(Event {
+            seq,
+            time_ms,
+            kind,
+            object: subject.map(|(kind, _)| kind),
+            name: subject.map_or_else(String::new, |(_, name)| name.to_owned()),
+            message,
+        });
+        seq
+    }
+
+    /// The number of the newest event; 0 if there never was one.
+    pub fn newest(&self) -> u64 {
+        self.events.back().map_or(0, |event| event.seq)
+    }
+
+    /// All events after the number `since` that are still there.
+    pub fn since(&self, since: u64) -> EventPage {
+        let oldest = self.events.front().map_or(self.next_seq, |event| event.seq);
+        // A number from before this daemon's life says nothing about what was missed.
+        let missed = if since.saturating_add(1) >= self.first_seq {
+            oldest.saturating_sub(since.saturating_add(1))
+        } else {
+            0
+        };
+        EventPage {
+            events: self
+                .events
+                .iter()
+                .filter(|event| event.seq > since)
+                .cloned()
+                .collect(),
+            next: self.newest().max(since.min(self.next_seq - 1)),
+            missed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_of(count: u64, capacity: usize) -> EventLog {
+        let mut log = EventLog::new(capacity, 100);
+        for i in 0..count {
+            log.record(i, EventKind::Warning, None, format!("event {i}"));
+        }
+        log
+    }
+
+    #[test]
+    fn the_oldest_gives_way_and_is_counted_as_missed() {
+        let log = log_of(5, 3);
+        let page = log.since(100);
+        assert_eq!(page.events.len(), 3);
+        assert_eq!(page.missed, 1, "101 is gone");
+        assert_eq!(page.next, 104);
+        assert!(log.since(104).events.is_empty());
+    }
+
+    #[test]
+    fn a_client_of_an_earlier_daemon_gets_everything_and_misses_nothing() {
+        let page = log_of(2, 3).since(7);
+        assert_eq!((page.events.len(), page.missed), (2, 0));
+    }
+
+    #[test]
+    fn an_empty_log_keeps_the_position() {
+        let page = EventLog::new(3, 100).since(0);
+        assert_eq!((page.events.len(), page.missed, page.next), (0, 0, 0));
+    }
+
+    #[test]
+    fn following_page_by_page_sees_each_event_once() {
+        let mut log = EventLog::new(4, 100);
+        let mut position = 0;
+        let mut seen = Vec::new();
+        for i in 0..20 {
+            log.record(i, EventKind::Warning, None, "");
+            if i % 3 == 0 {
+                let page = log.since(position);
+                assert_eq!(page.missed, 0);
+                seen.extend(page.events.iter().map(|event| event.seq));
+                position = page.next;
+            }
+        }
+        assert_eq!(seen, (100..119).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn messages_are_cut_between_characters() {
+        let mut log = EventLog::new(1, 1);
+        log.record(0, EventKind::Warning, None, "ü".repeat(5000));
+        let page = log.since(0);
+        assert!(
+            page.events
+                .iter()
+                .all(|e| e.message.len() <= MESSAGE_BYTES_MAX)
+        );
+    }
+
+    #[test]
+    fn the_largest_position_is_no_overflow() {
+        let page = log_of(1, 1).since(u64::MAX);
+        assert!(page.events.is_empty());
+    }
+}

@@ -1,0 +1,191 @@
+//! Collects everything that is wrong with a document.
+
+use crate::quantity::ValueError;
+use crate::yaml::{Mark, Node};
+use nfluid_api::types::{Diagnostic, Severity};
+
+/// Most errors that are kept; behind them only their number.
+const ERRORS_MAX: usize = 100;
+
+/// What was found so far, and where the document says what.
+#[derive(Debug)]
+pub struct Report<'n> {
+    file: Option<String>,
+    root: Option<&'n Node>,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+    left_out: usize,
+}
+
+impl<'n> Report<'n> {
+    /// An empty report on the document that the user knows as `file`.
+    pub fn new(file: Option<&str>, root: Option<&'n Node>) -> Self {
+        Report {
+            file: file.map(str::to_owned),
+            root,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// An error at a key path.
+    pub fn error(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let mark = self.locate(path);
+        self.push(mark, path, message.into(), remedy.into());
+    }
+
+    /// The place of `path`, if its object is in this document. Checks also cover objects that are
+    /// in force already, which the document does not name.
+    fn locate(&self, path: &str) -> Option<Mark> {
+        let root = self.root?;
+        let object_end = path
+            .match_indices(['.', '['])
+            .nth(1)
+            .map_or(path.len(), |(at, _)| at);
+        let object = path.get(..object_end)?;
+        let is_here = !object.contains(['.', '[']) || root.at(object).is_some();
+        is_here.then(|| root.locate(path))
+    }
+
+    /// An error at a known place.
+    pub fn error_at(
+        &mut self,
+        mark: Mark,
+        path: &str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        self.push(Some(mark), path, message.into(), remedy.into());
+    }
+
+    /// A value that cannot be read.
+    pub fn bad_value(&mut self, mark: Mark, path: &str, error: ValueError) {
+        self.push(Some(mark), path, error.message, error.remedy);
+    }
+
+    /// An error in another file than the document.
+    pub fn error_in_file(&mut self, file: &str, line: Option<u32>, path: &str, message: &str) {
+        self.add(Diagnostic {
+            severity: Severity::Error,
+            file: Some(file.into()),
+            line,
+            column: None,
+            path: path.into(),
+            message: message.into(),
+            remedy: String::new(),
+        });
+    }
+
+    /// Something that is accepted although it looks wrong.
+    pub fn warning(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        if self.warnings.len() < ERRORS_MAX {
+            let mark = self.locate(path);
+            let found = self.diagnostic(mark, path, message.into(), remedy.into());
+            self.warnings.push(Diagnostic {
+                severity: Severity::Warning,
+                ..found
+            });
+        }
+    }
+
+    fn push(&mut self, mark: Option<Mark>, path: &str, message: String, remedy: String) {
+        let found = self.diagnostic(mark, path, message, remedy);
+        self.add(found);
+    }
+
+    fn add(&mut self, found: Diagnostic) {
+        if self.errors.len() < ERRORS_MAX {
+            self.errors.push(found);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn diagnostic(
+        &self,
+        mark: Option<Mark>,
+        path: &str,
+        message: String,
+        remedy: String,
+    ) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            file: mark.and(self.file.clone()),
+            line: mark.map(|mark| mark.line),
+            column: mark.map(|mark| mark.column),
+            path: path.into(),
+            message,
+            remedy,
+        }
+    }
+
+    /// Whether anything at or below `path` has been found wrong: what follows from it would only
+    /// confuse.
+    pub fn is_spoilt(&self, path: &str) -> bool {
+        self.errors.iter().any(|error| {
+            error
+                .path
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// The warnings, or, if there are errors, all of them in the order of the document.
+    ///
+    /// # Errors
+    /// What was found.
+    pub fn finish(mut self) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
+        if self.errors.is_empty() {
+            return Ok(self.warnings);
+        }
+        self.errors.sort_by_key(|error| (error.line, error.column));
+        if self.left_out > 0 {
+            self.errors.push(Diagnostic {
+                file: self.file.clone(),
+                message: format!("and {} more errors", self.left_out),
+                remedy: "correct these first".into(),
+                ..Diagnostic::default()
+            });
+        }
+        Err(self.errors)
+    }
+}
+
+/// The one of `known` that the user probably meant.
+pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing is quadratic in the length; nobody misspells a name that long.
+    if word.len() > 64 {
+        return None;
+    }
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// A remedy that names the closest of the known words, or, if none is close, some of them.
+pub fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    what: &str,
+) -> String {
+    const NAMED_MAX: usize = 20;
+    let known: Vec<&str> = known.into_iter().collect();
+    if let Some(candidate) = closest(word, known.iter().copied()) {
+        return format!("did you mean '{candidate}'?");
+    }
+    let named = known.get(..NAMED_MAX).unwrap_or(&known).join(", ");
+    let more = if known.len() > NAMED_MAX { ", ..." } else { "" };
+    if known.is_empty() {
+        return format!("{what}: none");
+    }
+    format!("{what}: {named}{more}")
+}

@@ -1,0 +1,205 @@
+//! Instances: what runs in them, its configuration, flavor and memory.
+
+use super::{Environment, PORTS_MAX};
+use crate::decode::FILE_KEYS;
+use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
+use crate::quantity::Bytes;
+use crate::report::{Report, did_you_mean};
+use crate::spec::port_specs;
+use crate::yaml::Node;
+
+pub fn check(
+    deployment: &Deployment,
+    root: Option<&Node>,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    let mut total = 0u64;
+    let host_bytes = environment.host.memory_bytes();
+    for (name, instance) in deployment.instances.iter() {
+        let path = format!("instances.{name}");
+        if !report.is_spoilt(&path) {
+            check_program(name, instance, &path, root, environment, report);
+        }
+        let memory = check_memory(deployment, instance, &path, host_bytes, report);
+        total = total.saturating_add(memory.0);
+    }
+    if total > host_bytes && !deployment.overcommit {
+        report.warning(
+            "instances",
+            format!(
+                "the memory limits add up to {} MiB, the host has {} MiB",
+                total >> 20,
+                host_bytes >> 20
+            ),
+            "lower 'memory' or use smaller flavors, if the instances will use what they may",
+        );
+    }
+}
+
+fn check_program(
+    name: &str,
+    instance: &Instance,
+    path: &str,
+    root: Option<&Node>,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    let ports = instance.ports.len();
+    if !(1..=PORTS_MAX).contains(&ports) {
+        report.error(
+            &format!("{path}.ports"),
+            format!("an instance cannot have {ports} ports"),
+            format!("give it 1 to {PORTS_MAX} ports"),
+        );
+        return;
+    }
+    match &instance.program {
+        Program::BuiltIn { nf } => {
+            check_built_in(name, nf, instance, path, root, environment, report);
+        }
+        Program::Path { program, .. } => {
+            let path = format!("{path}.program");
+            if !program.starts_with('/') {
+                report.error(
+                    &path,
+                    format!("'{program}' is not an absolute path"),
+                    "begin it with '/': the daemon's folder is not yours",
+                );
+            } else if let Err(reason) = environment.host.program(program) {
+                report.error(
+                    &path,
+                    format!("'{program}' cannot be run: {reason}"),
+                    "name an executable that exists on the host",
+                );
+            }
+        }
+    }
+}
+
+fn check_built_in(
+    name: &str,
+    nf: &str,
+    instance: &Instance,
+    path: &str,
+    root: Option<&Node>,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    let catalogue = environment.catalogue;
+    let Some((fewest, most)) = catalogue.ports(nf) else {
+        let names = catalogue.names();
+        report.error(
+            &format!("{path}.nf"),
+            format!("unknown NF '{}'", nf.escape_debug()),
+            did_you_mean(nf, names.iter().map(String::as_str), "there are"),
+        );
+        return;
+    };
+    let count = instance.ports.len();
+    if !(fewest..=most).contains(&count) {
+        let wanted = if fewest == most {
+            format!("{fewest}")
+        } else {
+            format!("{fewest} to {most}")
+        };
+        report.error(
+            &format!("{path}.ports"),
+            format!("the NF '{nf}' has {wanted} ports, not {count}"),
+            "add or remove ports",
+        );
+        return;
+    }
+    let ports = port_specs(name, instance);
+    if let Err(error) = catalogue.validate(nf, &instance.config, &ports) {
+        report_config(&error, &format!("{path}.config"), root, report);
+    }
+}
+
+/// Points at the line that the NF complains about: in the document, or in the file from which a
+/// text came.
+fn report_config(error: &NfConfigError, path: &str, root: Option<&Node>, report: &mut Report<'_>) {
+    let remedy = "'docs/guide' describes the configuration of each NF";
+    let full_path = if error.path.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}.{}", error.path)
+    };
+    let file_key = FILE_KEYS
+        .iter()
+        .find(|(_, text_key)| *text_key == error.path)
+        .map(|(file_key, _)| format!("{path}.{file_key}"));
+    let file = file_key
+        .as_deref()
+        .and_then(|key| root?.at(key)?.as_scalar());
+    if let Some(file) = file {
+        report.error_in_file(&file.text, error.line, &full_path, &error.message);
+        return;
+    }
+    let text = root.and_then(|root| root.at(&full_path)?.as_scalar());
+    match (text, error.line) {
+        (Some(text), Some(line)) => {
+            let mark = crate::yaml::Mark {
+                line: text.first_line.saturating_add(line).saturating_sub(1),
+                column: 1,
+            };
+            report.error_at(mark, &full_path, error.message.clone(), remedy);
+        }
+        (None, Some(line)) => {
+            let message = format!("line {line}: {}", error.message);
+            report.error(&full_path, message, remedy);
+        }
+        (_, None) => report.error(&full_path, error.message.clone(), remedy),
+    }
+}
+
+/// The instance's memory limit, after checking it.
+fn check_memory(
+    deployment: &Deployment,
+    instance: &Instance,
+    path: &str,
+    host_bytes: u64,
+    report: &mut Report<'_>,
+) -> Bytes {
+    let Some(flavor) = deployment.flavor(&instance.flavor) else {
+        if !report.is_spoilt(&format!("{path}.flavor")) {
+            let built_in = BUILT_IN_FLAVORS.iter().map(|(name, _)| *name);
+            let known = deployment.flavors.names().chain(built_in);
+            report.error(
+                &format!("{path}.flavor"),
+                format!("there is no flavor '{}'", instance.flavor.escape_debug()),
+                did_you_mean(&instance.flavor, known, "there are"),
+            );
+        }
+        return Bytes(0);
+    };
+    let memory = instance.memory.unwrap_or(flavor.memory);
+    let rings = rings_bytes(flavor.ring, instance.ports.len());
+    let least = rings.saturating_add(PROGRAM_BYTES_MIN);
+    let path = match instance.memory {
+        Some(_) => format!("{path}.memory"),
+        None => path.to_owned(),
+    };
+    if memory.0 < least {
+        let ports = instance.ports.len();
+        report.error(
+            &path,
+            format!(
+                "{memory} is less than {ports} ports with rings of {} slots and a program need",
+                flavor.ring
+            ),
+            format!(
+                "give it at least {}MiB, or a flavor with smaller rings",
+                least.div_ceil(1 << 20)
+            ),
+        );
+    } else if memory.0 > host_bytes {
+        report.error(
+            &path,
+            format!("{memory} is more than the host has"),
+            format!("the host has {} MiB", host_bytes >> 20),
+        );
+    }
+    memory
+}

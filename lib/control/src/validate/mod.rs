@@ -1,0 +1,46 @@
+//! Whether the parts of a deployment go together, and fit the host.
+//!
+//! Every check reports what it finds and goes on; one that would only repeat what is known to be
+//! wrong already is left out.
+
+mod instances;
+mod loops;
+mod shares;
+mod topology;
+mod uplinks;
+
+use crate::host::{Catalogue, Host};
+use crate::model::Deployment;
+use crate::report::Report;
+use crate::yaml::Node;
+
+/// Most ports of an instance.
+pub const PORTS_MAX: usize = 64;
+
+/// What a deployment is checked against.
+#[derive(Clone, Copy)]
+pub struct Environment<'a> {
+    /// The host.
+    pub host: &'a dyn Host,
+    /// The NFs.
+    pub catalogue: &'a dyn Catalogue,
+}
+
+/// Checks a deployment. `root` is the document that it was read from, if it was.
+pub fn validate(
+    deployment: &Deployment,
+    root: Option<&Node>,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    uplinks::check(deployment, environment.host, report);
+    instances::check(deployment, root, environment, report);
+    shares::check(deployment, environment.host, report);
+    validate_structure(deployment, report);
+}
+
+/// The checks that need neither host nor catalogue.
+pub fn validate_structure(deployment: &Deployment, report: &mut Report<'_>) {
+    topology::check(deployment, report);
+    loops::check(deployment, report);
+}

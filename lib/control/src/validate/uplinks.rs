@@ -1,0 +1,102 @@
+//! Uplinks: their interfaces.
+
+use crate::host::{Host, InterfaceFact};
+use crate::model::{Deployment, Uplink, UplinkKind, XdpMode};
+use crate::report::{Report, did_you_mean};
+use std::collections::HashMap;
+
+/// Longest name of an interface in bytes (the kernel's IFNAMSIZ without its final zero).
+const INTERFACE_NAME_MAX: usize = 15;
+
+pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
+    let mut users: HashMap<(&str, Option<&str>), &str> = HashMap::new();
+    for (name, uplink) in deployment.uplinks.iter() {
+        let path = format!("uplinks.{name}");
+        if report.is_spoilt(&path) {
+            continue;
+        }
+        let interface_path = format!("{path}.interface");
+        if !is_interface_name(&uplink.interface) {
+            report.error(
+                &interface_path,
+                format!(
+                    "'{}' cannot be an interface",
+                    uplink.interface.escape_debug()
+                ),
+                format!("use 1 to {INTERFACE_NAME_MAX} characters without spaces and slashes"),
+            );
+            continue;
+        }
+        let place = (uplink.interface.as_str(), uplink.netns.as_deref());
+        if let Some(other) = users.insert(place, name) {
+            report.error(
+                &interface_path,
+                format!("uplink '{other}' has the interface '{}' already", place.0),
+                "use one uplink per interface; several chains may share it",
+            );
+            continue;
+        }
+        match uplink.kind {
+            UplinkKind::Xdp => check_interface(uplink, &path, host, report),
+            UplinkKind::Tap => check_tap(uplink, &path, host, report),
+        }
+    }
+}
+
+fn is_interface_name(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
+    (1..=INTERFACE_NAME_MAX).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && !matches!(name, "." | "..")
+}
+
+fn check_interface(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
+    let interface = &uplink.interface;
+    let interface_path = format!("{path}.interface");
+    let somewhere = match &uplink.netns {
+        Some(netns) => format!("in the namespace '{netns}'"),
+        None => "in the daemon's namespace".to_owned(),
+    };
+    match host.interface(interface, uplink.netns.as_deref()) {
+        InterfaceFact::Present => {}
+        InterfaceFact::Missing(names) => report.error(
+            &interface_path,
+            format!("there is no interface '{interface}' {somewhere}"),
+            did_you_mean(interface, names.iter().map(String::as_str), "there are"),
+        ),
+        InterfaceFact::Elsewhere(netns) => report.error(
+            &interface_path,
+            format!("there is no interface '{interface}' {somewhere}"),
+            format!("it is in the namespace '{netns}': add 'netns: {netns}'"),
+        ),
+        InterfaceFact::NoNamespace => no_namespace(uplink, path, report),
+        InterfaceFact::Busy(program) => report.error(
+            &interface_path,
+            format!("the interface '{interface}' has an XDP program already: {program}"),
+            format!("remove it: 'ip link set dev {interface} xdp off'"),
+        ),
+    }
+}
+
+fn check_tap(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
+    if uplink.mode != XdpMode::Auto {
+        report.error(
+            &format!("{path}.mode"),
+            "a tap has no XDP mode",
+            "remove 'mode', or 'kind: tap'",
+        );
+    }
+    let netns = uplink.netns.as_deref();
+    if host.interface(&uplink.interface, netns) == InterfaceFact::NoNamespace {
+        no_namespace(uplink, path, report);
+    }
+}
+
+fn no_namespace(uplink: &Uplink, path: &str, report: &mut Report<'_>) {
+    let netns = uplink.netns.as_deref().unwrap_or_default();
+    report.error(
+        &format!("{path}.netns"),
+        format!("there is no network namespace '{netns}'"),
+        format!("make it first: 'ip netns add {netns}'; 'ip netns' lists those that exist"),
+    );
+}

@@ -1,0 +1,261 @@
+//! The tree.
+
+use serde_json::{Map, Number, Value};
+
+/// A place in a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Line, 1-based.
+    pub line: u32,
+    /// Column, 1-based, in characters.
+    pub column: u32,
+}
+
+/// A value and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where it starts.
+    pub mark: Mark,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A text, number, boolean or null.
+    Scalar(Scalar),
+    /// A list.
+    Sequence(Vec<Node>),
+    /// Keys and values, in order, duplicates included.
+    Mapping(Vec<Entry>),
+}
+
+/// A scalar as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalar {
+    /// Its text.
+    pub text: String,
+    /// Written without quotes: may be a number, boolean or null.
+    pub plain: bool,
+    /// Line of the text's first line, which in a block scalar comes after the `|`.
+    pub first_line: u32,
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key starts.
+    pub key_mark: Mark,
+    /// The value.
+    pub value: Node,
+}
+
+impl Scalar {
+    /// Whether it is null: absent, `~` or `null`.
+    pub fn is_null(&self) -> bool {
+        self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+    }
+
+    /// The boolean that it is (YAML 1.2 core schema: no `yes` or `on`).
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.text.as_str() {
+            "true" | "True" | "TRUE" if self.plain => Some(true),
+            "false" | "False" | "FALSE" if self.plain => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The whole number that it is: decimal, `0x` or `0o`.
+    pub fn as_integer(&self) -> Option<i64> {
+        if !self.plain {
+            return None;
+        }
+        if let Some(hex) = self.text.strip_prefix("0x") {
+            return digits(hex, 16);
+        }
+        if let Some(octal) = self.text.strip_prefix("0o") {
+            return digits(octal, 8);
+        }
+        self.text.parse().ok()
+    }
+
+    /// The number that it is, finite.
+    pub fn as_float(&self) -> Option<f64> {
+        let looks_like_one = self
+            .text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
+        if !self.plain || !looks_like_one {
+            return None;
+        }
+        self.text.parse().ok().filter(|n: &f64| n.is_finite())
+    }
+
+    fn to_json(&self) -> Value {
+        if self.is_null() {
+            return Value::Null;
+        }
+        if let Some(flag) = self.as_bool() {
+            return Value::Bool(flag);
+        }
+        if let Some(n) = self.as_integer() {
+            return Value::Number(n.into());
+        }
+        if self.plain
+            && let Ok(n) = self.text.parse::<u64>()
+        {
+            return Value::Number(n.into());
+        }
+        if let Some(n) = self.as_float().and_then(Number::from_f64) {
+            return Value::Number(n);
+        }
+        Value::String(self.text.clone())
+    }
+}
+
+fn digits(text: &str, radix: u32) -> Option<i64> {
+    let unsigned = !text.starts_with(['+', '-']);
+    unsigned
+        .then(|| i64::from_str_radix(text, radix).ok())
+        .flatten()
+}
+
+impl Node {
+    /// What it is, in words, for "is a ..., not a ...".
+    pub fn type_name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Sequence(_) => "a list",
+            Kind::Mapping(_) => "a mapping",
+            Kind::Scalar(scalar) if scalar.is_null() => "empty",
+            Kind::Scalar(scalar) if scalar.as_bool().is_some() => "a boolean",
+            Kind::Scalar(scalar) if scalar.as_integer().is_some() => "a whole number",
+            Kind::Scalar(scalar) if scalar.as_float().is_some() => "a number",
+            Kind::Scalar(_) => "a text",
+        }
+    }
+
+    /// The scalar that it is.
+    pub fn as_scalar(&self) -> Option<&Scalar> {
+        match &self.kind {
+            Kind::Scalar(scalar) => Some(scalar),
+            _ => None,
+        }
+    }
+
+    /// Whether it is null.
+    pub fn is_null(&self) -> bool {
+        self.as_scalar().is_some_and(Scalar::is_null)
+    }
+
+    /// The value of a key of this mapping; of duplicates the first.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        match &self.kind {
+            Kind::Mapping(entries) => entries
+                .iter()
+                .find(|entry| entry.key == key)
+                .map(|entry| &entry.value),
+            _ => None,
+        }
+    }
+
+    /// The same value as JSON. Of duplicate keys the last counts.
+    pub fn to_json(&self) -> Value {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.to_json(),
+            Kind::Sequence(items) => items.iter().map(Node::to_json).collect(),
+            Kind::Mapping(entries) => {
+                let pairs = entries
+                    .iter()
+                    .map(|entry| (entry.key.clone(), entry.value.to_json()));
+                Value::Object(pairs.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// The place of the value at `path` (`instances.fw1.rules[3].from`), or, if it is not there, of
+    /// the innermost value on the way to it. A mapping's or list's place is its key.
+    pub fn locate(&self, path: &str) -> Mark {
+        let mut place = self.mark;
+        let mut node = self;
+        for step in steps(path) {
+            match (step, &node.kind) {
+                (Step::Key(key), Kind::Mapping(entries)) => {
+                    let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
+                        break;
+                    };
+                    node = &entry.value;
+                    place = match &node.kind {
+                        Kind::Scalar(scalar) if !scalar.is_null() => node.mark,
+                        _ => entry.key_mark,
+                    };
+                }
+                (Step::Index(index), Kind::Sequence(items)) => {
+                    let Some(item) = items.get(index) else { break };
+                    node = item;
+                    place = item.mark;
+                }
+                _ => break,
+            }
+        }
+        place
+    }
+
+    /// The value at `path`.
+    pub fn at(&self, path: &str) -> Option<&Node> {
+        steps(path).try_fold(self, |node, step| match (step, &node.kind) {
+            (Step::Key(key), _) => node.get(key),
+            (Step::Index(index), Kind::Sequence(items)) => items.get(index),
+            _ => None,
+        })
+    }
+}
+
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// Splits `a.b[3].c` into its steps. Keys with a dot in them are not found, only their parents.
+fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
+    path.split(['.', '['])
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| match piece.strip_suffix(']') {
+            Some(index) => index.parse().map_or(Step::Key(piece), Step::Index),
+            None => Step::Key(piece),
+        })
+}
+
+impl Node {
+    /// A JSON value as a tree; every place is unknown (line 0).
+    pub fn from_json(value: &Value) -> Node {
+        let scalar = |text: String, plain: bool| {
+            Kind::Scalar(Scalar {
+                text,
+                plain,
+                first_line: 0,
+            })
+        };
+        let kind = match value {
+            Value::Null => scalar(String::new(), true),
+            Value::Bool(flag) => scalar(flag.to_string(), true),
+            Value::Number(number) => scalar(number.to_string(), true),
+            Value::String(text) => scalar(text.clone(), false),
+            Value::Array(items) => Kind::Sequence(items.iter().map(Node::from_json).collect()),
+            Value::Object(map) => {
+                let entries = map.iter().map(|(key, value)| Entry {
+                    key: key.clone(),
+                    key_mark: Mark::default(),
+                    value: Node::from_json(value),
+                });
+                Kind::Mapping(entries.collect())
+            }
+        };
+        Node {
+            mark: Mark::default(),
+            kind,
+        }
+    }
+}
