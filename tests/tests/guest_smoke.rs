@@ -67,10 +67,15 @@ fn the_bpf_system_call_makes_a_map_that_keeps_a_value() {
 #[test]
 fn a_network_namespace_with_a_veth_pair_can_be_made() {
     let namespace = Namespace::new(format!("nfl-smoke-{}", std::process::id()));
-    namespace.ip(&["link", "add", "a", "type", "veth", "peer", "name", "b"]);
-    namespace.ip(&["link", "set", "a", "up"]);
+    namespace.ip(&[
+        "link", "add", "left", "type", "veth", "peer", "name", "right",
+    ]);
+    namespace.ip(&["link", "set", "left", "up"]);
     let links = namespace.ip(&["-brief", "link"]);
-    assert!(links.contains("a@b") && links.contains("b@a"), "{links}");
+    assert!(
+        links.contains("left@right") && links.contains("right@left"),
+        "{links}"
+    );
 }
 
 /// A named network namespace that goes away with the value.

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use session::{Interrupted, Session};
+use tally::TestsFailed;
 
 /// Repository tasks of nfluid. `make TASK` runs the same.
 #[derive(Parser)]
@@ -111,7 +112,10 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
 }
 
 fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("xtask: {error:#}");
+    // After the counting line nothing is printed.
+    if !error.is::<TestsFailed>() {
+        eprintln!("xtask: {error:#}");
+    }
     match error.downcast_ref::<Interrupted>() {
         Some(interrupted) => ExitCode::from(interrupted.exit_code()),
         None => ExitCode::FAILURE,

@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 /// How long an interrupted child may clean up behind itself before it is killed. The demo removes a whole platform.
 const GRACE: Duration = Duration::from_secs(20);
 /// Longest line that is kept together; a longer one arrives in parts.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
+const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// After a child ended, a process that it left behind may still hold its output: wait so long for more, not for ever.
 const DRAIN: Duration = Duration::from_secs(1);
 

@@ -5,10 +5,23 @@
 //! here and its reason is printed in the summary.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::process::ExitStatus;
 
 const RESULT: &str = "test result: ";
 const SKIPPED: &str = "SKIPPED ";
+
+/// The count says it all: nothing is printed for this error.
+#[derive(Debug)]
+pub struct TestsFailed;
+
+impl fmt::Display for TestsFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tests failed")
+    }
+}
+
+impl std::error::Error for TestsFailed {}
 
 /// Tests of the whole run, and what the summary says about those that did not pass.
 #[derive(Debug, Default)]
@@ -51,17 +64,21 @@ impl Tally {
         }
     }
 
-    pub fn has_failures(&self) -> bool {
-        self.failed > 0
-    }
-
-    /// What did not pass, then the counting line, which is the last line of a test run.
-    pub fn print(&self) {
+    /// Prints what did not pass, then the counting line, which is the last line of a test run.
+    ///
+    /// # Errors
+    /// A test failed.
+    pub fn conclude(&self) -> Result<(), TestsFailed> {
         println!();
         for note in self.notes() {
             println!("{note}");
         }
         println!("{}", self.line());
+        if self.failed > 0 {
+            Err(TestsFailed)
+        } else {
+            Ok(())
+        }
     }
 
     /// What did not pass, and why, in the order of the run.
@@ -198,7 +215,7 @@ mod tests {
     fn a_program_that_dies_is_a_failure() {
         let tally = tally("running 1 test\ntest a ... ", 134);
         assert_eq!(tally.line(), "0 passed, 1 failed, 0 skipped");
-        assert!(tally.has_failures());
+        assert!(tally.conclude().is_err());
     }
 
     #[test]

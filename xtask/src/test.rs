@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
 use crate::deps;
@@ -76,12 +76,9 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
         leftovers, tally, ..
     } = run;
     drop(leftovers);
-    tally.print();
+    let conclusion = tally.conclude();
     result?;
-    if tally.has_failures() {
-        bail!("tests failed");
-    }
-    Ok(())
+    Ok(conclusion?)
 }
 
 fn path_with(first: PathBuf) -> Result<std::ffi::OsString> {

@@ -1,6 +1,6 @@
 //! Boots a guest and follows its serial console.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,9 @@ const WATCHDOG: Watchdog = Watchdog {
 /// An oops panics and a panic resets, which ends QEMU. Messages below an emergency would cut test output in pieces;
 /// init prints those that matter when all tests have run.
 const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=1 oops=panic panic=-1 reboot=t \
-    random.trust_cpu=on rdinit=/init";
+    random.trust_cpu=on tsc=reliable rdinit=/init";
+/// Where the host does not tell. A wrong frequency makes a guest's second shorter or longer, which no test minds.
+const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 
 /// Boots the kernel with the image, waits until it powers off and returns what its tests said. The whole console goes
 /// into the file `log`.
@@ -44,14 +46,9 @@ pub fn boot(session: &Session, kernel: &Kernel, image: &Path, log: &Path) -> Res
         "-no-user-config",
         "-no-reboot",
     ]);
-    qemu.args([
-        "-display",
-        "none",
-        "-serial",
-        "stdio",
-        "-append",
-        COMMAND_LINE,
-    ]);
+    qemu.args(["-display", "none", "-serial", "stdio"]);
+    let command_line = format!("{COMMAND_LINE} tsc_early_khz={}", tsc_khz());
+    qemu.args(["-append", &command_line]);
     qemu.arg("-kernel")
         .arg(kernel.image())
         .arg("-initrd")
@@ -74,4 +71,37 @@ pub fn boot(session: &Session, kernel: &Kernel, image: &Path, log: &Path) -> Res
         Outcome::Exited(_) => {}
     }
     Ok(report)
+}
+
+/// Frequency of the time-stamp counter, which TCG passes through from the host, in kHz. The kernel would measure it
+/// against the machine's timer chip; on a busy host that fails, and a microvm without another clock then hangs at boot.
+fn tsc_khz() -> u64 {
+    let base = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/base_frequency");
+    let base = base.ok().and_then(|text| text.trim().parse().ok());
+    base.or_else(|| current_khz(&fs::read_to_string("/proc/cpuinfo").ok()?))
+        .unwrap_or(TSC_KHZ_FALLBACK)
+}
+
+/// `cpu MHz         : 2596.140`
+fn current_khz(cpuinfo: &str) -> Option<u64> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let (mega, fraction) = line.split_once(':')?.1.trim().split_once('.')?;
+    let kilo = fraction.get(..3)?.parse::<u64>().ok()?;
+    mega.parse::<u64>()
+        .ok()?
+        .checked_mul(1000)?
+        .checked_add(kilo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frequency_is_read_from_cpuinfo() {
+        let cpuinfo = "processor\t: 0\ncpu MHz\t\t: 2596.140\ncache size\t: 36608 KB\n";
+        assert_eq!(current_khz(cpuinfo), Some(2_596_140));
+        assert_eq!(current_khz("model name : x"), None);
+        assert_eq!(current_khz("cpu MHz : fast"), None);
+    }
 }

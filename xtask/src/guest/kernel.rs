@@ -1,5 +1,6 @@
 //! Debian's stock kernels: downloaded as packages, unpacked into the target folder, never installed.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -242,14 +243,10 @@ fn decompress(session: &Session, modules: &Path) -> Result<()> {
         .collect();
     let list = modules.join("compressed");
     fs::write(&list, names.join("\n"))?;
-    session.run(
-        session
-            .command("xz")
-            .arg("--decompress")
-            .arg("--files")
-            .arg(&list)
-            .arg("--threads=0"),
-    )?;
+    let mut files = OsString::from("--files=");
+    files.push(&list);
+    let mut xz = session.command("xz");
+    session.run(xz.args(["--decompress", "--threads=0"]).arg(files))?;
     fs::remove_file(list)?;
     Ok(())
 }

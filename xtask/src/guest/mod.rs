@@ -12,6 +12,7 @@ mod kernel;
 mod report;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -19,14 +20,14 @@ use serde_json::Value;
 
 use crate::deps;
 use crate::leftovers::Leftovers;
-use crate::session::{Interrupted, Session};
+use crate::session::{Interrupted, Outcome, Session};
 use crate::tally::Tally;
 
 /// Integration tests of nfluid-tests that run in guests, by the beginning of their names.
 const PREFIXES: [&str; 2] = ["guest_", "security_"];
 
 /// Which kernels, which tests.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Options {
     /// Kernel series; without it, all of them
     #[arg(long = "kernel", value_parser = kernel::series())]
@@ -37,6 +38,9 @@ pub struct Options {
     /// Run only the test program of this name (repeatable)
     #[arg(long = "test")]
     tests: Vec<String>,
+    /// Do not build the platform's programs: enough for tests that start none of them
+    #[arg(long)]
+    without_platform: bool,
 }
 
 /// A program that cargo built.
@@ -54,11 +58,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     let _leftovers = Leftovers::watch()?;
     let mut tally = Tally::default();
     run_kernels(session, options, &mut tally)?;
-    tally.print();
-    if tally.has_failures() {
-        bail!("tests failed");
-    }
-    Ok(())
+    Ok(tally.conclude()?)
 }
 
 /// All tests in all kernels.
@@ -66,12 +66,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
 /// # Errors
 /// Only an interrupt; everything else is a failed test in the tally.
 pub fn run_all(session: &Session, tally: &mut Tally) -> Result<()> {
-    let options = Options {
-        kernels: Vec::new(),
-        filter: None,
-        tests: Vec::new(),
-    };
-    match run_kernels(session, &options, tally) {
+    match run_kernels(session, &Options::default(), tally) {
         Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
             tally.failed(format!("guests: {error:#}"));
@@ -89,7 +84,10 @@ fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Resul
             PREFIXES.join(" or ")
         );
     }
-    let programs = platform_programs(session)?;
+    let programs = match options.without_platform {
+        true => Vec::new(),
+        false => platform_programs(session)?,
+    };
     for series in kernel::chosen(&options.kernels) {
         let step = format!("kernel {series}");
         println!("\n== {step}");
@@ -124,14 +122,11 @@ fn run_kernel(
 
 /// The integration tests that run in guests.
 fn test_programs(session: &Session, options: &Options) -> Result<Vec<Program>> {
-    let mut cargo = session.cargo([
+    let mut programs = built(
+        session,
+        session.cargo(["test", "-p", "nfluid-tests", "--no-run"]),
         "test",
-        "-p",
-        "nfluid-tests",
-        "--no-run",
-        "--message-format=json",
-    ]);
-    let mut programs = built(&session.output(&mut cargo)?, "test")?;
+    )?;
     programs.retain(|program| {
         PREFIXES
             .iter()
@@ -146,16 +141,26 @@ fn test_programs(session: &Session, options: &Options) -> Result<Vec<Program>> {
 
 /// The platform's own programs, which tests may start.
 fn platform_programs(session: &Session) -> Result<Vec<Program>> {
-    let mut cargo = session.cargo(["build", "--workspace", "--message-format=json"]);
-    let mut programs = built(&session.output(&mut cargo)?, "bin")?;
+    let mut programs = built(session, session.cargo(["build", "--workspace"]), "bin")?;
     programs.retain(|program| program.name.starts_with("nfluid"));
     Ok(programs)
 }
 
+/// Builds and returns the programs of one kind; cargo's own words go to the terminal.
+fn built(session: &Session, mut cargo: Command, kind: &str) -> Result<Vec<Program>> {
+    cargo.arg("--message-format=json-render-diagnostics");
+    let mut messages = Vec::new();
+    let outcome = session.stream(&mut cargo, None, |line| messages.push(line.to_owned()))?;
+    if !matches!(outcome, Outcome::Exited(status) if status.success()) {
+        bail!("the {kind} programs do not build");
+    }
+    programs(&messages, kind)
+}
+
 /// Programs of one kind in cargo's JSON messages, one message per line.
-fn built(messages: &str, kind: &str) -> Result<Vec<Program>> {
+fn programs(messages: &[String], kind: &str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
-    for line in messages.lines().filter(|line| line.starts_with('{')) {
+    for line in messages.iter().filter(|line| line.starts_with('{')) {
         let message: Value = serde_json::from_str(line).context("reading cargo's messages")?;
         let target = &message["target"];
         let kinds = target["kind"].as_array();
@@ -183,9 +188,10 @@ mod tests {
 {"reason":"compiler-artifact","target":{"kind":["test"],"name":"guest_smoke"},"executable":"/t/guest_smoke-1"}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"nfluidd"},"executable":"/t/nfluidd"}
 {"reason":"build-finished","success":true}"#;
-        let programs = built(messages, "test").unwrap();
+        let messages: Vec<String> = messages.lines().map(str::to_owned).collect();
+        let programs = programs(&messages, "test").unwrap();
         assert_eq!(programs.len(), 1);
         assert_eq!(programs[0].name, "guest_smoke");
-        assert!(built("{not json", "test").is_err());
+        assert!(super::programs(&["{not json".to_owned()], "test").is_err());
     }
 }
