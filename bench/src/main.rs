@@ -1,2 +1,88 @@
-//! To be written.
-fn main() {}
+//! `nfluid-bench`: every experiment is one command that prints a table, then one line per figure.
+
+mod environment;
+mod experiments;
+mod peer;
+mod report;
+mod roles;
+mod statistics;
+
+use clap::Parser;
+use report::Report;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Exit code of an experiment that this host cannot run.
+const CANNOT_RUN: u8 = 3;
+
+/// Runs one of nfluid's experiments. `nfluid-bench list` names them all.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    /// The experiment, `list`, or `all`.
+    experiment: String,
+    /// End within 20 seconds: fewer and shorter repetitions, fewer sizes.
+    #[arg(long)]
+    quick: bool,
+    /// Write figures, raw repetitions and the environment to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The host cannot run the experiment; says why and what would help.
+#[derive(Debug)]
+pub struct CannotRun(pub String);
+
+impl std::fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this host cannot run the experiment: {}", self.0)
+    }
+}
+
+impl std::error::Error for CannotRun {}
+
+fn main() -> ExitCode {
+    if let Some(role) = roles::from_env() {
+        return role.run();
+    }
+    let arguments = Arguments::parse();
+    if arguments.experiment == "list" {
+        for experiment in experiments::ALL {
+            println!("{:<12} {}", experiment.name, experiment.summary);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nfluid-bench: {error:#}");
+            if error.is::<CannotRun>() {
+                ExitCode::from(CANNOT_RUN)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let chosen: Vec<_> = experiments::ALL
+        .iter()
+        .filter(|e| arguments.experiment == "all" || e.name == arguments.experiment)
+        .collect();
+    if chosen.is_empty() {
+        anyhow::bail!(
+            "no experiment '{}'; 'nfluid-bench list' names them",
+            arguments.experiment
+        );
+    }
+    let mut report = Report::new(arguments.quick);
+    for experiment in chosen {
+        (experiment.run)(&mut report)?;
+    }
+    report.print_figures();
+    if let Some(path) = &arguments.json {
+        report.write_json(path)?;
+    }
+    Ok(())
+}

@@ -47,6 +47,7 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 call)
 		return EBUSY_;
 	WRITE_ONCE(s.ring->peer_asleep, 0);
 	s.port->copies = 0;
+	s.port->last_source = 0; /* look it up once per call: an address in use does not age */
 	s.port->tx_calls++;
 	head = READ_ONCE(s.ring->tx_head);
 	frames = head - s.port->tx_pos;

@@ -52,15 +52,20 @@ impl Drop for Mapping {
 
 /// One port's rings.
 #[derive(Debug)]
-pub(crate) struct RingMemory(Mapping);
+pub struct RingMemory(Mapping);
 
 impl RingMemory {
-    pub(crate) fn map(fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
+    /// Maps the rings of a port.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
         Ok(RingMemory(Mapping::new(fd, size_of::<Ring>(), "ring")?))
     }
 
+    /// The control words and descriptors. The other side may write them at any time.
     #[inline]
-    pub(crate) fn ring(&self) -> &Ring {
+    pub fn ring(&self) -> &Ring {
         // SAFETY: the mapping has the size of a `Ring`, is page-aligned, lives as long as `self`,
         // and a `Ring` is made of atomics only, for which every bit pattern is valid.
         unsafe { self.0.start.cast::<Ring>().as_ref() }

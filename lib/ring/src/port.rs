@@ -331,6 +331,14 @@ impl Port {
         self.hyperio(CALL_NOP)
     }
 
+    /// Runs the switch over a TX ring in which nothing is queued.
+    ///
+    /// # Errors
+    /// As for [`Port::flush`].
+    pub fn call_empty(&self) -> io::Result<()> {
+        self.hyperio(CALL_TX)
+    }
+
     #[inline]
     fn hyperio(&self, option: i32) -> io::Result<()> {
         let value = 0u32;

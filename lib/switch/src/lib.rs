@@ -1,1 +1,81 @@
-//! To be written.
+//! User half of nfluid's eBPF switch: loads it, owns its maps, makes and connects ports.
+//!
+//! - [`program`]: loading, the two loop forms, attaching, pinning.
+//! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
+//! - [`ports`]: connecting ports, counters, reclaiming.
+//! - [`fdb`]: pinned and learned addresses.
+//! - [`scratch`]: a private platform for tests and benchmarks.
+//! - [`abi`]: the trusted state, shared with the program.
+
+pub mod abi;
+pub mod fdb;
+pub mod instance;
+pub mod ports;
+pub mod program;
+pub mod scratch;
+mod states;
+
+pub use abi::DropReason;
+pub use instance::{InstanceMemory, PortSpec};
+pub use ports::{Destination, PortCounters};
+pub use program::{Form, Options, Switch};
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something about the switch failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// The kernel refused the program in both loop forms.
+    #[error(
+        "the kernel refused the switch program (with may_goto: {goto}; with bpf_loop: {call}); it needs Linux 6.1 or newer, root, and BPF enabled: run 'nfluid doctor'"
+    )]
+    Load {
+        /// Error of the form with may_goto.
+        goto: String,
+        /// Error of the form with bpf_loop.
+        call: String,
+    },
+    /// A bpf operation failed.
+    #[error("{what}: {source}")]
+    Bpf {
+        /// What was attempted.
+        what: String,
+        /// The cause.
+        source: libbpf_rs::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The platform's own limit.
+    #[error("{0}")]
+    Limit(String),
+    /// A path that should exist does not.
+    #[error("{what} {path}: not found")]
+    Missing {
+        /// What the path is for.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl SwitchError {
+    pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        let what = what.into();
+        move |source| SwitchError::Bpf { what, source }
+    }
+
+    pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| SwitchError::System {
+            what,
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The hyperio call: empty against getpid, and with frames by batch and size, all on one core.
+
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::scratch::Scratch;
+use std::time::Instant;
+
+const RING: u32 = 256;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    let mut scratch = Scratch::new("hyperio")?;
+    let mut a = scratch.instance(1, RING, RING)?;
+    let mut b = scratch.instance(1, RING, 64)?;
+    scratch.link((&mut a, 0), (&mut b, 0))?;
+    let (mut from, mut to) = (a.attach()?, b.attach()?);
+    let (from, to) = (&mut from.ports[0], &mut to.ports[0]);
+    let (rounds, calls) = report.choose((21, 200_000), (5, 50_000));
+
+    let (mut getpid, mut nop, mut empty, mut ratio) = (
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+    );
+    for _ in 0..rounds {
+        let floor = time(calls, || drop(rustix::process::getppid()));
+        let call = time(calls, || drop(from.nop()));
+        getpid.push(floor);
+        nop.push(call);
+        empty.push(time(calls, || drop(from.call_empty())));
+        ratio.push(call / floor);
+    }
+    let row = |name: &str, samples: &Samples| {
+        vec![
+            name.to_owned(),
+            significant(samples.median()),
+            format!("{:.0} %", samples.spread_percent()),
+        ]
+    };
+    table(
+        "One system call",
+        &["call", "ns", "spread"],
+        &[
+            row("getppid", &getpid),
+            row("hyperio, no ring looked at", &nop),
+            row("hyperio, empty ring", &empty),
+        ],
+    );
+    report.figure("hyperio.getpid_ns", &getpid, "ns", "one core");
+    report.figure("hyperio.nop_ns", &nop, "ns", "one core");
+    report.figure("hyperio.empty_ns", &empty, "ns", "one core");
+    report.derived(
+        "hyperio.call_ratio",
+        empty.median() / getpid.median(),
+        "x",
+        "empty ring / getppid",
+    );
+    frames(report, from, to);
+    Ok(())
+}
+
+fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
+    let rounds = report.choose(11, 3);
+    let batches = [1usize, 8, 32, 64, 256];
+    let mut rows = Vec::new();
+    for len in [64usize, 256, 1024, 1514] {
+        let mut row = vec![format!("{len} B")];
+        for batch in batches {
+            let calls = 200_000 / (batch + 3) / (1 + len / 500);
+            let samples: Samples = (0..rounds)
+                .map(|_| per_frame(from, to, len, batch, calls))
+                .collect();
+            row.push(significant(samples.median()));
+            report.figure(
+                format!("hyperio.{len}.batch{batch}_ns"),
+                &samples,
+                "ns/frame",
+                "one core, sender fills in the length, receiver releases",
+            );
+        }
+        rows.push(row);
+    }
+    table(
+        "ns per frame, link, one core, 256 slots",
+        &["size", "batch 1", "8", "32", "64", "256"],
+        &rows,
+    );
+}
+
+fn per_frame(from: &mut Port, to: &mut Port, len: usize, batch: usize, calls: usize) -> f64 {
+    let start = Instant::now();
+    for _ in 0..calls {
+        for _ in 0..batch {
+            // Room is certain: the last flush consumed everything.
+            let _ = from.send(|_| len);
+        }
+        let _ = from.flush(WhenFull::Drop);
+        to.receive(batch, |_| ());
+    }
+    start.elapsed().as_nanos() as f64 / (calls * batch) as f64
+}
+
+fn time(calls: usize, mut call: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    for _ in 0..calls {
+        call();
+    }
+    start.elapsed().as_nanos() as f64 / calls as f64
+}

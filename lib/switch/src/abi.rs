@@ -1,0 +1,197 @@
+//! The switch's trusted state: the Rust mirror of `bpf/switch/switch_types.h`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Most ports of a platform.
+pub const PORTS_MAX: u32 = 16384;
+/// Most switches of a platform.
+pub const SWITCHES_MAX: u32 = 1024;
+/// Most ports of a switch.
+pub const MEMBERS_MAX: usize = 1024;
+/// Frames per hyperio call.
+pub const CALL_FRAMES: u32 = 256;
+
+/// The port exists and takes part.
+pub const PORT_UP: u32 = 1 << 0;
+/// Frames must carry the port's own MAC as source.
+pub const PORT_PINNED: u32 = 1 << 1;
+/// Source addresses seen on the port enter the FDB.
+pub const PORT_LEARN: u32 = 1 << 2;
+/// The switch itself wakes the receiver, also on a link.
+pub const PORT_KERNEL_BELL: u32 = 1 << 3;
+/// Uplink: what no rule takes goes to the host's own stack.
+pub const PORT_PASS: u32 = 1 << 4;
+
+/// Values of [`PortState::dest_kind`].
+pub mod dest {
+    /// Not connected.
+    pub const NONE: u32 = 0;
+    /// `dest` is a port.
+    pub const LINK: u32 = 1;
+    /// `dest` is a switch.
+    pub const SWITCH: u32 = 2;
+    /// The port's rules decide; uplinks only.
+    pub const CLASSIFIER: u32 = 3;
+}
+
+/// Number of counters in [`PortState::drops`].
+pub const DROPS: usize = 16;
+
+/// Why a frame was dropped. Each dropped frame is counted under exactly one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum DropReason {
+    /// The receiver had no free slot; counted on the receiver's port.
+    RingFull = 0,
+    /// Length outside 14..2032 bytes, or cut within a VLAN tag.
+    BadLength = 1,
+    /// The descriptor names a slot outside the instance's pool.
+    BadIndex = 2,
+    /// The source address is not the port's own, or is pinned to another port.
+    ForeignMac = 3,
+    /// The port is not connected, no rule matches, or the switch has no other port.
+    NoRoute = 4,
+    /// The destination is down or gone.
+    PortDown = 5,
+    /// The destination is behind the port that the frame came from.
+    SamePort = 6,
+    /// The flooded frames of one call made too many copies.
+    FloodLimit = 7,
+    /// An IEEE 802.1D reserved destination, which bridges do not forward.
+    ReservedMac = 8,
+    /// Lost the race for slots too often.
+    Contended = 9,
+    /// The sender changed its frame while it was being switched.
+    Changed = 10,
+    /// The interface refused the frame; counted on the uplink's port by the daemon.
+    Uplink = 11,
+    /// The frame lay in the ring of an instance that ended; counted by the daemon.
+    Reclaimed = 12,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their counters.
+    pub const ALL: [DropReason; 13] = [
+        DropReason::RingFull,
+        DropReason::BadLength,
+        DropReason::BadIndex,
+        DropReason::ForeignMac,
+        DropReason::NoRoute,
+        DropReason::PortDown,
+        DropReason::SamePort,
+        DropReason::FloodLimit,
+        DropReason::ReservedMac,
+        DropReason::Contended,
+        DropReason::Changed,
+        DropReason::Uplink,
+        DropReason::Reclaimed,
+    ];
+
+    /// The label in metrics and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::RingFull => "ring_full",
+            DropReason::BadLength => "bad_length",
+            DropReason::BadIndex => "bad_index",
+            DropReason::ForeignMac => "foreign_mac",
+            DropReason::NoRoute => "no_route",
+            DropReason::PortDown => "port_down",
+            DropReason::SamePort => "same_port",
+            DropReason::FloodLimit => "flood_limit",
+            DropReason::ReservedMac => "reserved_mac",
+            DropReason::Contended => "contended",
+            DropReason::Changed => "changed",
+            DropReason::Uplink => "uplink",
+            DropReason::Reclaimed => "reclaimed",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The trusted state of a port, in a map that no instance can map.
+#[repr(C)]
+#[derive(Debug)]
+pub struct PortState {
+    pub(crate) flags: AtomicU32,
+    pub(crate) mask: AtomicU32,
+    pub(crate) pool: AtomicU32,
+    pub(crate) rx_base: AtomicU32,
+    pub(crate) dest_kind: AtomicU32,
+    pub(crate) dest: AtomicU32,
+    pub(crate) mac: AtomicU64,
+    pub(crate) queues: AtomicU32,
+    pub(crate) rule_first: AtomicU32,
+    pub(crate) rule_count: AtomicU32,
+    pub(crate) fdb_limit: AtomicU32,
+    pub(crate) ageing: AtomicU32,
+    _pad0: [u32; 3],
+    pub(crate) busy: AtomicU32,
+    pub(crate) tx_pos: AtomicU32,
+    pub(crate) tx_frames: AtomicU64,
+    pub(crate) tx_bytes: AtomicU64,
+    pub(crate) tx_calls: AtomicU64,
+    pub(crate) tx_bad_heads: AtomicU64,
+    pub(crate) last_source: AtomicU64,
+    pub(crate) fdb_used: AtomicU32,
+    pub(crate) fdb_refused: AtomicU32,
+    _copies: AtomicU32,
+    _pad1: u32,
+    pub(crate) rx_reserved: AtomicU64,
+    pub(crate) rx_frames: AtomicU64,
+    pub(crate) rx_bytes: AtomicU64,
+    pub(crate) rung: AtomicU32,
+    _pad2: u32,
+    pub(crate) bells: AtomicU64,
+    _pad3: [u64; 3],
+    pub(crate) drops: [AtomicU64; DROPS],
+}
+
+const _: () = assert!(size_of::<PortState>() == 320);
+const _: () = assert!(std::mem::offset_of!(PortState, busy) == 64);
+const _: () = assert!(std::mem::offset_of!(PortState, rx_reserved) == 128);
+const _: () = assert!(std::mem::offset_of!(PortState, drops) == 192);
+
+/// The FDB address of (VLAN, MAC).
+pub fn fdb_address(vlan: u16, mac: [u8; 6]) -> u64 {
+    mac_word(mac) | u64::from(vlan & 0xfff) << 48
+}
+
+/// A MAC address as the switch loads it from a frame.
+pub fn mac_word(mac: [u8; 6]) -> u64 {
+    let mut bytes = [0u8; 8];
+    bytes[..6].copy_from_slice(&mac);
+    u64::from_le_bytes(bytes)
+}
+
+/// The inverse of [`mac_word`], and the VLAN id.
+pub fn split_address(address: u64) -> (u16, [u8; 6]) {
+    let bytes = address.to_le_bytes();
+    let mut mac = [0u8; 6];
+    mac.copy_from_slice(&bytes[..6]);
+    ((address >> 48) as u16 & 0xfff, mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_keep_vlan_and_mac_apart() {
+        let mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+        assert_eq!(split_address(fdb_address(0xabc, mac)), (0xabc, mac));
+        assert_eq!(fdb_address(0, mac), mac_word(mac));
+    }
+
+    #[test]
+    fn every_reason_has_its_own_counter() {
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, index);
+        }
+    }
+}

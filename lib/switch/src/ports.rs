@@ -1,0 +1,202 @@
+//! Connecting ports, reading their counters, reclaiming them.
+
+use crate::SwitchError;
+use crate::abi::{DROPS, DropReason, MEMBERS_MAX, PORT_UP, PortState, SWITCHES_MAX, dest};
+use crate::program::Switch;
+use libbpf_rs::{MapCore, MapFlags};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Where the frames that a port sends go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Nowhere: they are dropped as `no_route`.
+    None,
+    /// To this port.
+    Link(u32),
+    /// Into this switch.
+    Switch(u32),
+    /// Where the port's rules say (uplinks).
+    Classifier,
+}
+
+/// The counters of a port, all since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames that the port's owner handed to the switch, each copy of a flooded one counted.
+    pub tx_frames: u64,
+    /// Bytes of those that were not refused at once.
+    pub tx_bytes: u64,
+    /// hyperio calls.
+    pub tx_calls: u64,
+    /// Calls whose head position was nonsense.
+    pub tx_bad_heads: u64,
+    /// Frames delivered into the port's ring.
+    pub rx_frames: u64,
+    /// Bytes delivered.
+    pub rx_bytes: u64,
+    /// Rings of the kernel bell.
+    pub bells: u64,
+    /// Addresses learned on the port.
+    pub fdb_used: u32,
+    /// Addresses that were not learned for want of room.
+    pub fdb_refused: u32,
+    /// Dropped frames by [`DropReason`].
+    pub drops: [u64; DROPS],
+}
+
+impl PortCounters {
+    /// Frames dropped for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Frames dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}
+
+impl Switch {
+    pub(crate) fn state(&self, port: u32) -> &PortState {
+        self.states.port(port)
+    }
+
+    /// Is the port up?
+    pub fn is_up(&self, port: u32) -> bool {
+        self.state(port).flags.load(Acquire) & PORT_UP != 0
+    }
+
+    /// Takes the port out of service or puts it back: frames to a port that is down are dropped as
+    /// `port_down`, and its own calls fail with `ENETDOWN`.
+    pub fn set_up(&self, port: u32, up: bool) {
+        let flags = &self.state(port).flags;
+        if up {
+            flags.fetch_or(PORT_UP, Release);
+        } else {
+            flags.fetch_and(!PORT_UP, Release);
+        }
+    }
+
+    /// Connects the port. A port that is on a switch is first taken off it.
+    ///
+    /// # Errors
+    /// When the switch has no room for another port or the kernel refuses the update.
+    pub fn connect(&self, port: u32, to: Destination) -> Result<(), SwitchError> {
+        let state = self.state(port);
+        let was_up = self.is_up(port);
+        if state.dest_kind.load(Acquire) == dest::SWITCH {
+            self.leave_switch(state.dest.load(Acquire), port)?;
+        }
+        let (kind, id) = match to {
+            Destination::None => (dest::NONE, 0),
+            Destination::Link(peer) => (dest::LINK, peer),
+            Destination::Switch(switch) => (dest::SWITCH, switch),
+            Destination::Classifier => (dest::CLASSIFIER, 0),
+        };
+        // Two words: no call may see one of them old and one new.
+        self.set_up(port, false);
+        state.dest.store(id, Release);
+        state.dest_kind.store(kind, Release);
+        self.set_up(port, was_up);
+        match to {
+            Destination::Switch(switch) => self.join_switch(switch, port),
+            _ => Ok(()),
+        }
+    }
+
+    fn join_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
+        self.change_members(switch, |members| {
+            if members.contains(&port) {
+                return Ok(());
+            }
+            if members.len() == MEMBERS_MAX {
+                return Err(SwitchError::Limit(format!(
+                    "a switch has at most {MEMBERS_MAX} ports"
+                )));
+            }
+            members.push(port);
+            Ok(())
+        })
+    }
+
+    fn leave_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
+        self.change_members(switch, |members| {
+            members.retain(|member| *member != port);
+            Ok(())
+        })?;
+        self.forget_port(switch, port)
+    }
+
+    /// The ports of a switch.
+    ///
+    /// # Errors
+    /// When there is no such switch.
+    pub fn members(&self, switch: u32) -> Result<Vec<u32>, SwitchError> {
+        if switch >= SWITCHES_MAX {
+            return Err(SwitchError::Limit(format!(
+                "a platform has at most {SWITCHES_MAX} switches"
+            )));
+        }
+        let value = self
+            .switches
+            .lookup(&switch.to_ne_bytes(), MapFlags::ANY)
+            .map_err(SwitchError::bpf(format!(
+                "reading the ports of switch {switch}"
+            )))?
+            .unwrap_or_default();
+        let words: Vec<u32> = value
+            .chunks_exact(4)
+            .map(|w| u32::from_ne_bytes(w.try_into().expect("four bytes")))
+            .collect();
+        let count = words.first().copied().unwrap_or(0) as usize;
+        Ok(words
+            .into_iter()
+            .skip(4)
+            .take(count.min(MEMBERS_MAX))
+            .collect())
+    }
+
+    fn change_members(
+        &self,
+        switch: u32,
+        change: impl FnOnce(&mut Vec<u32>) -> Result<(), SwitchError>,
+    ) -> Result<(), SwitchError> {
+        let mut members = self.members(switch)?;
+        change(&mut members)?;
+        let mut words = vec![members.len() as u32, 0, 0, 0];
+        words.extend(&members);
+        words.resize(4 + MEMBERS_MAX, 0);
+        let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.switches
+            .update(&switch.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(SwitchError::bpf(format!(
+                "changing the ports of switch {switch}"
+            )))
+    }
+
+    /// The port's counters.
+    pub fn counters(&self, port: u32) -> PortCounters {
+        let state = self.state(port);
+        let mut drops = [0; DROPS];
+        for (copy, counter) in drops.iter_mut().zip(&state.drops) {
+            *copy = counter.load(Relaxed);
+        }
+        PortCounters {
+            tx_frames: state.tx_frames.load(Relaxed),
+            tx_bytes: state.tx_bytes.load(Relaxed),
+            tx_calls: state.tx_calls.load(Relaxed),
+            tx_bad_heads: state.tx_bad_heads.load(Relaxed),
+            rx_frames: state.rx_frames.load(Relaxed),
+            rx_bytes: state.rx_bytes.load(Relaxed),
+            bells: state.bells.load(Relaxed),
+            fdb_used: state.fdb_used.load(Relaxed),
+            fdb_refused: state.fdb_refused.load(Relaxed),
+            drops,
+        }
+    }
+
+    /// Counts frames that the daemon itself had to drop on a port.
+    pub fn count_drop(&self, port: u32, reason: DropReason, frames: u64) {
+        self.state(port).drops[reason as usize].fetch_add(frames, Relaxed);
+    }
+}

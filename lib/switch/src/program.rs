@@ -1,0 +1,229 @@
+//! Loading and attaching the switch.
+
+use crate::SwitchError;
+use crate::states::States;
+use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
+use std::fmt;
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
+
+/// How the program loops; both forms are the same code and behave alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `may_goto`, Linux 6.9 and newer.
+    Goto,
+    /// `bpf_loop`, Linux 5.17 and newer: slower by a call per turn.
+    Call,
+}
+
+impl Form {
+    const ALL: [Form; 2] = [Form::Goto, Form::Call];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Form::Goto => "goto",
+            Form::Call => "call",
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Form::Goto => "may_goto (Linux >= 6.9)",
+            Form::Call => "bpf_loop (Linux >= 5.17; slower)",
+        })
+    }
+}
+
+/// How to load the switch.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory of the cgroup (v2) under which port sockets are made. The calling process must be
+    /// in it, or in one below it, when it makes ports.
+    pub cgroup: PathBuf,
+    /// Directory on a BPF file system where maps and the attachment are kept, so that they outlive
+    /// this process; what is there already is taken over. `None`: everything ends with the process.
+    pub pin: Option<PathBuf>,
+    /// Use this form instead of the first that the kernel takes.
+    pub form: Option<Form>,
+}
+
+/// The loaded, attached switch.
+pub struct Switch {
+    /// Keeps the programs and maps open.
+    pub(crate) object: Object,
+    _link: Link,
+    form: Form,
+    pub(crate) pin: Option<PathBuf>,
+    pub(crate) states: States,
+    pub(crate) identity: MapHandle,
+    pub(crate) rings: MapHandle,
+    pub(crate) pools: MapHandle,
+    pub(crate) bells: MapHandle,
+    pub(crate) switches: MapHandle,
+    pub(crate) fdb: MapHandle,
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Switch")
+            .field("form", &self.form)
+            .field("pin", &self.pin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Switch {
+    /// Loads the switch, in the first loop form that the kernel takes, and attaches it.
+    ///
+    /// # Errors
+    /// [`SwitchError::Load`] when the kernel takes neither form; others say what failed.
+    pub fn load(options: &Options) -> Result<Self, SwitchError> {
+        allow_locked_memory();
+        if let Some(pin) = &options.pin {
+            fs::create_dir_all(pin)
+                .map_err(SwitchError::system(format!("creating {}", pin.display())))?;
+        }
+        let forms = options.form.map_or(Form::ALL.to_vec(), |form| vec![form]);
+        let mut errors = Vec::new();
+        for form in forms {
+            match load_form(form, options.pin.as_deref()) {
+                Ok(object) => {
+                    tracing::info!(form = %form, "switch program loaded");
+                    return Self::attach(object, form, options);
+                }
+                Err(error) => errors.push((form, error.to_string())),
+            }
+        }
+        let error_of = |form| {
+            let found = errors.iter().find(|(f, _)| *f == form);
+            found.map_or("not tried".to_owned(), |(_, error)| error.clone())
+        };
+        Err(SwitchError::Load {
+            goto: error_of(Form::Goto),
+            call: error_of(Form::Call),
+        })
+    }
+
+    fn attach(object: Object, form: Form, options: &Options) -> Result<Self, SwitchError> {
+        let link = attach_hyperio(&object, form, options)?;
+        let states = States::map(map(&object, "nfl_ports")?.as_fd())?;
+        Ok(Switch {
+            _link: link,
+            form,
+            pin: options.pin.clone(),
+            states,
+            identity: map(&object, "nfl_identity")?,
+            rings: map(&object, "nfl_rings")?,
+            pools: map(&object, "nfl_pools")?,
+            bells: map(&object, "nfl_bells")?,
+            switches: map(&object, "nfl_switches")?,
+            fdb: map(&object, "nfl_fdb")?,
+            object,
+        })
+    }
+
+    /// The loop form in use.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Removes everything pinned: the end of a platform, not of a daemon.
+    ///
+    /// # Errors
+    /// When a pinned file cannot be removed.
+    pub fn remove_pins(pin: &Path) -> Result<(), SwitchError> {
+        match fs::remove_dir_all(pin) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(SwitchError::system(
+                format!("removing {}", pin.display()),
+            )(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Kernels before 5.11 charge maps to this limit; newer ones do not mind.
+fn allow_locked_memory() {
+    let unlimited = rustix::process::Rlimit {
+        current: None,
+        maximum: None,
+    };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
+        tracing::debug!(%error, "could not lift the limit of locked memory");
+    }
+}
+
+fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf_rs::Error> {
+    let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+    choose_programs(&mut open, form);
+    if let Some(pin) = pin {
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.starts_with("nfl_") {
+                map.set_pin_path(pin.join(name))?;
+            }
+        }
+    }
+    let quiet = libbpf_rs::set_print(None);
+    let loaded = open.load();
+    libbpf_rs::set_print(quiet);
+    loaded
+}
+
+/// Programs are named NAME_FORM where they loop, and NAME otherwise.
+fn choose_programs(open: &mut OpenObject, form: Form) {
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let other = Form::ALL
+            .iter()
+            .any(|f| *f != form && name.ends_with(&format!("_{}", f.suffix())));
+        program.set_autoload(!other);
+    }
+}
+
+fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link, SwitchError> {
+    let pinned = options.pin.as_ref().map(|pin| pin.join("hyperio"));
+    let name = format!("hyperio_{}", form.suffix());
+    let program = object
+        .progs_mut()
+        .find(|program| program.name().to_string_lossy() == name)
+        .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
+    if let Some(path) = pinned.as_ref().filter(|path| path.exists()) {
+        let mut link = Link::open(path).map_err(SwitchError::bpf(format!(
+            "opening the pinned attachment {}",
+            path.display()
+        )))?;
+        link.update_prog(&program)
+            .map_err(SwitchError::bpf("replacing the running switch program"))?;
+        return Ok(link);
+    }
+    let cgroup = File::open(&options.cgroup).map_err(SwitchError::system(format!(
+        "opening the cgroup {}",
+        options.cgroup.display()
+    )))?;
+    let mut link = program
+        .attach_cgroup(cgroup.as_fd().as_raw_fd())
+        .map_err(SwitchError::bpf(format!(
+            "attaching the switch to {}",
+            options.cgroup.display()
+        )))?;
+    if let Some(path) = pinned {
+        link.pin(&path).map_err(SwitchError::bpf(format!(
+            "pinning the attachment at {}",
+            path.display()
+        )))?;
+    }
+    Ok(link)
+}
+
+fn map(object: &Object, name: &str) -> Result<MapHandle, SwitchError> {
+    let map = object
+        .maps()
+        .find(|map| map.name().to_string_lossy() == name)
+        .ok_or_else(|| SwitchError::Limit(format!("the object has no map {name}")))?;
+    MapHandle::try_from(&map).map_err(SwitchError::bpf(format!("opening map {name}")))
+}
