@@ -6,10 +6,11 @@
 //! | [`io`] | the two traits that a port implements; [`interface`] and [`memory`] do |
 //! | [`spec`], [`script`] | what is wanted: sizes, rates, flows, read from text |
 //! | [`template`], [`payload`], [`pace`] | frames prepared in advance, their stream header, when they go |
-//! | [`send`], [`receive`], [`pingpong`] | the three loops, each over any port and clock |
+//! | [`send`], [`receive`], [`pingpong`], [`replay`] | the four loops, each over any port and clock |
 //! | [`check`], [`latency`] | what arrived: loss, duplicates, order, corruption, delay |
 //! | [`report`] | a line per second and the final figures, as text and JSON |
 //! | [`search`] | NDR and PDR by RFC 2544's binary search |
+//! | `cli` | the arguments and runners of `nfluid gen` (feature `cli`) |
 //!
 //! Sizes are always those of the frame in its slot: without preamble and FCS. What comes from a
 //! file, a command line or the network is refused with a reason and never panics; memory is bounded
@@ -17,7 +18,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod check;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod interface;
 pub mod io;
@@ -27,6 +31,7 @@ pub mod pace;
 pub mod payload;
 pub mod pingpong;
 pub mod receive;
+pub mod replay;
 pub mod report;
 pub mod script;
 pub mod search;

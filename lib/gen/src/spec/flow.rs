@@ -1,7 +1,5 @@
 //! The headers of the frames: how many flows, and what tells them apart.
 
-use std::str::FromStr;
-
 use nfluid_wire::{EtherType, MacAddr, TcpFlags, VlanTag};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -13,24 +11,13 @@ pub const FLOWS_MAX: u32 = 1 << 22;
 /// Protocol above IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Transport {
     /// UDP.
     #[default]
     Udp,
     /// TCP segments without a connection behind them.
     Tcp,
-}
-
-impl FromStr for Transport {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        match text {
-            "udp" => Ok(Transport::Udp),
-            "tcp" => Ok(Transport::Tcp),
-            _ => Err(SpecError::new("transport", text, "write udp or tcp")),
-        }
-    }
 }
 
 /// The headers of the frames. Flow 0 has the first address and port of every range; the source

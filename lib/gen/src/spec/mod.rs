@@ -48,6 +48,7 @@ impl SpecError {
 /// What a frame carries behind its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Content {
     /// A stream header with sequence number, time and check, renewed for every frame: the receiver
     /// can tell loss, duplication, order, corruption and latency.
