@@ -140,9 +140,13 @@ fn first_dependency(listing: &str, series: &str) -> Option<String> {
 
 fn unpack(session: &Session, package: &str, scratch: &Path) -> Result<PathBuf> {
     let mut download = session.command("apt-get");
-    download
-        .current_dir(scratch)
-        .args(["--quiet", "download", package]);
+    download.current_dir(scratch).args([
+        "--quiet",
+        "-o",
+        "APT::Sandbox::User=root",
+        "download",
+        package,
+    ]);
     session
         .run(&mut download)
         .context("downloading the kernel; is there a network?")?;
@@ -242,7 +246,7 @@ fn decompress(session: &Session, modules: &Path) -> Result<()> {
         .map(|path| path.display().to_string())
         .collect();
     let list = modules.join("compressed");
-    fs::write(&list, names.join("\n"))?;
+    fs::write(&list, names.join("\n") + "\n")?;
     let mut files = OsString::from("--files=");
     files.push(&list);
     let mut xz = session.command("xz");
