@@ -1,0 +1,48 @@
+//! A program that tries to break out, and tells what the kernel said. Tests run it inside the sandbox, where each
+//! attempt must fail, and outside, where the same attempt must succeed: else the test would prove nothing.
+//!
+//! Every argument is one attempt, `name:argument:argument`, made in this order. About each, lines go to descriptor 3:
+//! `begin name`, then `end name ok VALUE` or `end name errno NUMBER`. If the process is killed in the middle, the `begin`
+//! without `end` tells by what.
+//!
+//! It makes bare system calls, so that the kernel is asked exactly this and no library is in between; hence the one
+//! unsafe function of the tests, in [`kernel`].
+
+mod attempts;
+mod kernel;
+mod resources;
+
+use kernel::{Answer, Errno};
+
+/// Where the answers go.
+const REPORT_FD: usize = 3;
+
+fn main() {
+    for argument in std::env::args().skip(1) {
+        let mut parts = argument.split(':');
+        let name = parts.next().unwrap_or_default();
+        let arguments: Vec<&str> = parts.collect();
+        tell(&format!("begin {argument}\n"));
+        let answer = attempt(name, &arguments);
+        tell(&match answer {
+            Ok(value) => format!("end {argument} ok {value}\n"),
+            Err(Errno(errno)) => format!("end {argument} errno {errno}\n"),
+        });
+    }
+}
+
+fn tell(line: &str) {
+    // Who does not listen shall not stop the attempts.
+    let _written = kernel::call(
+        libc::SYS_write,
+        [REPORT_FD, line.as_ptr() as usize, line.len(), 0, 0, 0],
+    );
+}
+
+fn attempt(name: &str, arguments: &[&str]) -> Answer {
+    let table = attempts::TABLE.iter().chain(resources::TABLE);
+    match table.into_iter().find(|(known, _)| *known == name) {
+        Some((_, attempt)) => attempt(arguments),
+        None => panic!("no attempt is called {name}"),
+    }
+}

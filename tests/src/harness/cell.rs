@@ -1,0 +1,295 @@
+//! Instances of the `process` tier for tests: a program in the sandbox with a pipe to tell what happens to it, in
+//! cgroups that are removed with everything inside when the test ends, however it ends.
+
+use super::attempt::{Report, Reports};
+use super::{program::program, skip};
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
+use nfluid_sandbox::seccomp::{Filter, Policy};
+use nfluid_sandbox::{
+    Barriers, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits, NetNs,
+    Program, Root, Shell, ShellSpec,
+};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The setsockopt level that the tests' filters allow.
+pub const LEVEL: u32 = 0x4e46;
+/// Where the hostile program writes its report.
+const REPORT_FD: RawFd = 3;
+
+/// A platform of one test: cgroups and user numbers of its own.
+#[derive(Debug)]
+pub struct Prison {
+    root: Option<CgroupRoot>,
+    hostile: Program,
+    ids: KernelIdRange,
+    next: AtomicU32,
+}
+
+/// What differs from an ordinary instance.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// With the system call filter.
+    pub filter: bool,
+    /// With Landlock.
+    pub landlock: bool,
+    /// The filter allows to fork.
+    pub processes: bool,
+    /// In a network namespace of its own, or a shared one.
+    pub net: NetNs<'a>,
+    /// More descriptors, at numbers above 3.
+    pub fds: &'a [(BorrowedFd<'a>, RawFd)],
+    /// CPUs to be pinned to.
+    pub cpus: Option<&'a [usize]>,
+    /// Limits per process.
+    pub limits: Limits,
+    /// A sealed copy of the program, instead of the file.
+    pub sealed: bool,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self {
+            filter: true,
+            landlock: true,
+            processes: false,
+            net: NetNs::Own,
+            fds: &[],
+            cpus: None,
+            limits: Limits::default(),
+            sealed: false,
+        }
+    }
+}
+
+impl Setup<'_> {
+    /// Without the system call filter: what do the other barriers say?
+    pub fn without_filter() -> Self {
+        Self {
+            filter: false,
+            ..Self::default()
+        }
+    }
+}
+
+/// An instance in its cgroup, reporting. Killed when dropped.
+#[derive(Debug)]
+pub struct Inmate {
+    /// The instance.
+    pub instance: Instance,
+    /// What holds it.
+    pub barriers: Barriers,
+    /// Its cgroup.
+    pub cgroup: Cgroup,
+    /// Its user number.
+    pub id: KernelId,
+    reports: Option<Reports>,
+}
+
+impl Inmate {
+    /// What it reports.
+    ///
+    /// # Panics
+    /// If [`Inmate::finish`] took them.
+    pub fn reports(&mut self) -> &mut Reports {
+        self.reports
+            .as_mut()
+            .expect("reports are taken once, at the end")
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> (Report, Ended) {
+        let reports = self.reports.take().map(Reports::rest);
+        let ended = self.instance.wait().expect("the instance is our child");
+        (reports.expect("reports are taken once"), ended)
+    }
+}
+
+impl Drop for Inmate {
+    fn drop(&mut self) {
+        if let Err(error) = self.instance.kill() {
+            eprintln!("{error}");
+        }
+    }
+}
+
+impl Prison {
+    /// A platform, or nothing, having told so, where the test cannot run.
+    ///
+    /// # Panics
+    /// If the host has no cgroups.
+    pub fn new(test: &str) -> Option<Self> {
+        if !skip::is_root(test) {
+            return None;
+        }
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let root = CgroupRoot::new(&format!("nfluid-test-{process}-{number}"));
+        // Tests of several processes run at once: 64 numbers for each of 32 platforms of a process.
+        let first = 1_000_000_000 + (process % 500_000) * 2048 + (number % 32) * 64;
+        let path = program("nfluid-test-hostile");
+        Some(Self {
+            root: Some(root.expect("cgroups")),
+            hostile: Program::open(&path).expect("the hostile program is built"),
+            ids: KernelIdRange::new(first, 64).expect("a legal range"),
+            next: AtomicU32::new(0),
+        })
+    }
+
+    /// The cgroups.
+    ///
+    /// # Panics
+    /// Never; they are there until the end.
+    pub fn cgroups(&self) -> &CgroupRoot {
+        self.root.as_ref().expect("removed on drop only")
+    }
+
+    /// The program that tries to break out.
+    pub fn hostile(&self) -> &Program {
+        &self.hostile
+    }
+
+    /// A cgroup and a user number that are not used yet.
+    ///
+    /// # Panics
+    /// After 64.
+    pub fn cell(&self) -> (Cgroup, KernelId) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let cgroup = self.cgroups().create(&format!("cell-{number}"));
+        (
+            cgroup.expect("a cgroup"),
+            self.ids.get(number).expect("at most 64 instances"),
+        )
+    }
+
+    /// A filter for the hostile program.
+    ///
+    /// # Panics
+    /// If it cannot be compiled.
+    pub fn filter(&self, processes: bool) -> Filter {
+        let policy = Policy::new(self.hostile.linkage(), LEVEL);
+        let policy = if processes {
+            policy.with_processes()
+        } else {
+            policy
+        };
+        policy.compile().expect("the tables compile")
+    }
+
+    /// Starts the hostile program with these attempts.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(&self, attempts: &[&str], setup: Setup<'_>) -> Inmate {
+        let (cgroup, id) = self.cell();
+        self.start_in(attempts, setup, cgroup, id)
+    }
+
+    /// As [`Prison::start`], in a cgroup whose limits the test has set.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_in(
+        &self,
+        attempts: &[&str],
+        setup: Setup<'_>,
+        cgroup: Cgroup,
+        id: KernelId,
+    ) -> Inmate {
+        let shell = Shell::prepare(&ShellSpec {
+            name: "hostile".to_owned(),
+            id,
+            cgroup: &cgroup,
+            root: Root::for_linkage(self.hostile.linkage()),
+            net: setup.net,
+        });
+        let shell = shell.expect("a shell");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let stderr = std::io::stderr();
+        let mut fds = vec![
+            inherit(writer.as_fd(), REPORT_FD),
+            inherit(stderr.as_fd(), 2),
+        ];
+        fds.extend(setup.fds.iter().map(|(fd, number)| inherit(*fd, *number)));
+        let sealed = setup
+            .sealed
+            .then(|| self.hostile.sealed_copy().expect("a sealed copy"));
+        let filter = self.filter(setup.processes);
+        let arguments = ["hostile"].iter().chain(attempts);
+        let launch = Launch {
+            argv: arguments
+                .map(|text| CString::new(*text).expect("no NUL"))
+                .collect(),
+            fds,
+            filter: setup.filter.then_some(&filter),
+            landlock: setup.landlock,
+            limits: setup.limits,
+            cpus: setup.cpus.map(<[usize]>::to_vec),
+            ..Launch::new(sealed.as_ref().unwrap_or(&self.hostile), &filter)
+        };
+        let spawned = shell
+            .launch(&launch)
+            .unwrap_or_else(|error| panic!("{error}"));
+        Inmate {
+            instance: spawned.instance,
+            barriers: spawned.barriers,
+            cgroup,
+            id,
+            reports: Some(Reports::new(reader.into())),
+        }
+    }
+
+    /// Runs the hostile program with these attempts to its end.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn run(&self, attempts: &[&str], setup: Setup<'_>) -> (Report, Ended) {
+        self.start(attempts, setup).finish()
+    }
+
+    /// The control: the same attempts by the same program outside of any sandbox, as root.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn outside(&self, attempts: &[&str]) -> Report {
+        self.outside_as(attempts, 0)
+    }
+
+    /// As [`Prison::outside`], as another user of the host.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn outside_as(&self, attempts: &[&str], user: u32) -> Report {
+        // The shell gives the report its number.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$0\" \"$@\" 3>&1"])
+            .arg(self.hostile.origin());
+        command
+            .args(attempts)
+            .uid(user)
+            .gid(user)
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("sh runs");
+        let output = child.stdout.take().expect("it is piped");
+        let report = Reports::new(output.into()).rest();
+        child.wait().expect("our child");
+        report
+    }
+}
+
+impl Drop for Prison {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.root.take().map(CgroupRoot::remove) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+fn inherit(fd: BorrowedFd<'_>, number: RawFd) -> InheritedFd<'_> {
+    InheritedFd { fd, number }
+}

@@ -1,0 +1,6 @@
+//! The ground that tests stand on: what they need, what they make, and that it is removed.
+
+pub mod attempt;
+pub mod cell;
+pub mod program;
+pub mod skip;

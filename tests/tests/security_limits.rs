@@ -1,0 +1,340 @@
+//! The promise: an instance uses the memory, tasks and CPU time that it was given, and no more; who asks for more hurts
+//! himself alone.
+
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Controller, Hierarchy, Share};
+use nfluid_sandbox::{Ended, Limits};
+use nfluid_tests::harness::attempt::Answer::{Done, Fatal, Refused};
+use nfluid_tests::harness::cell::{Inmate, Prison, Setup};
+use nfluid_tests::harness::skip::skip;
+use std::time::{Duration, Instant};
+
+const KILLED: Ended = Ended::Killed(libc::SIGKILL);
+
+/// The platform, or nothing, having told so, if the host lacks root or a controller that the test needs.
+fn prison_with(test: &str, controllers: &[Controller]) -> Option<Prison> {
+    let prison = Prison::new(test)?;
+    let missing = prison.cgroups().missing();
+    match controllers
+        .iter()
+        .find(|controller| missing.contains(controller))
+    {
+        Some(controller) => {
+            skip(
+                test,
+                &format!("this host has no cgroup controller {controller}"),
+            );
+            None
+        }
+        None => Some(prison),
+    }
+}
+
+fn percent(percent: u32) -> Share {
+    Share::from_percent(percent).unwrap()
+}
+
+fn cpu_time(cgroup: &Cgroup) -> Duration {
+    Duration::from_nanos(cgroup.stats().unwrap().cpu_usage_ns.unwrap())
+}
+
+#[test]
+fn who_exceeds_the_memory_limit_is_killed_alone() {
+    let test = "who_exceeds_the_memory_limit_is_killed_alone";
+    let Some(prison) = prison_with(test, &[Controller::Memory]) else {
+        return;
+    };
+    let (keep, end) = std::io::pipe()
+        .map(|(reader, writer)| (writer, reader))
+        .unwrap();
+    let fds = [(std::os::fd::AsFd::as_fd(&end), 4)];
+    let waiting = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let neighbour = prison.start(&["eat-memory:8000000", "wait-for-end:4"], waiting);
+
+    let eat = "eat-memory:100000000";
+    let (cgroup, id) = prison.cell();
+    cgroup.set_memory(32 << 20).unwrap();
+    let mut glutton = prison.start_in(&[eat], Setup::default(), cgroup, id);
+    assert_eq!(
+        glutton.reports().next_answer(),
+        Some((eat.to_owned(), Fatal))
+    );
+    assert_eq!(glutton.instance.wait().unwrap(), KILLED);
+    let stats = glutton.cgroup.stats().unwrap();
+    assert!(stats.oom_kills.unwrap() >= 1, "{stats:?}");
+    if let Some(peak) = stats.memory_bytes_peak {
+        assert!(peak <= 32 << 20, "{stats:?}");
+    }
+    assert_eq!(
+        neighbour.instance.try_wait().unwrap(),
+        None,
+        "the neighbour lives"
+    );
+    drop((keep, end));
+    let (report, ended) = neighbour.finish();
+    assert!(matches!(report.of("eat-memory:8000000"), Done(_)));
+    assert_eq!(ended, Ended::Exited(0));
+
+    // The control: with enough memory, the same program survives.
+    let (cgroup, id) = prison.cell();
+    cgroup.set_memory(200 << 20).unwrap();
+    let (report, ended) = prison
+        .start_in(&[eat], Setup::default(), cgroup, id)
+        .finish();
+    assert!(matches!(report.of(eat), Done(_)));
+    assert_eq!(ended, Ended::Exited(0));
+}
+
+#[test]
+fn a_memory_limit_can_be_lowered_and_raised_again() {
+    let test = "a_memory_limit_can_be_lowered_and_raised_again";
+    let Some(prison) = prison_with(test, &[Controller::Memory]) else {
+        return;
+    };
+    let (cgroup, id) = prison.cell();
+    for megabytes in [64, 16, 256, 200] {
+        cgroup.set_memory(megabytes << 20).unwrap();
+    }
+    let eat = "eat-memory:100000000";
+    let (report, _) = prison
+        .start_in(&[eat], Setup::default(), cgroup, id)
+        .finish();
+    assert!(matches!(report.of(eat), Done(_)));
+}
+
+#[test]
+fn a_fork_bomb_stops_at_the_limit() {
+    let Some(prison) = prison_with("a_fork_bomb_stops_at_the_limit", &[Controller::Pids]) else {
+        return;
+    };
+    // Each bomb where it is possible, and in the ordinary sandbox, where only threads are.
+    let forking = Setup {
+        processes: true,
+        ..Setup::default()
+    };
+    for (bomb, setup) in [
+        ("fork-bomb:200", forking),
+        ("thread-bomb:200", Setup::default()),
+    ] {
+        let (cgroup, id) = prison.cell();
+        cgroup.set_pids(20).unwrap();
+        let (report, ended) = prison.start_in(&[bomb], setup, cgroup, id).finish();
+        let count = report.value(bomb);
+        assert!((10..20).contains(&count), "{bomb}: {count}");
+        assert_eq!(ended, Ended::Exited(0));
+        let (report, _) = prison.run(&[bomb], setup);
+        assert_eq!(report.value(bomb), 200, "the control");
+    }
+    let (report, _) = prison.run(&["fork-bomb:200"], Setup::default());
+    assert_eq!(report.of("fork-bomb:200"), Refused(libc::EPERM));
+}
+
+#[test]
+fn tasks_are_also_limited_per_user() {
+    let Some(prison) = Prison::new("tasks_are_also_limited_per_user") else {
+        return;
+    };
+    let limits = Limits {
+        tasks: 10,
+        ..Limits::default()
+    };
+    let setup = Setup {
+        limits,
+        ..Setup::default()
+    };
+    let (report, _) = prison.run(&["thread-bomb:200"], setup);
+    assert_eq!(report.value("thread-bomb:200"), 9, "and the first thread");
+}
+
+#[test]
+fn a_limit_per_process_cannot_be_raised() {
+    let Some(prison) = Prison::new("a_limit_per_process_cannot_be_raised") else {
+        return;
+    };
+    let (report, _) = prison.run(&["raise-limit"], Setup::default());
+    assert_eq!(report.of("raise-limit"), Refused(libc::EPERM));
+    let (report, _) = prison.run(&["raise-limit"], Setup::without_filter());
+    assert_eq!(report.of("raise-limit"), Refused(libc::EPERM));
+}
+
+/// How much CPU time an instance that wants all of it gets, as a part of one core, and how often it was held back.
+fn burn(prison: &Prison, cap: Option<Share>) -> (f64, u64) {
+    let (cgroup, id) = prison.cell();
+    cgroup.set_cap(cap).unwrap();
+    let burner = prison.start_in(&["burn-until"], Setup::default(), cgroup, id);
+    let begin = Instant::now();
+    let before = cpu_time(&burner.cgroup);
+    std::thread::sleep(Duration::from_millis(1500));
+    // The clock is read after the CPU time, so that what is between the two cannot count against the cap.
+    let used = cpu_time(&burner.cgroup) - before;
+    let share = used.as_secs_f64() / begin.elapsed().as_secs_f64();
+    let throttled = burner
+        .cgroup
+        .stats()
+        .unwrap()
+        .throttled_periods
+        .unwrap_or(0);
+    (share, throttled)
+}
+
+#[test]
+fn a_cpu_cap_holds() {
+    let Some(prison) = prison_with("a_cpu_cap_holds", &[Controller::Cpu]) else {
+        return;
+    };
+    for cap in [5, 20] {
+        let (share, throttled) = burn(&prison, Some(percent(cap)));
+        let cap = f64::from(cap) / 100.0;
+        assert!(
+            share <= cap * 1.15,
+            "{share:.3} of a core under a cap of {cap}"
+        );
+        assert!(
+            share >= cap * 0.3,
+            "{share:.3} of a core under a cap of {cap}"
+        );
+        assert!(throttled > 10, "held back {throttled} times");
+    }
+    let (share, throttled) = burn(&prison, None);
+    assert!(share > 0.25, "the control, without a cap, got {share:.3}");
+    assert_eq!(throttled, 0);
+}
+
+#[test]
+fn two_that_want_one_cpu_share_it_by_weight() {
+    let test = "two_that_want_one_cpu_share_it_by_weight";
+    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+        return;
+    };
+    let setup = Setup {
+        cpus: Some(&[0]),
+        ..Setup::default()
+    };
+    let start = |share| -> Inmate {
+        let (cgroup, id) = prison.cell();
+        cgroup.set_weight(percent(share)).unwrap();
+        prison.start_in(&["burn-until"], setup, cgroup, id)
+    };
+    let (big, small) = (start(75), start(25));
+    std::thread::sleep(Duration::from_millis(200));
+    let before = [cpu_time(&big.cgroup), cpu_time(&small.cgroup)];
+    std::thread::sleep(Duration::from_millis(2000));
+    let used = [
+        cpu_time(&big.cgroup) - before[0],
+        cpu_time(&small.cgroup) - before[1],
+    ];
+    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
+    assert!(
+        (2.5..3.5).contains(&ratio),
+        "75 to 25 became {ratio:.2}: {used:?}"
+    );
+}
+
+#[test]
+fn an_instance_stays_on_its_cpus() {
+    let Some(prison) = Prison::new("an_instance_stays_on_its_cpus") else {
+        return;
+    };
+    let pinned = Setup {
+        cpus: Some(&[0]),
+        ..Setup::default()
+    };
+    let (report, _) = prison.run(&["set-affinity", "count-cpus"], pinned);
+    assert_eq!(report.of("set-affinity"), Refused(libc::EPERM));
+    let (report, _) = prison.run(
+        &["set-affinity"],
+        Setup {
+            filter: false,
+            ..pinned
+        },
+    );
+    assert_eq!(
+        report.of("set-affinity"),
+        Done(0),
+        "the control: only the filter keeps it"
+    );
+}
+
+#[test]
+fn a_frozen_instance_stands_still_and_goes_on() {
+    let Some(prison) = Prison::new("a_frozen_instance_stands_still_and_goes_on") else {
+        return;
+    };
+    let burner = prison.start(&["burn-until"], Setup::default());
+    std::thread::sleep(Duration::from_millis(100));
+    burner.cgroup.freeze().unwrap();
+    let frozen = cpu_time(&burner.cgroup);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(cpu_time(&burner.cgroup), frozen);
+    burner.cgroup.thaw().unwrap();
+    while cpu_time(&burner.cgroup) == frozen {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    burner.cgroup.freeze().unwrap();
+    burner.cgroup.kill_all().unwrap();
+    assert_eq!(burner.instance.wait().unwrap(), KILLED, "also while frozen");
+}
+
+#[test]
+fn a_cgroup_is_removed_with_everything_inside() {
+    let Some(prison) = Prison::new("a_cgroup_is_removed_with_everything_inside") else {
+        return;
+    };
+    let (cgroup, id) = prison.cell();
+    let name = cgroup.name().to_owned();
+    let forking = Setup {
+        processes: true,
+        ..Setup::default()
+    };
+    let inmate = prison.start_in(&["burn-until"], forking, cgroup, id);
+    assert!(prison.cgroups().create(&name).is_err(), "the name is taken");
+    let found = prison.cgroups().open(&name).unwrap();
+    assert!(found.processes().unwrap().contains(&inmate.instance.pid()));
+    assert!(prison.cgroups().names().unwrap().contains(&name));
+    found.remove().unwrap();
+    assert_eq!(inmate.instance.wait().unwrap(), KILLED);
+    assert!(prison.cgroups().open(&name).is_err());
+    assert!(!prison.cgroups().names().unwrap().contains(&name));
+}
+
+#[test]
+fn leftovers_are_found_by_their_prefix() {
+    let Some(prison) = Prison::new("leftovers_are_found_by_their_prefix") else {
+        return;
+    };
+    let prefix = format!("nfluid-test-left-{}", std::process::id());
+    let left = CgroupRoot::new(&format!("{prefix}-a")).unwrap();
+    let cgroup = left.create("inside").unwrap();
+    let inmate = prison.start_in(&["burn-until"], Setup::default(), cgroup, prison.cell().1);
+    let removed = CgroupRoot::remove_leftovers(&prefix).unwrap();
+    assert_eq!(removed.len(), 1);
+    assert_eq!(inmate.instance.wait().unwrap(), KILLED);
+    assert!(CgroupRoot::remove_leftovers(&prefix).unwrap().is_empty());
+    assert!(
+        CgroupRoot::remove_leftovers("nf").is_err(),
+        "too short to be ours"
+    );
+    assert!(CgroupRoot::remove_leftovers("../x").is_err());
+}
+
+#[test]
+fn a_missing_controller_is_named() {
+    let Some(prison) = Prison::new("a_missing_controller_is_named") else {
+        return;
+    };
+    // A hierarchy as a host without a controller would show it.
+    let hierarchy = Hierarchy::detect().unwrap();
+    for controller in prison.cgroups().missing() {
+        assert!(!hierarchy.has(controller) || hierarchy.v2_root().is_some());
+        let (cgroup, _) = prison.cell();
+        let refused = match controller {
+            Controller::Memory => cgroup.set_memory(1 << 20),
+            Controller::Pids => cgroup.set_pids(1),
+            _ => cgroup.set_cap(None),
+        };
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains(controller.name()), "{text}");
+    }
+}

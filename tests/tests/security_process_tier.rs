@@ -1,0 +1,730 @@
+//! The promise: an instance of the `process` tier reaches nothing but what it was handed. One test per barrier, each
+//! from inside, each with a control that shows that the attempt would have worked.
+//!
+//! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
+//! by itself.
+
+use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs};
+use nfluid_tests::harness::attempt::Answer::{self, Done, Fatal, Refused};
+use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+const KILLED_BY_FILTER: Ended = Ended::Killed(libc::SIGSYS);
+
+/// Makes an attempt in the full sandbox and checks that the filter kills the process for it.
+fn assert_kills(prison: &Prison, attempt: &str) {
+    let (report, ended) = prison.run(&[attempt], Setup::default());
+    assert_eq!(report.of(attempt), Fatal, "{attempt}");
+    assert_eq!(ended, KILLED_BY_FILTER, "{attempt}");
+}
+
+/// Makes attempts in the full sandbox and checks that each is refused with this error, and the process lives on.
+fn assert_refused(prison: &Prison, attempts: &[&str], errno: i32) {
+    let (report, ended) = prison.run(attempts, Setup::default());
+    for attempt in attempts {
+        assert_eq!(report.of(attempt), Refused(errno), "{attempt}");
+    }
+    assert_eq!(ended, Ended::Exited(0));
+}
+
+fn without_filter(prison: &Prison, attempt: &str) -> Answer {
+    prison
+        .run(&[attempt], Setup::without_filter())
+        .0
+        .of(attempt)
+}
+
+#[test]
+fn another_instances_memory_cannot_be_read() {
+    let Some(prison) = Prison::new("another_instances_memory_cannot_be_read") else {
+        return;
+    };
+    let (_keep, end) = std::io::pipe()
+        .map(|(reader, writer)| (writer, reader))
+        .unwrap();
+    let fds = [(end.as_fd(), 4)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let mut victim = prison.start(&["secret", "wait-for-end:4"], setup);
+    let (_, address) = victim.reports().next_answer().unwrap();
+    let Done(address) = address else {
+        panic!("{address:?}")
+    };
+    let (pid, id) = (victim.instance.pid(), victim.id);
+    let read = format!("read-memory:{pid}:{address}");
+    let trace = format!("trace:{pid}");
+    let open = format!("open:/proc/{pid}/mem");
+    let attempts = [read.as_str(), trace.as_str(), open.as_str()];
+
+    assert_kills(&prison, &read);
+    assert_kills(&prison, &trace);
+    assert_eq!(without_filter(&prison, &read), Refused(libc::ESRCH));
+    assert_eq!(without_filter(&prison, &trace), Refused(libc::ESRCH));
+    assert_eq!(without_filter(&prison, &open), Refused(libc::ENOENT));
+
+    // Not the numbers alone: seen from the host's own pid namespace, an instance's user may still not.
+    let other = prison.cell().1;
+    let report = prison.outside_as(&attempts[..2], other.raw());
+    assert_eq!(report.of(&read), Refused(libc::EPERM));
+    assert_eq!(report.of(&trace), Refused(libc::EPERM));
+    // Nor may somebody on the host who is of the same user number: the victim is of another user namespace.
+    let report = prison.outside_as(&attempts, id.raw());
+    assert_eq!(report.of(&read), Refused(libc::EPERM));
+    assert!(matches!(report.of(&open), Refused(_)));
+
+    let control = prison.outside(&attempts);
+    assert_eq!(control.value(&read), 1, "root reads the secret");
+    assert!(matches!(control.of(&open), Done(_)));
+    assert!(matches!(control.of(&trace), Done(_)));
+}
+
+#[test]
+fn the_hosts_files_cannot_be_opened() {
+    let Some(prison) = Prison::new("the_hosts_files_cannot_be_opened") else {
+        return;
+    };
+    let files = [
+        "open:/etc/passwd",
+        "open:/proc/self/mem",
+        "open:/dev/null",
+        "open:/sys/kernel",
+        "open:/../../etc/passwd",
+    ];
+    // A dynamically linked program may open what is there; nothing is.
+    let errno = match prison.hostile().linkage() {
+        Linkage::Static => libc::EPERM,
+        Linkage::Dynamic { .. } => libc::ENOENT,
+    };
+    assert_refused(&prison, &files, errno);
+    for file in files {
+        assert_eq!(
+            without_filter(&prison, file),
+            Refused(libc::ENOENT),
+            "{file}"
+        );
+    }
+    let entries = without_filter(&prison, "list-root");
+    match prison.hostile().linkage() {
+        Linkage::Static => assert!(
+            matches!(entries, Done(0) | Refused(libc::EACCES)),
+            "{entries:?}"
+        ),
+        Linkage::Dynamic { .. } => assert!(
+            matches!(entries, Done(1..=5) | Refused(libc::EACCES)),
+            "{entries:?}"
+        ),
+    }
+    let control = prison.outside(&files);
+    assert!(
+        files.iter().all(|file| matches!(control.of(file), Done(_))),
+        "{control:?}"
+    );
+}
+
+#[test]
+fn nothing_can_be_written() {
+    let Some(prison) = Prison::new("nothing_can_be_written") else {
+        return;
+    };
+    let place = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
+    let file = place.display();
+    let attempts = [
+        "create:/x".to_owned(),
+        "create:/usr/lib/x".to_owned(),
+        format!("create:{file}"),
+        "mkdir:/x".to_owned(),
+    ];
+    let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
+    assert_refused(&prison, &attempts, libc::EPERM);
+    // Without the filter, Landlock; without both, the read-only root.
+    for landlock in [true, false] {
+        let setup = Setup {
+            landlock,
+            ..Setup::without_filter()
+        };
+        let (report, _) = prison.run(&attempts, setup);
+        for attempt in &attempts {
+            let answer = report.of(attempt);
+            let expected = [libc::EROFS, libc::EACCES, libc::ENOENT, libc::EPERM].map(Refused);
+            assert!(
+                expected.contains(&answer),
+                "landlock {landlock}: {attempt}: {answer:?}"
+            );
+        }
+    }
+    let control = prison.outside(&[&format!("create:{file}")]);
+    assert!(matches!(control.0[0].1, Done(_)));
+    std::fs::remove_file(&place).unwrap();
+}
+
+#[test]
+fn no_socket_of_any_kind_can_be_made() {
+    let Some(prison) = Prison::new("no_socket_of_any_kind_can_be_made") else {
+        return;
+    };
+    // inet, inet6, unix, netlink, packet, vsock; stream, datagram, raw.
+    let kinds = [
+        "socket:2:1",
+        "socket:2:2",
+        "socket:2:3:1",
+        "socket:10:1",
+        "socket:1:1",
+        "socket:16:3",
+        "socket:17:3",
+    ];
+    assert_refused(&prison, &kinds, libc::EPERM);
+    // Without the filter they can, but raw ones not, and no host is reachable: the namespace is empty.
+    for raw in ["socket:2:3:1", "socket:17:3"] {
+        assert_eq!(without_filter(&prison, raw), Refused(libc::EPERM), "{raw}");
+    }
+    let control = prison.outside(&kinds[..6]);
+    assert!(
+        kinds[..6]
+            .iter()
+            .all(|kind| matches!(control.of(kind), Done(_))),
+        "{control:?}"
+    );
+}
+
+#[test]
+fn the_hosts_network_is_out_of_reach() {
+    let Some(prison) = Prison::new("the_hosts_network_is_out_of_reach") else {
+        return;
+    };
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = format!("connect-tcp:4:{port}");
+    // An instance that makes a socket by itself, were the filter not there, is alone in its namespace.
+    let own = ["socket:2:1", connect.as_str()];
+    let (report, _) = prison.run(&own, Setup::without_filter());
+    assert_eq!(report.of("socket:2:1"), Done(4));
+    assert!(matches!(report.of(&connect), Refused(_)));
+
+    // Even with an unconnected socket of the host's network, handed over by mistake.
+    let leaked = || rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let socket = leaked();
+    let fds = [(socket.as_fd(), 4)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    assert_eq!(
+        prison.run(&[&connect], setup).0.of(&connect),
+        Refused(libc::EPERM)
+    );
+    let inmate = prison.start(
+        &[&connect],
+        Setup {
+            filter: false,
+            ..setup
+        },
+    );
+    let abi = inmate.barriers.landlock_abi.unwrap_or(0);
+    let (report, _) = inmate.finish();
+    if abi >= 4 {
+        assert_eq!(
+            report.of(&connect),
+            Refused(libc::EACCES),
+            "Landlock refuses TCP"
+        );
+    }
+    // The control: this socket, without the barriers, does reach the host.
+    let socket = leaked();
+    let fds = [(socket.as_fd(), 4)];
+    let setup = Setup {
+        filter: false,
+        landlock: false,
+        fds: &fds,
+        ..Setup::default()
+    };
+    assert_eq!(prison.run(&[&connect], setup).0.of(&connect), Done(0));
+}
+
+#[test]
+fn abstract_sockets_of_the_host_are_out_of_reach() {
+    let Some(prison) = Prison::new("abstract_sockets_of_the_host_are_out_of_reach") else {
+        return;
+    };
+    let name = format!("nfluid-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let host = UnixDatagram::bind_addr(&address).unwrap();
+    let connect = format!("connect-abstract:{name}");
+    assert_refused(&prison, &[&connect], libc::EPERM);
+    assert_eq!(
+        without_filter(&prison, &connect),
+        Refused(libc::ECONNREFUSED)
+    );
+
+    // A datagram socket of the host's namespace, handed over by mistake: the filter allows no address to send to.
+    let socket: OwnedFd = UnixDatagram::unbound().unwrap().into();
+    let fds = [(socket.as_fd(), 4)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let send = format!("send-abstract:4:{name}");
+    assert_eq!(
+        prison.run(&[&send], setup).0.of(&send),
+        Refused(libc::EPERM)
+    );
+    let inmate = prison.start(
+        &[&send],
+        Setup {
+            filter: false,
+            ..setup
+        },
+    );
+    let abi = inmate.barriers.landlock_abi.unwrap_or(0);
+    let (report, _) = inmate.finish();
+    if abi >= 6 {
+        assert_eq!(
+            report.of(&send),
+            Refused(libc::EPERM),
+            "Landlock refuses abstract sockets"
+        );
+    }
+    let open = Setup {
+        filter: false,
+        landlock: false,
+        ..setup
+    };
+    assert_eq!(
+        prison.run(&[&send], open).0.of(&send),
+        Done(1),
+        "the control"
+    );
+    assert_eq!(
+        prison.outside(&[&connect]).of(&connect),
+        Done(0),
+        "the control"
+    );
+    drop(host);
+}
+
+#[test]
+fn a_shared_network_namespace_is_still_empty_and_still_shut() {
+    let test = "a_shared_network_namespace_is_still_empty_and_still_shut";
+    let Some(prison) = Prison::new(test) else {
+        return;
+    };
+    let shared = EmptyNetNs::create().unwrap();
+    let setup = Setup {
+        net: NetNs::Shared(shared.as_fd()),
+        ..Setup::default()
+    };
+    let inmate = prison.start(&["socket:1:1", "pid"], setup);
+    assert!(!inmate.barriers.own_network);
+    let (report, ended) = inmate.finish();
+    assert_eq!(report.of("socket:1:1"), Refused(libc::EPERM));
+    assert_eq!(ended, Ended::Exited(0));
+    // It belongs to the host's user namespace: no way to become privileged in it.
+    let open = Setup {
+        filter: false,
+        ..setup
+    };
+    let (report, _) = prison.run(&["socket:17:3"], open);
+    assert_eq!(report.of("socket:17:3"), Refused(libc::EPERM));
+}
+
+#[test]
+fn other_processes_cannot_be_signalled_or_seen() {
+    let Some(prison) = Prison::new("other_processes_cannot_be_signalled_or_seen") else {
+        return;
+    };
+    let mut target = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let signal = format!("signal:{}:9", target.id());
+    assert_refused(&prison, &[&signal, "signal:-1:9"], libc::EPERM);
+    let alone = ["pid", "count-processes", signal.as_str(), "signal:-1:9"];
+    let (report, ended) = prison.run(&alone, Setup::without_filter());
+    assert_eq!(report.value("pid"), 1);
+    assert_eq!(report.value("count-processes"), 1, "itself alone");
+    assert_eq!(report.of(&signal), Refused(libc::ESRCH));
+    assert_eq!(report.of("signal:-1:9"), Refused(libc::ESRCH));
+    assert_eq!(ended, Ended::Exited(0));
+    // Seen from the host's own pid namespace, an instance's user may still not.
+    let user = prison.cell().1;
+    assert_eq!(
+        prison.outside_as(&[&signal], user.raw()).of(&signal),
+        Refused(libc::EPERM)
+    );
+    assert_eq!(target.try_wait().unwrap(), None, "it lives");
+
+    let control = prison.outside(&["count-processes", &signal]);
+    assert!(control.value("count-processes") > 1);
+    assert_eq!(control.of(&signal), Done(0));
+    target.wait().unwrap();
+}
+
+#[test]
+fn instances_do_not_share_a_user() {
+    let Some(prison) = Prison::new("instances_do_not_share_a_user") else {
+        return;
+    };
+    let (keep, end) = std::io::pipe()
+        .map(|(reader, writer)| (writer, reader))
+        .unwrap();
+    let fds = [(end.as_fd(), 4)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let inmates: Vec<_> = (0..3)
+        .map(|_| prison.start(&["uid", "wait-for-end:4"], setup))
+        .collect();
+    let mut users = std::collections::BTreeSet::new();
+    for inmate in &inmates {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", inmate.instance.pid()));
+        let status = status.unwrap();
+        let user = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:\t"))
+            .unwrap()
+            .to_owned();
+        let all: Vec<&str> = user.split('\t').collect();
+        assert!(
+            all.iter().all(|one| *one == inmate.id.raw().to_string()),
+            "{user}"
+        );
+        users.insert(user);
+    }
+    assert_eq!(users.len(), 3);
+    drop((keep, end));
+    for inmate in inmates {
+        let (report, _) = inmate.finish();
+        assert_eq!(report.value("uid"), i64::from(nfluid_sandbox::INSIDE_ID));
+    }
+}
+
+#[test]
+fn no_privilege_is_left_and_none_can_be_gained() {
+    let Some(prison) = Prison::new("no_privilege_is_left_and_none_can_be_gained") else {
+        return;
+    };
+    assert_refused(
+        &prison,
+        &["become-root", "raise-capability", "set-host-name"],
+        libc::EPERM,
+    );
+    let state = [
+        "capabilities",
+        "bounding",
+        "no-new-privileges",
+        "become-root",
+        "raise-capability",
+        "set-host-name",
+    ];
+    let (report, _) = prison.run(&state, Setup::without_filter());
+    assert_eq!(report.value("capabilities"), 0);
+    assert_eq!(report.value("bounding"), 0);
+    assert_eq!(report.value("no-new-privileges"), 1);
+    assert_eq!(
+        report.of("become-root"),
+        Refused(libc::EINVAL),
+        "there is no user 0 inside"
+    );
+    assert_eq!(report.of("raise-capability"), Refused(libc::EPERM));
+    assert_eq!(report.of("set-host-name"), Refused(libc::EPERM));
+    let control = prison.outside(&[
+        "capabilities",
+        "bounding",
+        "no-new-privileges",
+        "become-root",
+    ]);
+    assert_ne!(control.value("capabilities"), 0);
+    assert_ne!(control.value("bounding"), 0);
+    assert_eq!(control.value("no-new-privileges"), 0);
+    assert_eq!(control.of("become-root"), Done(0));
+}
+
+#[test]
+fn no_namespace_can_be_made() {
+    let Some(prison) = Prison::new("no_namespace_can_be_made") else {
+        return;
+    };
+    let user = format!("unshare:{}", libc::CLONE_NEWUSER);
+    let net = format!("unshare:{}", libc::CLONE_NEWNET);
+    let clone = format!("clone:{}", libc::CLONE_NEWUSER);
+    assert_kills(&prison, &user);
+    assert_kills(&prison, &net);
+    assert_refused(&prison, &[&clone, "clone:0"], libc::EPERM);
+    assert_eq!(without_filter(&prison, &net), Refused(libc::EPERM));
+    let setup = Setup {
+        processes: true,
+        ..Setup::default()
+    };
+    let (report, _) = prison.run(&[&clone, "clone:0"], setup);
+    assert_eq!(
+        report.of(&clone),
+        Refused(libc::EPERM),
+        "also where forking is allowed"
+    );
+    assert!(matches!(report.of("clone:0"), Done(_)));
+    let control = prison.outside(&[&clone, &user, &net]);
+    assert!(matches!(control.of(&clone), Done(_)));
+    assert_eq!((control.of(&user), control.of(&net)), (Done(0), Done(0)));
+}
+
+#[test]
+fn the_file_system_tree_cannot_be_changed() {
+    let Some(prison) = Prison::new("the_file_system_tree_cannot_be_changed") else {
+        return;
+    };
+    for attempt in ["mount:/", "unmount", "chroot"] {
+        assert_kills(&prison, attempt);
+        let answer = without_filter(&prison, attempt);
+        assert!(
+            matches!(answer, Refused(libc::EPERM)),
+            "{attempt}: {answer:?}"
+        );
+    }
+    // The control in a mount namespace of its own, so that the host's is left alone.
+    let alone = format!("unshare:{}", libc::CLONE_NEWNS);
+    let place = std::env::temp_dir();
+    let mount = format!("mount:{}", place.display());
+    let control = prison.outside(&[&alone, &mount, "chroot"]);
+    assert_eq!(
+        (control.of(&mount), control.of("chroot")),
+        (Done(0), Done(0))
+    );
+}
+
+#[test]
+fn the_kernels_programmable_parts_are_shut() {
+    let Some(prison) = Prison::new("the_kernels_programmable_parts_are_shut") else {
+        return;
+    };
+    for attempt in ["bpf", "keyctl", "userfaultfd", "kernel-log"] {
+        assert_kills(&prison, attempt);
+    }
+    assert_refused(&prison, &["io-uring", "perf", "memfd"], libc::EPERM);
+    assert_eq!(without_filter(&prison, "bpf"), Refused(libc::EPERM));
+    let unprivileged = without_filter(&prison, "perf");
+    assert!(matches!(unprivileged, Refused(_)), "{unprivileged:?}");
+    let control = prison.outside(&["bpf", "keyctl", "memfd", "kernel-log"]);
+    assert!(
+        control
+            .0
+            .iter()
+            .all(|(_, answer)| matches!(answer, Done(_))),
+        "{control:?}"
+    );
+}
+
+#[test]
+fn io_uring_opens_no_back_door() {
+    let Some(prison) = Prison::new("io_uring_opens_no_back_door") else {
+        return;
+    };
+    assert_refused(&prison, &["io-uring"], libc::EPERM);
+    let control = prison.outside(&["io-uring"]).of("io-uring");
+    // A kernel can be without it, or have it switched off (sysctl kernel.io_uring_disabled).
+    assert!(
+        matches!(control, Done(_) | Refused(libc::ENOSYS | libc::EPERM)),
+        "{control:?}"
+    );
+}
+
+#[test]
+fn another_architectures_system_calls_are_fatal() {
+    let Some(prison) = Prison::new("another_architectures_system_calls_are_fatal") else {
+        return;
+    };
+    let control = prison.outside(&["thirty-two-bit"]).of("thirty-two-bit");
+    if control == Fatal || matches!(control, Refused(_)) {
+        // This kernel has no such door (CONFIG_IA32_EMULATION): nothing to shut.
+        let (_, ended) = prison.run(&["thirty-two-bit"], Setup::default());
+        assert_ne!(ended, Ended::Exited(0));
+        return;
+    }
+    assert_kills(&prison, "thirty-two-bit");
+}
+
+#[test]
+fn memory_is_never_writable_and_executable() {
+    let Some(prison) = Prison::new("memory_is_never_writable_and_executable") else {
+        return;
+    };
+    assert_refused(&prison, &["writable-code"], libc::EPERM);
+    assert!(
+        matches!(without_filter(&prison, "writable-code"), Done(_)),
+        "the control"
+    );
+}
+
+#[test]
+fn nothing_else_can_be_executed() {
+    let Some(prison) = Prison::new("nothing_else_can_be_executed") else {
+        return;
+    };
+    let shell = ["execute:/bin/sh", "execute:/usr/bin/env"];
+    assert_refused(&prison, &shell, libc::EPERM);
+    for attempt in shell {
+        let answer = without_filter(&prison, attempt);
+        assert!(
+            matches!(answer, Refused(libc::ENOENT | libc::EACCES)),
+            "{attempt}: {answer:?}"
+        );
+    }
+    let control = prison.outside(&["execute:/bin/sh"]);
+    assert_eq!(
+        control.of("execute:/bin/sh"),
+        Fatal,
+        "another program took its place"
+    );
+}
+
+#[test]
+fn the_hyperio_call_is_the_only_socket_option() {
+    let Some(prison) = Prison::new("the_hyperio_call_is_the_only_socket_option") else {
+        return;
+    };
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let fds = [(socket.as_fd(), 4)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let hyperio = format!("setsockopt:4:{LEVEL}:1");
+    let buffer = format!("setsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_SNDBUF);
+    let (report, _) = prison.run(&[&hyperio, &buffer], setup);
+    // Without the platform's program on it, the kernel knows no such level.
+    let answer = report.of(&hyperio);
+    assert!(
+        matches!(answer, Refused(libc::ENOPROTOOPT | libc::EOPNOTSUPP)),
+        "{answer:?}"
+    );
+    assert_eq!(report.of(&buffer), Refused(libc::EPERM));
+    let before = sockopt::socket_send_buffer_size(&socket).unwrap();
+    let open = Setup {
+        filter: false,
+        ..setup
+    };
+    assert_eq!(
+        prison.run(&[&buffer], open).0.of(&buffer),
+        Done(0),
+        "the control"
+    );
+    assert_ne!(sockopt::socket_send_buffer_size(&socket).unwrap(), before);
+}
+
+#[test]
+fn only_listed_descriptors_are_inherited() {
+    let Some(prison) = Prison::new("only_listed_descriptors_are_inherited") else {
+        return;
+    };
+    // Descriptors that would leak into any ordinary child: not close-on-exec, at several numbers.
+    let leaks: Vec<OwnedFd> = (0..20)
+        .map(|_| {
+            rustix::fs::open("/", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap()
+        })
+        .collect();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let fds = [(writer.as_fd(), 7), (reader.as_fd(), 300)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let numbers = [0, 1, 2, 3, 7, 300].map(|number| format!("descriptor-open:{number}"));
+    let mut attempts: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    attempts.extend(["list-descriptors", "write:7"]);
+    let (report, _) = prison.run(&attempts, setup);
+    for number in &numbers {
+        assert!(matches!(report.of(number), Done(_)), "{number}");
+    }
+    assert_eq!(
+        report.value("list-descriptors"),
+        6,
+        "the streams, the report, and the two"
+    );
+    assert_eq!(report.value("write:7"), 1);
+    let mut byte = [0];
+    std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
+    let control = prison.outside(&["list-descriptors"]);
+    assert!(
+        control.value("list-descriptors") >= 20,
+        "the control: they leak"
+    );
+    drop(leaks);
+}
+
+#[test]
+fn an_inherited_descriptor_can_take_any_number() {
+    let Some(prison) = Prison::new("an_inherited_descriptor_can_take_any_number") else {
+        return;
+    };
+    // The set-up itself uses descriptors; whatever numbers these have, the asked ones win.
+    let pipes: Vec<_> = (0..40).map(|_| std::io::pipe().unwrap()).collect();
+    let fds: Vec<_> = pipes
+        .iter()
+        .zip(4..)
+        .map(|((_, writer), number)| (writer.as_fd(), number))
+        .collect();
+    let writes: Vec<String> = (4..44).map(|number| format!("write:{number}")).collect();
+    let attempts: Vec<&str> = writes.iter().map(String::as_str).collect();
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let (report, _) = prison.run(&attempts, setup);
+    for ((reader, _), attempt) in pipes.iter().zip(&attempts) {
+        assert_eq!(report.value(attempt), 1);
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut &*reader, &mut byte).unwrap();
+    }
+}
+
+#[test]
+fn a_sealed_program_is_undumpable() {
+    let Some(prison) = Prison::new("a_sealed_program_is_undumpable") else {
+        return;
+    };
+    let sealed = Setup {
+        sealed: true,
+        ..Setup::default()
+    };
+    assert_ne!(prison.run(&["dumpable"], sealed).0.value("dumpable"), 1);
+    assert_eq!(
+        prison
+            .run(&["dumpable"], Setup::default())
+            .0
+            .value("dumpable"),
+        1,
+        "the control"
+    );
+}
+
+#[test]
+fn the_host_name_and_shared_memory_are_its_own() {
+    let Some(prison) = Prison::new("the_host_name_and_shared_memory_are_its_own") else {
+        return;
+    };
+    let (report, _) = prison.run(&["host-name:hostile"], Setup::default());
+    assert_eq!(report.value("host-name:hostile"), 1);
+    assert_eq!(
+        prison
+            .outside(&["host-name:hostile"])
+            .value("host-name:hostile"),
+        0
+    );
+
+    // A segment of the host that everyone may use.
+    let key = 0x6e66_0000 | (std::process::id() & 0xffff);
+    let make = format!("shared-memory:{key}:{}", libc::IPC_CREAT);
+    let find = format!("shared-memory:{key}:0");
+    let remove = format!("remove-shared-memory:{key}:0");
+    assert!(matches!(prison.outside(&[&make]).of(&make), Done(_)));
+    assert_refused(&prison, &[&find], libc::EPERM);
+    let behind = without_filter(&prison, &find);
+    let control = prison.outside(&[&find, &remove]);
+    assert_eq!(behind, Refused(libc::ENOENT));
+    assert!(matches!(control.of(&find), Done(_)), "the control");
+    assert_eq!(control.of(&remove), Done(0));
+}
