@@ -1,0 +1,410 @@
+//! The promise: instances outlive the daemon and are found again; everything else that a start makes, ends; and a start
+//! that fails says why and leaves nothing.
+
+use nfluid_sandbox::seccomp::Policy;
+use nfluid_sandbox::{
+    Ended, InheritedFd, Instance, InstanceError, Launch, Linkage, NetNs, ProcessIdentity, Program,
+    Root, Shell, ShellSpec, Signal, SpawnError,
+};
+use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
+use nfluid_tests::harness::program::program;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A daemon in a process of its own, and what it said.
+struct Daemon {
+    child: Child,
+    said: Vec<String>,
+}
+
+impl Daemon {
+    fn start(what: &str, prison: &Prison) -> Self {
+        let directory = prison
+            .cgroups()
+            .v2_directory()
+            .expect("the tests' hosts have v2");
+        let cgroup = directory.file_name().unwrap();
+        let user = prison.cell().1.raw().to_string();
+        let mut command = Command::new(program("nfluid-test-parent"));
+        command.arg(what).arg(cgroup).arg(user);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let said = line.split_whitespace().map(str::to_owned).collect();
+        Self { child, said }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn parent_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:\t"))
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn an_instance_outlives_its_daemon_and_is_adopted() {
+    let Some(prison) = Prison::new("an_instance_outlives_its_daemon_and_is_adopted") else {
+        return;
+    };
+    let mut daemon = Daemon::start("instance", &prison);
+    let [pid, start_time, boot_id] = &daemon.said[..] else {
+        panic!("{:?}", daemon.said)
+    };
+    let identity = ProcessIdentity {
+        pid: pid.parse().unwrap(),
+        start_time: start_time.parse().unwrap(),
+        boot_id: boot_id.clone(),
+    };
+    assert_eq!(parent_of(identity.pid), daemon.child.id().to_string());
+    daemon.kill();
+
+    let cgroup = prison.cgroups().open("daemon").unwrap();
+    assert_ne!(parent_of(identity.pid), daemon.child.id().to_string());
+    let before = cgroup.stats().unwrap().cpu_usage_ns;
+    while cgroup.stats().unwrap().cpu_usage_ns == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let adopted = Instance::adopt(&identity).unwrap();
+    assert_eq!(adopted.try_wait().unwrap(), None);
+    adopted.kill().unwrap();
+    assert_eq!(adopted.wait().unwrap(), Ended::Unknown);
+    assert!(matches!(
+        Instance::adopt(&identity),
+        Err(InstanceError::Gone { .. })
+    ));
+}
+
+#[test]
+fn a_shell_ends_with_its_daemon() {
+    let Some(prison) = Prison::new("a_shell_ends_with_its_daemon") else {
+        return;
+    };
+    let mut daemon = Daemon::start("shell", &prison);
+    let pid = daemon.said[0].parse().ok().and_then(Pid::from_raw).unwrap();
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    daemon.kill();
+    let mut polled = [rustix::event::PollFd::new(
+        &pidfd,
+        rustix::event::PollFlags::IN,
+    )];
+    assert_eq!(rustix::event::poll(&mut polled, None), Ok(1), "it is over");
+}
+
+#[test]
+fn a_dropped_shell_leaves_no_process() {
+    let Some(prison) = Prison::new("a_dropped_shell_leaves_no_process") else {
+        return;
+    };
+    let (cgroup, id) = prison.cell();
+    let shell = Shell::prepare(&ShellSpec {
+        name: "unused".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root: Root::Empty,
+        net: NetNs::Own,
+    });
+    let pid = shell.as_ref().unwrap().pid();
+    assert!(cgroup.processes().unwrap().contains(&pid));
+    drop(shell);
+    assert_eq!(cgroup.processes().unwrap(), BTreeSet::new());
+    assert!(
+        !std::path::Path::new(&format!("/proc/{pid}")).exists(),
+        "not even a zombie"
+    );
+}
+
+#[test]
+fn how_an_instance_ended_is_told() {
+    let Some(prison) = Prison::new("how_an_instance_ended_is_told") else {
+        return;
+    };
+    assert_eq!(
+        prison.run(&["exit:7"], Setup::default()).1,
+        Ended::Exited(7)
+    );
+    let (_, ended) = prison.run(&["crash"], Setup::default());
+    assert!(matches!(ended, Ended::Killed(_)), "{ended}");
+    let inmate = prison.start(&["burn-until"], Setup::default());
+    // As process 1 of its namespace it is deaf to what it has no handler for.
+    inmate.instance.signal(Signal::TERM).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(inmate.instance.try_wait().unwrap(), None);
+    inmate.instance.kill().unwrap();
+    assert_eq!(
+        inmate.instance.wait().unwrap(),
+        Ended::Killed(libc::SIGKILL)
+    );
+    assert!(matches!(
+        inmate.instance.signal(Signal::TERM),
+        Err(InstanceError::Gone { .. })
+    ));
+}
+
+#[test]
+fn instances_start_while_other_threads_allocate_and_start_too() {
+    let test = "instances_start_while_other_threads_allocate_and_start_too";
+    let Some(prison) = Prison::new(test) else {
+        return;
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                // Holds the allocator's locks at most moments that a fork could hit.
+                while !done.load(Ordering::Relaxed) {
+                    let text: Vec<String> = (0..100).map(|n| format!("{n:>200}")).collect();
+                    std::hint::black_box(text);
+                }
+            });
+        }
+        let starters: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let (report, ended) = prison.run(&["pid"], Setup::default());
+                        assert_eq!(report.value("pid"), 1);
+                        assert_eq!(ended, Ended::Exited(0));
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> = starters.into_iter().map(|starter| starter.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(results.iter().all(Result::is_ok));
+    });
+}
+
+/// Tries to launch, in a new shell with this root, and returns the error's text. Nothing may be left.
+fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
+    let (cgroup, id) = prison.cell();
+    let shell = Shell::prepare(&ShellSpec {
+        name: "failing".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root,
+        net: NetNs::Own,
+    });
+    let error: SpawnError = shell.unwrap().launch(launch).expect_err("it must fail");
+    assert_eq!(cgroup.processes().unwrap(), BTreeSet::new(), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn an_impossible_launch_says_why_and_leaves_nothing() {
+    let test = "an_impossible_launch_says_why_and_leaves_nothing";
+    let Some(prison) = Prison::new(test) else {
+        return;
+    };
+    let hostile = prison.hostile();
+    let filter = prison.filter(false);
+    let root = || Root::for_linkage(hostile.linkage());
+    let fails = |launch: Launch<'_>, part: &str| {
+        let text = launch_error(&prison, root(), &launch);
+        assert!(
+            text.contains(part) && text.contains("failing"),
+            "{text:?} lacks {part:?}"
+        );
+    };
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let fd = |number| InheritedFd {
+        fd: null.as_fd(),
+        number,
+    };
+    let plain = || Launch::new(hostile, &filter);
+
+    fails(
+        Launch {
+            fds: vec![fd(5), fd(5)],
+            ..plain()
+        },
+        "number 5 twice",
+    );
+    fails(
+        Launch {
+            fds: vec![fd(512)],
+            ..plain()
+        },
+        "512",
+    );
+    fails(
+        Launch {
+            fds: vec![fd(-1)],
+            ..plain()
+        },
+        "-1",
+    );
+    fails(
+        Launch {
+            fds: (0..250).map(fd).collect(),
+            ..plain()
+        },
+        "250 descriptors",
+    );
+    fails(
+        Launch {
+            argv: Vec::new(),
+            ..plain()
+        },
+        "argv",
+    );
+    fails(
+        Launch {
+            argv: vec![CString::default(); 2000],
+            ..plain()
+        },
+        "2000 arguments",
+    );
+    let long = CString::new(vec![b'x'; 70_000]).unwrap();
+    fails(
+        Launch {
+            env: vec![long],
+            ..plain()
+        },
+        "70",
+    );
+    fails(
+        Launch {
+            cpus: Some(vec![1_000_000]),
+            ..plain()
+        },
+        "1000000",
+    );
+    fails(
+        Launch {
+            cpus: Some(vec![1000]),
+            ..plain()
+        },
+        "pin to CPUs",
+    );
+    let mut few = plain();
+    few.limits.descriptors = 2;
+    fails(few, "limit of 2 descriptors");
+    if let Linkage::Dynamic { interpreter } = hostile.linkage() {
+        let text = launch_error(&prison, Root::Empty, &plain());
+        assert!(text.contains(&interpreter.display().to_string()), "{text}");
+    }
+}
+
+#[test]
+fn a_damaged_program_says_why_and_leaves_nothing() {
+    let Some(prison) = Prison::new("a_damaged_program_says_why_and_leaves_nothing") else {
+        return;
+    };
+    let path = std::env::temp_dir().join(format!("nfluid-test-damaged-{}", std::process::id()));
+    // The head of a program, and nothing behind: it passes for one until the kernel loads it.
+    let bytes = std::fs::read(prison.hostile().origin()).unwrap();
+    std::fs::write(&path, &bytes[..4096]).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let damaged = Program::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let filter = Policy::new(damaged.linkage(), LEVEL).compile().unwrap();
+    let root = Root::for_linkage(damaged.linkage());
+    let (cgroup, id) = prison.cell();
+    let spec = ShellSpec {
+        name: "damaged".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root,
+        net: NetNs::Own,
+    };
+    match Shell::prepare(&spec)
+        .unwrap()
+        .launch(&Launch::new(&damaged, &filter))
+    {
+        // The kernel may find out before the point of no return, or kill the process after it.
+        Err(error) => assert!(error.to_string().contains("execute"), "{error}"),
+        Ok(spawned) => assert!(matches!(spawned.instance.wait().unwrap(), Ended::Killed(_))),
+    }
+    assert_eq!(cgroup.processes().unwrap(), BTreeSet::new());
+}
+
+#[test]
+fn a_start_without_memory_or_tasks_says_so() {
+    let Some(prison) = Prison::new("a_start_without_memory_or_tasks_says_so") else {
+        return;
+    };
+    let (cgroup, id) = prison.cell();
+    let spec = || ShellSpec {
+        name: "starved".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root: Root::Empty,
+        net: NetNs::Own,
+    };
+    if cgroup.set_pids(0).is_ok() {
+        match Shell::prepare(&spec()) {
+            Err(error) => assert!(error.to_string().contains("pids.max"), "{error}"),
+            // v1 counts a task when it forks, and this one forks before it enters.
+            Ok(shell) => drop(shell),
+        }
+        cgroup.set_pids(10).unwrap();
+    }
+    if cgroup.set_memory(4096).is_ok() {
+        let started = Shell::prepare(&spec());
+        let text = started
+            .expect_err("no process fits into a page")
+            .to_string();
+        assert!(text.contains("starved"), "{text}");
+    }
+    assert_eq!(cgroup.processes().unwrap(), BTreeSet::new());
+}
+
+#[test]
+fn a_program_in_c_with_shared_libraries_runs() {
+    let Some(prison) = Prison::new("a_program_in_c_with_shared_libraries_runs") else {
+        return;
+    };
+    // Any program of the distribution that needs libraries will do; in a minimal guest there may be none.
+    let candidates = ["/usr/bin/true", "/usr/sbin/ip", "/usr/bin/env"].map(std::path::Path::new);
+    let is_dynamic = |program: &Program| matches!(program.linkage(), Linkage::Dynamic { .. });
+    let mut programs = candidates
+        .into_iter()
+        .filter_map(|path| Program::open(path).ok());
+    let Some(program) = programs.find(is_dynamic) else {
+        let reason = "no dynamically linked program of the distribution is here";
+        nfluid_tests::harness::skip::skip("a_program_in_c_with_shared_libraries_runs", reason);
+        return;
+    };
+    let filter = Policy::new(program.linkage(), LEVEL).compile().unwrap();
+    let (cgroup, id) = prison.cell();
+    let spec = ShellSpec {
+        name: "in-c".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root: Root::for_linkage(program.linkage()),
+        net: NetNs::Own,
+    };
+    let launch = Launch {
+        argv: vec![
+            CString::new("program").unwrap(),
+            CString::new("--version").unwrap(),
+        ],
+        ..Launch::new(&program, &filter)
+    };
+    let spawned = nfluid_sandbox::spawn(&spec, &launch).unwrap_or_else(|error| panic!("{error}"));
+    let ended = spawned.instance.wait().unwrap();
+    assert!(
+        matches!(ended, Ended::Exited(status) if status != 127),
+        "{ended}"
+    );
+}
