@@ -14,8 +14,10 @@ pub mod config;
 pub mod firewall;
 pub mod function;
 pub mod nat;
+mod prefix;
 pub mod router;
 pub mod signature;
+mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod traffic;

@@ -3,7 +3,7 @@
 use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol};
 use super::state::{Host, Mapping, Session, State};
-use super::table::NONE;
+use crate::table::NONE;
 use crate::function::CommandError;
 use alloc::collections::BTreeMap;
 use alloc::format;

@@ -1,7 +1,7 @@
 //! What an operator may say to a NAT.
 
 use super::forward::Forward;
-use super::prefix::Prefix;
+use crate::prefix::Prefix;
 use crate::config;
 use crate::function::ConfigError;
 use alloc::format;
@@ -336,7 +336,13 @@ fn parse_inside(written: &[String]) -> Result<Vec<Prefix>, ConfigError> {
     let numbered = written.iter().enumerate();
     numbered
         .map(|(index, text)| {
-            Prefix::parse(text).map_err(|why| ConfigError::at(format!("inside[{index}]"), why))
+            let bad = |why: String| ConfigError::at(format!("inside[{index}]"), why);
+            let prefix = Prefix::parse(text).map_err(bad)?;
+            if prefix.is_ipv4() {
+                Ok(prefix)
+            } else {
+                Err(bad(format!("'{text}' is IPv6; this NAT translates IPv4")))
+            }
         })
         .collect()
 }

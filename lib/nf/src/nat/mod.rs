@@ -4,7 +4,7 @@
 //! Port 0 is inside, port 1 outside. The NAT is a bump in the wire: it decrements no TTL and, but
 //! for what `neighbour` says, changes no hardware address; a router beside it routes.
 //!
-//! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`, `table`,
+//! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `tcp`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
 //! `fragment`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
 
@@ -19,12 +19,10 @@ mod metrics;
 mod neighbour;
 mod packet;
 mod ports;
-mod prefix;
 mod process;
 mod rewrite;
 mod state;
 mod sweep;
-mod table;
 mod tcp;
 #[cfg(test)]
 mod tests;

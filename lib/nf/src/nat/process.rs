@@ -11,7 +11,7 @@ use super::fragment::{Course, Datagram};
 use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::rewrite::{self, End};
-use super::table::NONE;
+use crate::table::NONE;
 use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
@@ -142,7 +142,7 @@ impl Nat {
             || config
                 .inside
                 .iter()
-                .any(|prefix| prefix.contains(packet.src.address));
+                .any(|prefix| prefix.contains_v4(packet.src.address));
         if !hidden || !is_routable(packet.src.address) || !is_routable(packet.dst.address) {
             return self.untranslated(frame);
         }

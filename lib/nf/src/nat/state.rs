@@ -12,7 +12,7 @@ use super::clock::Tenths;
 use super::config::{Config, Filtering, Pooling};
 use super::endpoint::{Endpoint, Hasher, Protocol, Vlan};
 use super::ports::{PortSpace, Wish};
-use super::table::{Index, NONE, Slab};
+use crate::table::{Index, NONE, Slab};
 use super::tcp::{Connection, Phase};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

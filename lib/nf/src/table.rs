@@ -1,10 +1,10 @@
-//! Bounded tables of the NAT: entries by index, and indices by hash.
+//! Bounded tables: entries by index, and indices by hash.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// Index of no entry.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Open-addressing hash table from a hash to an entry's index. It does not know the keys: the
 /// caller compares, because the keys stand in the entries. One slot has 8 bytes, so that a look-up
@@ -13,7 +13,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Linear probing at a load of at most one half; a removal moves the followers back, so there are
 /// no tombstones to gather. Hashes are seeded: nobody outside can aim at one slot.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Hash in the upper half, index + 1 in the lower; 0 is free.
     slots: Vec<u64>,
     mask: usize,
@@ -21,7 +21,7 @@ pub(super) struct Index {
 
 impl Index {
     /// A table for `entries_max` entries, at most 2^30.
-    pub(super) fn new(entries_max: usize) -> Index {
+    pub(crate) fn new(entries_max: usize) -> Index {
         let len = (entries_max * 2).next_power_of_two().max(8);
         Index {
             slots: vec![0; len],
@@ -31,7 +31,7 @@ impl Index {
 
     /// The entry with this hash that `is_it` accepts.
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag(hash);
         let mut at = self.home(tag);
         loop {
@@ -50,7 +50,7 @@ impl Index {
     }
 
     /// Adds an entry. The caller holds at most the promised number of entries, none twice.
-    pub(super) fn insert(&mut self, hash: u64, index: u32) {
+    pub(crate) fn insert(&mut self, hash: u64, index: u32) {
         let tag = tag(hash);
         let mut at = self.home(tag);
         while self.slots[at] != 0 {
@@ -60,7 +60,7 @@ impl Index {
     }
 
     /// Removes an entry that was inserted with this hash.
-    pub(super) fn remove(&mut self, hash: u64, index: u32) {
+    pub(crate) fn remove(&mut self, hash: u64, index: u32) {
         let wanted = tag(hash) << 32 | (u64::from(index) + 1);
         let mut hole = self.home(tag(hash));
         while self.slots[hole] != wanted {
@@ -101,14 +101,14 @@ fn tag(hash: u64) -> u64 {
 /// At most a fixed number of entries. All memory is reserved at once, so that no packet ever pays
 /// for moving a grown table; it is touched only as far as it was ever used.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     entries: Vec<Option<T>>,
     vacant: Vec<u32>,
     max: usize,
 }
 
 impl<T> Slab<T> {
-    pub(super) fn new(max: usize) -> Slab<T> {
+    pub(crate) fn new(max: usize) -> Slab<T> {
         Slab {
             entries: Vec::with_capacity(max),
             vacant: Vec::with_capacity(max),
@@ -117,21 +117,21 @@ impl<T> Slab<T> {
     }
 
     /// Number of entries.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }
 
     /// One past the largest index ever used: the range to sweep.
-    pub(super) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len() >= self.max
     }
 
     /// Adds an entry; `None` when full.
-    pub(super) fn insert(&mut self, entry: T) -> Option<u32> {
+    pub(crate) fn insert(&mut self, entry: T) -> Option<u32> {
         if let Some(index) = self.vacant.pop() {
             self.entries[index as usize] = Some(entry);
             return Some(index);
@@ -143,23 +143,23 @@ impl<T> Slab<T> {
         Some(self.entries.len() as u32 - 1)
     }
 
-    pub(super) fn remove(&mut self, index: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.vacant.push(index);
         Some(entry)
     }
 
     #[inline]
-    pub(super) fn get(&self, index: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let numbered = (0u32..).zip(&self.entries);
         numbered.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
     }
