@@ -157,17 +157,18 @@ impl<'n> Report<'n> {
     }
 }
 
-/// The one of `known` that the user probably meant.
+/// The one of `known` that the user probably meant: at most one typing error in three letters.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Comparing is quadratic in the length; nobody misspells a name that long.
-    if word.len() > 64 {
+    let length = word.chars().count();
+    if length > 64 {
         return None;
     }
     known
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= length / 3)
+        .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 

@@ -143,34 +143,42 @@ pub fn switch(node: &Node, path: &str, report: &mut Report<'_>) -> Switch {
 }
 
 pub fn links(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<Link> {
-    let mut links = Vec::new();
-    for (i, item) in list(node, path, report).iter().enumerate() {
-        let path = format!("{path}[{i}]");
-        let Kind::Sequence(ends) = &item.kind else {
-            wrong_type(
-                item,
-                &path,
-                "a list of two ports, [fw1.out, nat1.in]",
-                report,
-            );
-            continue;
-        };
-        let [a, b] = ends.as_slice() else {
-            report.error_at(
-                item.mark,
-                &path,
-                format!("a link has two ends, not {}", ends.len()),
-                "write two ports, [fw1.out, nat1.in]; three or more need a switch",
-            );
-            continue;
-        };
-        let a = parsed(a, &format!("{path}[0]"), report);
-        let b = parsed(b, &format!("{path}[1]"), report);
-        // A link that cannot be read keeps its place: paths are positions.
-        let nowhere = || PortRef::Uplink(String::new());
-        links.push(Link(a.unwrap_or_else(nowhere), b.unwrap_or_else(nowhere)));
-    }
-    links
+    // A link that cannot be read keeps its place: paths are positions.
+    let nowhere = || {
+        Link(
+            PortRef::Uplink(String::new()),
+            PortRef::Uplink(String::new()),
+        )
+    };
+    list(node, path, report)
+        .iter()
+        .enumerate()
+        .map(|(i, item)| link(item, &format!("{path}[{i}]"), report).unwrap_or_else(nowhere))
+        .collect()
+}
+
+fn link(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Link> {
+    let Kind::Sequence(ends) = &node.kind else {
+        wrong_type(
+            node,
+            path,
+            "a list of two ports, [fw1.out, nat1.in]",
+            report,
+        );
+        return None;
+    };
+    let [a, b] = ends.as_slice() else {
+        report.error_at(
+            node.mark,
+            path,
+            format!("a link has two ends, not {}", ends.len()),
+            "write two ports, [fw1.out, nat1.in]; three or more need a switch",
+        );
+        return None;
+    };
+    let a = parsed(a, &format!("{path}[0]"), report);
+    let b = parsed(b, &format!("{path}[1]"), report);
+    Some(Link(a?, b?))
 }
 
 pub fn chain(node: &Node, path: &str, report: &mut Report<'_>) -> Chain {

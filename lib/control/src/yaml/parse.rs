@@ -157,11 +157,19 @@ impl Builder {
             Event::Alias(anchor) => self.repeat(anchor, place),
             Event::Scalar(text, style, anchor, tag) => {
                 refuse_tag(tag.is_some(), place)?;
-                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                // The parser's place is the first line that is not blank.
+                let blank_lines = match style {
+                    ScalarStyle::Literal | ScalarStyle::Folded => {
+                        text.bytes().take_while(|byte| *byte == b'\n').count()
+                    }
+                    _ => 0,
+                };
                 let scalar = Scalar {
                     text: text.into_owned(),
                     plain: style == ScalarStyle::Plain,
-                    first_line: place.line.saturating_add(u32::from(is_block)),
+                    first_line: place
+                        .line
+                        .saturating_sub(u32::try_from(blank_lines).unwrap_or(u32::MAX)),
                 };
                 self.spend(Size::scalar(scalar.text.len()), place)?;
                 let kind = Kind::Scalar(scalar);

@@ -1,0 +1,114 @@
+//! Documents that are right: what they mean, and that they can be written and read again.
+
+mod support;
+
+use nfluid_control::document::read_unchecked;
+use nfluid_control::model::{Deployment, PortRef};
+use nfluid_control::wiring::{Destination, wiring};
+use nfluid_control::yaml::Node;
+use support::{check, deployment, lines};
+
+const EXAMPLE: &str = include_str!("support/example.yaml");
+
+fn port(name: &str) -> PortRef {
+    name.parse().expect("a valid name")
+}
+
+#[test]
+fn the_example_is_read_without_errors() {
+    let checked = check(EXAMPLE).unwrap_or_else(|errors| panic!("{}", lines(&errors)));
+    let deployment = checked.deployment;
+    assert_eq!(deployment.instances.len(), 5);
+    let fw1 = deployment.instances.get("fw1").expect("it is there");
+    assert_eq!(fw1.share.map(|share| share.percent()), Some(30.0));
+    assert_eq!(fw1.config["rules"][1], "deny ip from any to any");
+    let warnings = lines(&checked.warnings);
+    assert!(
+        warnings.contains("port 'mine.two' leads nowhere"),
+        "{warnings}"
+    );
+    assert!(
+        warnings.contains("port 'tail.out' leads nowhere"),
+        "{warnings}"
+    );
+    assert_eq!(checked.warnings.len(), 2, "{warnings}");
+}
+
+#[test]
+fn a_deployment_is_written_in_the_syntax_in_which_it_is_read() {
+    let first = deployment(EXAMPLE);
+    let json = serde_json::to_string_pretty(&first).expect("serializes");
+    let second = read_unchecked(&json, None).unwrap_or_else(|errors| panic!("{}", lines(&errors)));
+    assert_eq!(first, second);
+    let value = serde_json::to_value(&first).expect("serializes");
+    assert_eq!(Node::from_json(&value).to_json(), value);
+}
+
+#[test]
+fn chains_become_destinations_in_both_directions() {
+    let wiring = wiring(&deployment(EXAMPLE));
+    let plain = |name: &str| Destination::Port(port(name));
+    assert_eq!(wiring[&port("fw1.in")], plain("wan"));
+    assert_eq!(wiring[&port("fw1.out")], plain("nat1.in"));
+    assert_eq!(wiring[&port("nat1.in")], plain("fw1.out"));
+    assert_eq!(wiring[&port("nat1.out")], plain("r1.a"));
+    assert_eq!(wiring[&port("r1.a")], plain("nat1.out"));
+    assert_eq!(wiring[&port("r1.b")], plain("lan0"));
+    assert_eq!(wiring[&port("mine.one")], plain("tail.in"));
+    assert_eq!(wiring[&port("tail.in")], plain("mine.one"));
+    assert_eq!(wiring[&port("r1.c")].to_string(), "switch lan vlan 10");
+    let Destination::Classify(entries) = &wiring[&port("wan")] else {
+        panic!("wan has two chains");
+    };
+    let targets: Vec<_> = entries.iter().map(|entry| entry.to.clone()).collect();
+    assert_eq!(targets, [Some(port("fw1.in")), Some(port("lan0"))]);
+    assert_eq!(entries[0].rules.len(), 2);
+    let Destination::Classify(entries) = &wiring[&port("lan0")] else {
+        panic!("lan0 has two chains");
+    };
+    assert_eq!(entries[0].rules[0].to_string(), "proto tcp sport 80-90");
+    assert_eq!(entries[0].to, Some(port("r1.b")));
+    assert!(!wiring.contains_key(&port("mine.two")));
+}
+
+#[test]
+fn a_single_chain_for_everything_needs_no_classifier() {
+    let wiring = wiring(&deployment(
+        "version: 1\n\
+         uplinks: { a: { interface: eth1 }, b: { interface: eth2 } }\n\
+         instances: { fw: { nf: firewall } }\n\
+         chains: { c: { from: a, to: b, via: [fw] } }\n",
+    ));
+    assert_eq!(wiring[&port("a")], Destination::Port(port("fw.in")));
+    assert_eq!(wiring[&port("b")], Destination::Port(port("fw.out")));
+}
+
+#[test]
+fn json_is_read_by_the_same_code() {
+    let json = r#"{"version": 1, "instances": {"a": {"nf": "bridge", "share": "5%"}}}"#;
+    assert_eq!(deployment(json).instances.len(), 1);
+}
+
+#[test]
+fn aliases_within_reason_are_fine() {
+    let text = "version: 1\ninstances:\n  a: &fw { nf: firewall, share: 1% }\n  b: *fw\n";
+    let deployment = deployment(text);
+    assert_eq!(deployment.instances.get("a"), deployment.instances.get("b"));
+}
+
+#[test]
+fn nothing_at_all_can_be_desired() {
+    assert_eq!(deployment("version: 1"), Deployment::default());
+}
+
+#[test]
+fn thousands_of_instances_are_read_and_checked() {
+    let mut text = String::from("version: 1\novercommit: true\nswitches: { s: {} }\ninstances:\n");
+    for i in 0..5_000 {
+        text += &format!(
+            "  t{i}: {{ nf: bridge, flavor: small, share: 1%, ports: {{ in: {{ switch: s }}, \
+             out: {{ switch: s }} }} }}\n"
+        );
+    }
+    assert_eq!(deployment(&text).instances.len(), 5_000);
+}

@@ -1,0 +1,238 @@
+//! Documents that are wrong: every error in one go, each with its place, cause and remedy.
+
+mod support;
+
+use nfluid_api::types::ApplyRequest;
+use nfluid_control::document::read;
+use nfluid_control::model::Deployment;
+use support::{ENVIRONMENT, check, lines, request};
+
+fn errors(text: &str) -> String {
+    match check(text) {
+        Err(errors) => lines(&errors),
+        Ok(checked) => panic!("accepted: {:?}", checked.deployment),
+    }
+}
+
+#[track_caller]
+fn assert_errors(text: &str, expected: &str) {
+    let found = errors(text);
+    assert!(
+        found == expected.trim(),
+        "found:\n{found}\n\nexpected:\n{}",
+        expected.trim()
+    );
+}
+
+#[test]
+fn all_errors_of_a_document_are_found_at_once() {
+    assert_errors(
+        include_str!("support/wrong.yaml"),
+        include_str!("support/wrong.txt"),
+    );
+}
+
+#[test]
+fn structure_that_cannot_be() {
+    assert_errors(
+        include_str!("support/tangled.yaml"),
+        include_str!("support/tangled.txt"),
+    );
+}
+
+#[test]
+fn a_text_that_is_not_yaml() {
+    assert_errors(
+        "version: 1\ninstances:\n  a: { nf: bridge\n  b: {}\n",
+        "test.yaml:4:4: error: this is not YAML: while parsing a flow mapping, did not find expected ',' or '}'\n  help: check indentation, colons and quotes here and in the line above",
+    );
+}
+
+#[test]
+fn an_empty_document() {
+    assert_errors(
+        "# nothing\n",
+        "test.yaml:1:1: error: the document is empty\n  help: write at least 'version: 1'",
+    );
+}
+
+#[test]
+fn a_document_without_a_version_or_of_another() {
+    assert_errors(
+        "instances: {}",
+        "test.yaml:1:1: error: the document does not say its version\n  help: write 'version: 1'",
+    );
+    assert_errors(
+        "version: 2",
+        "test.yaml:1:10: error: version: this version of the format is not known here\n  help: write 'version: 1'",
+    );
+}
+
+#[test]
+fn a_list_instead_of_a_document() {
+    assert!(errors("- a\n- b\n").contains("wrong type: this is a list"));
+}
+
+#[test]
+fn two_documents() {
+    assert!(errors("version: 1\n---\nversion: 1\n").contains("a second document starts here"));
+}
+
+#[test]
+fn a_file_of_a_hundred_megabytes_is_refused_before_it_is_parsed() {
+    let text = format!("version: 1\n#{}", "x".repeat(100 << 20));
+    assert_errors(
+        &text,
+        "test.yaml:1:1: error: the document has 100 MiB, more than the 16 MiB that are read\n  help: keep long rule lists in files of their own (rules_file)",
+    );
+}
+
+#[test]
+fn a_bomb_of_aliases() {
+    let mut text = String::from("version: 1\na: &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for (i, name) in ('b'..='i').enumerate() {
+        let before = char::from(b'a' + i as u8);
+        let items = vec![format!("*{before}"); 10].join(", ");
+        text += &format!("{name}: &{name} [{items}]\n");
+    }
+    let found = errors(&text);
+    assert!(found.contains("more than 2000000 values"), "{found}");
+}
+
+#[test]
+fn aliases_that_nest_ever_deeper() {
+    let mut text = String::from("version: 1\na0: &a0 [[[[[[[[x]]]]]]]]\n");
+    for i in 1..20 {
+        text += &format!("a{i}: &a{i} [[[[[[[[*a{}]]]]]]]]\n", i - 1);
+    }
+    assert!(errors(&text).contains("more than 32 levels deep"));
+}
+
+#[test]
+fn an_alias_of_itself() {
+    let found = errors("version: 1\na: &a [*a]\n");
+    assert!(found.contains("test.yaml:2:"), "{found}");
+}
+
+#[test]
+fn brackets_without_end() {
+    assert!(errors(&"[".repeat(1 << 20)).contains("recursion limit"));
+    assert!(errors(&"{a: ".repeat(1 << 18)).contains("recursion limit"));
+    let closed = "[".repeat(40) + &"]".repeat(40);
+    assert!(errors(&closed).contains("more than 32 levels deep"));
+    let lines: String = (0..1_000).map(|i| " ".repeat(i) + "a:\n").collect();
+    assert!(errors(&lines).contains("more than 32 levels deep"));
+}
+
+#[test]
+fn tags_and_merge_keys_are_refused() {
+    assert!(errors("version: !!int 1").contains("tags (!name) mean nothing"));
+    let found = errors("version: 1\ninstances:\n  a: &a { nf: bridge }\n  b: { <<: *a }\n");
+    assert!(found.contains("unknown key '<<'"), "{found}");
+}
+
+#[test]
+fn a_bad_line_in_the_text_of_a_document() {
+    assert_errors(
+        "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules_text: |\n\n        allow ip from any to any\n        bad\n",
+        "test.yaml:9:1: error: instances.fw1.config.rules_text: 'bad' is not a rule\n  help: 'docs/guide' describes the configuration of each NF",
+    );
+}
+
+#[test]
+fn a_bad_line_5000_in_a_rule_file() {
+    let mut request = request(
+        "version: 1\ninstances:\n  fw1: { nf: firewall, config: { rules_file: fw.rules } }\n",
+    );
+    let rules = "allow ip from any to any\n".repeat(4_999) + "bad\n";
+    request.attachments.insert("fw.rules".into(), rules);
+    let found = read(&request, &Deployment::default(), ENVIRONMENT).expect_err("it is bad");
+    assert_eq!(
+        lines(&found),
+        "fw.rules:5000: error: instances.fw1.config.rules_text: 'bad' is not a rule"
+    );
+}
+
+#[test]
+fn a_rule_file_that_was_not_sent() {
+    assert_errors(
+        "version: 1\ninstances:\n  fw1: { nf: firewall, config: { rules_file: fw.rules } }\n",
+        "test.yaml:3:46: error: instances.fw1.config.rules_file: the text of 'fw.rules' was not sent along\n  help: 'nfluid apply' sends it; other clients put it into 'attachments'",
+    );
+}
+
+#[test]
+fn attachments_that_are_too_large() {
+    let request = ApplyRequest {
+        attachments: [("a".into(), "x".repeat(49 << 20))].into(),
+        ..request("version: 1")
+    };
+    let found = read(&request, &Deployment::default(), ENVIRONMENT).expect_err("too large");
+    assert!(lines(&found).contains("have 49 MiB together"));
+}
+
+#[test]
+fn errors_beyond_a_hundred_are_counted() {
+    let mut text = String::from("version: 1\ninstances:\n");
+    for i in 0..300 {
+        text += &format!("  a{i}: {{ nf: bridge, colour: red }}\n");
+    }
+    let found = check(&text).expect_err("wrong");
+    assert_eq!(found.len(), 101);
+    assert_eq!(found[100].message, "and 200 more errors");
+}
+
+#[test]
+fn errors_of_objects_in_force_have_no_line_in_a_document_that_is_added() {
+    let present = support::deployment(
+        "version: 1\nuplinks: { wan: { interface: eth1 } }\ninstances: { fw: { nf: firewall } }\n\
+         links: [[fw.in, wan]]\n",
+    );
+    let added = ApplyRequest {
+        merge: true,
+        ..request(
+            "version: 1\nuplinks:\n  wan: { interface: eth1, switch: lan }\nswitches: { lan: {} }\n",
+        )
+    };
+    let found = read(&added, &present, ENVIRONMENT).expect_err("wan is used twice");
+    assert_eq!(
+        lines(&found),
+        "error: links[0][1]: port 'wan' is used twice: by switch 'lan' (uplinks.wan.switch) and by a link\n  help: a port is on one switch, or one end of one link, or in one chain; add a port or a switch"
+    );
+}
+
+mod hostile {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,200}") {
+            let _ = check(&text);
+        }
+
+        #[test]
+        fn no_yaml_like_text_panics(
+            text in "(version: 1\n)?((instances|uplinks|links|chains|a|in|via|from|nf|ports|- |  |\\{|\\}|\\[|\\]|: |, |\n|\"|'|&a |\\*a|\\||%|[0-9]+|~|!x |#|---|\\?){0,60})"
+        ) {
+            let _ = check(&text);
+        }
+
+        #[test]
+        fn no_change_of_a_right_document_panics(
+            edits in proptest::collection::vec((any::<prop::sample::Index>(), "[ -~\n]{0,3}"), 1..8)
+        ) {
+            let mut text = include_str!("support/example.yaml").to_owned();
+            for (at, insert) in edits {
+                let at = at.index(text.len());
+                text.replace_range(at..(at + insert.len()).min(text.len()), &insert);
+            }
+            if let Err(errors) = check(&text) {
+                prop_assert!(!errors.is_empty());
+                prop_assert!(errors.iter().all(|error| error.line.is_some()));
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! A host, a catalogue, a platform and a store that live in memory.
+#![allow(dead_code)] // each test binary uses its own part
+
+use nfluid_api::types::{ApplyRequest, Diagnostic};
+use nfluid_control::action::Action;
+use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
+use nfluid_control::document::{Checked, read};
+use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfConfigError};
+use nfluid_control::inventory::Inventory;
+use nfluid_control::model::{Deployment, PortRef, Restart, Switch};
+use nfluid_control::spec::{InstanceSpec, PortSpec, Resources, UplinkSpec};
+use nfluid_control::state::{StateError, Store};
+use nfluid_control::validate::Environment;
+use nfluid_control::wiring::Destination;
+use serde_json::Value;
+
+/// Two CPUs, 4 GiB, some interfaces.
+pub struct TestHost;
+
+impl Host for TestHost {
+    fn cpus(&self) -> Vec<u32> {
+        vec![0, 1]
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        4 << 30
+    }
+
+    fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact {
+        match (name, netns) {
+            (_, Some("gone")) => InterfaceFact::NoNamespace,
+            ("eth1" | "eth2" | "eth3" | "eth4", _) => InterfaceFact::Present,
+            ("busy0", _) => InterfaceFact::Busy("xdp_filter (id 7)".into()),
+            ("veth9", None) => InterfaceFact::Elsewhere("blue".into()),
+            _ => InterfaceFact::Missing(vec!["eth1".into(), "eth2".into()]),
+        }
+    }
+
+    fn program(&self, path: &str) -> Result<(), String> {
+        if path.contains("missing") {
+            Err("no such file".into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// `bridge` and `firewall` with two ports, `router` with two to eight. A firewall refuses the rule
+/// `bad`, in `rules_text` by its line, in `rules` by its index.
+pub struct TestCatalogue;
+
+impl Catalogue for TestCatalogue {
+    fn names(&self) -> Vec<String> {
+        vec!["bridge".into(), "firewall".into(), "router".into()]
+    }
+
+    fn ports(&self, nf: &str) -> Option<(usize, usize)> {
+        match nf {
+            "bridge" | "firewall" => Some((2, 2)),
+            "router" => Some((2, 8)),
+            _ => None,
+        }
+    }
+
+    fn validate(&self, nf: &str, config: &Value, _: &[PortSpec]) -> Result<(), NfConfigError> {
+        if nf != "firewall" {
+            return Ok(());
+        }
+        if let Some(text) = config.get("rules_text").and_then(Value::as_str)
+            && let Some(line) = text.lines().position(|line| line == "bad")
+        {
+            return Err(NfConfigError {
+                path: "rules_text".into(),
+                line: u32::try_from(line + 1).ok(),
+                message: "'bad' is not a rule".into(),
+            });
+        }
+        let rules = config.get("rules").and_then(Value::as_array);
+        let bad = rules.and_then(|rules| rules.iter().position(|rule| rule == "bad"));
+        match bad {
+            Some(index) => Err(NfConfigError {
+                path: format!("rules[{index}]"),
+                line: None,
+                message: "'bad' is not a rule".into(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The host and the catalogue of the tests.
+pub const ENVIRONMENT: Environment<'static> = Environment {
+    host: &TestHost,
+    catalogue: &TestCatalogue,
+};
+
+pub fn request(text: &str) -> ApplyRequest {
+    ApplyRequest {
+        text: text.into(),
+        file: Some("test.yaml".into()),
+        ..ApplyRequest::default()
+    }
+}
+
+/// Reads and checks a document.
+pub fn check(text: &str) -> Result<Checked, Vec<Diagnostic>> {
+    read(&request(text), &Deployment::default(), ENVIRONMENT)
+}
+
+/// Reads a document that has no errors.
+pub fn deployment(text: &str) -> Deployment {
+    match check(text) {
+        Ok(checked) => checked.deployment,
+        Err(errors) => panic!("{}", lines(&errors)),
+    }
+}
+
+/// Diagnostics as a user sees them.
+pub fn lines(found: &[Diagnostic]) -> String {
+    let lines: Vec<String> = found.iter().map(Diagnostic::to_string).collect();
+    lines.join("\n")
+}
+
+/// A platform that holds an [`Inventory`] and refuses what a real one would. It can be told to
+/// fail at the n-th call.
+#[derive(Debug, Default)]
+pub struct ModelPlatform {
+    pub inventory: Inventory,
+    pub calls: usize,
+    pub fail_at: Option<usize>,
+    pub log: Vec<String>,
+}
+
+impl ModelPlatform {
+    fn step(&mut self, action: Action) -> Result<(), PlatformError> {
+        self.calls += 1;
+        if self.fail_at == Some(self.calls) {
+            return Err(PlatformError::new(PlatformErrorKind::Busy, "told to fail")
+                .with_remedy("do not tell it to"));
+        }
+        assert!(
+            self.inventory.allows(&action),
+            "the plan asks for what cannot be: {action}"
+        );
+        self.log.push(action.to_string());
+        self.inventory.record(&action);
+        Ok(())
+    }
+
+    fn spec(&self, name: &str) -> InstanceSpec {
+        self.inventory.instances[name].clone()
+    }
+}
+
+impl Platform for ModelPlatform {
+    fn create_switch(&mut self, name: &str, spec: &Switch) -> Result<(), PlatformError> {
+        let (name, spec) = (name.into(), *spec);
+        self.step(Action::CreateSwitch { name, spec })
+    }
+
+    fn update_switch(&mut self, name: &str, new: &Switch) -> Result<(), PlatformError> {
+        let old = self.inventory.switches[name];
+        self.step(Action::UpdateSwitch {
+            name: name.into(),
+            old,
+            new: *new,
+        })
+    }
+
+    fn remove_switch(&mut self, name: &str) -> Result<(), PlatformError> {
+        let spec = self.inventory.switches[name];
+        let name = name.into();
+        self.step(Action::RemoveSwitch { name, spec })
+    }
+
+    fn create_uplink(&mut self, name: &str, spec: &UplinkSpec) -> Result<(), PlatformError> {
+        let is_taken =
+            |other: &UplinkSpec| other.interface == spec.interface && other.netns == spec.netns;
+        assert!(
+            !self.inventory.uplinks.values().any(is_taken),
+            "the interface of {name} is still taken"
+        );
+        let (name, spec) = (name.into(), spec.clone());
+        self.step(Action::CreateUplink { name, spec })
+    }
+
+    fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
+        let spec = self.inventory.uplinks[name].clone();
+        let name = name.into();
+        self.step(Action::RemoveUplink { name, spec })
+    }
+
+    fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        let (name, spec) = (name.into(), Box::new(spec.clone()));
+        self.step(Action::CreateInstance { name, spec })
+    }
+
+    fn replace_instance(
+        &mut self,
+        name: &str,
+        old: &InstanceSpec,
+        new: &InstanceSpec,
+    ) -> Result<(), PlatformError> {
+        assert_eq!(self.spec(name), *old);
+        self.step(Action::ReplaceInstance {
+            name: name.into(),
+            old: Box::new(old.clone()),
+            new: Box::new(new.clone()),
+        })
+    }
+
+    fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
+        let old = self.spec(name).config;
+        self.step(Action::Reconfigure {
+            name: name.into(),
+            old,
+            new: config.clone(),
+        })
+    }
+
+    fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
+        let old = self.spec(name).resources;
+        self.step(Action::Resize {
+            name: name.into(),
+            old,
+            new: resources.clone(),
+        })
+    }
+
+    fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
+        let old = self.spec(name).restart;
+        self.step(Action::SetRestart {
+            name: name.into(),
+            old,
+            new: *restart,
+        })
+    }
+
+    fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
+        let spec = Box::new(self.spec(name));
+        let name = name.into();
+        self.step(Action::RemoveInstance { name, spec })
+    }
+
+    fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {
+        let old = self.inventory.wires.get(port).cloned();
+        self.step(Action::Wire {
+            port: port.clone(),
+            old,
+            new: to.cloned(),
+        })
+    }
+}
+
+/// A store in memory that can be told to be full, or to fail when it commits.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    pub committed: Option<Deployment>,
+    pub staged: Option<Deployment>,
+    pub is_full: bool,
+    pub commits_fail: bool,
+}
+
+fn io(kind: std::io::ErrorKind) -> StateError {
+    StateError::Io {
+        action: "write",
+        path: "/state".into(),
+        cause: kind.into(),
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Option<Deployment>, StateError> {
+        Ok(self.committed.clone())
+    }
+
+    fn stage(&mut self, deployment: &Deployment) -> Result<(), StateError> {
+        if self.is_full {
+            return Err(io(std::io::ErrorKind::StorageFull));
+        }
+        self.staged = Some(deployment.clone());
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StateError> {
+        if self.commits_fail {
+            return Err(io(std::io::ErrorKind::Other));
+        }
+        self.committed = self.staged.take();
+        Ok(())
+    }
+
+    fn discard(&mut self) {
+        self.staged = None;
+    }
+}
