@@ -239,6 +239,10 @@ fn undo<P: Platform + ?Sized>(
     let mut not_undone = Vec::new();
     for action in actions.iter().rev() {
         let inverse = action.inverse();
+        if !present.allows(&inverse) {
+            not_undone.push(format!("cannot {inverse}: what was not undone needs it"));
+            continue;
+        }
         match perform(platform, &inverse) {
             Ok(()) => present.record(&inverse),
             Err(error) => not_undone.push(format!("cannot {inverse}: {error}")),

@@ -98,7 +98,12 @@ impl Inventory {
                 let is_used = |to: &Destination| to.switch() == Some(name.as_str());
                 self.switches.contains_key(name) && !self.wires.values().any(is_used)
             }
-            Action::CreateUplink { name, .. } => !self.uplinks.contains_key(name),
+            Action::CreateUplink { name, spec } => {
+                let has_it = |other: &UplinkSpec| {
+                    other.interface == spec.interface && other.netns == spec.netns
+                };
+                !self.uplinks.contains_key(name) && !self.uplinks.values().any(has_it)
+            }
             Action::RemoveUplink { name, .. } => {
                 let is_it = |port: &PortRef| *port == PortRef::Uplink(name.clone());
                 self.uplinks.contains_key(name) && !self.is_wired(is_it)

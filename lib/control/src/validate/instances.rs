@@ -19,9 +19,7 @@ pub fn check(
     let host_bytes = environment.host.memory_bytes();
     for (name, instance) in deployment.instances.iter() {
         let path = format!("instances.{name}");
-        if !report.is_spoilt(&path) {
-            check_program(name, instance, &path, root, environment, report);
-        }
+        check_program(name, instance, &path, root, environment, report);
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
         total = total.saturating_add(memory.0);
     }
@@ -46,6 +44,10 @@ fn check_program(
     environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
+    let is_unread = instance.program.name().is_empty();
+    if is_unread || report.is_spoilt(&format!("{path}.ports")) {
+        return;
+    }
     let ports = instance.ports.len();
     if !(1..=PORTS_MAX).contains(&ports) {
         report.error(
@@ -109,6 +111,9 @@ fn check_built_in(
             format!("the NF '{nf}' has {wanted} ports, not {count}"),
             "add or remove ports",
         );
+        return;
+    }
+    if report.is_spoilt(&format!("{path}.config")) {
         return;
     }
     let ports = port_specs(name, instance);

@@ -1,0 +1,261 @@
+//! Random deployments that are right by construction, from few names, so that two of them overlap.
+#![allow(dead_code)] // each test binary uses its own part
+
+use nfluid_control::matching::{MatchRule, PortRange, Protocol};
+use nfluid_control::model::{
+    Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortRef, Program,
+    Restart, RestartPolicy, Switch, Tier, Uplink, UplinkKind, XdpMode,
+};
+use nfluid_control::quantity::{Bytes, Mac, Millis, Share};
+use nfluid_control::report::Report;
+use nfluid_control::table::Table;
+use nfluid_control::validate::validate_structure;
+use serde_json::json;
+
+/// A source of choices: xorshift64*, seeded.
+pub struct Choices(u64);
+
+impl Choices {
+    pub fn new(seed: u64) -> Self {
+        Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())].clone()
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+/// A deployment whose structure is right.
+pub fn deployment(seed: u64) -> Deployment {
+    let mut choices = Choices::new(seed);
+    let mut made = Deployment {
+        overcommit: choices.chance(4),
+        ..Deployment::default()
+    };
+    for name in ["tiny", "huge"] {
+        if choices.chance(2) {
+            let ring = choices.pick(&[64, 128, 512]);
+            let memory = Bytes::mib(choices.pick(&[32, 100]));
+            made.flavors.insert(name, Flavor { ring, memory });
+        }
+    }
+    for name in ["s0", "s1"] {
+        if choices.chance(2) {
+            let ageing = Millis::secs(choices.pick(&[60, 300]));
+            let addresses = choices.pick(&[64, 4096]);
+            made.switches.insert(name, Switch { ageing, addresses });
+        }
+    }
+    uplinks(&mut choices, &mut made);
+    instances(&mut choices, &mut made);
+    connect(&mut choices, &mut made);
+    let mut report = Report::new(None, None);
+    validate_structure(&made, &mut report);
+    if !report.is_clean() {
+        // The random links closed a loop.
+        made.links.clear();
+    }
+    made
+}
+
+fn uplinks(choices: &mut Choices, made: &mut Deployment) {
+    let mut interfaces = ["eth1", "eth2", "eth3", "eth4"];
+    choices.shuffle(&mut interfaces);
+    for (name, interface) in ["u0", "u1", "u2"].into_iter().zip(interfaces) {
+        if choices.chance(4) {
+            continue;
+        }
+        let uplink = Uplink {
+            interface: interface.into(),
+            netns: choices.chance(4).then(|| "blue".into()),
+            kind: UplinkKind::Xdp,
+            mode: choices.pick(&[XdpMode::Auto, XdpMode::Generic]),
+            mac: choices.chance(4).then_some(Mac([2, 0, 0, 0, 9, 9])),
+            ring: choices.chance(4).then_some(128),
+            attachment: None,
+        };
+        made.uplinks.insert(name, uplink);
+    }
+}
+
+fn instances(choices: &mut Choices, made: &mut Deployment) {
+    let mut flavors = vec!["small".to_owned(), "medium".into()];
+    flavors.extend(made.flavors.names().map(str::to_owned));
+    let mut names = ["i0", "i1", "i2", "i3", "i4"];
+    if choices.chance(3) {
+        choices.shuffle(&mut names);
+    }
+    for name in names {
+        if choices.chance(3) {
+            continue;
+        }
+        let program = if choices.chance(4) {
+            let args = vec!["-v".to_owned(); choices.below(2)];
+            Program::Path {
+                program: "/bin/nf".into(),
+                args,
+            }
+        } else {
+            let nf = choices.pick(&["bridge", "firewall"]).to_owned();
+            Program::BuiltIn { nf }
+        };
+        let count = 2 + choices.below(2);
+        let ports = ["in", "out", "aux"].into_iter().take(count);
+        let instance = Instance {
+            program,
+            config: choices.pick(&[
+                json!(null),
+                json!({"rules": ["a"]}),
+                json!({"rules": ["a", "b"], "n": -1.5, "text": "x: [y\n\"z'"}),
+            ]),
+            ports: ports
+                .map(|name| (name.to_owned(), Port::default()))
+                .collect(),
+            flavor: choices.pick(&flavors),
+            share: choices.chance(2).then(|| share(choices)),
+            cap: None,
+            memory: choices.chance(3).then_some(Bytes::mib(64)),
+            cpus: if choices.chance(3) { vec![1] } else { vec![] },
+            restart: Restart {
+                policy: choices.pick(&[RestartPolicy::Always, RestartPolicy::OnFailure]),
+                backoff: Backoff {
+                    shortest: Millis(50),
+                    longest: Millis(choices.pick(&[50, 5_000])),
+                },
+                max: choices.chance(2).then_some(3),
+                healthy: Millis::secs(30),
+            },
+            tier: Tier::Process,
+        };
+        made.instances.insert(name, instance);
+    }
+}
+
+fn share(choices: &mut Choices) -> Share {
+    let hundredths = choices.pick(&[1, 50, 1000, 1250]);
+    Share::from_hundredths(hundredths).expect("in range")
+}
+
+fn connect(choices: &mut Choices, made: &mut Deployment) {
+    let mut free: Vec<PortRef> = Vec::new();
+    for (name, instance) in made.instances.iter() {
+        free.extend(
+            instance
+                .ports
+                .names()
+                .map(|port| PortRef::instance(name, port)),
+        );
+    }
+    let mut ends: Vec<PortRef> = Vec::new();
+    let switches: Vec<String> = made.switches.names().map(str::to_owned).collect();
+    let mut uplinks = Table::new();
+    for (name, uplink) in made.uplinks.iter() {
+        let mut uplink = uplink.clone();
+        if !switches.is_empty() && choices.chance(3) {
+            uplink.attachment = Some(attachment(choices, &switches));
+        } else {
+            ends.push(PortRef::Uplink(name.into()));
+        }
+        uplinks.insert(name, uplink);
+    }
+    made.uplinks = uplinks;
+    chains(choices, made, &ends, &mut free);
+    choices.shuffle(&mut free);
+    while let Some(port) = free.pop() {
+        match choices.below(3) {
+            0 if !switches.is_empty() => {
+                let PortRef::Instance { instance, port } = port else {
+                    continue;
+                };
+                let place = attachment(choices, &switches);
+                let owner = made.instances.get_mut(&instance).expect("it is there");
+                owner.ports.get_mut(&port).expect("it is there").attachment = Some(place);
+            }
+            1 => {
+                if let Some(other) = free.pop() {
+                    made.links.push(Link(port, other));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn attachment(choices: &mut Choices, switches: &[String]) -> Attachment {
+    Attachment {
+        switch: choices.pick(switches),
+        vlan: choices.chance(3).then_some(10),
+        learn: choices.chance(4).then_some(true),
+    }
+}
+
+fn chains(choices: &mut Choices, made: &mut Deployment, ends: &[PortRef], free: &mut Vec<PortRef>) {
+    if ends.len() < 2 {
+        return;
+    }
+    let mut names = ["c0", "c1", "c2"];
+    choices.shuffle(&mut names);
+    for name in names {
+        if choices.chance(3) {
+            continue;
+        }
+        let from = choices.below(ends.len());
+        let to = (from + 1 + choices.below(ends.len() - 1)) % ends.len();
+        let mut via = Vec::new();
+        for _ in 0..choices.below(3) {
+            let instances: Vec<String> = made.instances.names().map(str::to_owned).collect();
+            if instances.is_empty() {
+                break;
+            }
+            let instance = choices.pick(&instances);
+            let hop = Hop {
+                instance,
+                input: "in".into(),
+                output: "out".into(),
+            };
+            let ports = [hop.input_port(), hop.output_port()];
+            if ports.iter().all(|port| free.contains(port)) {
+                free.retain(|port| !ports.contains(port));
+                via.push(hop);
+            }
+        }
+        let chain = Chain {
+            from: ends[from].clone(),
+            to: ends[to].clone(),
+            via,
+            rules: (0..choices.below(3)).map(|_| rule(choices)).collect(),
+            return_rules: choices.chance(3).then(Vec::new),
+        };
+        made.chains.insert(name, chain);
+    }
+}
+
+fn rule(choices: &mut Choices) -> MatchRule {
+    let first = choices.pick(&[80, 443]);
+    MatchRule {
+        vlan: Some(1 + choices.below(3) as u16),
+        src: choices
+            .chance(2)
+            .then(|| "10.0.0.0/8".parse().expect("valid")),
+        proto: Some(Protocol(6)),
+        dport: Some(PortRange { first, last: 500 }),
+        ..MatchRule::default()
+    }
+}
