@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::Program;
 use super::cpio::Archive;
 use super::kernel::Kernel;
+use super::programs::Programs;
 use crate::deps;
 use crate::session::Session;
 
@@ -28,8 +28,7 @@ const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
 pub struct Content<'a> {
     pub session: &'a Session,
     pub kernel: &'a Kernel,
-    pub tests: &'a [Program],
-    pub programs: &'a [Program],
+    pub programs: &'a Programs,
 }
 
 impl Content<'_> {
@@ -95,6 +94,7 @@ impl Content<'_> {
     /// What init reads: one test program per line, and the environment of all of them.
     fn list(&self, archive: &mut Archive<impl std::io::Write>, filter: &str) -> Result<()> {
         let lines = self
+            .programs
             .tests
             .iter()
             .map(|test| format!("{} {}\n", test.name, test.path.display()));
@@ -123,7 +123,10 @@ impl Content<'_> {
     fn programs(&self, archive: &mut Archive<impl std::io::Write>) -> Result<()> {
         let mut libraries = BTreeSet::new();
         let scratch = tempfile::tempdir_in(self.kernel.folder())?;
-        for program in self.tests.iter().chain(self.programs) {
+        for program in self.programs.tests.iter().chain(&self.programs.others) {
+            if archive.contains(&program.path) {
+                continue;
+            }
             let stripped = scratch.path().join(&program.name);
             let mut strip = self.session.command("strip");
             self.session

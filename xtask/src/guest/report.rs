@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::Program;
+use super::programs::Program;
 use crate::tally::{Output, Tally};
 
 const MARK: &str = "@@nfluid ";
