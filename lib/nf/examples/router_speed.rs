@@ -74,7 +74,8 @@ fn ipv4(name: &'static str, count: usize, random: &mut Xorshift) -> Network {
             97 => 19,
             _ => 28,
         };
-        let address = (random.next() as u32 % 0xc000_0000 + 0x0b00_0000) & (u32::MAX << (32 - length));
+        let address =
+            (random.next() as u32 % 0xc000_0000 + 0x0b00_0000) & (u32::MAX << (32 - length));
         let first = address >> 24;
         if matches!(first, 127 | 169 | 224..) || !seen.insert((address, length)) {
             continue;
@@ -84,7 +85,11 @@ fn ipv4(name: &'static str, count: usize, random: &mut Xorshift) -> Network {
         let _ = writeln!(routes, "{prefix}/{length} via 10.0.1.{gateway} dev p1");
         prefixes.push((prefix.into(), length));
     }
-    Network { name, routes, prefixes }
+    Network {
+        name,
+        routes,
+        prefixes,
+    }
 }
 
 fn ipv6(name: &'static str, count: usize, random: &mut Xorshift) -> Network {
@@ -102,7 +107,11 @@ fn ipv6(name: &'static str, count: usize, random: &mut Xorshift) -> Network {
         let _ = writeln!(routes, "{prefix}/{length} via 2001:db8:1::2 dev p1");
         prefixes.push((prefix.into(), length));
     }
-    Network { name, routes, prefixes }
+    Network {
+        name,
+        routes,
+        prefixes,
+    }
 }
 
 fn router(network: &Network) -> Box<dyn NetworkFunction> {
@@ -130,7 +139,9 @@ fn frames(network: &Network, random: &mut Xorshift) -> Vec<[u8; FRAME]> {
             let description = build::Frame::ip(from, to, nfluid_wire::IpProtocol(253))
                 .macs(MacAddr([2, 0xbb, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 0]));
             let payload = FRAME - description.header_len();
-            description.write(&mut frame, &[0; 26][..payload]).expect("it fits");
+            description
+                .write(&mut frame, &[0; 26][..payload])
+                .expect("it fits");
             frame
         })
         .collect()
@@ -152,7 +163,11 @@ fn measure(nf: &mut dyn NetworkFunction, frames: &[[u8; FRAME]]) -> (f64, f64) {
     (median(both), median(copy))
 }
 
-fn round(mut nf: Option<&mut dyn NetworkFunction>, frames: &[[u8; FRAME]], slots: &mut [[u8; SLOT_SIZE]]) -> f64 {
+fn round(
+    mut nf: Option<&mut dyn NetworkFunction>,
+    frames: &[[u8; FRAME]],
+    slots: &mut [[u8; SLOT_SIZE]],
+) -> f64 {
     let mut outbox = Collected::default();
     let mut sent = 0;
     let start = Instant::now();
@@ -162,22 +177,35 @@ fn round(mut nf: Option<&mut dyn NetworkFunction>, frames: &[[u8; FRAME]], slots
         for (slot, frame) in slots.iter_mut().zip(&frames[first % frames.len()..]) {
             slot[..FRAME].copy_from_slice(frame);
         }
-        let mut batch: ArrayVec<Frame<'_>, BATCH_MAX> =
-            slots.iter_mut().map(|slot| Frame::new(slot, FRAME as u16, 0)).collect();
+        let mut batch: ArrayVec<Frame<'_>, BATCH_MAX> = slots
+            .iter_mut()
+            .map(|slot| Frame::new(slot, FRAME as u16, 0))
+            .collect();
         if let Some(nf) = &mut nf {
-            nf.process(Nanos(number as u64), &mut Batch::new(&mut batch, &mut outbox));
-            sent += batch.iter().filter(|frame| frame.action() == Action::Send(1)).count();
+            nf.process(
+                Nanos(number as u64),
+                &mut Batch::new(&mut batch, &mut outbox),
+            );
+            sent += batch
+                .iter()
+                .filter(|frame| frame.action() == Action::Send(1))
+                .count();
         }
         black_box(&mut batch);
     }
     let elapsed = start.elapsed();
-    assert!(nf.is_none() || sent == PACKETS_PER_ROUND / BATCH * BATCH, "{sent} packets forwarded");
+    assert!(
+        nf.is_none() || sent == PACKETS_PER_ROUND / BATCH * BATCH,
+        "{sent} packets forwarded"
+    );
     elapsed.as_secs_f64() * 1e9 / PACKETS_PER_ROUND as f64
 }
 
 fn main() {
     let mut random = Xorshift(0x5eed_1234_5678_9abc);
-    println!("router alone, {FRAME} B frames, batch {BATCH}, random destinations, median of {ROUNDS}");
+    println!(
+        "router alone, {FRAME} B frames, batch {BATCH}, random destinations, median of {ROUNDS}"
+    );
     let networks = [
         ipv4("IPv4, 10 routes", 10, &mut random),
         ipv4("IPv4, 1,000,000 routes", 1_000_000, &mut random),

@@ -53,7 +53,9 @@ impl Router {
             }
             ("counters", []) => Ok(self.list_counters()),
             ("routes" | "lookup" | "neighbours" | "flush-neighbours" | "counters", _) => {
-                let usage = COMMANDS.iter().find(|usage| usage.split(' ').next() == Some(name));
+                let usage = COMMANDS
+                    .iter()
+                    .find(|usage| usage.split(' ').next() == Some(name));
                 let usage = usage.copied().unwrap_or_default();
                 Err(CommandError::BadArgument(format!("usage: {usage}")))
             }
@@ -71,7 +73,9 @@ impl Router {
     }
 
     fn port_name(&self, port: u8) -> &str {
-        self.ports.get(usize::from(port)).map_or("", |port| &port.name)
+        self.ports
+            .get(usize::from(port))
+            .map_or("", |port| &port.name)
     }
 
     /// Whether the route is there for a neighbour and not for the configuration.
@@ -80,12 +84,18 @@ impl Router {
             return false;
         };
         address == to.address
-            && self.neighbours.get(port, address).is_some_and(|n| n.host_route)
+            && self
+                .neighbours
+                .get(port, address)
+                .is_some_and(|n| n.host_route)
     }
 
     /// Routes within a prefix, all of both versions without one.
     fn list_routes(&self, within: Option<Prefix>) -> Value {
-        let everything = ["0.0.0.0/0", "::/0"].map(Prefix::parse).into_iter().flatten();
+        let everything = ["0.0.0.0/0", "::/0"]
+            .map(Prefix::parse)
+            .into_iter()
+            .flatten();
         let ranges: Vec<Prefix> = match within {
             Some(prefix) => Vec::from([prefix]),
             None => everything.collect(),
@@ -93,7 +103,10 @@ impl Router {
         let mut listed = Vec::new();
         let mut more = false;
         for range in ranges {
-            let inside = self.fib.routes_from(range).take_while(|(to, _)| range.holds(to.address));
+            let inside = self
+                .fib
+                .routes_from(range)
+                .take_while(|(to, _)| range.holds(to.address));
             for (scanned, (to, target)) in inside.enumerate() {
                 if listed.len() >= LISTED_MAX || scanned >= SCANNED_MAX {
                     more = true;
@@ -108,7 +121,12 @@ impl Router {
     }
 
     fn configured_routes(&self) -> usize {
-        self.fib.len() - self.neighbours.iter().filter(|(.., n)| n.host_route).count()
+        self.fib.route_count()
+            - self
+                .neighbours
+                .iter()
+                .filter(|(.., n)| n.host_route)
+                .count()
     }
 
     fn describe_route(&self, to: Prefix, target: Target) -> Value {
@@ -160,7 +178,11 @@ impl Router {
     }
 
     fn list_neighbours(&self, now: Nanos, only: Option<u8>) -> Value {
-        let chosen = || self.neighbours.iter().filter(|(port, ..)| only.is_none_or(|only| only == *port));
+        let chosen = || {
+            self.neighbours
+                .iter()
+                .filter(|(port, ..)| only.is_none_or(|only| only == *port))
+        };
         let listed: Vec<Value> = chosen()
             .take(LISTED_MAX)
             .map(|(port, address, neighbour)| {
@@ -212,16 +234,26 @@ impl Router {
     }
 
     pub(super) fn report_gauges(&self, sink: &mut dyn FnMut(Metric)) {
-        let families = [("ipv4", self.fib.v4.len()), ("ipv6", self.fib.v6.len())];
+        let families = [
+            ("ipv4", self.fib.v4.route_count()),
+            ("ipv6", self.fib.v6.route_count()),
+        ];
         for (family, routes) in families {
             sink(Metric::new("routes", routes as u64).with("family", family));
         }
         let bytes = self.fib.v4.table_bytes() + self.fib.v6.table_bytes();
         sink(Metric::new("route_table_bytes", bytes as u64));
-        sink(Metric::new("next_hops", self.fib.hops.len() as u64));
-        sink(Metric::new("packets_waiting", self.neighbours.waiting() as u64));
+        sink(Metric::new("next_hops", self.fib.hops.count() as u64));
+        sink(Metric::new(
+            "packets_waiting",
+            self.neighbours.waiting() as u64,
+        ));
         for state in State::ALL {
-            let count = self.neighbours.iter().filter(|(.., n)| n.state == state).count();
+            let count = self
+                .neighbours
+                .iter()
+                .filter(|(.., n)| n.state == state)
+                .count();
             sink(Metric::new("neighbours", count as u64).with("state", state.name()));
         }
     }

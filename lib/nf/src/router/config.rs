@@ -251,7 +251,10 @@ fn read_ports(
         .find(|name| ports.iter().all(|port| port.name != **name))
     {
         let known: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-        let message = format!("there is no port '{unknown}'; there are: {}", known.join(", "));
+        let message = format!(
+            "there is no port '{unknown}'; there are: {}",
+            known.join(", ")
+        );
         return Err(ConfigError::at("addresses", message));
     }
     let mut seen = BTreeSet::new();
@@ -304,9 +307,15 @@ fn check_own_address(own: Prefix, port: &PortInfo) -> Result<Prefix, String> {
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),
     };
     if !usable {
-        return Err(format!("{address}/{length} cannot be the address of a port"));
+        return Err(format!(
+            "{address}/{length} cannot be the address of a port"
+        ));
     }
-    let smallest = if address.is_ipv4() { MTU_MIN.0 } else { MTU_MIN.1 };
+    let smallest = if address.is_ipv4() {
+        MTU_MIN.0
+    } else {
+        MTU_MIN.1
+    };
     if port.mtu < smallest {
         return Err(format!(
             "port '{}' has an MTU of {}, {address} needs at least {smallest}",
@@ -320,7 +329,22 @@ fn check_own_address(own: Prefix, port: &PortInfo) -> Result<Prefix, String> {
 fn eui64_link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([
-        0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f,
+        0xfe,
+        0x80,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        a ^ 2,
+        b,
+        c,
+        0xff,
+        0xfe,
+        d,
+        e,
+        f,
     ])
 }
 
@@ -345,11 +369,17 @@ fn read_neighbours(
             .parse()
             .map_err(|why| fail("mac", format!("{why}")))?;
         if !mac.is_unicast() {
-            return Err(fail("mac", format!("{mac} is not the address of one station")));
+            return Err(fail(
+                "mac",
+                format!("{mac} is not the address of one station"),
+            ));
         }
         let on = &ports[usize::from(port)];
         if !on.is_on_link(address) || on.owns(address) {
-            let why = format!("{address} is no neighbour on the link of port '{}'", on.name);
+            let why = format!(
+                "{address} is no neighbour on the link of port '{}'",
+                on.name
+            );
             return Err(fail("address", why));
         }
         if read.insert((port, address), mac).is_some() {
@@ -417,7 +447,10 @@ impl<'a> RouteReader<'a> {
         for (port, at) in self.ports.iter().zip(0u8..) {
             for own in port.addresses() {
                 let host = if own.address.is_ipv4() { 32 } else { 128 };
-                let local = Prefix { length: host, ..own };
+                let local = Prefix {
+                    length: host,
+                    ..own
+                };
                 self.add(local, Target::Local { port: at }, Origin::Addresses)?;
                 let network = own.network();
                 if own.length == host {
@@ -437,7 +470,10 @@ impl<'a> RouteReader<'a> {
                 if let (IpAddr::V4(address), 0..=30) = (network.address, network.length) {
                     let host_bits = !super::lpm4::masked(u32::MAX, network.length);
                     let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);
-                    let last = Prefix { address: last.into(), length: 32 };
+                    let last = Prefix {
+                        address: last.into(),
+                        length: 32,
+                    };
                     self.add(last, Target::Broadcast, Origin::Addresses)?;
                 }
             }
@@ -450,12 +486,20 @@ impl<'a> RouteReader<'a> {
         let kind = match entry.kind.as_deref() {
             None => Kind::Forward,
             Some(word) => Kind::parse(word).ok_or_else(|| {
-                fail("type", format!("'{word}' is none of unicast, blackhole, unreachable"))
+                fail(
+                    "type",
+                    format!("'{word}' is none of unicast, blackhole, unreachable"),
+                )
             })?,
         };
         let to = routes_text::destination(&entry.to, entry.via).map_err(|why| fail("to", why))?;
         let port = entry.port.as_deref();
-        let route = WrittenRoute { kind, to, via: entry.via, port };
+        let route = WrittenRoute {
+            kind,
+            to,
+            via: entry.via,
+            port,
+        };
         self.route(&route, Origin::List(index))
     }
 
@@ -481,7 +525,10 @@ impl<'a> RouteReader<'a> {
     }
 
     fn target(&self, route: &WrittenRoute<'_>) -> Result<Target, String> {
-        let port = route.port.map(|name| find_port(self.ports, name)).transpose()?;
+        let port = route
+            .port
+            .map(|name| find_port(self.ports, name))
+            .transpose()?;
         match (route.kind, route.via, port) {
             (Kind::Blackhole, None, None) => Ok(Target::Blackhole),
             (Kind::Unreachable, None, None) => Ok(Target::Unreachable),
@@ -496,7 +543,9 @@ impl<'a> RouteReader<'a> {
 
     fn gateway(&self, to: Prefix, via: IpAddr, port: Option<u8>) -> Result<Target, String> {
         if via.is_ipv4() != to.address.is_ipv4() {
-            return Err(format!("gateway {via} is not of the destination's IP version"));
+            return Err(format!(
+                "gateway {via} is not of the destination's IP version"
+            ));
         }
         if port.is_none() && is_link_local(via) {
             return Err(format!("link-local gateway {via} needs a port: dev PORT"));
@@ -508,7 +557,9 @@ impl<'a> RouteReader<'a> {
             .filter(|(_, at)| port.is_none_or(|port| port == *at))
             .filter(|(port, _)| port.is_on_link(via));
         let Some((on, port)) = on_link.next() else {
-            return Err(format!("gateway {via} is not in a network of the port, or of any port"));
+            return Err(format!(
+                "gateway {via} is not in a network of the port, or of any port"
+            ));
         };
         if on.owns(via) {
             return Err(format!("gateway {via} is an address of the router itself"));
@@ -540,7 +591,9 @@ fn sorted<A: Ord + Copy>(
 ) -> Result<Vec<Route<A>>, ConfigError> {
     // Stable: of two equal prefixes the one that was read later comes second.
     routes.sort_by_key(|route| (route.0, route.1));
-    let twice = routes.windows(2).find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
+    let twice = routes
+        .windows(2)
+        .find(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1));
     if let Some([_, (bits, length, _, origin)]) = twice {
         let message = format!(
             "there is a route to {}/{length} already (configured before, or an address, network or \
@@ -549,5 +602,8 @@ fn sorted<A: Ord + Copy>(
         );
         return Err(origin.error(message));
     }
-    Ok(routes.into_iter().map(|(bits, length, target, _)| (bits, length, target)).collect())
+    Ok(routes
+        .into_iter()
+        .map(|(bits, length, target, _)| (bits, length, target))
+        .collect())
 }

@@ -55,8 +55,8 @@ impl Fib {
     }
 
     /// Number of routes, host routes to neighbours included.
-    pub(super) fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
+    pub(super) fn route_count(&self) -> usize {
+        self.v4.route_count() + self.v6.route_count()
     }
 
     /// Adds a host route to a neighbour on a connected network.
@@ -80,7 +80,10 @@ impl Fib {
     pub(super) fn apply(&mut self, config: &Config) -> Changed {
         let held: Vec<HopId> = config.targets.iter().map(|t| self.hops.hold(*t)).collect();
         let hop_of = |target: &u32| held[*target as usize];
-        let v4 = config.v4.iter().map(|(a, length, t)| (*a, *length, hop_of(t)));
+        let v4 = config
+            .v4
+            .iter()
+            .map(|(a, length, t)| (*a, *length, hop_of(t)));
         let (remove, add) = difference(self.v4.routes_from(0, 0), v4);
         let mut changed = Changed::default();
         changed.count(remove.len(), add.len());
@@ -90,7 +93,10 @@ impl Fib {
         for (address, length, hop) in add {
             self.v4.insert(address, length, hop);
         }
-        let v6 = config.v6.iter().map(|(a, length, t)| (*a, *length, hop_of(t)));
+        let v6 = config
+            .v6
+            .iter()
+            .map(|(a, length, t)| (*a, *length, hop_of(t)));
         let (remove, add) = difference(self.v6.routes_from(0, 0), v6);
         changed.count(remove.len(), add.len());
         for (address, length) in remove {
@@ -107,10 +113,7 @@ impl Fib {
     }
 
     /// Routes from a prefix on, in the order of addresses: IPv4, or IPv6 if the prefix is.
-    pub(super) fn routes_from(
-        &self,
-        from: Prefix,
-    ) -> impl Iterator<Item = (Prefix, Target)> + '_ {
+    pub(super) fn routes_from(&self, from: Prefix) -> impl Iterator<Item = (Prefix, Target)> + '_ {
         let v4 = match from.address {
             IpAddr::V4(address) => Some(self.v4.routes_from(address.to_bits(), from.length)),
             IpAddr::V6(_) => None,
@@ -127,7 +130,8 @@ impl Fib {
             let address = Ipv6Addr::from_bits(address).into();
             (Prefix { address, length }, hop)
         });
-        v4.chain(v6).map(|(prefix, hop)| (prefix, self.hops.target(hop)))
+        v4.chain(v6)
+            .map(|(prefix, hop)| (prefix, self.hops.target(hop)))
     }
 }
 

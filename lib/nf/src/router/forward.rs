@@ -64,7 +64,9 @@ impl Router {
             Err(OptionError::SourceRoute) => Err((DropReason::SourceRouted, None)),
             Err(OptionError::Malformed { at }) => {
                 let pointer = ipv4::HEADER_LEN + at;
-                let error = Error::ParameterProblem { pointer: pointer as u32 };
+                let error = Error::ParameterProblem {
+                    pointer: pointer as u32,
+                };
                 Err((DropReason::BadOptions, Some(error)))
             }
         }

@@ -88,7 +88,9 @@ fn blank_uncopied(options: &mut [u8]) {
         let length = match options[at] {
             END_OF_LIST => return,
             NO_OPERATION => 1,
-            _ => options.get(at + 1).map_or(1, |length| usize::from(*length).max(1)),
+            _ => options
+                .get(at + 1)
+                .map_or(1, |length| usize::from(*length).max(1)),
         };
         let end = (at + length).min(options.len());
         if options[at] & COPIED == 0 {

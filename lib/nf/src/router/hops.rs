@@ -156,7 +156,7 @@ impl Hops {
     }
 
     /// Number of hops, without [`NO_ROUTE`].
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.index.len()
     }
 }
@@ -175,6 +175,6 @@ mod tests {
         hops.release(first);
         assert_eq!(hops.target(first), Target::None);
         assert_eq!(hops.hold(Target::Blackhole), first);
-        assert_eq!(hops.len(), 1);
+        assert_eq!(hops.count(), 1);
     }
 }

@@ -96,12 +96,16 @@ impl Error {
             Error::RejectRoute => unreachable(REJECT_ROUTE),
             Error::PortUnreachable => unreachable(code::PORT),
             Error::BeyondScope => unreachable(code::BEYOND_SCOPE),
-            Error::ProtocolUnreachable { pointer } => {
-                (Icmpv6Type::PARAM_PROBLEM.0, NEXT_HEADER, pointer.to_be_bytes())
-            }
-            Error::TooBig { mtu } => {
-                (Icmpv6Type::PACKET_TOO_BIG.0, 0, u32::from(mtu).to_be_bytes())
-            }
+            Error::ProtocolUnreachable { pointer } => (
+                Icmpv6Type::PARAM_PROBLEM.0,
+                NEXT_HEADER,
+                pointer.to_be_bytes(),
+            ),
+            Error::TooBig { mtu } => (
+                Icmpv6Type::PACKET_TOO_BIG.0,
+                0,
+                u32::from(mtu).to_be_bytes(),
+            ),
             Error::TimeExceeded => (Icmpv6Type::TIME_EXCEEDED.0, 0, [0; 4]),
             Error::ParameterProblem { pointer } => {
                 (Icmpv6Type::PARAM_PROBLEM.0, 0, pointer.to_be_bytes())

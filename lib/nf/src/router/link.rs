@@ -36,7 +36,10 @@ impl Router {
         frame: &[u8],
         outbox: &mut dyn Outbox,
     ) -> Result<Option<MacAddr>, DropReason> {
-        let known = self.neighbours.get(port, address).map(|n| (n.state, n.mac, n.hop));
+        let known = self
+            .neighbours
+            .get(port, address)
+            .map(|n| (n.state, n.mac, n.hop));
         match known {
             Some((State::Incomplete, ..)) => {}
             Some((_, mac, hop)) => {
@@ -98,7 +101,11 @@ impl Router {
     }
 
     /// Removes a neighbour and returns what waited for it.
-    fn take_out(&mut self, port: u8, address: IpAddr) -> impl Iterator<Item = Vec<u8>> + ExactSizeIterator + use<> {
+    fn take_out(
+        &mut self,
+        port: u8,
+        address: IpAddr,
+    ) -> impl ExactSizeIterator<Item = Vec<u8>> + use<> {
         let removed = self.neighbours.remove(port, address);
         if let Some(removed) = &removed {
             if removed.host_route {
@@ -107,14 +114,18 @@ impl Router {
             self.fib.hops.unresolve(removed.hop);
             self.fib.hops.release(removed.hop);
         }
-        removed.map(|removed| removed.waiting).unwrap_or_default().into_iter()
+        removed
+            .map(|removed| removed.waiting)
+            .unwrap_or_default()
+            .into_iter()
     }
 
     /// Adds or replaces a configured neighbour.
     pub(super) fn set_permanent(&mut self, port: u8, address: IpAddr, mac: MacAddr) {
         self.forget(port, address);
         let hop = self.fib.hops.hold(Target::Neighbour { port, address });
-        self.neighbours.add(port, address, mac, State::Permanent, hop);
+        self.neighbours
+            .add(port, address, mac, State::Permanent, hop);
         self.open(port, address);
     }
 
@@ -126,7 +137,9 @@ impl Router {
             return;
         };
         let hop = neighbour.hop;
-        self.fib.hops.resolve(hop, neighbour.mac, on.mac, port, on.mtu);
+        self.fib
+            .hops
+            .resolve(hop, neighbour.mac, on.mac, port, on.mtu);
         let connected = self.fib.target(address) == Target::Connected { port };
         if connected && !is_link_local(address) {
             neighbour.host_route = true;
@@ -170,14 +183,20 @@ impl Router {
         if self.neighbours.get(port, address).is_none() {
             if let (Evidence::Question, Some(mac)) = (evidence, mac)
                 && self.learn_budget[usize::from(port)].take(LEARN_RATE, now)
-                && self.add_neighbour(now, port, address, mac, State::Stale).is_ok()
+                && self
+                    .add_neighbour(now, port, address, mac, State::Stale)
+                    .is_ok()
             {
                 self.open(port, address);
             }
             return;
         }
         let key = (port, address);
-        if self.neighbours.observe(key, mac, evidence, &self.limits, now) == Change::Address {
+        if self
+            .neighbours
+            .observe(key, mac, evidence, &self.limits, now)
+            == Change::Address
+        {
             self.open(port, address);
             self.release_waiting(port, address, outbox);
         }
@@ -216,7 +235,10 @@ impl Router {
                 continue;
             };
             let used = self.fib.hops.take_used(neighbour.hop);
-            match self.neighbours.due((port, address), used, &self.limits, now) {
+            match self
+                .neighbours
+                .due((port, address), used, &self.limits, now)
+            {
                 None => {}
                 Some(Due::SolicitAll) => self.solicit(port, address, None, outbox),
                 Some(Due::SolicitOne(mac)) => self.solicit(port, address, Some(mac), outbox),

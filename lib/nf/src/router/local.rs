@@ -200,7 +200,9 @@ impl Router {
     ) -> Verdict {
         let packet = Ipv6Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
         let (source, destination) = (packet.src(), packet.dst());
-        let Ok(message) = Icmpv6Packet::new_checked(packet.payload().get(layer.offset..).unwrap_or_default()) else {
+        let Ok(message) =
+            Icmpv6Packet::new_checked(packet.payload().get(layer.offset..).unwrap_or_default())
+        else {
             return Verdict::Drop(DropReason::LocalMalformed);
         };
         match message.msg_type() {
@@ -282,7 +284,10 @@ fn answer_tcp(message: &[u8], pseudo_header: u16) -> Answer {
         (segment.ack(), 0, TcpFlags::RST)
     } else {
         let controls = [TcpFlags::SYN, TcpFlags::FIN];
-        let controls = controls.iter().filter(|flag| flags.contains(**flag)).count();
+        let controls = controls
+            .iter()
+            .filter(|flag| flags.contains(**flag))
+            .count();
         let length = segment.payload().len() + controls;
         let ack = segment.seq().wrapping_add(length as u32);
         (0, ack, TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0))

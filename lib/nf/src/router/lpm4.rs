@@ -120,13 +120,8 @@ impl Lpm4 {
     }
 
     /// Number of routes.
-    pub fn len(&self) -> usize {
+    pub fn route_count(&self) -> usize {
         self.routes.len()
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
     }
 
     /// Bytes of the look-up table, without the list of routes.
@@ -238,8 +233,7 @@ impl Lpm4 {
                 let page = self.cells.len() / PAGE_CELLS;
                 if self.cells.capacity() - self.cells.len() < PAGE_CELLS {
                     // Doubling would waste half of a table of 64 MiB.
-                    self.cells
-                        .reserve_exact((page / 8).max(16) * PAGE_CELLS);
+                    self.cells.reserve_exact((page / 8).max(16) * PAGE_CELLS);
                 }
                 self.cells.resize(self.cells.len() + PAGE_CELLS, held);
                 page as u32
@@ -327,12 +321,12 @@ mod tests {
                 for probe in edges.into_iter().chain([past]).chain(probes.iter().map(|p| p.0)) {
                     prop_assert_eq!(table.lookup(probe), naive(&routes, probe));
                 }
-                prop_assert_eq!(table.len(), routes.len());
+                prop_assert_eq!(table.route_count(), routes.len());
             }
             for (address, length, _) in routes {
                 table.remove(address, length);
             }
-            prop_assert!(table.is_empty());
+            prop_assert!(table.route_count() == 0);
             prop_assert!(table.cells[..ROOT_CELLS].iter().all(|cell| *cell == 0), "pages leak");
         }
     }

@@ -119,13 +119,8 @@ impl Lpm6 {
     }
 
     /// Number of routes.
-    pub fn len(&self) -> usize {
+    pub fn route_count(&self) -> usize {
         self.routes.len()
-    }
-
-    /// Whether there is no route.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
     }
 
     /// Bytes of the look-up table, without the list of routes.
@@ -443,7 +438,8 @@ mod tests {
             g.iter()
                 .fold(0x2001, |bits: u128, group| bits << 16 | group * 0x4001)
         });
-        let length = prop::sample::select(vec![0u8, 1, 3, 16, 29, 32, 47, 48, 56, 64, 100, 127, 128]);
+        let length =
+            prop::sample::select(vec![0u8, 1, 3, 16, 29, 32, 47, 48, 56, 64, 100, 127, 128]);
         (address, length).prop_map(|(address, length)| (masked(address, length), length))
     }
 
@@ -479,12 +475,12 @@ mod tests {
                 for probe in edges.into_iter().chain([past]).chain(held).chain(probes.iter().map(|p| p.0)) {
                     prop_assert_eq!(table.lookup(probe), naive(&routes, probe));
                 }
-                prop_assert_eq!(table.len(), routes.len());
+                prop_assert_eq!(table.route_count(), routes.len());
             }
             for (address, length, _) in routes {
                 table.remove(address, length);
             }
-            prop_assert!(table.is_empty());
+            prop_assert!(table.route_count() == 0);
             prop_assert_eq!(table.entries.used, 0, "markers leak");
         }
     }

@@ -174,7 +174,10 @@ impl Counters {
     }
 
     /// All counters as (metric, label, label's value, value).
-    pub(super) fn each(&self, mut sink: impl FnMut(&'static str, Option<(&'static str, &'static str)>, u64)) {
+    pub(super) fn each(
+        &self,
+        mut sink: impl FnMut(&'static str, Option<(&'static str, &'static str)>, u64),
+    ) {
         for (name, value) in [
             ("packets_received_total", self.received),
             ("packets_forwarded_total", self.forwarded),
@@ -188,7 +191,11 @@ impl Counters {
             sink("packets_dropped_total", label, self.dropped(*reason));
         }
         for (kind, name) in Made::ALL {
-            sink("packets_made_total", Some(("kind", name)), self.made[*kind as usize]);
+            sink(
+                "packets_made_total",
+                Some(("kind", name)),
+                self.made[*kind as usize],
+            );
         }
         for (name, value) in [
             ("packets_made_no_room_total", self.no_room),

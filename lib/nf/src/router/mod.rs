@@ -94,12 +94,7 @@ impl NetworkFunction for Router {
         self.report_gauges(sink);
     }
 
-    fn command(
-        &mut self,
-        now: Nanos,
-        name: &str,
-        args: &[String],
-    ) -> Result<Value, CommandError> {
+    fn command(&mut self, now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
         self.run_command(now, name, args)
     }
 

@@ -176,7 +176,8 @@ impl Router {
         for port in 0..self.ports.len() {
             let on = &self.ports[port];
             let v4: alloc::vec::Vec<_> = on.v4.iter().map(|own| own.0).collect();
-            let v6: alloc::vec::Vec<_> = on.v6.iter().map(|own| own.0).chain(on.link_local).collect();
+            let v6: alloc::vec::Vec<_> =
+                on.v6.iter().map(|own| own.0).chain(on.link_local).collect();
             for own in v4 {
                 self.announce_arp(port as u8, own, outbox);
             }

@@ -227,7 +227,14 @@ impl Neighbours {
 
     /// Adds a neighbour; [`Neighbours::make_room`] comes first. One that is there is replaced, and
     /// its waiting frames are lost.
-    pub(super) fn add(&mut self, port: u8, address: IpAddr, mac: MacAddr, state: State, hop: HopId) {
+    pub(super) fn add(
+        &mut self,
+        port: u8,
+        address: IpAddr,
+        mac: MacAddr,
+        state: State,
+        hop: HopId,
+    ) {
         let Some(table) = self.ports.get_mut(usize::from(port)) else {
             return;
         };
@@ -275,7 +282,13 @@ impl Neighbours {
 
     /// Lets a frame wait for the neighbour's address. Where the neighbour has its share of waiting
     /// frames, the oldest one makes room (RFC 4861 section 7.2.2).
-    pub(super) fn wait(&mut self, port: u8, address: IpAddr, frame: &[u8], limits: &Limits) -> Wait {
+    pub(super) fn wait(
+        &mut self,
+        port: u8,
+        address: IpAddr,
+        frame: &[u8],
+        limits: &Limits,
+    ) -> Wait {
         let room = self.waiting < limits.waiting;
         let Some(neighbour) = self.get_mut(port, address) else {
             return Wait::Refused;
@@ -346,7 +359,11 @@ impl Neighbours {
         } else if differs || !known {
             neighbour.enter(State::Stale, after(now, limits.stale));
         }
-        if differs { Change::Address } else { Change::None }
+        if differs {
+            Change::Address
+        } else {
+            Change::None
+        }
     }
 
     /// What is due for the neighbour. `used`: a packet was sent to it since the last call.

@@ -80,7 +80,9 @@ pub(super) fn record(options: &mut [u8], own: Ipv4Addr, now: Nanos) {
         let length = match options[at] {
             END_OF_LIST => return,
             NO_OPERATION => 1,
-            _ => options.get(at + 1).map_or(1, |length| usize::from(*length).max(1)),
+            _ => options
+                .get(at + 1)
+                .map_or(1, |length| usize::from(*length).max(1)),
         };
         let end = (at + length).min(options.len());
         let option = &mut options[at..end];

@@ -62,8 +62,8 @@ impl Router {
             let name = |ports: &[super::config::Port]| ports.get(at).map(|port| port.name.clone());
             let same_port = name(&before).is_some() && name(&before) == name(&self.ports);
             let key = (port, address);
-            let permanent = self.neighbours.get(port, address).map(|n| n.state)
-                == Some(State::Permanent);
+            let permanent =
+                self.neighbours.get(port, address).map(|n| n.state) == Some(State::Permanent);
             let unconfigured = permanent && !config.neighbours.contains_key(&key);
             if !same_port || unconfigured || !self.stays(port, address) {
                 self.forget(port, address);

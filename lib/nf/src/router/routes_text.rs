@@ -175,11 +175,17 @@ mod tests {
     fn reads_what_ip_route_prints() {
         let all = route("10.0.0.0/8 via 192.0.2.1 dev left # upstream");
         assert_eq!(all.to, Prefix::parse("10.0.0.0/8").unwrap());
-        assert_eq!((all.via, all.port), ("192.0.2.1".parse().ok(), Some("left")));
+        assert_eq!(
+            (all.via, all.port),
+            ("192.0.2.1".parse().ok(), Some("left"))
+        );
         assert_eq!(route("10.0.0.1 dev p0").to.length, 32);
         assert_eq!(route("blackhole 10.0.0.0/8").kind, Kind::Blackhole);
         assert_eq!(route("unreachable ::/0").kind, Kind::Unreachable);
-        assert_eq!(route("default via fe80::1 dev p0").to.address, IpAddr::from([0u16; 8]));
+        assert_eq!(
+            route("default via fe80::1 dev p0").to.address,
+            IpAddr::from([0u16; 8])
+        );
         assert_eq!(parse_line("   # nothing"), Ok(None));
     }
 

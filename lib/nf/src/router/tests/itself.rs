@@ -1,0 +1,163 @@
+use super::*;
+use nfluid_wire::TcpFlags;
+use nfluid_wire::ipv6::FragmentInfo;
+use nfluid_wire::tcp::TcpPacket;
+
+#[test]
+fn every_address_answers_echo_requests() {
+    let mut router = Bench::new(&acquainted());
+    for own in ["10.0.0.1", "10.0.1.1", "2001:db8::1", "2001:db8:1::1"] {
+        let from = if ip(own).is_ipv4() {
+            "10.0.0.9"
+        } else {
+            "2001:db8::9"
+        };
+        let request = Frame::echo_request(ip(from), ip(own), 77, 5)
+            .macs(ALICE, P0)
+            .ttl(1);
+        let (port, frame) = router.send_one(0, written(&request, b"anybody home?"));
+        assert_eq!((port, link(&frame).0), (0, ALICE));
+        let reply = icmp(&frame);
+        assert_eq!((reply.from, reply.to), (ip(own), ip(from)));
+        assert_eq!(
+            (reply.kind, reply.code),
+            (if ip(own).is_ipv4() { 0 } else { 129 }, 0)
+        );
+        assert_eq!(reply.rest, [0, 77, 0, 5]);
+        assert_eq!(reply.quoted, b"anybody home?");
+    }
+    assert_eq!(router.metric("packets_made_total", Some("echo_reply")), 4);
+}
+
+#[test]
+fn the_link_local_address_answers_on_its_link_only() {
+    let mut config = acquainted();
+    config["neighbours"][0] = json!({"port": "p0", "address": "fe80::9", "mac": ALICE.to_string()});
+    let mut router = Bench::new(&config);
+    let request = |own| {
+        written(
+            &Frame::echo_request(ip("fe80::9"), ip(own), 1, 1).macs(ALICE, P0),
+            b"",
+        )
+    };
+    let reply = icmp(&router.send_one(0, request("fe80::ff:fe00:0")).1);
+    assert_eq!(reply.from, ip("fe80::ff:fe00:0"));
+    let (_, reply) = router.send_one(0, request("ff02::1"));
+    assert_eq!(icmp(&reply).from, ip("fe80::ff:fe00:0"));
+    router.refuses(0, request("fe80::ff:fe00:1"), "link_local");
+}
+
+#[test]
+fn an_echo_request_from_afar_waits_for_the_way_back() {
+    let mut router = Bench::new(&plain());
+    let request = Frame::echo_request(ip("192.0.2.7"), ip("10.0.0.1"), 1, 1).macs(BOB, P1);
+    let (port, question) = router.send_one(1, written(&request, b""));
+    assert_eq!(
+        (port, arp(&question).target_ip),
+        (1, Ipv4Addr::new(10, 0, 1, 254))
+    );
+    let (_, reply) = router.send_one(1, arp_reply(GATEWAY, [10, 0, 1, 254]));
+    assert_eq!(icmp(&reply).kind, 0);
+}
+
+#[test]
+fn options_of_an_echo_request_are_not_repeated() {
+    let mut router = Bench::new(&acquainted());
+    let request = Frame::echo_request(ip("10.0.0.9"), ip("10.0.0.1"), 1, 1).macs(ALICE, P0);
+    let request = super::forwarding::with_options(&request, &[1, 1, 1, 0], b"data");
+    let (_, reply) = router.send_one(0, request);
+    assert_eq!(ipv4(&reply).header_len(), 20);
+    assert_eq!(icmp(&reply).quoted, b"data");
+}
+
+#[test]
+fn the_router_runs_no_services_and_says_so() {
+    let mut router = Bench::new(&acquainted());
+    let (_, frame) = router.send_one(0, written(&from_alice("10.0.1.1"), b""));
+    let error = icmp(&frame);
+    assert_eq!((error.kind, error.code, error.from), (3, 3, ip("10.0.1.1")));
+    let (_, frame) = router.send_one(0, written(&from_alice("2001:db8:1::1"), b""));
+    let error = icmp(&frame);
+    assert_eq!(
+        (error.kind, error.code, error.from),
+        (1, 4, ip("2001:db8:1::1"))
+    );
+
+    let unknown = Frame::ip(ip("10.0.0.9"), ip("10.0.0.1"), IpProtocol(200)).macs(ALICE, P0);
+    let error = icmp(&router.send_one(0, written(&unknown, &[0; 20])).1);
+    assert_eq!((error.kind, error.code), (3, 2));
+    let unknown = Frame::ip(ip("2001:db8::9"), ip("2001:db8::1"), IpProtocol(200)).macs(ALICE, P0);
+    let error = icmp(&router.send_one(0, written(&unknown, &[0; 20])).1);
+    assert_eq!((error.kind, error.code, error.rest), (4, 1, [0, 0, 0, 6]));
+    let mut behind = written(
+        &Frame::ip(ip("2001:db8::9"), ip("2001:db8::1"), IpProtocol::IPV6_OPTS).macs(ALICE, P0),
+        &[0; 20],
+    );
+    behind[54] = 200;
+    let error = icmp(&router.send_one(0, behind).1);
+    assert_eq!((error.kind, error.code, error.rest), (4, 1, [0, 0, 0, 40]));
+}
+
+#[test]
+fn connections_to_the_router_are_reset() {
+    let mut router = Bench::new(&acquainted());
+    for (from, own) in [("10.0.0.9", "10.0.0.1"), ("2001:db8::9", "2001:db8::1")] {
+        let segment =
+            |flags| Frame::tcp((ip(from), 999).into(), (ip(own), 22).into(), flags).macs(ALICE, P0);
+        let (_, frame) =
+            router.send_one(0, written(&segment(TcpFlags::SYN).sequence(100, 0), b"abc"));
+        let reset = segment_of(&frame);
+        assert_eq!(reset.flags(), TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0));
+        assert_eq!((reset.seq(), reset.ack()), (0, 104));
+        assert_eq!((reset.src_port(), reset.dst_port()), (22, 999));
+        let (_, frame) =
+            router.send_one(0, written(&segment(TcpFlags::ACK).sequence(100, 555), b""));
+        let reset = segment_of(&frame);
+        assert_eq!((reset.flags(), reset.seq()), (TcpFlags::RST, 555));
+        router.refuses(0, written(&segment(TcpFlags::RST), b""), "local_unused");
+    }
+}
+
+fn segment_of(frame: &[u8]) -> TcpPacket<&[u8]> {
+    let (payload, pseudo) = if frame[14] >> 4 == 4 {
+        let length = usize::from(ipv4(frame).total_len());
+        (&frame[34..14 + length], ipv4(frame).pseudo_header())
+    } else {
+        let packet = ipv6(frame);
+        let layer = packet.upper_layer().expect("no extensions");
+        (
+            &frame[54..],
+            nfluid_wire::ipv6::pseudo_header(&packet, &layer),
+        )
+    };
+    let segment = TcpPacket::new_checked(payload).expect("a segment");
+    assert!(segment.verify_checksum(pseudo));
+    segment
+}
+
+#[test]
+fn what_cannot_be_answered_is_dropped_for_its_reason() {
+    let mut router = Bench::new(&acquainted());
+    let request = Frame::echo_request(ip("10.0.0.9"), ip("10.0.0.1"), 1, 1).macs(ALICE, P0);
+    let mut corrupt = written(&request, b"data");
+    corrupt[43] ^= 1;
+    router.refuses(0, corrupt, "local_malformed");
+    let first = FragmentInfo {
+        offset: 0,
+        more: true,
+        ident: 9,
+    };
+    router.refuses(
+        0,
+        written(&request.fragment(first), &[0; 16]),
+        "local_fragment",
+    );
+    let reply = Frame::echo_reply(ip("10.0.0.9"), ip("10.0.0.1"), 1, 1).macs(ALICE, P0);
+    router.refuses(0, written(&reply, b""), "local_unused");
+    let request = Frame::echo_request(ip("2001:db8::9"), ip("2001:db8::1"), 1, 1).macs(ALICE, P0);
+    router.refuses(
+        0,
+        written(&request.fragment(first), &[0; 16]),
+        "local_fragment",
+    );
+}
