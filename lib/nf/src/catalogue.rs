@@ -1,7 +1,7 @@
 //! The network functions by name: the one place that lists them all.
 
 use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
-use crate::{bridge, firewall, nat, router, signature};
+use crate::{bridge, counter, firewall, limiter, mirror, nat, router, signature, vlan};
 use alloc::boxed::Box;
 use serde_json::Value;
 
@@ -27,10 +27,28 @@ pub const ENTRIES: &[Entry] = &[
         build: bridge::build,
     },
     Entry {
+        name: "counter",
+        summary: "passes everything, counts by ethertype, protocol and size",
+        ports: (2, 2),
+        build: counter::build,
+    },
+    Entry {
         name: "firewall",
         summary: "filters by ordered rules, with states",
         ports: (2, 2),
         build: firewall::build,
+    },
+    Entry {
+        name: "limiter",
+        summary: "limits rates by token buckets: RFC 2697, RFC 2698",
+        ports: (2, 2),
+        build: limiter::build,
+    },
+    Entry {
+        name: "mirror",
+        summary: "passes everything, copies what matches to a port or to memory",
+        ports: (2, 3),
+        build: mirror::build,
     },
     Entry {
         name: "nat",
@@ -49,6 +67,12 @@ pub const ENTRIES: &[Entry] = &[
         summary: "hashes the first 64 bytes of each frame, drops forbidden hashes",
         ports: (2, 2),
         build: signature::build,
+    },
+    Entry {
+        name: "vlan",
+        summary: "pushes, pops and translates 802.1Q and 802.1ad tags",
+        ports: (2, 2),
+        build: vlan::build,
     },
 ];
 

@@ -2,6 +2,7 @@
 
 use crate::function::ConfigError;
 use alloc::string::ToString;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -38,6 +39,11 @@ pub fn parse<T: DeserializeOwned>(value: &Value) -> Result<T, ConfigError> {
         ConfigError::at(path, error.inner().to_string())
     })
 }
+
+/// The configuration of a network function that has nothing to configure: an empty map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoKeys {}
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,10 @@ pub mod bridge;
 pub mod catalogue;
 pub mod config;
 pub mod firewall;
+pub mod counter;
 pub mod function;
+pub mod limiter;
+pub mod mirror;
 pub mod nat;
 mod prefix;
 pub mod router;
@@ -21,5 +24,6 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod traffic;
+pub mod vlan;
 
 pub use function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};

@@ -100,7 +100,15 @@ mod tests {
         let error = |text| Prefix::parse(text).unwrap_err();
         assert!(error("10.0.0.1/8").contains("10.0.0.0/8"));
         assert!(error("2001:db8::1/32").contains("2001:db8::/32"));
-        for text in ["", "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "a/8", "10.0.0.0/-1", "::/129"] {
+        for text in [
+            "",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "a/8",
+            "10.0.0.0/-1",
+            "::/129",
+        ] {
             assert!(error(text).contains("not a prefix"), "{text}");
         }
     }

@@ -3,8 +3,8 @@
 use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol};
 use super::state::{Host, Mapping, Session, State};
-use crate::table::NONE;
 use crate::function::CommandError;
+use crate::table::NONE;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,9 +1,9 @@
 //! What an operator may say to a NAT.
 
 use super::forward::Forward;
-use crate::prefix::Prefix;
 use crate::config;
 use crate::function::ConfigError;
+use crate::prefix::Prefix;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;

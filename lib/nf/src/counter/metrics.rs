@@ -1,0 +1,193 @@
+//! The tables of what went by.
+
+use crate::function::Metric;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use arrayvec::ArrayVec;
+use nfluid_wire::flow::Fragment;
+use nfluid_wire::{EtherType, IpProtocol, L3, MacAddr, PacketMeta};
+
+/// Ethertypes that are told apart; further ones are counted together.
+const ETHERTYPES_MAX: usize = 32;
+/// Upper bounds of the size classes in bytes, without FCS: those of RFC 2819 (RMON), which count
+/// it, less its four bytes.
+const SIZE_BOUNDS: [usize; 6] = [60, 123, 251, 507, 1019, 1514];
+
+/// Packets and bytes of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += len as u64;
+    }
+
+    fn report(
+        self,
+        names: [&'static str; 2],
+        label: (&'static str, String),
+        sink: &mut dyn FnMut(Metric),
+    ) {
+        let (key, value) = label;
+        sink(Metric::new(names[0], self.packets).with(key, value.clone()));
+        sink(Metric::new(names[1], self.bytes).with(key, value));
+    }
+}
+
+/// Everything that the counter tells apart.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// By ethertype behind the tags, in order of first appearance.
+    ethertypes: ArrayVec<(EtherType, Count), ETHERTYPES_MAX>,
+    other_ethertypes: Count,
+    /// By protocol number, for IPv4 and IPv6.
+    protocols: [Box<[Count]>; 2],
+    /// By size class; the last one is beyond all bounds.
+    sizes: [u64; SIZE_BOUNDS.len() + 1],
+    bytes: u64,
+    tagged: u64,
+    fragments: u64,
+    malformed: u64,
+    broadcast: u64,
+    multicast: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let protocols = || vec![Count::default(); 256].into_boxed_slice();
+        Tally {
+            ethertypes: ArrayVec::new(),
+            other_ethertypes: Count::default(),
+            protocols: [protocols(), protocols()],
+            sizes: [0; SIZE_BOUNDS.len() + 1],
+            bytes: 0,
+            tagged: 0,
+            fragments: 0,
+            malformed: 0,
+            broadcast: 0,
+            multicast: 0,
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, frame: &[u8]) {
+        let len = frame.len();
+        self.bytes += len as u64;
+        let class = SIZE_BOUNDS.partition_point(|&bound| bound < len);
+        self.sizes[class] += 1;
+        self.count_group(frame);
+        match PacketMeta::parse_l3(frame) {
+            Ok(meta) => self.count_packet(&meta, len),
+            Err(_) => self.malformed += 1,
+        }
+    }
+
+    fn count_group(&mut self, frame: &[u8]) {
+        let Some(&dst) = frame.first_chunk() else {
+            return;
+        };
+        let dst = MacAddr(dst);
+        if dst.is_broadcast() {
+            self.broadcast += 1;
+        } else if dst.is_multicast() {
+            self.multicast += 1;
+        }
+    }
+
+    fn count_packet(&mut self, meta: &PacketMeta, len: usize) {
+        self.tagged += u64::from(meta.vlan_count > 0);
+        self.fragments += u64::from(meta.fragment != Fragment::None);
+        self.ethertype(meta.ethertype).add(len);
+        let protocols = match meta.l3 {
+            L3::V4 { .. } => &mut self.protocols[0],
+            L3::V6 { .. } => &mut self.protocols[1],
+            L3::Other => return,
+        };
+        protocols[usize::from(meta.protocol.0)].add(len);
+    }
+
+    fn ethertype(&mut self, ethertype: EtherType) -> &mut Count {
+        match self
+            .ethertypes
+            .iter()
+            .position(|(known, _)| *known == ethertype)
+        {
+            Some(place) => &mut self.ethertypes[place].1,
+            None if self.ethertypes.is_full() => &mut self.other_ethertypes,
+            None => {
+                self.ethertypes.push((ethertype, Count::default()));
+                let newest = self.ethertypes.len() - 1;
+                &mut self.ethertypes[newest].1
+            }
+        }
+    }
+
+    pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
+        const BY_ETHERTYPE: [&str; 2] = ["ethertype_packets_total", "ethertype_bytes_total"];
+        for (ethertype, count) in &self.ethertypes {
+            let label = ("ethertype", describe(*ethertype));
+            count.report(BY_ETHERTYPE, label, sink);
+        }
+        if self.other_ethertypes.packets > 0 {
+            let label = ("ethertype", "other".into());
+            self.other_ethertypes.report(BY_ETHERTYPE, label, sink);
+        }
+        for (version, protocols) in ["ipv4", "ipv6"].into_iter().zip(&self.protocols) {
+            report_protocols(version, protocols, sink);
+        }
+        self.report_sizes(sink);
+        for (kind, count) in [
+            ("broadcast", self.broadcast),
+            ("fragment", self.fragments),
+            ("malformed", self.malformed),
+            ("multicast", self.multicast),
+            ("tagged", self.tagged),
+        ] {
+            sink(Metric::new("kind_packets_total", count).with("kind", kind));
+        }
+    }
+
+    /// A Prometheus histogram: each bucket counts the smaller ones too.
+    fn report_sizes(&self, sink: &mut dyn FnMut(Metric)) {
+        let mut total = 0;
+        for (place, count) in self.sizes.iter().enumerate() {
+            total += count;
+            let bound = SIZE_BOUNDS
+                .get(place)
+                .map_or("+Inf".into(), ToString::to_string);
+            sink(Metric::new("frame_size_bytes_bucket", total).with("le", bound));
+        }
+        sink(Metric::new("frame_size_bytes_sum", self.bytes));
+        sink(Metric::new("frame_size_bytes_count", total));
+    }
+}
+
+fn report_protocols(version: &'static str, protocols: &[Count], sink: &mut dyn FnMut(Metric)) {
+    let seen = (0..=u8::MAX)
+        .zip(protocols)
+        .filter(|(_, count)| count.packets > 0);
+    for (number, count) in seen {
+        let names = ["protocol_packets_total", "protocol_bytes_total"];
+        let label = ("protocol", IpProtocol(number).to_string());
+        count.report(names, label, &mut |metric| sink(metric.with("ip", version)));
+    }
+}
+
+fn describe(ethertype: EtherType) -> String {
+    let name = match ethertype {
+        EtherType::IPV4 => "ipv4",
+        EtherType::IPV6 => "ipv6",
+        EtherType::ARP => "arp",
+        EtherType::LLDP => "lldp",
+        EtherType::MPLS => "mpls",
+        EtherType::PPPOE_SESSION => "pppoe",
+        other => return other.to_string(),
+    };
+    name.into()
+}

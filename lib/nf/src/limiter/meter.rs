@@ -1,0 +1,230 @@
+//! A meter: one pair of buckets, or one for each address prefix seen.
+
+use super::bucket::{Buckets, Colour, Limits};
+use crate::function::Nanos;
+use crate::table::{Index, Slab};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use nfluid_wire::ether::HEADER_LEN;
+use nfluid_wire::{HashSeed, L3, PacketMeta};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Prefixes examined per tick for buckets that are full again.
+const SWEEP_STEPS: u32 = 256;
+/// Prefixes that a command lists.
+const LISTED_MAX: usize = 100;
+
+/// Which address of a packet names its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Side {
+    Source,
+    Destination,
+}
+
+/// How packets are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) side: Side,
+    /// Prefix lengths.
+    pub(super) ipv4: u8,
+    pub(super) ipv6: u8,
+    pub(super) prefixes_max: usize,
+}
+
+/// The network part of an address.
+type Network = (bool, u128);
+
+#[derive(Debug)]
+struct Entry {
+    network: Network,
+    buckets: Buckets,
+    dropped: u64,
+}
+
+/// Buckets per prefix, in bounded memory. Prefixes beyond the bound share one pair of buckets, as
+/// does what is not IP.
+#[derive(Debug)]
+struct Table {
+    key: Key,
+    seed: HashSeed,
+    entries: Slab<Entry>,
+    index: Index,
+    hand: u32,
+}
+
+/// One direction's meter.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: Limits,
+    shared: Option<Buckets>,
+    table: Option<Table>,
+    /// Packets of prefixes that found the table full.
+    pub(super) crowded: u64,
+}
+
+impl Meter {
+    pub(super) fn new(limits: Limits, key: Option<Key>, seed: u64) -> Meter {
+        Meter {
+            limits,
+            shared: None,
+            table: key.map(|key| Table {
+                key,
+                seed: HashSeed::new(seed),
+                entries: Slab::new(key.prefixes_max),
+                index: Index::new(key.prefixes_max),
+                hand: 0,
+            }),
+            crowded: 0,
+        }
+    }
+
+    /// True if the other meter limits the same in the same way.
+    pub(super) fn same_limits(&self, other: &Meter) -> bool {
+        let key = |meter: &Meter| meter.table.as_ref().map(|table| table.key);
+        self.limits == other.limits && key(self) == key(other)
+    }
+
+    /// Prefixes with buckets of their own.
+    pub(super) fn prefixes(&self) -> usize {
+        self.table.as_ref().map_or(0, |table| table.entries.len())
+    }
+
+    /// The colour of a packet; `meta` is `None` if it is malformed.
+    pub(super) fn colour(
+        &mut self,
+        now: Nanos,
+        meta: Option<&PacketMeta>,
+        frame_len: usize,
+    ) -> Colour {
+        // The RFCs count IP packets; of anything else, what follows the Ethernet header.
+        let bytes = match meta {
+            Some(meta) => meta.total_len as usize,
+            None => frame_len - HEADER_LEN,
+        };
+        if let (Some(table), Some(meta)) = (&mut self.table, meta)
+            && let Some(network) = table.key.network(meta.l3)
+        {
+            match table.entry(self.limits, network, now) {
+                Some(entry) => {
+                    let colour = entry.buckets.colour(self.limits, now, bytes);
+                    entry.dropped += u64::from(colour == Colour::Red);
+                    return colour;
+                }
+                None => self.crowded += 1,
+            }
+        }
+        let shared = self
+            .shared
+            .get_or_insert_with(|| Buckets::full(self.limits, now));
+        shared.colour(self.limits, now, bytes)
+    }
+
+    /// Forgets some prefixes whose buckets are full: a new pair would be no different.
+    pub(super) fn sweep(&mut self, now: Nanos) {
+        let Some(table) = &mut self.table else {
+            return;
+        };
+        for _ in 0..SWEEP_STEPS.min(table.entries.end()) {
+            table.hand = (table.hand + 1) % table.entries.end();
+            let entry = table.entries.get_mut(table.hand);
+            if entry.is_some_and(|entry| entry.buckets.is_full(self.limits, now)) {
+                table.forget(table.hand);
+            }
+        }
+    }
+
+    /// Tokens in bytes; the prefixes with most drops first.
+    pub(super) fn describe(&self, now: Nanos) -> Value {
+        let tokens = |buckets: &Buckets| {
+            let (committed, second) = buckets.tokens(self.limits, now);
+            json!({ "committed_bytes": committed, "excess_or_peak_bytes": second })
+        };
+        let mut entries: Vec<&Entry> = match &self.table {
+            Some(table) => table.entries.iter().map(|(_, entry)| entry).collect(),
+            None => Vec::new(),
+        };
+        entries.sort_by_key(|entry| (core::cmp::Reverse(entry.dropped), entry.network));
+        let listed = entries.iter().take(LISTED_MAX).map(|entry| {
+            json!({
+                "network": describe(entry.network),
+                "dropped": entry.dropped,
+                "tokens": tokens(&entry.buckets),
+            })
+        });
+        json!({
+            "shared": self.shared.as_ref().map(tokens),
+            "prefixes": self.prefixes(),
+            "list": listed.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Key {
+    fn network(&self, packet: L3) -> Option<Network> {
+        let cut = |address: u128, width: u8, length: u8| {
+            let host_bits = u32::from(width - length);
+            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+            address & mask
+        };
+        match packet {
+            L3::V4 { src, dst } => {
+                let address = if self.side == Side::Source { src } else { dst };
+                Some((true, cut(address.into(), 32, self.ipv4)))
+            }
+            L3::V6 { src, dst } => {
+                let address = if self.side == Side::Source { src } else { dst };
+                Some((false, cut(address, 128, self.ipv6)))
+            }
+            L3::Other => None,
+        }
+    }
+}
+
+impl Table {
+    /// The buckets of a network, new and full if it has none; `None` if there is no room.
+    fn entry(&mut self, limits: Limits, network: Network, now: Nanos) -> Option<&mut Entry> {
+        let hash = self.hash(network);
+        let entries = &self.entries;
+        let is_it = |at: u32| {
+            entries
+                .get(at)
+                .is_some_and(|entry| entry.network == network)
+        };
+        let at = match self.index.find(hash, is_it) {
+            Some(at) => at,
+            None => {
+                let at = self.entries.insert(Entry {
+                    network,
+                    buckets: Buckets::full(limits, now),
+                    dropped: 0,
+                })?;
+                self.index.insert(hash, at);
+                at
+            }
+        };
+        self.entries.get_mut(at)
+    }
+
+    fn forget(&mut self, at: u32) {
+        if let Some(entry) = self.entries.remove(at) {
+            let hash = self.hash(entry.network);
+            self.index.remove(hash, at);
+        }
+    }
+
+    fn hash(&self, (v4, network): Network) -> u64 {
+        let high = self.seed.hash_u64((network >> 64) as u64 ^ u64::from(v4));
+        self.seed.hash_u64(high ^ network as u64)
+    }
+}
+
+fn describe((v4, network): Network) -> alloc::string::String {
+    let address: IpAddr = if v4 {
+        Ipv4Addr::from_bits(network as u32).into()
+    } else {
+        Ipv6Addr::from_bits(network).into()
+    };
+    alloc::format!("{address}")
+}

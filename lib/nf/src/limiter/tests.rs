@@ -1,0 +1,233 @@
+use super::build;
+use crate::function::{CommandError, Nanos, NetworkFunction};
+use crate::testing::{Collected, ports, run, run_one};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use nfluid_wire::ipv4::Ipv4Packet;
+use nfluid_wire::{PacketMeta, build as wire};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+fn limiter(config: Value) -> Box<dyn NetworkFunction> {
+    build(&config, &ports(2)).unwrap()
+}
+
+/// A frame with an IP packet of `total` bytes from `src`.
+fn packet(src: &str, total: usize) -> Vec<u8> {
+    let src: SocketAddr = src.parse().unwrap();
+    let (dst, header) = match src {
+        SocketAddr::V4(_) => ("192.0.2.9:9", 28),
+        SocketAddr::V6(_) => ("[2001:db8::9]:9", 48),
+    };
+    let mut buffer = [0; 2000];
+    let frame = wire::Frame::udp(src, dst.parse().unwrap()).traffic_class(0b1010_1001);
+    let len = frame
+        .write(&mut buffer, &[0; 1500][..total - header])
+        .unwrap();
+    buffer[..len].to_vec()
+}
+
+fn metric(nf: &dyn NetworkFunction, name: &str, labels: &[&str]) -> f64 {
+    let mut sum = 0.0;
+    nf.metrics(&mut |m| {
+        if m.name == name && labels.iter().all(|l| m.labels.iter().any(|(_, v)| v == l)) {
+            sum += m.value;
+        }
+    });
+    sum
+}
+
+#[test]
+fn the_burst_passes_and_then_the_rate() {
+    // 8 kbit/s: 1000 bytes a second.
+    let mut nf = limiter(json!({"forward": {"cir": 8000, "cbs": 2000}}));
+    let frame = packet("10.0.0.1:1", 1000);
+    let sent = |nf: &mut dyn NetworkFunction, at| run_one(nf, Nanos(at), 0, &frame).len();
+    let mut outcome = Vec::new();
+    for at in [0, 0, 0, 500_000_000, 1_000_000_000, 1_000_000_000] {
+        outcome.push(sent(&mut *nf, at));
+    }
+    assert_eq!(outcome, [1, 1, 0, 0, 1, 0]);
+    assert_eq!(metric(&*nf, "drops_total", &["red"]), 3.0);
+    assert_eq!(
+        metric(&*nf, "colour_packets_total", &["forward", "green"]),
+        3.0
+    );
+    assert_eq!(
+        metric(&*nf, "colour_bytes_total", &["forward", "red"]),
+        3.0 * 1014.0
+    );
+}
+
+#[test]
+fn each_direction_has_its_own_limit_or_none() {
+    let mut nf = limiter(json!({"reverse": {"cir": 8000, "cbs": 2000}}));
+    let frame = packet("10.0.0.1:1", 1000);
+    let from = |port| (0..5).map(|_| (port, frame.clone())).collect::<Vec<_>>();
+    assert_eq!(run(&mut *nf, Nanos(0), &from(0)).len(), 5);
+    assert_eq!(run(&mut *nf, Nanos(0), &from(1)).len(), 2);
+}
+
+#[test]
+fn yellow_packets_pass_with_another_code_point() {
+    let limits = json!({"cir": 8000, "cbs": 2000, "ebs": 3000, "yellow": {"dscp": 12}});
+    for source in ["10.0.0.1:1", "[2001:db8::1]:1"] {
+        let mut nf = limiter(json!({ "forward": limits }));
+        let frame = packet(source, 1000);
+        let frames: Vec<_> = (0..6).map(|_| (0, frame.clone())).collect();
+        let sent = run(&mut *nf, Nanos(0), &frames);
+        let classes: Vec<u8> = sent
+            .iter()
+            .map(|(_, frame)| PacketMeta::parse(frame).unwrap().traffic_class)
+            .collect();
+        let marked = 12 << 2 | 0b01;
+        assert_eq!(classes, [0b1010_1001, 0b1010_1001, marked, marked, marked]);
+        if source.starts_with("10.") {
+            assert!(Ipv4Packet::new_unchecked(&sent[4].1[14..]).verify_checksum());
+        }
+        assert_eq!(metric(&*nf, "packets_marked_total", &[]), 3.0);
+        assert_eq!(
+            metric(&*nf, "colour_packets_total", &["forward", "yellow"]),
+            3.0
+        );
+    }
+}
+
+#[test]
+fn two_rates_bound_the_peak() {
+    let limits = json!({"cir": 8000, "cbs": 2000, "pir": 16000, "pbs": 3000});
+    let mut nf = limiter(json!({ "forward": limits }));
+    let frames: Vec<_> = (0..4).map(|_| (0, packet("10.0.0.1:1", 1000))).collect();
+    assert_eq!(run(&mut *nf, Nanos(0), &frames).len(), 3);
+    assert_eq!(metric(&*nf, "colour_packets_total", &["yellow"]), 1.0);
+    assert_eq!(run(&mut *nf, Nanos::from_secs(1), &frames).len(), 2);
+}
+
+fn per_source(prefixes_max: usize) -> Value {
+    let per = json!({"address": "source", "ipv4": 24, "ipv6": 64, "prefixes_max": prefixes_max});
+    json!({"forward": {"cir": 8000, "cbs": 2000, "per": per}})
+}
+
+#[test]
+fn each_prefix_has_its_own_buckets() {
+    let mut nf = limiter(per_source(10));
+    let frames: Vec<_> = ["10.0.0.1:1", "10.0.0.2:1", "10.0.1.1:1", "[2001:db8::1]:1"]
+        .iter()
+        .flat_map(|source| (0..2).map(|_| (0, packet(source, 1000))))
+        .collect();
+    // The first two sources share a /24: two of their four packets pass.
+    let sent = run(&mut *nf, Nanos(0), &frames);
+    assert_eq!(sent.len(), 6);
+    assert_eq!(metric(&*nf, "prefixes", &[]), 3.0);
+    let buckets = nf.command(Nanos(0), "buckets", &[]).unwrap();
+    assert_eq!(buckets["forward"]["list"][0]["network"], "10.0.0.0");
+    assert_eq!(buckets["forward"]["list"][0]["dropped"], 2);
+    assert_eq!(buckets["reverse"], Value::Null);
+}
+
+#[test]
+fn prefixes_beyond_the_bound_share_and_idle_ones_are_forgotten() {
+    let mut nf = limiter(per_source(2));
+    let frames: Vec<_> = (0..6)
+        .map(|i| (0, packet(&format!("10.0.{i}.1:1"), 1000)))
+        .collect();
+    // Two of their own, and two of the other four out of the shared burst.
+    assert_eq!(run(&mut *nf, Nanos(0), &frames).len(), 4);
+    assert_eq!(metric(&*nf, "prefix_table_full_total", &[]), 4.0);
+    nf.tick(Nanos(1), &mut Collected::default());
+    assert_eq!(metric(&*nf, "prefixes", &[]), 2.0);
+    nf.tick(Nanos::from_secs(1), &mut Collected::default());
+    assert_eq!(metric(&*nf, "prefixes", &[]), 0.0);
+}
+
+#[test]
+fn what_is_not_ip_is_limited_too() {
+    let mut nf = limiter(per_source(2));
+    let mut arp = [0; 1014];
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let mut cut_off = [0; 1014];
+    cut_off[12..14].copy_from_slice(&[8, 0]);
+    let frames = [(0, arp.to_vec()), (0, cut_off.to_vec()), (0, arp.to_vec())];
+    assert_eq!(run(&mut *nf, Nanos(0), &frames).len(), 2);
+}
+
+#[test]
+fn a_reconfiguration_keeps_the_tokens_of_unchanged_limits() {
+    let config = json!({"forward": {"cir": 8000, "cbs": 2000}});
+    let mut nf = limiter(config.clone());
+    let frame = packet("10.0.0.1:1", 1000);
+    run(
+        &mut *nf,
+        Nanos(0),
+        &[(0, frame.clone()), (0, frame.clone())],
+    );
+    nf.reconfigure(&config, &ports(2)).unwrap();
+    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &frame).len(), 0);
+    nf.reconfigure(&json!({"forward": {"cir": 8001, "cbs": 2000}}), &ports(2))
+        .unwrap();
+    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &frame).len(), 1);
+}
+
+#[test]
+fn bad_configurations_name_the_key() {
+    let path = |direction: Value| {
+        let config = json!({ "forward": direction });
+        build(&config, &ports(2)).err().expect("refused").path
+    };
+    let with = |extra: Value| {
+        let mut direction = json!({"cir": 8000, "cbs": 2000});
+        for (key, value) in extra.as_object().unwrap() {
+            direction[key] = value.clone();
+        }
+        path(direction)
+    };
+    assert_eq!(with(json!({"cir": 0})), "forward.cir");
+    assert_eq!(with(json!({"cir": -1})), "forward.cir");
+    assert_eq!(with(json!({"cbs": 100})), "forward.cbs");
+    assert_eq!(with(json!({"pir": 9000})), "forward.pbs");
+    assert_eq!(with(json!({"pbs": 9000})), "forward.pir");
+    assert_eq!(with(json!({"pir": 100, "pbs": 9000})), "forward.pir");
+    assert_eq!(
+        with(json!({"ebs": 1, "pir": 9000, "pbs": 9000})),
+        "forward.ebs"
+    );
+    assert_eq!(with(json!({"yellow": {"dscp": 64}})), "forward.yellow.dscp");
+    assert_eq!(
+        with(json!({"per": {"address": "source", "ipv4": 33}})),
+        "forward.per.ipv4"
+    );
+    assert_eq!(
+        with(json!({"per": {"address": "mac"}})),
+        "forward.per.address"
+    );
+    let none = json!({"per": {"address": "source", "prefixes_max": 0}});
+    assert_eq!(with(none), "forward.per.prefixes_max");
+    let mut nf = limiter(json!({}));
+    let unknown = nf.command(Nanos(0), "bucket", &[]);
+    assert_eq!(unknown, Err(CommandError::Unknown(&["buckets"])));
+}
+
+proptest! {
+    #[test]
+    fn random_frames_never_panic(
+        frames in proptest::collection::vec(
+            (0..2u8, proptest::collection::vec(any::<u8>(), 14..120)), 1..100),
+        times in proptest::collection::vec(any::<u64>(), 1..5),
+    ) {
+        let mut config = per_source(4);
+        config["forward"]["ebs"] = 5000.into();
+        config["forward"]["yellow"] = json!({"dscp": 63});
+        config["reverse"] = config["forward"].clone();
+        let mut nf = limiter(config);
+        for time in times {
+            let sent = run(&mut *nf, Nanos(time), &frames);
+            prop_assert!(sent.len() <= frames.len());
+            nf.tick(Nanos(time), &mut Collected::default());
+        }
+        let coloured = metric(&*nf, "colour_packets_total", &[]);
+        let passed = metric(&*nf, "packets_forwarded_total", &[]);
+        prop_assert_eq!(coloured, passed + metric(&*nf, "drops_total", &[]));
+    }
+}

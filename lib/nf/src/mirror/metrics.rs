@@ -1,0 +1,45 @@
+//! What is counted.
+
+use super::capture::Capture;
+use crate::function::{Metric, PortInfo};
+use crate::traffic::Forwarded;
+
+/// All counters of the mirror.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) forwarded: Forwarded<2>,
+    /// Matching frames of which a copy was made.
+    pub(super) copied: u64,
+    /// Matching frames beyond the rate: not copied.
+    pub(super) over_rate: u64,
+    /// Copies for which the outbox had no room.
+    pub(super) unsent: u64,
+    /// Frames that arrived on the mirror port: dropped.
+    pub(super) from_mirror_port: u64,
+}
+
+impl Counters {
+    pub(super) fn new(ports: &[PortInfo]) -> Counters {
+        Counters {
+            forwarded: Forwarded::new(ports),
+            copied: 0,
+            over_rate: 0,
+            unsent: 0,
+            from_mirror_port: 0,
+        }
+    }
+
+    pub(super) fn report(&self, capture: &Capture, sink: &mut dyn FnMut(Metric)) {
+        self.forwarded.report(sink);
+        sink(Metric::new("copies_total", self.copied));
+        for (reason, count) in [
+            ("rate", self.over_rate),
+            ("no_room", self.unsent),
+            ("overwritten", capture.overwritten),
+        ] {
+            sink(Metric::new("copies_lost_total", count).with("reason", reason));
+        }
+        sink(Metric::new("captured_frames", capture.len() as u64));
+        sink(Metric::new("drops_total", self.from_mirror_port).with("reason", "from_mirror_port"));
+    }
+}

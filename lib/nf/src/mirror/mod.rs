@@ -1,0 +1,145 @@
+//! Mirror: passes everything, and copies what matches to a third port, to memory, or both.
+
+mod capture;
+mod config;
+mod metrics;
+mod selection;
+#[cfg(test)]
+mod tests;
+
+use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use alloc::boxed::Box;
+use alloc::string::String;
+use capture::Capture;
+use config::Config;
+use metrics::Counters;
+use nfluid_ring::{Batch, Outbox};
+use serde_json::{Value, json};
+
+/// Index of the optional port that gets copies.
+const MIRROR: u8 = 2;
+
+/// An instance of the mirror.
+#[derive(Debug)]
+pub struct Mirror {
+    config: Config,
+    capture: Capture,
+    allowance: Allowance,
+    counters: Counters,
+    has_mirror_port: bool,
+}
+
+/// Builds a mirror between ports 0 and 1, with port 2, if there is one, for copies.
+///
+/// # Errors
+/// A bad prefix, port or bound, with its key.
+pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    let config = Config::parse(config)?;
+    Ok(Box::new(Mirror {
+        capture: Capture::new(config.memory_bytes),
+        allowance: Allowance::full(config.rate),
+        config,
+        counters: Counters::new(ports),
+        has_mirror_port: ports.len() > usize::from(MIRROR),
+    }))
+}
+
+/// Copies that may still be made: a token bucket of one second's worth, in billionths of a copy.
+#[derive(Debug)]
+struct Allowance {
+    tokens: u64,
+    filled: Nanos,
+}
+
+const UNITS_PER_COPY: u64 = 1_000_000_000;
+
+impl Allowance {
+    fn full(rate: u32) -> Allowance {
+        Allowance {
+            tokens: u64::from(rate) * UNITS_PER_COPY,
+            filled: Nanos(0),
+        }
+    }
+
+    fn refill(&mut self, now: Nanos, rate: u32) {
+        let grown = u64::from(rate).saturating_mul(now.since(self.filled).0);
+        let most = u64::from(rate) * UNITS_PER_COPY;
+        self.tokens = self.tokens.saturating_add(grown).min(most);
+        self.filled = self.filled.max(now);
+    }
+
+    fn take(&mut self) -> bool {
+        let allowed = self.tokens >= UNITS_PER_COPY;
+        if allowed {
+            self.tokens -= UNITS_PER_COPY;
+        }
+        allowed
+    }
+}
+
+impl Mirror {
+    /// Copies a matching frame as far as the bounds allow.
+    fn copy(&mut self, now: Nanos, frame: &[u8], outbox: &mut dyn Outbox) {
+        if !self.allowance.take() {
+            self.counters.over_rate += 1;
+            return;
+        }
+        let copy = &frame[..frame.len().min(self.config.snaplen)];
+        self.counters.copied += 1;
+        if self.has_mirror_port && !outbox.emit(MIRROR, copy) {
+            self.counters.unsent += 1;
+        }
+        if self.config.memory_bytes > 0 {
+            self.capture.record(now, copy, frame.len());
+        }
+    }
+}
+
+impl NetworkFunction for Mirror {
+    fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
+        self.allowance.refill(now, self.config.rate);
+        let (frames, outbox) = batch.split();
+        for frame in frames {
+            let from = frame.in_port();
+            if from >= MIRROR {
+                self.counters.from_mirror_port += 1;
+                frame.discard();
+                continue;
+            }
+            if self.config.selection.matches(from, frame.bytes()) {
+                self.copy(now, frame.bytes(), outbox);
+            }
+            self.counters.forwarded.count(from, frame.len());
+            frame.send(from ^ 1);
+        }
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
+        self.counters.report(&self.capture, sink);
+    }
+
+    fn command(&mut self, now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
+        match name {
+            "pcap" => {
+                let request = capture::Request::parse(args)?;
+                Ok(self.capture.answer(now, &request, self.config.snaplen))
+            }
+            "clear" if args.is_empty() => {
+                let frames = self.capture.clear();
+                Ok(json!({ "cleared": frames }))
+            }
+            "clear" => Err(CommandError::BadArgument("clear takes no argument".into())),
+            _ => Err(CommandError::Unknown(&["clear", "pcap"])),
+        }
+    }
+
+    /// Captured frames stay as far as the new bound reaches.
+    fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
+        let config = Config::parse(config)?;
+        self.capture.set_bound(config.memory_bytes);
+        self.has_mirror_port = ports.len() > usize::from(MIRROR);
+        self.counters.forwarded.rename(ports);
+        self.config = config;
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! What is counted.
+
+use crate::function::{Metric, PortInfo};
+use crate::traffic::Forwarded;
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DropReason {
+    /// With the tag, the frame would exceed the longest frame.
+    TooLong,
+    /// Another tag than the one expected, or none.
+    Unmatched,
+    /// It ends within a tag.
+    Malformed,
+}
+
+const REASONS: [&str; 3] = ["too_long", "unmatched", "malformed"];
+
+/// All counters of the VLAN NF.
+#[derive(Debug)]
+pub(super) struct Counters {
+    pub(super) forwarded: Forwarded<2>,
+    /// Frames whose tags were changed, and those that passed as they were.
+    pub(super) changed: u64,
+    pub(super) unchanged: u64,
+    drops: [u64; REASONS.len()],
+}
+
+impl Counters {
+    pub(super) fn new(ports: &[PortInfo]) -> Counters {
+        Counters {
+            forwarded: Forwarded::new(ports),
+            changed: 0,
+            unchanged: 0,
+            drops: [0; REASONS.len()],
+        }
+    }
+
+    pub(super) fn dropped(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
+        self.forwarded.report(sink);
+        sink(Metric::new("packets_changed_total", self.changed));
+        sink(Metric::new("packets_unchanged_total", self.unchanged));
+        for (name, count) in REASONS.into_iter().zip(self.drops) {
+            sink(Metric::new("drops_total", count).with("reason", name));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! VLAN: adds, removes or translates 802.1Q and 802.1ad tags between an access and a trunk port.
+
+mod config;
+mod metrics;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use crate::function::{ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use alloc::boxed::Box;
+use config::Rules;
+use metrics::Counters;
+use nfluid_ring::Batch;
+use serde_json::Value;
+
+/// An instance of the VLAN NF.
+#[derive(Debug)]
+pub struct Vlan {
+    rules: Rules,
+    counters: Counters,
+}
+
+/// Builds a VLAN NF between port 0 (access) and port 1 (trunk).
+///
+/// # Errors
+/// Neither or both of `push` and `translate`, or a value out of range, with its key.
+pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    Ok(Box::new(Vlan {
+        rules: Rules::parse(config)?,
+        counters: Counters::new(ports),
+    }))
+}
+
+impl NetworkFunction for Vlan {
+    fn process(&mut self, _now: Nanos, batch: &mut Batch<'_, '_>) {
+        process::forward(batch.frames(), &self.rules, &mut self.counters);
+    }
+
+    fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
+        self.counters.report(sink);
+    }
+
+    fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
+        self.rules = Rules::parse(config)?;
+        self.counters.forwarded.rename(ports);
+        Ok(())
+    }
+}
