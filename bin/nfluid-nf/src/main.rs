@@ -1,2 +1,20 @@
-//! To be written.
-fn main() {}
+//! What runs inside an instance: hosts one built-in network function on its ports.
+//!
+//! Everything that it has was put into its hands by the daemon: the port table, the configuration,
+//! and a listening socket for commands. It outlives the daemon.
+
+mod control;
+mod host;
+mod inheritance;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match host::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nfluid-nf: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -307,7 +307,15 @@ impl Attached {
     }
 }
 
-/// Takes ownership of an inherited descriptor.
+/// Takes ownership of a descriptor that this process inherited for its own use. Call it once per
+/// descriptor.
+///
+/// # Errors
+/// When no such descriptor is open.
+pub fn inherited(fd: RawFd) -> Result<OwnedFd, AttachError> {
+    own(fd)
+}
+
 fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
     // SAFETY: only asks the kernel about a number; nothing is dereferenced.
     let open = fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;

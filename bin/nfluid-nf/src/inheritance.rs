@@ -1,0 +1,56 @@
+//! What the daemon hands to an instance, by environment variables that name descriptors.
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::io::Read;
+use std::os::fd::{OwnedFd, RawFd};
+
+/// Name of the built-in NF.
+pub const NF_ENV: &str = "NFLUID_NF";
+/// Descriptor of a memory file with the NF's configuration in JSON.
+pub const CONFIG_ENV: &str = "NFLUID_CONFIG_FD";
+/// Descriptor of the listening control socket.
+pub const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
+
+/// Largest configuration in bytes.
+const CONFIG_MAX: u64 = 64 << 20;
+
+/// The NF's name.
+pub fn nf_name() -> anyhow::Result<String> {
+    std::env::var(NF_ENV)
+        .with_context(|| format!("{NF_ENV} is not set: this program is started by nfluidd"))
+}
+
+/// The NF's configuration; null if there is none.
+pub fn config() -> anyhow::Result<Value> {
+    let Some(fd) = inherited(CONFIG_ENV)? else {
+        return Ok(Value::Null);
+    };
+    let mut text = String::new();
+    let read = std::fs::File::from(fd)
+        .take(CONFIG_MAX + 1)
+        .read_to_string(&mut text);
+    let read = read.context("reading the configuration")?;
+    if read as u64 > CONFIG_MAX {
+        bail!("the configuration is longer than {CONFIG_MAX} bytes");
+    }
+    serde_json::from_str(&text).context("parsing the configuration")
+}
+
+/// The control socket, if there is one.
+pub fn control_socket() -> anyhow::Result<Option<OwnedFd>> {
+    inherited(CONTROL_ENV)
+}
+
+/// The descriptor that an environment variable names.
+fn inherited(variable: &str) -> anyhow::Result<Option<OwnedFd>> {
+    let Ok(text) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let number: RawFd = text
+        .parse()
+        .with_context(|| format!("{variable} is not a descriptor"))?;
+    nfluid_ring::attach::inherited(number)
+        .map(Some)
+        .with_context(|| format!("{variable}={number}"))
+}
