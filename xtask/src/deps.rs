@@ -54,7 +54,7 @@ const TEST: Packages = &[
     "xz-utils",
 ];
 /// What the benchmarks compare with.
-const BENCH: Packages = &["dpdk", "libdpdk-dev"];
+const BENCH: Packages = &["dpdk-dev", "libdpdk-dev"];
 
 pub const FOR_BUILD: &[Packages] = &[BUILD];
 pub const FOR_DEMO: &[Packages] = &[BUILD, TRAFFIC];
@@ -68,7 +68,7 @@ pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"]
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
 /// Packages that start a service when they are installed. nfluid only wants the programs.
-const SERVICES: [(&str, &str); 2] = [("nginx-light", "nginx"), ("dpdk", "dpdk")];
+const SERVICES: [(&str, &str); 1] = [("nginx-light", "nginx")];
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str =
     "#!/bin/sh\n# written by nfluid's xtask while it installs packages\nexit 101\n";
