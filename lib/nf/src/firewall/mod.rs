@@ -4,20 +4,25 @@
 //! are read from text close to ipfw's or from maps (`parse`, `entry`), evaluated by `linear` or
 //! `classifier`, and may keep states (`state`). See README.md for the manual.
 
+mod classifier;
 mod command;
 mod config;
 mod display;
 mod entry;
 mod flow;
+mod interval;
 mod items;
 mod linear;
 mod metrics;
-mod packet;
-mod parse;
+pub mod packet;
+pub mod parse;
 mod process;
 mod reject;
-mod rule;
-mod ruleset;
+mod rows;
+pub mod rule;
+pub mod ruleset;
+mod search;
+mod space;
 mod state;
 mod table;
 #[cfg(test)]

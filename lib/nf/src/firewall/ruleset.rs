@@ -1,23 +1,61 @@
 //! A rule list made ready for evaluation.
 
-use super::linear;
+use super::classifier::Classifier;
+use super::linear::{self, Linear};
 use super::packet::Packet;
 use super::rule::{KeepState, Rule, RuleAction};
 use alloc::vec::Vec;
+
+/// Lists up to this length are evaluated linearly; measured by `examples/firewall_speed.rs`.
+const LINEAR_MAX: usize = 64;
+
+/// How the first matching rule is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Rule by rule as written: what the others are compared with.
+    Reference,
+    /// Rule by rule, compiled.
+    Linear,
+    /// Bit vectors.
+    Classifier,
+}
+
+#[derive(Debug)]
+enum Matcher {
+    Reference,
+    Linear(Linear),
+    Classifier(Classifier),
+}
 
 /// Rules in order, and the fastest way to find the first that matches.
 #[derive(Debug)]
 pub struct Ruleset {
     rules: Vec<Rule>,
     checks_states_at: usize,
+    matcher: Matcher,
 }
 
 impl Ruleset {
-    /// Compiles `rules`.
+    /// Compiles `rules` for the engine that is fastest for so many.
     pub fn new(rules: Vec<Rule>) -> Self {
+        let engine = if rules.len() <= LINEAR_MAX {
+            Engine::Linear
+        } else {
+            Engine::Classifier
+        };
+        Self::with_engine(rules, engine)
+    }
+
+    /// Compiles `rules` for this engine.
+    pub fn with_engine(rules: Vec<Rule>, engine: Engine) -> Self {
         let checks_states_at = rules.iter().position(Rule::checks_states);
         Ruleset {
             checks_states_at: checks_states_at.unwrap_or(usize::MAX),
+            matcher: match engine {
+                Engine::Reference => Matcher::Reference,
+                Engine::Linear => Matcher::Linear(Linear::new(&rules)),
+                Engine::Classifier => Matcher::Classifier(Classifier::new(&rules)),
+            },
             rules,
         }
     }
@@ -37,7 +75,11 @@ impl Ruleset {
     /// `check-state` rules have no conditions and are never found.
     #[inline]
     pub fn first_match(&self, packet: &Packet, start: usize) -> Option<usize> {
-        linear::first_match(&self.rules, packet, start)
+        match &self.matcher {
+            Matcher::Reference => linear::first_match(&self.rules, packet, start),
+            Matcher::Linear(linear) => linear.first_match(&self.rules, packet, start),
+            Matcher::Classifier(classifier) => classifier.first_match(packet, start),
+        }
     }
 
     /// The rule that would make a state of `packet`, were it a flow's first.

@@ -3,6 +3,7 @@
 mod answers;
 mod arbitrary;
 mod captures;
+mod engines;
 mod language;
 mod reconfiguring;
 mod states;
