@@ -51,7 +51,7 @@ impl Counters {
             }
             red += counts[Colour::Red as usize].0;
         }
-        sink(Metric::new("drops_total", red).with("reason", "red"));
+        sink(Metric::new("packets_dropped_total", red).with("reason", "red"));
         sink(Metric::new("packets_marked_total", self.marked));
         for (direction, meter) in DIRECTIONS.into_iter().zip(meters) {
             let Some(meter) = meter else {

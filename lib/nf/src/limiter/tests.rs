@@ -50,7 +50,7 @@ fn the_burst_passes_and_then_the_rate() {
         outcome.push(sent(&mut *nf, at));
     }
     assert_eq!(outcome, [1, 1, 0, 0, 1, 0]);
-    assert_eq!(metric(&*nf, "drops_total", &["red"]), 3.0);
+    assert_eq!(metric(&*nf, "packets_dropped_total", &["red"]), 3.0);
     assert_eq!(
         metric(&*nf, "colour_packets_total", &["forward", "green"]),
         3.0
@@ -228,6 +228,6 @@ proptest! {
         }
         let coloured = metric(&*nf, "colour_packets_total", &[]);
         let passed = metric(&*nf, "packets_forwarded_total", &[]);
-        prop_assert_eq!(coloured, passed + metric(&*nf, "drops_total", &[]));
+        prop_assert_eq!(coloured, passed + metric(&*nf, "packets_dropped_total", &[]));
     }
 }

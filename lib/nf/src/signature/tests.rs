@@ -64,7 +64,7 @@ fn a_signed_frame_passes_to_the_other_port_unchanged() {
         [(1, vec![1; 60]), (0, vec![2; 1514]), (1, vec![3; 14])]
     );
     assert_eq!(metric(&*nf, "packets_forwarded_total"), 3.0);
-    assert_eq!(metric(&*nf, "drops_total"), 0.0);
+    assert_eq!(metric(&*nf, "packets_dropped_total"), 0.0);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_forbidden_signature_is_dropped_and_counted() {
     let config = json!({"forbidden": ["0x1", format!("{:#x}", signature(&bad))]});
     let mut nf = build(&config, &ports(2)).unwrap();
     assert_eq!(run_one(&mut *nf, Nanos(0), 0, &bad), []);
-    assert_eq!(metric(&*nf, "drops_total"), 1.0);
+    assert_eq!(metric(&*nf, "packets_dropped_total"), 1.0);
     nf.reconfigure(&json!({"forbidden": []}), &ports(2))
         .unwrap();
     assert_eq!(run_one(&mut *nf, Nanos(0), 0, &bad).len(), 1);

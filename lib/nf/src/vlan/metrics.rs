@@ -45,7 +45,7 @@ impl Counters {
         sink(Metric::new("packets_changed_total", self.changed));
         sink(Metric::new("packets_unchanged_total", self.unchanged));
         for (name, count) in REASONS.into_iter().zip(self.drops) {
-            sink(Metric::new("drops_total", count).with("reason", name));
+            sink(Metric::new("packets_dropped_total", count).with("reason", name));
         }
     }
 }

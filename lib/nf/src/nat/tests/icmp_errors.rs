@@ -90,7 +90,7 @@ fn an_error_about_no_session_is_dropped() {
     let mut nat = Bench::new(json!({}));
     let (_, original) = frame("inside udp 10.0.0.2:5000 > 192.0.2.9:53");
     let translated = nat.send(0, &original).remove(0).1;
-    let unmatched = |nat: &mut Bench| nat.metric("drops_total", Some("icmp_unmatched"));
+    let unmatched = |nat: &mut Bench| nat.metric("packets_dropped_total", Some("icmp_unmatched"));
 
     let (_, never_sent) = frame("outside udp 203.0.113.1:5001 > 192.0.2.9:53");
     assert!(
@@ -136,7 +136,7 @@ fn an_error_with_a_wrong_checksum_is_dropped() {
         nat.send(1, &error(ROUTER, EXTERNAL, &quoted_wrong, 200))
             .is_empty()
     );
-    assert_eq!(nat.metric("drops_total", Some("icmp_bad_checksum")), 2.0);
+    assert_eq!(nat.metric("packets_dropped_total", Some("icmp_bad_checksum")), 2.0);
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Bench {
     fn drops(&self) -> BTreeMap<String, f64> {
         let mut drops = BTreeMap::new();
         self.nf.metrics(&mut |m: Metric| {
-            if m.name == "drops_total" {
+            if m.name == "packets_dropped_total" {
                 drops.insert(m.labels[0].1.clone(), m.value);
             }
         });

@@ -149,7 +149,7 @@ proptest! {
         let mut nat = Bench::new(json!({}));
         let count = frames.len() as f64;
         let sent = nat.send_all(&frames);
-        prop_assert!(sent.len() as f64 + nat.metric("drops_total", None) >= count);
+        prop_assert!(sent.len() as f64 + nat.metric("packets_dropped_total", None) >= count);
     }
 
     /// Valid packets with some bytes changed or cut off: the deep end of the parsers.

@@ -1,0 +1,223 @@
+//! Real traffic crosses every network function of the catalogue: no panic, every frame accounted
+//! for, and unchanged bytes where nothing should change.
+//!
+//! A new network function needs a row in [`CASES`]; the test says so if it is missing.
+
+use nfluid_nf::testing::{Collected, Sent, ports, run};
+use nfluid_nf::{Nanos, NetworkFunction, catalogue};
+use nfluid_wire::PacketMeta;
+use nfluid_wire::ipv4::Ipv4Packet;
+use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/pcap");
+/// A frame that is not of the captures, among them; garbage must not disturb what follows.
+const GARBAGE: [u8; 60] = [0x5a; 60];
+/// Time between two frames.
+const STEP: Nanos = Nanos(1_000_000);
+
+/// What must hold of the frames that an NF sends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// All pass, in order, byte for byte.
+    AllUnchanged,
+    /// Those that pass are byte for byte among those that came, in order; the rest is counted.
+    PassedUnchanged,
+    /// Those that pass are well-formed and no longer than they were but for `longer` bytes; the
+    /// rest is counted.
+    Translated { longer: usize },
+    /// It may answer, wait, and send frames of its own: only the counters must hold.
+    Routed,
+}
+
+struct Case {
+    nf: &'static str,
+    config: fn() -> Value,
+    promise: Promise,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        nf: "bridge",
+        config: || json!({}),
+        promise: Promise::AllUnchanged,
+    },
+    Case {
+        nf: "counter",
+        config: || json!({}),
+        promise: Promise::AllUnchanged,
+    },
+    Case {
+        nf: "firewall",
+        config: || json!({"default": "allow", "non_ip": "allow"}),
+        promise: Promise::PassedUnchanged,
+    },
+    Case {
+        nf: "limiter",
+        config: || json!({"forward": {"cir": 1_000_000, "cbs": 20_000, "ebs": 20_000}}),
+        promise: Promise::PassedUnchanged,
+    },
+    Case {
+        nf: "mirror",
+        config: || json!({"rate": 100_000}),
+        promise: Promise::AllUnchanged,
+    },
+    Case {
+        nf: "nat",
+        config: || json!({"pool": ["203.0.113.1"], "tcp_pickup": true}),
+        promise: Promise::Translated { longer: 0 },
+    },
+    Case {
+        nf: "router",
+        config: || json!({"addresses": {"p0": ["10.255.0.1/24"], "p1": ["10.255.1.1/24"]}}),
+        promise: Promise::Routed,
+    },
+    Case {
+        nf: "signature",
+        config: || json!({}),
+        promise: Promise::AllUnchanged,
+    },
+    Case {
+        nf: "vlan",
+        config: || json!({"push": {"id": 100}}),
+        promise: Promise::Translated { longer: 4 },
+    },
+];
+
+#[test]
+fn every_network_function_has_a_case() {
+    let cases: Vec<&str> = CASES.iter().map(|case| case.nf).collect();
+    let entries: Vec<&str> = catalogue::ENTRIES.iter().map(|entry| entry.name).collect();
+    assert_eq!(cases, entries, "add the missing row to CASES");
+}
+
+#[test]
+fn captures_cross_every_network_function() {
+    let Some(files) = capture_files() else {
+        eprintln!("SKIPPED: no captures in {CAPTURES}");
+        return;
+    };
+    let mut total = 0;
+    for file in files {
+        let frames = frames_of(&file);
+        total += frames.len();
+        for case in CASES {
+            // As if all came from inside, and as a conversation between the ports.
+            cross(case, &file, frames.iter().map(|frame| (0, frame.clone())));
+            let ports = [0, 1].into_iter().cycle();
+            cross(case, &file, ports.zip(frames.iter().cloned()));
+        }
+    }
+    assert!(total > 1000, "only {total} frames in {CAPTURES}");
+}
+
+fn cross(case: &Case, file: &Path, frames: impl Iterator<Item = Sent>) {
+    let mut nf = catalogue::build(case.nf, &(case.config)(), &ports(2))
+        .unwrap_or_else(|error| panic!("{}: {error}", case.nf));
+    let mut frames: Vec<Sent> = frames.collect();
+    frames.push((0, GARBAGE.to_vec()));
+    let mut now = Nanos::from_secs(1);
+    let mut sent = Vec::new();
+    for batch in frames.chunks(32) {
+        now = Nanos(now.0 + STEP.0 * batch.len() as u64);
+        sent.append(&mut run(&mut *nf, now, batch));
+        nf.tick(now, &mut Collected::default());
+    }
+    let place = format!("{} with {}", case.nf, file.display());
+    match case.promise {
+        Promise::AllUnchanged => {
+            let crossed: Vec<Sent> = frames.into_iter().map(|(port, f)| (port ^ 1, f)).collect();
+            assert!(sent == crossed, "{place}: not all passed unchanged");
+        }
+        Promise::PassedUnchanged => {
+            assert_eq!(frames.len(), sent.len() + dropped(&*nf), "{place}");
+            assert_is_subsequence(&sent, &frames, &place);
+        }
+        Promise::Translated { longer } => {
+            assert_eq!(frames.len(), sent.len() + dropped(&*nf), "{place}");
+            for (_, frame) in &sent {
+                assert_well_formed(frame, &frames, longer, &place);
+            }
+        }
+        Promise::Routed => {
+            let longest = frames.iter().map(|(_, frame)| frame.len()).max();
+            assert!(
+                sent.iter()
+                    .all(|(_, frame)| Some(frame.len()) <= longest.max(Some(600)))
+            );
+        }
+    }
+}
+
+/// All drops that the NF reports, whatever the reason.
+fn dropped(nf: &dyn NetworkFunction) -> usize {
+    let mut sum = 0.0;
+    nf.metrics(&mut |metric| {
+        if metric.name == "packets_dropped_total" {
+            sum += metric.value;
+        }
+    });
+    sum as usize
+}
+
+fn assert_is_subsequence(sent: &[Sent], frames: &[Sent], place: &str) {
+    let mut rest = frames.iter();
+    for (port, frame) in sent {
+        let found = rest.any(|(from, original)| from ^ 1 == *port && original == frame);
+        assert!(found, "{place}: a frame was changed or overtaken");
+    }
+}
+
+/// A frame that claims to be IPv4 has a right header checksum, unless one that came had a wrong
+/// one: what was wrong may stay wrong.
+fn assert_well_formed(frame: &[u8], frames: &[Sent], longer: usize, place: &str) {
+    let longest = frames
+        .iter()
+        .map(|(_, frame)| frame.len())
+        .max()
+        .unwrap_or(0);
+    assert!(frame.len() <= longest + longer, "{place}: a frame grew");
+    let header_is_right = |frame: &[u8]| match PacketMeta::parse_l3(frame) {
+        Ok(meta) if meta.is_ipv4() => {
+            Ipv4Packet::new_unchecked(&frame[usize::from(meta.l3_offset)..]).verify_checksum()
+        }
+        _ => true,
+    };
+    assert!(
+        header_is_right(frame) || frames.iter().any(|(_, frame)| !header_is_right(frame)),
+        "{place}: an IPv4 checksum became wrong"
+    );
+}
+
+fn capture_files() -> Option<Vec<PathBuf>> {
+    let directory = std::fs::read_dir(CAPTURES).ok()?;
+    let mut files: Vec<PathBuf> = directory
+        .map(|entry| entry.expect("a readable directory").path())
+        .collect();
+    files.sort();
+    Some(files)
+}
+
+/// The frames of a capture that a ring can carry.
+fn frames_of(path: &Path) -> Vec<Vec<u8>> {
+    let file = std::fs::read(path).expect("a readable capture");
+    let mut frames = Vec::new();
+    if let Ok(mut reader) = PcapNgReader::new(&file[..]) {
+        while let Some(Ok(block)) = reader.next_block() {
+            match block {
+                Block::EnhancedPacket(packet) => frames.push(packet.data.into_owned()),
+                Block::SimplePacket(packet) => frames.push(packet.data.into_owned()),
+                _ => {}
+            }
+        }
+    } else {
+        let mut reader = PcapReader::new(&file[..]).expect("a pcap or pcapng file");
+        while let Some(Ok(packet)) = reader.next_packet() {
+            frames.push(packet.data.into_owned());
+        }
+    }
+    frames.retain(|frame| (14..=2000).contains(&frame.len()));
+    frames
+}
