@@ -12,6 +12,8 @@
 pub mod client;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod types;
 
 /// Where the daemon listens unless told otherwise.

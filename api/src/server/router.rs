@@ -4,11 +4,14 @@ use super::limits::{
     BODY_BYTES_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX, REQUEST_TIME_MAX,
     SMALL_BODY_BYTES_MAX,
 };
+use super::respond::too_large;
 use super::{Server, change, handlers, stream};
 use crate::types::Problem;
 use axum::error_handling::HandleErrorLayer;
-use axum::extract::DefaultBodyLimit;
-use axum::http::Method;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{Method, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::routing::{delete, get, post};
 use axum::{BoxError, Router};
 use std::sync::Arc;
@@ -36,7 +39,8 @@ pub fn router<S: Server>(server: Arc<S>) -> Router {
     let documents = Router::new()
         .route("/v1/apply", post(change::apply::<S>))
         .route("/v1/delete", post(change::delete_objects::<S>))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(refuse_large));
     let plain = changes()
         .merge(views())
         .layer(DefaultBodyLimit::max(SMALL_BODY_BYTES_MAX));
@@ -98,6 +102,18 @@ fn bounded<T: Clone + Send + Sync + 'static>(routes: Router<T>, at_once: usize) 
             .concurrency_limit(at_once)
             .timeout(REQUEST_TIME_MAX),
     )
+}
+
+/// Refuses a body that says itself that it is too large, before any of it is read.
+async fn refuse_large(request: Request, next: Next) -> Result<Response, Problem> {
+    let announced = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > BODY_BYTES_MAX) {
+        return Err(too_large());
+    }
+    Ok(next.run(request).await)
 }
 
 async fn refused(error: BoxError) -> Problem {

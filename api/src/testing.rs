@@ -1,0 +1,380 @@
+//! A server that lives in memory, for tests of clients and of the router.
+
+use crate::server::{Server, router};
+use crate::types::{
+    ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Change, Check, CheckStatus,
+    CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic, DoctorReport, Event,
+    EventKind, EventPage, Health, InstanceState, InstanceStats, InstanceStatus, Kind, LinkStatus,
+    Logs, PortState, PortStats, PortStatus, Problem, Stats, SwitchStatus, UplinkStatus, Verb,
+    Version,
+};
+use serde_json::{Value, json};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+
+/// A pcap file header (microseconds, Ethernet) and one frame of 14 bytes.
+pub const PCAP: &[u8] = &[
+    0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0, //
+    1, 0, 0, 0, 2, 0, 0, 0, 14, 0, 0, 0, 14, 0, 0, 0, //
+    2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
+];
+
+/// Answers with made-up figures and remembers what it was asked to do.
+///
+/// A document that contains `wrong` is refused, one that contains `fail` fails; a command `boom`
+/// panics.
+#[derive(Debug)]
+pub struct FakeServer {
+    requests: Mutex<Vec<String>>,
+    events: Mutex<Vec<Event>>,
+    newest: watch::Sender<u64>,
+    snapshots: Mutex<u64>,
+}
+
+impl Default for FakeServer {
+    fn default() -> Self {
+        let server = FakeServer {
+            requests: Mutex::default(),
+            events: Mutex::default(),
+            newest: watch::Sender::new(0),
+            snapshots: Mutex::default(),
+        };
+        server.happen(EventKind::DaemonStarted, "the daemon started");
+        server
+    }
+}
+
+/// A lock that a panicking test cannot poison for the others.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FakeServer {
+    /// What it was asked to do, in order.
+    pub fn requests(&self) -> Vec<String> {
+        lock(&self.requests).clone()
+    }
+
+    /// Makes an event happen.
+    pub fn happen(&self, kind: EventKind, message: &str) {
+        let mut events = lock(&self.events);
+        let seq = events.len() as u64 + 1;
+        events.push(Event {
+            seq,
+            time_ms: 1_700_000_000_000 + seq,
+            kind,
+            object: Some(Kind::Instance),
+            name: "fw1".into(),
+            message: message.into(),
+        });
+        self.newest.send_replace(seq);
+    }
+
+    fn note(&self, request: String) {
+        lock(&self.requests).push(request);
+    }
+
+    /// Listens on a socket and serves until the runtime ends.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub async fn listen(self: Arc<Self>, socket: &Path) -> io::Result<()> {
+        let listener = UnixListener::bind(socket)?;
+        tokio::spawn(async move { axum::serve(listener, router(self)).await });
+        Ok(())
+    }
+}
+
+fn known_instance(name: &str) -> Result<(), Problem> {
+    if name == "fw1" {
+        return Ok(());
+    }
+    Err(Problem::not_found(format!("there is no instance '{name}'"))
+        .with_remedy("'nfluid get instances' lists them"))
+}
+
+fn counters(packets: u64) -> Counters {
+    Counters {
+        rx_packets: packets,
+        rx_bytes: packets * 64,
+        tx_packets: packets / 2,
+        tx_bytes: packets * 32,
+        drops: [("ring_full".to_owned(), 3), ("foreign_mac".to_owned(), 1)].into(),
+    }
+}
+
+impl Server for FakeServer {
+    fn version(&self) -> Version {
+        Version {
+            version: "0.0.0-fake".into(),
+            api: "v1".into(),
+            kernel: "6.1.0".into(),
+            data_plane: vec!["loops: may_goto".into()],
+        }
+    }
+
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse, Problem> {
+        let attached: Vec<&String> = request.attachments.keys().collect();
+        self.note(format!(
+            "apply {} dry_run={} merge={} attachments={attached:?}",
+            request.file.as_deref().unwrap_or("?"),
+            request.dry_run,
+            request.merge
+        ));
+        if request.text.contains("wrong") {
+            let error = Diagnostic {
+                file: request.file,
+                line: Some(3),
+                column: Some(5),
+                path: "instances.fw1.nf".into(),
+                message: "unknown NF 'wrong'".into(),
+                remedy: "there are: bridge".into(),
+                ..Diagnostic::default()
+            };
+            return Err(Problem::invalid(
+                "1 error; nothing was changed",
+                vec![error],
+            ));
+        }
+        if request.text.contains("fail") {
+            return Err(Problem::failed("cannot create instance fw1").with_remedy("make room"));
+        }
+        let changes = if request.text.contains("again") {
+            Vec::new()
+        } else {
+            vec![Change {
+                verb: Verb::Created,
+                kind: Kind::Instance,
+                name: "fw1".into(),
+                details: Vec::new(),
+            }]
+        };
+        Ok(ApplyResponse {
+            dry_run: request.dry_run,
+            changes,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
+        let names: Vec<String> = request
+            .objects
+            .iter()
+            .map(|object| format!("{} {}", object.kind, object.name))
+            .collect();
+        self.note(format!(
+            "delete {names:?} text={} everything={} dry_run={}",
+            request.text.is_some(),
+            request.everything,
+            request.dry_run
+        ));
+        for object in &request.objects {
+            known_instance(&object.name)?;
+        }
+        Ok(ApplyResponse {
+            dry_run: request.dry_run,
+            changes: vec![Change {
+                verb: Verb::Removed,
+                kind: Kind::Instance,
+                name: "fw1".into(),
+                details: Vec::new(),
+            }],
+            warnings: Vec::new(),
+        })
+    }
+
+    fn deployment(&self) -> Value {
+        json!({"version": 1, "instances": {"fw1": {"nf": "firewall", "ports": {"in": {}, "out": {}}}}})
+    }
+
+    fn instances(&self) -> Vec<InstanceStatus> {
+        vec![InstanceStatus {
+            name: "fw1".into(),
+            nf: "firewall".into(),
+            tier: "process".into(),
+            state: InstanceState::Running,
+            pid: Some(4711),
+            uptime_ms: Some(90_061_000),
+            restarts: 2,
+            last_exit: Some("killed by signal 9".into()),
+            flavor: "small".into(),
+            ring: 64,
+            share_percent: Some(30.0),
+            memory_limit_bytes: 16 << 20,
+            ports: vec!["fw1.in".into(), "fw1.out".into()],
+            config: json!({"default": "drop"}),
+            ..InstanceStatus::default()
+        }]
+    }
+
+    fn ports(&self) -> Vec<PortStatus> {
+        ["fw1.in", "fw1.out"]
+            .map(|name| PortStatus {
+                name: name.into(),
+                mac: "02:00:00:00:00:01".into(),
+                state: PortState::Up,
+                destination: "switch lan".into(),
+                ring: 64,
+                counters: counters(1_000),
+            })
+            .into()
+    }
+
+    fn switches(&self) -> Vec<SwitchStatus> {
+        vec![SwitchStatus {
+            name: "lan".into(),
+            ports: vec!["fw1.in".into(), "fw1.out".into()],
+            ageing_s: 300,
+            addresses: Some(2),
+        }]
+    }
+
+    fn links(&self) -> Vec<LinkStatus> {
+        vec![LinkStatus {
+            name: "fw1.out--nat1.in".into(),
+            a: "fw1.out".into(),
+            b: "nat1.in".into(),
+            state: PortState::Up,
+        }]
+    }
+
+    fn chains(&self) -> Vec<ChainStatus> {
+        vec![ChainStatus {
+            name: "web".into(),
+            from: "wan".into(),
+            to: "lan0".into(),
+            via: vec!["fw1".into()],
+            rules: vec!["proto tcp dport 80".into()],
+            return_rules: vec!["proto tcp sport 80".into()],
+            state: PortState::Up,
+        }]
+    }
+
+    fn uplinks(&self) -> Vec<UplinkStatus> {
+        vec![UplinkStatus {
+            name: "wan".into(),
+            interface: "eth1".into(),
+            kind: "xdp".into(),
+            mode: Some("generic".into()),
+            mode_reason: Some("the driver has no native mode".into()),
+            state: PortState::Down,
+            reason: Some("the interface vanished".into()),
+            mac: "02:00:00:00:00:02".into(),
+            destination: "port fw1.in".into(),
+            counters: counters(500),
+            ..UplinkStatus::default()
+        }]
+    }
+
+    /// Each snapshot is a second after the one before, with 1000 packets and 0.25 s CPU more.
+    fn stats(&self) -> Stats {
+        let mut snapshots = lock(&self.snapshots);
+        *snapshots += 1;
+        let n = *snapshots;
+        Stats {
+            time_ns: n * 1_000_000_000,
+            ports: ["fw1.in", "fw1.out", "wan"]
+                .map(|name| PortStats {
+                    name: name.into(),
+                    counters: counters(n * 1_000),
+                    rx_ring_used: Some(3),
+                    rx_ring_size: Some(64),
+                    calls: Some(n * 10),
+                })
+                .into(),
+            instances: vec![InstanceStats {
+                name: "fw1".into(),
+                cpu_ns: n * 250_000_000,
+                share_percent: Some(30.0),
+                memory_bytes: Some(5 << 20),
+                memory_limit_bytes: Some(16 << 20),
+                restarts: 2,
+                metrics: [("rules_matched_total".to_owned(), 42.0)].into(),
+                ..InstanceStats::default()
+            }],
+            chains: vec![ChainStats {
+                name: "web".into(),
+                forward_packets: n * 1_000,
+                return_packets: n * 900,
+                latency_p50_ns: Some(12_000),
+                latency_p99_ns: Some(95_000),
+            }],
+        }
+    }
+
+    fn events(&self, since: u64) -> EventPage {
+        let events = lock(&self.events);
+        EventPage {
+            events: events.iter().filter(|e| e.seq > since).cloned().collect(),
+            next: events.len() as u64,
+            missed: 0,
+        }
+    }
+
+    fn newest_event(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {
+        known_instance(instance)?;
+        let lines: Vec<String> = (since..5).map(|i| format!("line {i}")).collect();
+        let skipped = lines.len().saturating_sub(tail);
+        Ok(Logs {
+            lines: lines.into_iter().skip(skipped).collect(),
+            next: 5,
+        })
+    }
+
+    fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem> {
+        known_instance(instance)?;
+        assert!(command.name != "boom", "a bug in the server");
+        Ok(CommandResponse {
+            output: json!({"command": command.name, "args": command.args}),
+        })
+    }
+
+    fn restart(&self, instance: &str) -> Result<(), Problem> {
+        known_instance(instance)?;
+        self.note(format!("restart {instance}"));
+        Ok(())
+    }
+
+    fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
+        if port != "fw1.in" {
+            return Err(Problem::not_found(format!("there is no port '{port}'")));
+        }
+        let (sender, receiver) = mpsc::channel(4);
+        for piece in PCAP.chunks(24) {
+            // The channel has room for all pieces.
+            let _ = sender.try_send(piece.to_vec());
+        }
+        Ok(receiver)
+    }
+
+    fn doctor(&self) -> DoctorReport {
+        let check = |name: &str, status, detail: &str, remedy: &str| Check {
+            name: name.into(),
+            status,
+            detail: detail.into(),
+            remedy: remedy.into(),
+        };
+        DoctorReport {
+            checks: vec![
+                check("kernel", CheckStatus::Ok, "6.1.0", ""),
+                check(
+                    "bpf: may_goto",
+                    CheckStatus::Warn,
+                    "missing: loops are slower",
+                    "use a kernel from 6.9 on",
+                ),
+            ],
+        }
+    }
+}
