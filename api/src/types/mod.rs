@@ -5,6 +5,7 @@ mod apply;
 mod diagnostic;
 mod doctor;
 mod event;
+mod rates;
 mod stats;
 mod status;
 
@@ -12,6 +13,7 @@ pub use apply::{ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, Object
 pub use diagnostic::{Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};
 pub use event::{Event, EventKind, EventPage};
+pub use rates::{ChainRates, InstanceRates, PortRates, Rates};
 pub use stats::{ChainStats, Counters, InstanceStats, PortStats, Stats};
 pub use status::{
     ChainStatus, CommandRequest, CommandResponse, Health, HealthStatus, InstanceState,

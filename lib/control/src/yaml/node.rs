@@ -229,6 +229,18 @@ fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
 }
 
 impl Node {
+    /// A scalar without quotes, at no place.
+    pub(super) fn plain_text(text: &str) -> Node {
+        Node {
+            mark: Mark::default(),
+            kind: Kind::Scalar(Scalar {
+                text: text.to_owned(),
+                plain: true,
+                first_line: 0,
+            }),
+        }
+    }
+
     /// A JSON value as a tree; every place is unknown (line 0).
     pub fn from_json(value: &Value) -> Node {
         let scalar = |text: String, plain: bool| {

@@ -1,0 +1,271 @@
+//! What happened between two snapshots.
+
+use super::{ChainStats, Counters, InstanceStats, PortStats, Stats};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Figures per second of everything that is in the later of two snapshots. What is not in the
+/// earlier one, or has been made anew since, counts from zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Time between the snapshots, in seconds.
+    pub seconds: f64,
+    /// By instance.
+    pub instances: Vec<InstanceRates>,
+    /// By port.
+    pub ports: Vec<PortRates>,
+    /// By chain.
+    pub chains: Vec<ChainRates>,
+}
+
+/// An instance's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct InstanceRates {
+    /// The instance.
+    pub name: String,
+    /// CPU that it got, in percent of one core.
+    pub cpu_percent: f64,
+    /// CPU that it was promised, in percent of one core.
+    pub share_percent: Option<f64>,
+    /// Memory in use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory limit, in bytes.
+    pub memory_limit_bytes: Option<u64>,
+    /// Packets received per second, on all of its ports.
+    pub rx_pps: f64,
+    /// Packets sent per second, on all of its ports.
+    pub tx_pps: f64,
+    /// Packets dropped per second, on all of its ports.
+    pub drop_pps: f64,
+    /// CPU time per received packet, in nanoseconds.
+    pub cost_ns: Option<f64>,
+    /// Restarts since it was created.
+    pub restarts: u64,
+}
+
+/// A port's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PortRates {
+    /// The port.
+    pub name: String,
+    /// Packets received per second.
+    pub rx_pps: f64,
+    /// Bits received per second, without FCS.
+    pub rx_bps: f64,
+    /// Packets sent per second.
+    pub tx_pps: f64,
+    /// Bits sent per second, without FCS.
+    pub tx_bps: f64,
+    /// Packets dropped per second, by reason; only reasons that occurred.
+    pub drop_pps: BTreeMap<String, f64>,
+    /// Packets dropped ever, by reason; only reasons that occurred.
+    pub drops: BTreeMap<String, u64>,
+    /// Part of the RX ring in use now, in percent.
+    pub ring_percent: Option<f64>,
+    /// Packets sent per hyperio call.
+    pub batch: Option<f64>,
+}
+
+/// A chain's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ChainRates {
+    /// The chain.
+    pub name: String,
+    /// Packets per second that enter at its `from` end.
+    pub forward_pps: f64,
+    /// Packets per second that enter at its `to` end.
+    pub return_pps: f64,
+    /// Median latency in nanoseconds, where it is measured.
+    pub latency_p50_ns: Option<u64>,
+    /// 99th percentile of the latency in nanoseconds, where it is measured.
+    pub latency_p99_ns: Option<u64>,
+}
+
+impl Rates {
+    /// The figures between `earlier` and `later`; empty if no time has passed.
+    pub fn between(earlier: &Stats, later: &Stats) -> Self {
+        let ns = later.time_ns.saturating_sub(earlier.time_ns);
+        if ns == 0 {
+            return Rates::default();
+        }
+        let per = PerSecond(ns as f64 / 1e9);
+        let ports: Vec<PortRates> = pairs(&earlier.ports, &later.ports, |p| &p.name)
+            .map(|(old, new)| port_rates(per, old, new))
+            .collect();
+        Rates {
+            seconds: per.0,
+            instances: pairs(&earlier.instances, &later.instances, |i| &i.name)
+                .map(|(old, new)| instance_rates(per, old, new, &ports))
+                .collect(),
+            chains: pairs(&earlier.chains, &later.chains, |c| &c.name)
+                .map(|(old, new)| chain_rates(per, old, new))
+                .collect(),
+            ports,
+        }
+    }
+}
+
+/// Each later item with the earlier one of the same name.
+fn pairs<'a, T>(
+    earlier: &'a [T],
+    later: &'a [T],
+    name: impl Fn(&T) -> &str,
+) -> impl Iterator<Item = (Option<&'a T>, &'a T)> {
+    let by_name: BTreeMap<String, &T> = earlier
+        .iter()
+        .map(|item| (name(item).to_owned(), item))
+        .collect();
+    later
+        .iter()
+        .map(move |item| (by_name.get(name(item)).copied(), item))
+}
+
+/// Divides by the seconds that have passed.
+#[derive(Clone, Copy)]
+struct PerSecond(f64);
+
+impl PerSecond {
+    fn rate(self, old: u64, new: u64) -> f64 {
+        growth(old, new) as f64 / self.0
+    }
+}
+
+/// How much a counter has grown; one that is smaller than before has been made anew.
+fn growth(old: u64, new: u64) -> u64 {
+    if new >= old { new - old } else { new }
+}
+
+fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortRates {
+    let none = Counters::default();
+    let before = old.map_or(&none, |port| &port.counters);
+    let now = &new.counters;
+    let occurred = || now.drops.iter().filter(|(_, count)| **count > 0);
+    let calls = growth(
+        old.and_then(|port| port.calls).unwrap_or(0),
+        new.calls.unwrap_or(0),
+    );
+    let sent = growth(before.tx_packets, now.tx_packets);
+    PortRates {
+        name: new.name.clone(),
+        rx_pps: per.rate(before.rx_packets, now.rx_packets),
+        rx_bps: per.rate(before.rx_bytes, now.rx_bytes) * 8.0,
+        tx_pps: per.rate(before.tx_packets, now.tx_packets),
+        tx_bps: per.rate(before.tx_bytes, now.tx_bytes) * 8.0,
+        drop_pps: occurred()
+            .map(|(reason, count)| {
+                let old = before.drops.get(reason).copied().unwrap_or(0);
+                (reason.clone(), per.rate(old, *count))
+            })
+            .collect(),
+        drops: occurred().map(|(reason, n)| (reason.clone(), *n)).collect(),
+        ring_percent: new
+            .rx_ring_used
+            .zip(new.rx_ring_size.filter(|size| *size > 0))
+            .map(|(used, size)| f64::from(used) * 100.0 / f64::from(size)),
+        batch: (calls > 0).then(|| sent as f64 / calls as f64),
+    }
+}
+
+fn instance_rates(
+    per: PerSecond,
+    old: Option<&InstanceStats>,
+    new: &InstanceStats,
+    ports: &[PortRates],
+) -> InstanceRates {
+    let cpu_ns = per.rate(old.map_or(0, |instance| instance.cpu_ns), new.cpu_ns);
+    let mut rates = InstanceRates {
+        name: new.name.clone(),
+        cpu_percent: cpu_ns / 1e7,
+        share_percent: new.share_percent,
+        memory_bytes: new.memory_bytes,
+        memory_limit_bytes: new.memory_limit_bytes,
+        restarts: new.restarts,
+        ..InstanceRates::default()
+    };
+    let is_own = |port: &&PortRates| {
+        port.name
+            .strip_prefix(&new.name)
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    for port in ports.iter().filter(is_own) {
+        rates.rx_pps += port.rx_pps;
+        rates.tx_pps += port.tx_pps;
+        rates.drop_pps += port.drop_pps.values().sum::<f64>();
+    }
+    rates.cost_ns = (rates.rx_pps > 0.0).then(|| cpu_ns / rates.rx_pps);
+    rates
+}
+
+fn chain_rates(per: PerSecond, old: Option<&ChainStats>, new: &ChainStats) -> ChainRates {
+    let before = |read: fn(&ChainStats) -> u64| old.map_or(0, read);
+    ChainRates {
+        name: new.name.clone(),
+        forward_pps: per.rate(before(|c| c.forward_packets), new.forward_packets),
+        return_pps: per.rate(before(|c| c.return_packets), new.return_packets),
+        latency_p50_ns: new.latency_p50_ns,
+        latency_p99_ns: new.latency_p99_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(time_s: u64, packets: u64, cpu_ms: u64, calls: u64) -> Stats {
+        Stats {
+            time_ns: time_s * 1_000_000_000,
+            ports: vec![PortStats {
+                name: "fw.in".into(),
+                counters: Counters {
+                    rx_packets: packets,
+                    rx_bytes: packets * 100,
+                    tx_packets: packets,
+                    tx_bytes: packets * 100,
+                    drops: [
+                        ("ring_full".to_owned(), packets / 10),
+                        ("bad".to_owned(), 0),
+                    ]
+                    .into(),
+                },
+                rx_ring_used: Some(16),
+                rx_ring_size: Some(64),
+                calls: Some(calls),
+            }],
+            instances: vec![InstanceStats {
+                name: "fw".into(),
+                cpu_ns: cpu_ms * 1_000_000,
+                ..InstanceStats::default()
+            }],
+            chains: vec![],
+        }
+    }
+
+    #[test]
+    fn figures_are_differences_over_time() {
+        let rates = Rates::between(
+            &snapshot(10, 1_000, 100, 10),
+            &snapshot(12, 5_000, 600, 110),
+        );
+        let port = &rates.ports[0];
+        assert_eq!((port.rx_pps, port.rx_bps), (2_000.0, 1_600_000.0));
+        assert_eq!(port.drop_pps.get("ring_full"), Some(&200.0));
+        assert_eq!(port.drop_pps.get("bad"), None, "it never occurred");
+        assert_eq!((port.ring_percent, port.batch), (Some(25.0), Some(40.0)));
+        let instance = &rates.instances[0];
+        assert_eq!(instance.cpu_percent, 25.0);
+        assert_eq!(instance.cost_ns, Some(125_000.0));
+    }
+
+    #[test]
+    fn a_counter_that_starts_anew_never_gives_a_negative_rate() {
+        let rates = Rates::between(&snapshot(1, 9_000, 900, 9), &snapshot(2, 100, 10, 1));
+        assert_eq!(rates.ports[0].rx_pps, 100.0);
+        assert_eq!(rates.instances[0].cpu_percent, 1.0);
+    }
+
+    #[test]
+    fn no_time_gives_no_figures() {
+        let now = snapshot(1, 1, 1, 1);
+        assert_eq!(Rates::between(&now, &now), Rates::default());
+    }
+}
