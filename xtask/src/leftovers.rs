@@ -2,10 +2,11 @@
 //!
 //! Processes: the task is the reaper of its orphans, so that every descendant can be found and killed, whatever group
 //! or session it moved to. Network namespaces named `nfl-*` and cgroups named `nfluid-test*`: those that appeared
-//! while the guard lived and that no process uses; another run on the same machine keeps its own. Temporary files: the
-//! guard's folder is handed to children as TMPDIR.
+//! while the guard lived, unless a process uses them or the process lives whose id is part of the name; another run on
+//! the same machine keeps its own. Temporary files: the guard's folder is handed to children as TMPDIR.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
@@ -82,12 +83,14 @@ impl Found {
     fn remove_unless(&self, before: &Self) {
         let busy = namespaces_in_use();
         for path in self.netns.difference(&before.netns) {
-            if !identity(path).is_ok_and(|id| busy.contains(&id)) {
+            if !maker_lives(path) && !identity(path).is_ok_and(|id| busy.contains(&id)) {
                 remove_netns(path);
             }
         }
         for path in self.cgroups.difference(&before.cgroups) {
-            if let Err(error) = remove_cgroup(path) {
+            if !maker_lives(path)
+                && let Err(error) = remove_cgroup(path)
+            {
                 eprintln!("xtask: left {} behind: {error}", path.display());
             }
         }
@@ -105,6 +108,16 @@ fn has_prefix(entry: &fs::DirEntry, prefix: &str) -> bool {
         .file_name()
         .as_encoded_bytes()
         .starts_with(prefix.as_bytes())
+}
+
+/// Tests put their process id into the names that they make. Our own are dead when this is asked: one that lives belongs
+/// to another run.
+fn maker_lives(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let numbers = name.split('-').filter_map(|part| part.parse::<u32>().ok());
+    numbers
+        .map(|pid| Path::new("/proc").join(pid.to_string()))
+        .any(|process| process.exists())
 }
 
 fn named_netns() -> BTreeSet<PathBuf> {
@@ -254,6 +267,15 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!descendants(getpid()).contains(&pid));
+    }
+
+    #[test]
+    fn a_name_with_a_living_process_is_kept() {
+        let own = format!("/run/netns/nfl-{}-test-m", std::process::id());
+        assert!(maker_lives(Path::new(&own)));
+        // Above the largest process id that Linux has.
+        assert!(!maker_lives(Path::new("/run/netns/nfl-4194305-test-m")));
+        assert!(!maker_lives(Path::new("/run/netns/nfl-demo")));
     }
 
     #[test]
