@@ -4,7 +4,7 @@
 use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{
     Ended, InheritedFd, Instance, InstanceError, Launch, Linkage, NetNs, ProcessIdentity, Program,
-    Root, Shell, ShellSpec, Signal, SpawnError,
+    Root, Shell, ShellSpec, Signal, SpawnError, Zygote,
 };
 use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
 use nfluid_tests::harness::program::program;
@@ -110,6 +110,64 @@ fn a_shell_ends_with_its_daemon() {
 }
 
 #[test]
+fn what_a_zygote_makes_is_the_daemons_own_child() {
+    let test = "what_a_zygote_makes_is_the_daemons_own_child";
+    let Some(prison) = Prison::new(test) else {
+        return;
+    };
+    let zygote = Zygote::start().unwrap();
+    let setup = Setup {
+        zygote: Some(&zygote),
+        ..Setup::default()
+    };
+    let inmate = prison.start(&["burn-until"], setup);
+    let pid = inmate.instance.pid();
+    assert_eq!(parent_of(pid), std::process::id().to_string());
+    let processes = inmate.cgroup.processes().unwrap();
+    assert_eq!(
+        processes,
+        BTreeSet::from([pid]),
+        "the zygote itself stays outside"
+    );
+    drop(zygote);
+    assert_eq!(inmate.instance.try_wait().unwrap(), None, "it outlives it");
+    inmate.instance.kill().unwrap();
+    let ended = inmate.instance.wait().unwrap();
+    assert_eq!(ended, Ended::Killed(libc::SIGKILL), "and its end is told");
+}
+
+#[test]
+fn a_killed_zygote_is_reported_and_replaced() {
+    let Some(prison) = Prison::new("a_killed_zygote_is_reported_and_replaced") else {
+        return;
+    };
+    let zygote = Zygote::start().unwrap();
+    rustix::process::pidfd_send_signal(&zygote, Signal::KILL).unwrap();
+    let mut polled = [rustix::event::PollFd::new(
+        &zygote,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut polled, None).unwrap();
+    let (cgroup, id) = prison.cell();
+    let mut spec = ShellSpec {
+        name: "unborn".to_owned(),
+        id,
+        cgroup: &cgroup,
+        root: Root::Empty,
+        net: NetNs::Own,
+        zygote: Some(&zygote),
+    };
+    let text = Shell::prepare(&spec).unwrap_err().to_string();
+    assert!(
+        text.contains("unborn") && text.contains("start another one"),
+        "{text}"
+    );
+    let another = Zygote::start().unwrap();
+    spec.zygote = Some(&another);
+    assert!(Shell::prepare(&spec).is_ok());
+}
+
+#[test]
 fn a_dropped_shell_leaves_no_process() {
     let Some(prison) = Prison::new("a_dropped_shell_leaves_no_process") else {
         return;
@@ -121,6 +179,7 @@ fn a_dropped_shell_leaves_no_process() {
         cgroup: &cgroup,
         root: Root::Empty,
         net: NetNs::Own,
+        zygote: None,
     });
     let pid = shell.as_ref().unwrap().pid();
     assert!(cgroup.processes().unwrap().contains(&pid));
@@ -165,6 +224,7 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
     let Some(prison) = Prison::new(test) else {
         return;
     };
+    let zygote = Zygote::start().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -179,8 +239,13 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
         let starters: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
-                    for _ in 0..20 {
-                        let (report, ended) = prison.run(&["pid"], Setup::default());
+                    for round in 0..20 {
+                        let zygote = (round % 2 == 0).then_some(&zygote);
+                        let setup = Setup {
+                            zygote,
+                            ..Setup::default()
+                        };
+                        let (report, ended) = prison.run(&["pid"], setup);
                         assert_eq!(report.value("pid"), 1);
                         assert_eq!(ended, Ended::Exited(0));
                     }
@@ -202,6 +267,7 @@ fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
         cgroup: &cgroup,
         root,
         net: NetNs::Own,
+        zygote: None,
     });
     let error: SpawnError = shell.unwrap().launch(launch).expect_err("it must fail");
     assert_eq!(cgroup.processes().unwrap(), BTreeSet::new(), "{error}");
@@ -326,6 +392,7 @@ fn a_damaged_program_says_why_and_leaves_nothing() {
         cgroup: &cgroup,
         root,
         net: NetNs::Own,
+        zygote: None,
     };
     match Shell::prepare(&spec)
         .unwrap()
@@ -350,6 +417,7 @@ fn a_start_without_memory_or_tasks_says_so() {
         cgroup: &cgroup,
         root: Root::Empty,
         net: NetNs::Own,
+        zygote: None,
     };
     if cgroup.set_pids(0).is_ok() {
         match Shell::prepare(&spec()) {
@@ -393,6 +461,7 @@ fn a_program_in_c_with_shared_libraries_runs() {
         cgroup: &cgroup,
         root: Root::for_linkage(program.linkage()),
         net: NetNs::Own,
+        zygote: None,
     };
     let launch = Launch {
         argv: vec![

@@ -4,7 +4,7 @@
 //! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
 //! by itself.
 
-use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs};
+use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs, Zygote};
 use nfluid_tests::harness::attempt::Answer::{self, Done, Fatal, Refused};
 use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -628,25 +628,31 @@ fn only_listed_descriptors_are_inherited() {
         .collect();
     let (reader, writer) = std::io::pipe().unwrap();
     let fds = [(writer.as_fd(), 7), (reader.as_fd(), 300)];
-    let setup = Setup {
-        fds: &fds,
-        ..Setup::default()
-    };
+    // Made while the leaks are open: its children would inherit them.
+    let zygote = Zygote::start().unwrap();
     let numbers = [0, 1, 2, 3, 7, 300].map(|number| format!("descriptor-open:{number}"));
     let mut attempts: Vec<&str> = numbers.iter().map(String::as_str).collect();
     attempts.extend(["list-descriptors", "write:7"]);
-    let (report, _) = prison.run(&attempts, setup);
-    for number in &numbers {
-        assert!(matches!(report.of(number), Done(_)), "{number}");
+    for zygote in [None, Some(&zygote)] {
+        let fds = &fds;
+        let setup = Setup {
+            fds,
+            zygote,
+            ..Setup::default()
+        };
+        let (report, _) = prison.run(&attempts, setup);
+        for number in &numbers {
+            assert!(matches!(report.of(number), Done(_)), "{number}");
+        }
+        assert_eq!(
+            report.value("list-descriptors"),
+            6,
+            "the streams, the report, and the two"
+        );
+        assert_eq!(report.value("write:7"), 1);
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
     }
-    assert_eq!(
-        report.value("list-descriptors"),
-        6,
-        "the streams, the report, and the two"
-    );
-    assert_eq!(report.value("write:7"), 1);
-    let mut byte = [0];
-    std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
     let control = prison.outside(&["list-descriptors"]);
     assert!(
         control.value("list-descriptors") >= 20,

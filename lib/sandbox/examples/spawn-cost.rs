@@ -1,12 +1,13 @@
 //! Measures what starting an instance costs, and what of it a prepared shell saves. Needs root.
 //!
-//! `cargo run --release -p nfluid-sandbox --example spawn-cost -- [PROGRAM] [ROUNDS]`; the program should end by itself
-//! (default /bin/true). Each round makes a cgroup, a shell, launches, waits and removes.
+//! `cargo run --release -p nfluid-sandbox --example spawn-cost -- [PROGRAM] [ROUNDS] [MB]`; the program should end by
+//! itself (default /bin/true). Each round makes a cgroup, a shell, launches, waits and removes. MB is how much memory the
+//! measuring process uses, as a daemon might.
 
 use nfluid_sandbox::cgroup::{CgroupRoot, Share};
 use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{
-    EmptyNetNs, KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec, probe,
+    EmptyNetNs, KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec, Zygote, probe,
 };
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -28,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().unwrap_or_else(|| "/bin/true".to_owned());
     let rounds: u32 = arguments.next().map_or(Ok(200), |text| text.parse())?;
+    let ballast_mb: usize = arguments.next().map_or(Ok(0), |text| text.parse())?;
     for feature in probe() {
         println!(
             "{:?}: {}: {} {}",
@@ -38,19 +40,28 @@ fn main() -> Result<(), Box<dyn Error>> {
         "nfluid-cost-{}",
         std::process::id()
     ))?));
+    let zygote = Zygote::start()?;
     let shared = EmptyNetNs::create()?;
-    for (name, net) in [
-        ("own", NetNs::Own),
-        ("shared", NetNs::Shared(shared.as_fd())),
+    let ballast = vec![1u8; ballast_mb << 20];
+    std::hint::black_box(&ballast);
+    println!("{ballast_mb} MB of the caller's memory are in use");
+    for (name, net, zygote) in [
+        ("own-net", NetNs::Own, None),
+        ("own-net-zygote", NetNs::Own, Some(&zygote)),
+        (
+            "shared-net-zygote",
+            NetNs::Shared(shared.as_fd()),
+            Some(&zygote),
+        ),
     ] {
-        measure(name, net, Path::new(&path), rounds, &groups)?;
+        measure(name, (net, zygote), Path::new(&path), rounds, &groups)?;
     }
     plain(&path, rounds)
 }
 
 fn measure(
     name: &str,
-    net: NetNs<'_>,
+    (net, zygote): (NetNs<'_>, Option<&Zygote>),
     path: &Path,
     rounds: u32,
     groups: &Groups,
@@ -74,6 +85,7 @@ fn measure(
             cgroup: &cgroup,
             root: Root::for_linkage(program.linkage()),
             net,
+            zygote,
         })?;
         times[1].push(begin.elapsed());
         let begin = Instant::now();
@@ -90,7 +102,7 @@ fn measure(
         .iter()
         .zip(times)
     {
-        print(&format!("network namespace {name}: {what}"), times);
+        print(&format!("{name}: {what}"), times);
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ mod root;
 mod shell;
 mod spec;
 mod sys;
+mod zygote;
 
 /// A signal for [`Instance::signal`].
 pub use rustix::process::Signal;
@@ -46,3 +47,4 @@ pub use program::{Linkage, Program, ProgramError};
 pub use root::Root;
 pub use shell::{Barriers, INSIDE_ID, Shell, SpawnError, Spawned, Step, spawn};
 pub use spec::{InheritedFd, Launch, Limits, ShellSpec};
+pub use zygote::{Zygote, ZygoteError};

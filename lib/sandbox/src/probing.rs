@@ -93,7 +93,7 @@ fn user_namespaces() -> Feature {
 fn try_user_namespace() -> Result<(), Errno> {
     let blocked = crate::sys::SignalsBlocked::new();
     // SAFETY: the child makes one system call and exits.
-    match unsafe { crate::sys::fork(None) }? {
+    match unsafe { crate::sys::fork(crate::sys::Kind::Child, None) }? {
         crate::sys::Fork::Child => {
             let flags = rustix::thread::UnshareFlags::NEWUSER;
             // SAFETY: the flags leave the descriptor table alone.

@@ -6,6 +6,7 @@ use crate::netns::NetNs;
 use crate::program::Program;
 use crate::root::Root;
 use crate::seccomp::Filter;
+use crate::zygote::Zygote;
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -22,6 +23,8 @@ pub struct ShellSpec<'a> {
     pub root: Root,
     /// Which network namespace it gets.
     pub net: NetNs<'a>,
+    /// Who forks it: a process that is small and stays so, or, without one, the caller itself.
+    pub zygote: Option<&'a Zygote>,
 }
 
 /// A descriptor that the instance inherits, and the number it finds it under.

@@ -64,19 +64,40 @@ pub(crate) enum Fork {
     Child,
 }
 
-/// Forks with clone3(2): a new pid namespace, default signal handlers, a pidfd, and straight into a v2 cgroup.
+/// What a fork makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// A plain child.
+    Child,
+    /// A child in a new pid namespace.
+    Instance,
+    /// The same, but a child of this process's parent.
+    SiblingInstance,
+}
+
+/// Forks with clone3(2): default signal handlers, a pidfd, and straight into a v2 cgroup.
 ///
 /// # Safety
 /// The child has a copy of one thread of a process whose locks other threads may hold: until it executes a program or
 /// exits it may make system calls, and must not allocate, lock, panic or return from the function that called this.
-pub(crate) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
+pub(crate) unsafe fn fork(kind: Kind, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
     let mut pidfd: RawFd = -1;
     let mut arguments = CloneArguments {
-        flags: (libc::CLONE_PIDFD | libc::CLONE_NEWPID) as u64 | CLONE_CLEAR_SIGHAND,
+        flags: libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND,
         pidfd: (&raw mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
         ..CloneArguments::default()
     };
+    match kind {
+        Kind::Child => {}
+        Kind::Instance => arguments.flags |= libc::CLONE_NEWPID as u64,
+        Kind::SiblingInstance => {
+            arguments.flags |= (libc::CLONE_NEWPID | libc::CLONE_PARENT) as u64
+        }
+    }
+    if !matches!(kind, Kind::SiblingInstance) {
+        // A sibling's end is told as that of its maker is.
+        arguments.exit_signal = libc::SIGCHLD as u64;
+    }
     if let Some(cgroup) = cgroup {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = cgroup.as_raw_fd() as u64;
@@ -143,6 +164,17 @@ pub(crate) fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
     // execute another program.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
     Ok(())
+}
+
+/// Closes all descriptors but those in `keep`, which it sorts.
+pub(crate) fn close_all_but(keep: &mut [RawFd]) -> Result<(), Errno> {
+    keep.sort_unstable();
+    let mut next = 0;
+    for fd in keep {
+        close_range(next, fd.saturating_sub(1))?;
+        next = fd.saturating_add(1);
+    }
+    close_range(next, RawFd::MAX)
 }
 
 /// Makes `target` another name of `source` that survives exec.

@@ -6,7 +6,7 @@
 
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::seccomp::Policy;
-use nfluid_sandbox::{KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec};
+use nfluid_sandbox::{KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec, Zygote};
 use nfluid_tests::harness::{cell::LEVEL, program::program};
 use std::error::Error;
 use std::ffi::CString;
@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [what, cgroup, user] = arguments.as_slice() else {
         return Err("usage: nfluid-test-parent instance|shell CGROUP USER".into());
     };
+    let zygote = Zygote::start()?;
     let program = Program::open(&program("nfluid-test-hostile"))?;
     let filter = Policy::new(program.linkage(), LEVEL).compile()?;
     let cgroup = CgroupRoot::new(cgroup)?.create("daemon")?;
@@ -26,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cgroup: &cgroup,
         root: Root::for_linkage(program.linkage()),
         net: NetNs::Own,
+        zygote: Some(&zygote),
     })?;
     if what == "shell" {
         println!("{}", shell.pid());

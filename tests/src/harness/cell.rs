@@ -7,7 +7,7 @@ use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
     Barriers, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits, NetNs,
-    Program, Root, Shell, ShellSpec,
+    Program, Root, Shell, ShellSpec, Zygote,
 };
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -48,6 +48,8 @@ pub struct Setup<'a> {
     pub limits: Limits,
     /// A sealed copy of the program, instead of the file.
     pub sealed: bool,
+    /// Forked by this process instead of by the test itself.
+    pub zygote: Option<&'a Zygote>,
 }
 
 impl Default for Setup<'_> {
@@ -61,6 +63,7 @@ impl Default for Setup<'_> {
             cpus: None,
             limits: Limits::default(),
             sealed: false,
+            zygote: None,
         }
     }
 }
@@ -206,6 +209,7 @@ impl Prison {
             cgroup: &cgroup,
             root: Root::for_linkage(self.hostile.linkage()),
             net: setup.net,
+            zygote: setup.zygote,
         });
         let shell = shell.expect("a shell");
         let (reader, writer) = std::io::pipe().expect("a pipe");

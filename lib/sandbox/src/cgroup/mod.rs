@@ -28,6 +28,8 @@
 mod control_file;
 mod group;
 mod hierarchy;
+#[cfg(test)]
+mod made_up_tests;
 mod processes;
 mod root;
 mod share;

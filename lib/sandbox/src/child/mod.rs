@@ -5,40 +5,23 @@
 //! prepared ([`Plan`]); it does not allocate, lock, panic or unwind, and it ends by executing the program or exiting.
 
 mod launch;
+pub(crate) mod plan;
 mod privileges;
 mod root;
 
 use crate::error::Errno;
-use crate::root::RootPlan;
-use crate::shell::message::{GO, LAUNCH_BYTES_MAX, Report};
+use crate::shell::message::{Cursor, GO, LAUNCH_BYTES_MAX, Report};
 use crate::shell::step::Step;
 use crate::spec::Launch;
 use crate::sys::{self, FilterInstruction};
+use plan::Plan;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
-use std::ffi::{CString, c_char};
+use std::ffi::c_char;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Which step failed, and how.
 pub(crate) type Failure = (Step, Errno);
-
-/// Everything that the set-up needs, made by the parent before it forks.
-pub(crate) struct Plan {
-    /// Our end of the socket to the parent.
-    pub control: RawFd,
-    /// All descriptors that stay open at first, ascending, `control` among them.
-    pub keep: Vec<RawFd>,
-    /// The `tasks` files of the v1 cgroups to enter.
-    pub v1_tasks: Vec<CString>,
-    /// A network namespace to enter instead of making one.
-    pub shared_net: Option<RawFd>,
-    /// The host name.
-    pub host_name: Vec<u8>,
-    /// The root directory.
-    pub root: RootPlan,
-    /// Where the launch message goes.
-    pub scratch: Scratch,
-}
 
 /// Memory for the launch message and what it is taken apart into. Nothing of it is touched, and so nothing of it costs
 /// memory, before the child writes to it.
@@ -70,13 +53,13 @@ fn push<T>(vector: &mut Vec<T>, value: T) -> Result<(), Errno> {
 }
 
 /// Sets the instance up, waits for its program, and executes it.
-pub(crate) fn run(plan: &mut Plan) -> ! {
+pub(crate) fn run(mut plan: Plan<'_>, scratch: &mut Scratch) -> ! {
     // SAFETY: `control` is open, is not closed before the end of this process, and the owner is never dropped: no path
     // leaves this function.
     let mut control = unsafe { OwnedFd::from_raw_fd(plan.control) };
-    let failure = match set_up(plan, &control) {
+    let failure = match set_up(&mut plan, &control) {
         Ok(report) => match send(&control, report) {
-            Ok(()) => launch::receive_and_execute(&mut plan.scratch, &mut control),
+            Ok(()) => launch::receive_and_execute(scratch, &mut control),
             Err(errno) => (Step::Receive, errno),
         },
         Err(failure) => failure,
@@ -106,15 +89,15 @@ impl<T> At<T> for Result<T, Errno> {
     }
 }
 
-fn set_up(plan: &Plan, control: &OwnedFd) -> Result<Report, Failure> {
-    close_all_but(&plan.keep).at(Step::CloseDescriptors)?;
+fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
+    close_all_but_needed(plan).at(Step::CloseDescriptors)?;
     rustix::process::setsid().at(Step::Session)?;
     rustix::process::umask(Mode::empty());
-    enter_v1_cgroups(&plan.v1_tasks).at(Step::Cgroup)?;
+    plan::for_each(&mut plan.strings, enter_v1_cgroup, 1).at(Step::Cgroup)?;
     make_namespaces(plan, control)?;
     privileges::become_instance_user().at(Step::Identity)?;
-    rustix::system::sethostname(&plan.host_name).at(Step::HostName)?;
-    let root = root::enter(&plan.root)?;
+    plan::for_each(&mut plan.strings, set_host_name, 1).at(Step::HostName)?;
+    let root = root::enter(plan)?;
     privileges::drop_all()?;
     Ok(match root {
         root::Entered::Pivoted => Report::Ready,
@@ -122,28 +105,31 @@ fn set_up(plan: &Plan, control: &OwnedFd) -> Result<Report, Failure> {
     })
 }
 
-fn close_all_but(keep: &[RawFd]) -> Result<(), Errno> {
-    let mut next = 0;
-    for fd in keep {
-        sys::close_range(next, fd.saturating_sub(1))?;
-        next = fd.saturating_add(1);
+fn close_all_but_needed(plan: &Plan<'_>) -> Result<(), Errno> {
+    let mut keep = [0; plan::FDS_MAX];
+    let needed = [plan.control].into_iter().chain(plan.shared_net);
+    let mut count = 0;
+    for fd in needed.chain(plan.mounts.iter().copied()) {
+        *keep.get_mut(count).ok_or(Errno::MFILE)? = fd;
+        count += 1;
     }
-    sys::close_range(next, RawFd::MAX)
+    sys::close_all_but(keep.get_mut(..count).ok_or(Errno::MFILE)?)
 }
 
 /// A single-threaded process that writes 0 moves itself, without the lock that moving another process takes.
-fn enter_v1_cgroups(tasks: &[CString]) -> Result<(), Errno> {
-    for path in tasks {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
-        rustix::io::write(&file, b"0")?;
-    }
-    Ok(())
+fn enter_v1_cgroup(strings: &mut Cursor<'_>) -> Result<(), Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(plan::next(strings)?, flags, Mode::empty())?;
+    rustix::io::write(&file, b"0").map(|_| ())
+}
+
+fn set_host_name(strings: &mut Cursor<'_>) -> Result<(), Errno> {
+    rustix::system::sethostname(plan::next(strings)?.to_bytes())
 }
 
 /// Makes the user namespace first: the others then belong to it, and not to the host's. The user map can only be written
 /// from outside, which happens while the other namespaces are made.
-fn make_namespaces(plan: &Plan, control: &OwnedFd) -> Result<(), Failure> {
+fn make_namespaces(plan: &Plan<'_>, control: &OwnedFd) -> Result<(), Failure> {
     let mut others =
         UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     match plan.shared_net {

@@ -1,12 +1,14 @@
 //! From the host's file system tree into an empty one.
 
+use super::plan::{self, Plan};
 use super::{At, Failure};
 use crate::error::Errno;
-use crate::root::RootPlan;
+use crate::shell::message::Cursor;
 use crate::shell::step::Step;
 use crate::sys;
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
+use std::os::fd::BorrowedFd;
 
 /// Where the new root is put together: a directory that every host has, hidden in this mount namespace alone.
 const STAGE: &std::ffi::CStr = c"/proc";
@@ -23,7 +25,7 @@ pub(super) enum Entered {
     Moved,
 }
 
-pub(super) fn enter(plan: &RootPlan) -> Result<Entered, Failure> {
+pub(super) fn enter(plan: &mut Plan<'_>) -> Result<Entered, Failure> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", private).at(Step::PrivateMounts)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -37,19 +39,26 @@ pub(super) fn enter(plan: &RootPlan) -> Result<Entered, Failure> {
     Ok(entered)
 }
 
-fn fill(plan: &RootPlan) -> Result<(), Failure> {
-    for path in &plan.directories {
-        let mode = Mode::from_raw_mode(0o755);
-        rustix::fs::mkdir(path.as_c_str(), mode).at(Step::FillRoot)?;
-    }
-    for (target, path) in &plan.links {
-        rustix::fs::symlink(target.as_c_str(), path.as_c_str()).at(Step::FillRoot)?;
-    }
-    for (tree, path) in &plan.mounts {
+/// Makes directories, links and mounts, as the plan lists them.
+fn fill(plan: &mut Plan<'_>) -> Result<(), Failure> {
+    let make_directory = |strings: &mut Cursor<'_>| {
+        rustix::fs::mkdir(plan::next(strings)?, Mode::from_raw_mode(0o755))
+    };
+    plan::for_each(&mut plan.strings, make_directory, 1).at(Step::FillRoot)?;
+    let make_link = |strings: &mut Cursor<'_>| {
+        let target = plan::next(strings)?;
+        rustix::fs::symlink(target, plan::next(strings)?)
+    };
+    plan::for_each(&mut plan.strings, make_link, 2).at(Step::FillRoot)?;
+    let mut trees = plan.mounts.iter();
+    let attach = |strings: &mut Cursor<'_>| {
+        let tree = trees.next().ok_or(Errno::BADMSG)?;
+        // SAFETY: the parent lists this descriptor among those that stay open.
+        let tree = unsafe { BorrowedFd::borrow_raw(*tree) };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(tree, c"", CWD, path.as_c_str(), flags).at(Step::AttachViews)?;
-    }
-    Ok(())
+        rustix::mount::move_mount(tree, c"", CWD, plan::next(strings)?, flags)
+    };
+    plan::for_each(&mut plan.strings, attach, 1).at(Step::AttachViews)
 }
 
 /// The working directory becomes the root. With both arguments the same, the old root ends up on top of the new one,

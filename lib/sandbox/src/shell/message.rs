@@ -140,6 +140,11 @@ impl<'a> Cursor<'a> {
         Some(string)
     }
 
+    /// The next string, for a system call.
+    pub fn c_string(&mut self) -> Option<&'a std::ffi::CStr> {
+        std::ffi::CStr::from_bytes_with_nul(self.string()?).ok()
+    }
+
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;

@@ -9,9 +9,9 @@
 //! takes `KillMode=process`.
 //!
 //! # Forking from a daemon with threads
-//! The shell is a copy of the daemon's memory, made by one clone3 without CLONE_VM, and until it executes its program it
-//! runs only what [`crate::child`] allows itself. Memory is shared until somebody writes; still the page tables are
-//! copied, which takes 0.1 ms per 50 MB of the daemon's memory. Mappings of port maps should be marked MADV_DONTFORK.
+//! The shell is a copy of the memory of the process that forks it, made by one clone3 without CLONE_VM, and until it
+//! executes its program it runs only what [`crate::child`] allows itself. A daemon whose memory may grow has a
+//! [`crate::Zygote`] do it.
 
 pub(crate) mod message;
 pub(crate) mod step;
@@ -26,7 +26,6 @@ pub use step::Step;
 use crate::error::{Errno, OsError};
 use crate::identity::KernelId;
 use crate::instance::{Ended, InstanceError};
-use crate::seccomp::PolicyError;
 use crate::spec::{Launch, ShellSpec};
 use message::Report;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -110,13 +109,13 @@ pub enum SpawnError {
         /// What is wrong with it.
         source: crate::cgroup::CgroupError,
     },
-    /// The system call filter.
+    /// The process that forks shells.
     #[error("instance {name}: {source}")]
-    Policy {
+    Zygote {
         /// The instance.
         name: String,
         /// What is wrong with it.
-        source: PolicyError,
+        source: crate::zygote::ZygoteError,
     },
     /// The Landlock rules.
     #[error("instance {name}: cannot make Landlock rules: {source}")]
@@ -150,6 +149,22 @@ fn told(remedy: &str) -> String {
 /// [`SpawnError`]. Nothing is left behind but the cgroup, which is the caller's.
 pub fn spawn(shell: &ShellSpec<'_>, launch: &Launch<'_>) -> Result<Spawned, SpawnError> {
     Shell::prepare(shell)?.launch(launch)
+}
+
+/// What to do when there is no new process.
+pub(crate) fn fork_remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::AGAIN => {
+            "the daemon's or the cgroup's limit of tasks is reached (pids.max, LimitNPROC)"
+        }
+        Errno::PERM => "nfluid needs root",
+        Errno::OPNOTSUPP => "the cgroup is threaded or hands controllers down: see its cgroup.type",
+        Errno::NOSPC => {
+            "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
+        }
+        Errno::NOSYS => "the kernel is older than 5.7",
+        _ => "",
+    }
 }
 
 /// Waits until `fd` is readable or hung up; `false` after `timeout`.

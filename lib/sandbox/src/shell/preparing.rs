@@ -1,17 +1,19 @@
 //! The parent's side of making a shell.
 
 use super::message::{GO, Report};
-use super::{Heard, STEP_WAIT, SpawnError, hear, step::Step, write_maps};
-use crate::child::{self, Plan, Scratch};
+use super::{Heard, STEP_WAIT, SpawnError, fork_remedy, hear, step::Step, write_maps};
+use crate::child::plan::{self, Plan, PlanBuilder};
+use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
 use crate::instance::Ended;
 use crate::netns::NetNs;
 use crate::root::{self, LibraryDirectory, Root};
 use crate::spec::ShellSpec;
-use crate::sys::{self, Fork, SignalsBlocked};
+use crate::sys::{self, Fork, Kind, SignalsBlocked};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 /// A prepared instance that waits for its program. Dropped, it ends.
 #[derive(Debug)]
@@ -53,21 +55,41 @@ impl Shell {
                 source,
             })?;
         let (ours, theirs) = socket_pair().map_err(os)?;
-        let mut plan = Plan {
-            control: theirs.as_raw_fd(),
-            keep: Vec::new(),
-            v1_tasks: entrance.v1_tasks,
+        let host_name: Vec<u8> = spec
+            .name
+            .bytes()
+            .filter(|byte| *byte != 0)
+            .take(63)
+            .collect();
+        let builder = PlanBuilder {
+            host_name: &CString::new(host_name).unwrap_or_default(),
+            v1_tasks: &entrance.v1_tasks,
+            control: &theirs,
+            cgroup: entrance.v2.as_ref(),
             shared_net: match spec.net {
                 NetNs::Own => None,
-                NetNs::Shared(fd) => Some(fd.as_raw_fd()),
+                NetNs::Shared(fd) => Some(fd),
             },
-            host_name: spec.name.bytes().take(63).collect(),
-            root,
-            scratch: Scratch::new(),
+            root: &root,
         };
-        plan.keep = kept(&plan);
-        let cgroup = entrance.v2.as_ref().map(AsFd::as_fd);
-        let (pid, pidfd) = fork(&mut plan, cgroup).map_err(os)?;
+        let (message, descriptors) = (builder.encode(), builder.descriptors());
+        if message.len() > plan::BYTES_MAX || descriptors.len() > plan::FDS_MAX {
+            return Err(SpawnError::BadLaunch {
+                name,
+                what: format!("{} library directories are too many", descriptors.len()),
+            });
+        }
+        let (pid, pidfd) = match spec.zygote {
+            Some(zygote) => {
+                zygote
+                    .fork(&message, &descriptors)
+                    .map_err(|source| SpawnError::Zygote {
+                        name: name.clone(),
+                        source,
+                    })?
+            }
+            None => fork(&message, &plan::numbers(&descriptors)).map_err(os)?,
+        };
         drop(theirs);
         let mut shell = Self {
             name,
@@ -206,46 +228,28 @@ impl Drop for Shell {
     }
 }
 
-/// The descriptors that the set-up needs, ascending.
-fn kept(plan: &Plan) -> Vec<i32> {
-    let trees = plan.root.mounts.iter().map(|(tree, _)| tree.as_raw_fd());
-    let mut keep: Vec<i32> = trees.chain(plan.shared_net).chain([plan.control]).collect();
-    keep.sort_unstable();
-    keep.dedup();
-    keep
-}
-
 fn socket_pair() -> Result<(OwnedFd, OwnedFd), OsError> {
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(|errno| OsError::new("create a socket pair", "", errno))
 }
 
-fn fork(plan: &mut Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<(Pid, OwnedFd), OsError> {
+/// Forks from this process itself.
+fn fork(message: &[u8], descriptors: &[RawFd]) -> Result<(Pid, OwnedFd), OsError> {
+    let failed = |errno| OsError::new("fork into the cgroup", "", errno).remedy(fork_remedy(errno));
+    let plan = Plan::parse(message, descriptors).map_err(failed)?;
+    let mut scratch = Scratch::new();
+    // SAFETY: it is among the descriptors, which the caller keeps open.
+    let cgroup = plan.cgroup.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
     let blocked = SignalsBlocked::new();
     // SAFETY: the child goes straight into `child::run`, which keeps to what is allowed and never returns.
-    let forked = unsafe { sys::fork(cgroup) };
+    let forked = unsafe { sys::fork(Kind::Instance, cgroup) };
     match forked {
-        Ok(Fork::Child) => child::run(plan),
+        Ok(Fork::Child) => child::run(plan, &mut scratch),
         Ok(Fork::Parent { pid, pidfd }) => {
             drop(blocked);
             Ok((pid, pidfd))
         }
-        Err(errno) => Err(
-            OsError::new("fork into the cgroup", "", errno).remedy(match errno {
-                Errno::AGAIN => {
-                    "the daemon's or the cgroup's limit of tasks is reached (pids.max, LimitNPROC)"
-                }
-                Errno::PERM => "nfluid needs root",
-                Errno::OPNOTSUPP => {
-                    "the cgroup is threaded or hands controllers down: see its cgroup.type"
-                }
-                Errno::NOSPC => {
-                    "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
-                }
-                Errno::NOSYS => "the kernel is older than 5.7",
-                _ => "",
-            }),
-        ),
+        Err(errno) => Err(failed(errno)),
     }
 }

@@ -1,0 +1,188 @@
+//! What the set-up of an instance is told: one message and some descriptors, made by the parent before it forks, or sent
+//! to the zygote, and read front to back by the child as it goes.
+
+use crate::error::Errno;
+use crate::root::RootPlan;
+use crate::shell::message::Cursor;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// How many descriptors a set-up can need: its end of the socket, a cgroup, a network namespace, and library directories.
+pub(crate) const FDS_MAX: usize = 32;
+/// The longest message: paths of cgroups and library directories.
+pub(crate) const BYTES_MAX: usize = 64 * 1024;
+
+/// The parent's description of a set-up.
+pub(crate) struct PlanBuilder<'a> {
+    pub host_name: &'a CStr,
+    /// The `tasks` files of the v1 cgroups to enter.
+    pub v1_tasks: &'a [CString],
+    /// The child's end of the socket.
+    pub control: &'a OwnedFd,
+    /// The v2 cgroup to fork into.
+    pub cgroup: Option<&'a OwnedFd>,
+    /// A network namespace to enter instead of making one.
+    pub shared_net: Option<BorrowedFd<'a>>,
+    pub root: &'a RootPlan,
+}
+
+impl<'a> PlanBuilder<'a> {
+    /// The message.
+    pub fn encode(&self) -> Vec<u8> {
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes();
+        let mut message = Vec::new();
+        message.extend_from_slice(&count(self.cgroup.is_some().into()));
+        message.extend_from_slice(&count(self.shared_net.is_some().into()));
+        let mut strings = |list: &[&CStr]| {
+            message.extend_from_slice(&count(list.len()));
+            for string in list {
+                message.extend_from_slice(string.to_bytes_with_nul());
+            }
+        };
+        let tasks: Vec<&CStr> = self.v1_tasks.iter().map(CString::as_c_str).collect();
+        strings(&tasks);
+        strings(&[self.host_name]);
+        let directories = self.root.directories.iter().map(CString::as_c_str);
+        strings(&directories.collect::<Vec<_>>());
+        let links = self.root.links.iter();
+        let links = links.flat_map(|(target, path)| [target.as_c_str(), path.as_c_str()]);
+        strings(&links.collect::<Vec<_>>());
+        let mounts = self.root.mounts.iter().map(|(_, path)| path.as_c_str());
+        strings(&mounts.collect::<Vec<_>>());
+        message
+    }
+
+    /// The descriptors, in the order that [`Plan::parse`] expects.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'a>> {
+        use std::os::fd::AsFd;
+        let mut descriptors = vec![self.control.as_fd()];
+        descriptors.extend(self.cgroup.map(AsFd::as_fd));
+        descriptors.extend(self.shared_net);
+        descriptors.extend(self.root.mounts.iter().map(|(tree, _)| tree.as_fd()));
+        descriptors
+    }
+}
+
+/// The numbers of descriptors in this process.
+pub(crate) fn numbers(descriptors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
+    descriptors.iter().map(AsRawFd::as_raw_fd).collect()
+}
+
+/// The child's view of it.
+pub(crate) struct Plan<'a> {
+    /// Where the strings come from, in the order of their use.
+    pub strings: Cursor<'a>,
+    pub control: RawFd,
+    pub cgroup: Option<RawFd>,
+    pub shared_net: Option<RawFd>,
+    /// Library directories.
+    pub mounts: &'a [RawFd],
+}
+
+impl<'a> Plan<'a> {
+    /// Takes a message and its descriptors apart. Neither allocates nor panics.
+    pub fn parse(message: &'a [u8], descriptors: &'a [RawFd]) -> Result<Self, Errno> {
+        let mut strings = Cursor::new(message);
+        let mut rest = descriptors;
+        let mut take = |wanted: bool| -> Result<Option<RawFd>, Errno> {
+            if !wanted {
+                return Ok(None);
+            }
+            let (first, others) = rest.split_first().ok_or(Errno::BADMSG)?;
+            rest = others;
+            Ok(Some(*first))
+        };
+        let control = take(true)?.ok_or(Errno::BADMSG)?;
+        let cgroup = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
+        let shared_net = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
+        Ok(Self {
+            strings,
+            control,
+            cgroup,
+            shared_net,
+            mounts: rest,
+        })
+    }
+}
+
+/// Does something with each string of the next list.
+pub(super) fn for_each<'a>(
+    strings: &mut Cursor<'a>,
+    mut act: impl FnMut(&mut Cursor<'a>) -> Result<(), Errno>,
+    strings_each: u32,
+) -> Result<(), Errno> {
+    let count = strings.u32().ok_or(Errno::BADMSG)?;
+    for _ in 0..count.checked_div(strings_each).unwrap_or(0) {
+        act(strings)?;
+    }
+    Ok(())
+}
+
+/// The next string.
+pub(super) fn next<'a>(strings: &mut Cursor<'a>) -> Result<&'a CStr, Errno> {
+    strings.c_string().ok_or(Errno::BADMSG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_plan_survives_the_wire() {
+        let control: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+        let tree: OwnedFd = std::fs::File::open("/").unwrap().into();
+        let net: OwnedFd = std::fs::File::open("/dev/zero").unwrap().into();
+        let root = RootPlan {
+            directories: vec![c"usr".to_owned(), c"usr/lib".to_owned()],
+            links: vec![(c"usr/lib".to_owned(), c"lib".to_owned())],
+            mounts: vec![(tree, c"usr/lib".to_owned())],
+        };
+        let builder = PlanBuilder {
+            host_name: c"name",
+            v1_tasks: &[c"/sys/fs/cgroup/cpu/x/tasks".to_owned()],
+            control: &control,
+            cgroup: None,
+            shared_net: Some(std::os::fd::AsFd::as_fd(&net)),
+            root: &root,
+        };
+        let (message, descriptors) = (builder.encode(), numbers(&builder.descriptors()));
+        let mut plan = Plan::parse(&message, &descriptors).unwrap();
+        assert_eq!(plan.control, control.as_raw_fd());
+        assert_eq!(
+            (plan.cgroup, plan.shared_net),
+            (None, Some(net.as_raw_fd()))
+        );
+        assert_eq!(plan.mounts.len(), 1);
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            let collect = |strings: &mut Cursor<'_>| {
+                all.push(next(strings)?.to_owned());
+                Ok(())
+            };
+            for_each(&mut plan.strings, collect, 1).unwrap();
+        }
+        let expected = [
+            c"/sys/fs/cgroup/cpu/x/tasks",
+            c"name",
+            c"usr",
+            c"usr/lib",
+            c"usr/lib",
+            c"lib",
+            c"usr/lib",
+        ];
+        assert_eq!(all, expected.map(CStr::to_owned));
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_survived(
+            message in proptest::collection::vec(any::<u8>(), 0..100),
+            descriptors in proptest::collection::vec(0i32..9, 0..4),
+        ) {
+            if let Ok(mut plan) = Plan::parse(&message, &descriptors) {
+                let _verdict = for_each(&mut plan.strings, |strings| next(strings).map(|_| ()), 1);
+            }
+        }
+    }
+}
