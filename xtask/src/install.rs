@@ -62,11 +62,23 @@ pub fn install(session: &Session, options: &Options) -> Result<()> {
         put(&item).with_context(|| format!("installing {}", item.to.display()))?;
         println!("installed {}", item.to.display());
     }
+    refresh_library_cache(options);
     if options.is_this_system() {
         systemctl(&["daemon-reload"])?;
         println!("start the daemon now and at every boot: systemctl enable --now nfluidd");
     }
     Ok(())
+}
+
+/// Programs linked to libnfluid find it from now on, or no longer. A package does so by its own trigger.
+fn refresh_library_cache(options: &Options) {
+    if options.destdir == Path::new("/")
+        && !Command::new("ldconfig")
+            .status()
+            .is_ok_and(|status| status.success())
+    {
+        eprintln!("xtask: ldconfig failed: set LD_LIBRARY_PATH to use libnfluid.so");
+    }
 }
 
 /// # Errors
@@ -83,6 +95,7 @@ pub fn uninstall(_session: &Session, options: &Options) -> Result<()> {
             Err(error) => return Err(error).context(format!("removing {}", path.display())),
         }
     }
+    refresh_library_cache(options);
     if options.is_this_system() {
         systemctl(&["daemon-reload"])?;
     }

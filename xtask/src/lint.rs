@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::deps;
-use crate::session::Session;
+use crate::session::{Interrupted, Session};
 
 /// Folders with C sources.
 const C_FOLDERS: [&str; 4] = ["bpf", "lib/ring", "examples", "tests"];
@@ -15,13 +15,57 @@ const C_FOLDERS: [&str; 4] = ["bpf", "lib/ring", "examples", "tests"];
 /// # Errors
 /// A formatter is missing or fails; with `check`, a file is not formatted.
 pub fn format(session: &Session, check: bool) -> Result<()> {
-    deps::install(session, deps::FOR_LINT)?;
-    deps::install_components(session)?;
-    let mut rust = session.cargo(["fmt", "--all"]);
-    if check {
-        rust.arg("--check");
+    install(session)?;
+    format_rust(session, check)?;
+    format_c(session, check)
+}
+
+/// Everything that needs no test run: formatting, clippy, cargo-deny where it is installed. A complaint does not keep
+/// the next check from running.
+///
+/// # Errors
+/// Anything to complain about.
+pub fn lint(session: &Session) -> Result<()> {
+    install(session)?;
+    let mut failed = Vec::new();
+    let checks: [(&str, Check); 4] = [
+        ("rustfmt", |session| format_rust(session, true)),
+        ("clang-format", |session| format_c(session, true)),
+        ("clippy", clippy),
+        ("cargo-deny", dependencies),
+    ];
+    for (name, check) in checks {
+        match check(session) {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(_) => failed.push(name),
+            Ok(()) => {}
+        }
     }
-    session.run(&mut rust)?;
+    if !failed.is_empty() {
+        bail!(
+            "{} complained; `make fmt` formats all sources",
+            failed.join(", ")
+        );
+    }
+    Ok(())
+}
+
+type Check = fn(&Session) -> Result<()>;
+
+fn install(session: &Session) -> Result<()> {
+    deps::install(session, deps::FOR_LINT)?;
+    deps::install_components(session)
+}
+
+fn format_rust(session: &Session, check: bool) -> Result<()> {
+    let mut cargo = session.cargo(["fmt", "--all"]);
+    if check {
+        cargo.arg("--check");
+    }
+    session.run(&mut cargo)
+}
+
+fn format_c(session: &Session, check: bool) -> Result<()> {
     let sources = c_sources(session);
     if sources.is_empty() {
         return Ok(());
@@ -35,14 +79,12 @@ pub fn format(session: &Session, check: bool) -> Result<()> {
     session.run(c.arg("--style=file").args(sources))
 }
 
-/// Everything that needs no test run: formatting, clippy, cargo-deny where it is installed.
-///
-/// # Errors
-/// Anything to complain about.
-pub fn lint(session: &Session) -> Result<()> {
-    format(session, true)?;
-    let mut clippy = session.cargo(["clippy", "--workspace", "--all-targets"]);
-    session.run(clippy.args(["--", "-D", "warnings"]))?;
+fn clippy(session: &Session) -> Result<()> {
+    let mut cargo = session.cargo(["clippy", "--workspace", "--all-targets"]);
+    session.run(cargo.args(["--", "-D", "warnings"]))
+}
+
+fn dependencies(session: &Session) -> Result<()> {
     if deps::find_program("cargo-deny").is_none() {
         println!("cargo-deny is not installed: the dependency policy (deny.toml) was not checked");
         return Ok(());
@@ -60,13 +102,18 @@ pub fn doc(session: &Session) -> Result<()> {
     session.run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
+/// Paths from the project's folder.
 fn c_sources(session: &Session) -> Vec<PathBuf> {
     let mut sources = Vec::new();
     for folder in C_FOLDERS {
         collect(&session.root.join(folder), &mut sources);
     }
     sources.sort();
-    sources
+    let relative = |path: PathBuf| {
+        path.strip_prefix(&session.root)
+            .map_or(path.clone(), PathBuf::from)
+    };
+    sources.into_iter().map(relative).collect()
 }
 
 fn collect(folder: &Path, sources: &mut Vec<PathBuf>) {
