@@ -223,7 +223,7 @@ impl Router {
 
     fn list_counters(&self) -> Value {
         let mut all = Map::new();
-        self.counters.each(|name, label, value| {
+        self.each_counter(|name, label, value| {
             let key = match label {
                 Some((_, text)) => format!("{name}.{text}"),
                 None => name.to_string(),
@@ -231,6 +231,21 @@ impl Router {
             all.insert(key, value.into());
         });
         all.into()
+    }
+
+    fn each_counter(&self, sink: impl FnMut(&'static str, Option<(&'static str, &str)>, u64)) {
+        let names = self.ports.iter().map(|port| port.name.as_str());
+        self.counters.each(names, sink);
+    }
+
+    pub(super) fn report_counters(&self, sink: &mut dyn FnMut(Metric)) {
+        self.each_counter(|name, label, value| {
+            let metric = Metric::new(name, value);
+            sink(match label {
+                Some((label, text)) => metric.with(label, text),
+                None => metric,
+            });
+        });
     }
 
     pub(super) fn report_gauges(&self, sink: &mut dyn FnMut(Metric)) {

@@ -2,7 +2,7 @@
 //! neighbour discovery, echo: meant for the router), waiting (for a neighbour's address), or
 //! dropped for a reason.
 
-use crate::function::Metric;
+use super::config::PORTS_MAX;
 
 /// Declares [`DropReason`] with its names.
 macro_rules! drop_reasons {
@@ -126,11 +126,17 @@ made! {
     Released = "released",
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Forwarded {
+    packets: u64,
+    bytes: u64,
+}
+
 /// All counters.
 #[derive(Clone, Debug)]
 pub(super) struct Counters {
     pub received: u64,
-    pub forwarded: u64,
+    forwarded: [Forwarded; PORTS_MAX],
     pub consumed: u64,
     pub waited: u64,
     drops: [u64; DropReason::ALL.len()],
@@ -149,7 +155,7 @@ impl Counters {
     pub(super) fn new() -> Self {
         Counters {
             received: 0,
-            forwarded: 0,
+            forwarded: [Forwarded::default(); PORTS_MAX],
             consumed: 0,
             waited: 0,
             drops: [0; DropReason::ALL.len()],
@@ -159,6 +165,14 @@ impl Counters {
             waiting_lost: 0,
             address_conflicts: 0,
         }
+    }
+
+    /// Counts a frame of `len` bytes that arrived on port `from` and is sent on.
+    #[inline]
+    pub(super) fn forward(&mut self, from: u8, len: usize) {
+        let counters = &mut self.forwarded[usize::from(from) % PORTS_MAX];
+        counters.packets += 1;
+        counters.bytes += len as u64;
     }
 
     pub(super) fn drop(&mut self, reason: DropReason) {
@@ -173,31 +187,29 @@ impl Counters {
         self.made[kind as usize] += 1;
     }
 
-    /// All counters as (metric, label, label's value, value).
-    pub(super) fn each(
+    /// All counters as (metric, label and its value, value). `ports` are the ports' names.
+    pub(super) fn each<'a>(
         &self,
-        mut sink: impl FnMut(&'static str, Option<(&'static str, &'static str)>, u64),
+        ports: impl Iterator<Item = &'a str>,
+        mut sink: impl FnMut(&'static str, Option<(&'static str, &str)>, u64),
     ) {
-        for (name, value) in [
-            ("packets_received_total", self.received),
-            ("packets_forwarded_total", self.forwarded),
-            ("packets_consumed_total", self.consumed),
-            ("packets_waited_total", self.waited),
-        ] {
-            sink(name, None, value);
+        for (port, forwarded) in ports.zip(&self.forwarded) {
+            let label = Some(("from", port));
+            sink("packets_forwarded_total", label, forwarded.packets);
+            sink("bytes_forwarded_total", label, forwarded.bytes);
         }
         for reason in DropReason::ALL {
             let label = Some(("reason", reason.name()));
             sink("packets_dropped_total", label, self.dropped(*reason));
         }
         for (kind, name) in Made::ALL {
-            sink(
-                "packets_made_total",
-                Some(("kind", name)),
-                self.made[*kind as usize],
-            );
+            let made = self.made[*kind as usize];
+            sink("packets_made_total", Some(("kind", name)), made);
         }
         for (name, value) in [
+            ("packets_received_total", self.received),
+            ("packets_consumed_total", self.consumed),
+            ("packets_waited_total", self.waited),
             ("packets_made_no_room_total", self.no_room),
             ("icmp_errors_limited_total", self.icmp_limited),
             ("waiting_lost_total", self.waiting_lost),
@@ -205,15 +217,5 @@ impl Counters {
         ] {
             sink(name, None, value);
         }
-    }
-
-    pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
-        self.each(|name, label, value| {
-            let metric = Metric::new(name, value);
-            sink(match label {
-                Some((label, text)) => metric.with(label, text),
-                None => metric,
-            });
-        });
     }
 }

@@ -90,7 +90,7 @@ impl NetworkFunction for Router {
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
-        self.counters.report(sink);
+        self.report_counters(sink);
         self.report_gauges(sink);
     }
 

@@ -40,7 +40,7 @@ impl Router {
     pub(super) fn handle(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) {
         match self.decide(now, frame, outbox) {
             Verdict::Forward(port) => {
-                self.counters.forwarded += 1;
+                self.counters.forward(frame.in_port(), frame.len());
                 frame.send(port);
             }
             Verdict::Reply(port) => {
