@@ -1,2 +1,63 @@
-//! To be written.
-fn main() {}
+//! The command line of nfluid: flags, tables, completion. What it does is done by the daemon.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod args;
+mod capture;
+mod events;
+mod failure;
+mod get;
+mod inquire;
+mod screen;
+mod top;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use nfluid_api::client::Client;
+use screen::Screen;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let screen = Screen::new(cli.color);
+    match start(&cli, screen) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            screen.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+fn start(cli: &Cli, screen: Screen) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Operation(format!("cannot start: {error}")))?;
+    runtime.block_on(run(cli, screen))
+}
+
+async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
+    let client = &Client::new(&cli.socket);
+    match &cli.command {
+        Command::Apply(args) => apply::apply(client, screen, args).await,
+        Command::Delete(args) => apply::delete(client, screen, args).await,
+        Command::Get(args) => get::get(client, screen, args).await,
+        Command::Describe(args) => get::describe(client, screen, args).await,
+        Command::Top(args) => top::top(client, screen, args).await,
+        Command::Stats(args) => inquire::stats(client, screen, args).await,
+        Command::Logs(args) => events::logs(client, screen, args).await,
+        Command::Events(args) => events::events(client, screen, args).await,
+        Command::Capture(args) => capture::capture(client, screen, args).await,
+        Command::Ask(args) => inquire::command(client, screen, args).await,
+        Command::Restart(args) => inquire::restart(client, screen, args).await,
+        Command::Doctor(args) => inquire::doctor(client, screen, args).await,
+        Command::Version(args) => inquire::version(client, screen, args).await,
+        Command::Completion(args) => {
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "nfluid", &mut script);
+            screen.bytes(&script)
+        }
+    }
+}

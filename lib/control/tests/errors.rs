@@ -134,8 +134,8 @@ fn tags_and_merge_keys_are_refused() {
 #[test]
 fn a_bad_line_in_the_text_of_a_document() {
     assert_errors(
-        "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules_text: |\n\n        allow ip from any to any\n        bad\n",
-        "test.yaml:9:1: error: instances.fw1.config.rules_text: 'bad' is not a rule\n  help: 'docs/guide' describes the configuration of each NF",
+        "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules: |\n\n        allow ip from any to any\n        bad\n",
+        "test.yaml:9:1: error: instances.fw1.config.rules: 'bad' is not a rule\n  help: 'docs/guide' describes the configuration of each NF",
     );
 }
 
@@ -149,7 +149,7 @@ fn a_bad_line_5000_in_a_rule_file() {
     let found = read(&request, &Deployment::default(), ENVIRONMENT).expect_err("it is bad");
     assert_eq!(
         lines(&found),
-        "fw.rules:5000: error: instances.fw1.config.rules_text: 'bad' is not a rule"
+        "fw.rules:5000: error: instances.fw1.config.rules: 'bad' is not a rule"
     );
 }
 

@@ -18,8 +18,7 @@ use std::collections::BTreeMap;
 pub type Attachments = BTreeMap<String, String>;
 
 /// Keys of an NF's configuration that name a file, and the keys under which the NF gets its text.
-pub const FILE_KEYS: [(&str, &str); 2] =
-    [("rules_file", "rules_text"), ("routes_file", "routes_text")];
+pub const FILE_KEYS: [(&str, &str); 2] = [("rules_file", "rules"), ("routes_file", "routes_text")];
 
 /// The files that a document names in instances' configurations, with the key path of each.
 /// Whoever sends the document sends their texts as attachments.

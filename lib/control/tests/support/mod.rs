@@ -46,7 +46,7 @@ impl Host for TestHost {
 }
 
 /// `bridge` and `firewall` with two ports, `router` with two to eight. A firewall refuses the rule
-/// `bad`, in `rules_text` by its line, in `rules` by its index.
+/// `bad`, in `rules` by its line, in `rules` by its index.
 pub struct TestCatalogue;
 
 impl Catalogue for TestCatalogue {
@@ -66,11 +66,11 @@ impl Catalogue for TestCatalogue {
         if nf != "firewall" {
             return Ok(());
         }
-        if let Some(text) = config.get("rules_text").and_then(Value::as_str)
+        if let Some(text) = config.get("rules").and_then(Value::as_str)
             && let Some(line) = text.lines().position(|line| line == "bad")
         {
             return Err(NfConfigError {
-                path: "rules_text".into(),
+                path: "rules".into(),
                 line: u32::try_from(line + 1).ok(),
                 message: "'bad' is not a rule".into(),
             });

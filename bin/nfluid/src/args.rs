@@ -1,0 +1,313 @@
+//! Every flag, once.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use nfluid_api::types::Kind;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the operation failed; nothing was changed unless it says so
+  2  wrong usage
+  3  the daemon cannot be reached
+  4  not permitted to use the daemon's socket";
+
+/// Runs many isolated network functions on one host.
+#[derive(Debug, Parser)]
+#[command(name = "nfluid", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// Socket of the daemon
+    #[arg(
+        long,
+        global = true,
+        env = "NFLUID_SOCKET",
+        default_value = nfluid_api::SOCKET_PATH,
+        value_name = "PATH"
+    )]
+    pub socket: PathBuf,
+    /// When to use colours; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make the host as a file says, or leave it as it is
+    Apply(ApplyArgs),
+    /// Remove objects, or everything that a file names
+    Delete(DeleteArgs),
+    /// List objects
+    Get(GetArgs),
+    /// Show everything about one object
+    Describe(DescribeArgs),
+    /// Watch rates, drops, CPU and latency live
+    Top(TopArgs),
+    /// Show all counters
+    Stats(StatsArgs),
+    /// Show what an instance wrote
+    Logs(LogsArgs),
+    /// Show what happened
+    Events(EventsArgs),
+    /// Copy the frames of a port as pcap
+    Capture(CaptureArgs),
+    /// Run a command of an instance's NF
+    #[command(name = "command")]
+    Ask(CommandArgs),
+    /// End an instance and start it again
+    Restart(RestartArgs),
+    /// Check whether this host can run nfluid
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completion(CompletionArgs),
+    /// Print the versions of this program and of the daemon
+    Version(VersionArgs),
+}
+
+/// How to print objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For people and programs
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// The deployment; - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Only say what would change
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Add the file's objects to the present deployment instead of replacing it
+    #[arg(long)]
+    pub add: bool,
+    /// How to print what changed
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "all", "kind"]))]
+pub struct DeleteArgs {
+    /// Remove everything that this file names; - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Remove everything
+    #[arg(long)]
+    pub all: bool,
+    /// Kind of the object
+    #[arg(value_name = "KIND", requires = "name")]
+    pub kind: Option<Deletable>,
+    /// Its name; several are removed together
+    #[arg(value_name = "NAME", requires = "kind")]
+    pub name: Vec<String>,
+    /// Only say what would change
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to print what changed
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+/// Kinds of objects that can be removed by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Deletable {
+    #[value(alias = "instances")]
+    Instance,
+    #[value(alias = "switches")]
+    Switch,
+    #[value(alias = "links")]
+    Link,
+    #[value(alias = "chains")]
+    Chain,
+    #[value(alias = "uplinks")]
+    Uplink,
+    #[value(alias = "flavors")]
+    Flavor,
+}
+
+impl From<Deletable> for Kind {
+    fn from(kind: Deletable) -> Kind {
+        match kind {
+            Deletable::Instance => Kind::Instance,
+            Deletable::Switch => Kind::Switch,
+            Deletable::Link => Kind::Link,
+            Deletable::Chain => Kind::Chain,
+            Deletable::Uplink => Kind::Uplink,
+            Deletable::Flavor => Kind::Flavor,
+        }
+    }
+}
+
+/// Kinds of objects that can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Resource {
+    #[value(alias = "instance")]
+    Instances,
+    #[value(alias = "port")]
+    Ports,
+    #[value(alias = "switch")]
+    Switches,
+    #[value(alias = "link")]
+    Links,
+    #[value(alias = "chain")]
+    Chains,
+    #[value(alias = "uplink")]
+    Uplinks,
+    #[value(alias = "event")]
+    Events,
+    /// The deployment in force, in the syntax of a deployment file
+    Deployment,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// What to list
+    #[arg(value_enum)]
+    pub resource: Resource,
+    /// Only the one of this name
+    pub name: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+    /// Print it again every second
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DescribeArgs {
+    /// Kind of the object
+    #[arg(value_enum)]
+    pub resource: Describable,
+    /// Its name
+    pub name: String,
+}
+
+/// Kinds of objects that can be described.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Describable {
+    #[value(alias = "instances")]
+    Instance,
+    #[value(alias = "ports")]
+    Port,
+    #[value(alias = "switches")]
+    Switch,
+    #[value(alias = "links")]
+    Link,
+    #[value(alias = "chains")]
+    Chain,
+    #[value(alias = "uplinks")]
+    Uplink,
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Print text instead of drawing on the terminal; so it does without a terminal, too
+    #[arg(long)]
+    pub text: bool,
+    /// Print text once and end
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(short, long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS")]
+    pub interval: f64,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("write a number of seconds from 0.1 to 3600".into()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// The instance
+    pub instance: String,
+    /// Only the last so many lines
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub tail: Option<u32>,
+    /// Go on as it writes more
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Go on as more happens
+    #[arg(short, long)]
+    pub follow: bool,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// The port (instance.port), or an uplink
+    pub port: String,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CommandArgs {
+    /// The instance
+    pub instance: String,
+    /// The command, for example top-talkers; an unknown one lists those that exist
+    pub command: String,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RestartArgs {
+    /// The instance
+    pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// How to print the checks
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}

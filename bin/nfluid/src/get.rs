@@ -1,0 +1,263 @@
+//! `nfluid get` and `nfluid describe`.
+
+use crate::args::{Describable, DescribeArgs, GetArgs, Resource};
+use crate::events::events_table;
+use crate::failure::Failure;
+use crate::screen::{Screen, Style, Table, percent, short_bytes, short_time};
+use nfluid_api::client::{Client, escaped};
+use nfluid_api::types::{
+    ChainStatus, Counters, EventPage, InstanceStatus, LinkStatus, PortStatus, SwitchStatus,
+    UplinkStatus,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Time between two prints of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+pub async fn get(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), Failure> {
+    loop {
+        if args.watch {
+            screen.clear()?;
+        }
+        get_once(client, screen, args).await?;
+        if !args.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), Failure> {
+    match args.resource {
+        Resource::Instances => list(client, screen, args, "instances", instances_table).await,
+        Resource::Ports => list(client, screen, args, "ports", ports_table).await,
+        Resource::Switches => list(client, screen, args, "switches", switches_table).await,
+        Resource::Links => list(client, screen, args, "links", links_table).await,
+        Resource::Chains => list(client, screen, args, "chains", chains_table).await,
+        Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
+        Resource::Events => {
+            let mut page: EventPage = client.get("/v1/events").await?;
+            if let Some(name) = &args.name {
+                page.events.retain(|event| event.name == *name);
+            }
+            let events = &page.events;
+            screen.object(args.output, events, || screen.table(&events_table(events)))
+        }
+        Resource::Deployment => {
+            let deployment: Value = client.get("/v1/deployment").await?;
+            // A deployment has no table; its own syntax is what people read.
+            screen.object(args.output, &deployment, || {
+                screen.print(&nfluid_control::yaml::to_text(&deployment))
+            })
+        }
+    }
+}
+
+async fn list<T: Serialize + DeserializeOwned>(
+    client: &Client,
+    screen: Screen,
+    args: &GetArgs,
+    kind: &str,
+    table: fn(&[T]) -> Table,
+) -> Result<(), Failure> {
+    if let Some(name) = &args.name {
+        let path = format!("/v1/{kind}/{}", escaped(name));
+        let object: T = client.get(&path).await?;
+        return screen.object(args.output, &object, || {
+            screen.table(&table(std::slice::from_ref(&object)))
+        });
+    }
+    let objects: Vec<T> = client.get(&format!("/v1/{kind}")).await?;
+    screen.object(args.output, &objects, || screen.table(&table(&objects)))
+}
+
+fn instances_table(instances: &[InstanceStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME", "NF", "STATE", "AGE", "RESTARTS", "FLAVOR", "SHARE", "CAP", "MEMORY", "PORTS",
+    ]);
+    for instance in instances {
+        table.row([
+            instance.name.clone(),
+            instance.nf.clone(),
+            instance.state.to_string(),
+            instance.uptime_ms.map_or_else(|| "-".into(), short_time),
+            instance.restarts.to_string(),
+            instance.flavor.clone(),
+            percent(instance.share_percent),
+            percent(instance.cap_percent),
+            short_bytes(instance.memory_limit_bytes),
+            instance.ports.len().to_string(),
+        ]);
+    }
+    table
+}
+
+fn ports_table(ports: &[PortStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "STATE",
+        "MAC",
+        "DESTINATION",
+        "RING",
+        "RX",
+        "TX",
+        "DROPS",
+    ]);
+    for port in ports {
+        table.row([
+            port.name.clone(),
+            port.state.to_string(),
+            port.mac.clone(),
+            port.destination.clone(),
+            port.ring.to_string(),
+            port.counters.rx_packets.to_string(),
+            port.counters.tx_packets.to_string(),
+            port.counters.dropped().to_string(),
+        ]);
+    }
+    table
+}
+
+fn switches_table(switches: &[SwitchStatus]) -> Table {
+    let mut table = Table::new(&["NAME", "PORTS", "ADDRESSES", "AGEING"]);
+    for switch in switches {
+        table.row([
+            switch.name.clone(),
+            switch.ports.len().to_string(),
+            switch
+                .addresses
+                .map_or_else(|| "-".into(), |n| n.to_string()),
+            format!("{}s", switch.ageing_s),
+        ]);
+    }
+    table
+}
+
+fn links_table(links: &[LinkStatus]) -> Table {
+    let mut table = Table::new(&["NAME", "STATE", "A", "B"]);
+    for link in links {
+        table.row([
+            link.name.clone(),
+            link.state.to_string(),
+            link.a.clone(),
+            link.b.clone(),
+        ]);
+    }
+    table
+}
+
+fn chains_table(chains: &[ChainStatus]) -> Table {
+    let mut table = Table::new(&["NAME", "STATE", "FROM", "VIA", "TO", "MATCH"]);
+    for chain in chains {
+        let rules = match chain.rules.as_slice() {
+            [] => "everything".to_owned(),
+            [only] => only.clone(),
+            many => format!("{} rules", many.len()),
+        };
+        table.row([
+            chain.name.clone(),
+            chain.state.to_string(),
+            chain.from.clone(),
+            chain.via.join(" > "),
+            chain.to.clone(),
+            rules,
+        ]);
+    }
+    table
+}
+
+fn uplinks_table(uplinks: &[UplinkStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "STATE",
+        "INTERFACE",
+        "NETNS",
+        "MODE",
+        "DESTINATION",
+        "RX",
+        "TX",
+        "DROPS",
+        "REASON",
+    ]);
+    for uplink in uplinks {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        table.row([
+            uplink.name.clone(),
+            uplink.state.to_string(),
+            uplink.interface.clone(),
+            or_dash(&uplink.netns),
+            uplink.mode.clone().unwrap_or_else(|| uplink.kind.clone()),
+            uplink.destination.clone(),
+            uplink.counters.rx_packets.to_string(),
+            uplink.counters.tx_packets.to_string(),
+            uplink.counters.dropped().to_string(),
+            or_dash(&uplink.reason),
+        ]);
+    }
+    table
+}
+
+/// Events about an object that are shown with it.
+const EVENTS_SHOWN: usize = 10;
+
+pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> Result<(), Failure> {
+    let kind = match args.resource {
+        Describable::Instance => "instances",
+        Describable::Port => "ports",
+        Describable::Switch => "switches",
+        Describable::Link => "links",
+        Describable::Chain => "chains",
+        Describable::Uplink => "uplinks",
+    };
+    let path = format!("/v1/{kind}/{}", escaped(&args.name));
+    let object: Value = client.get(&path).await?;
+    screen.print(&nfluid_control::yaml::to_text(&object))?;
+    if matches!(args.resource, Describable::Instance) {
+        describe_ports(client, screen, &args.name).await?;
+    }
+    let page: EventPage = client.get("/v1/events").await?;
+    let about = |name: &str| name == args.name;
+    let events: Vec<_> = page.events.into_iter().filter(|e| about(&e.name)).collect();
+    if !events.is_empty() {
+        heading(screen, "Last events")?;
+        let first = events.len().saturating_sub(EVENTS_SHOWN);
+        screen.table(&events_table(events.get(first..).unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+fn heading(screen: Screen, text: &str) -> Result<(), Failure> {
+    screen.line(&format!("\n{}", screen.styled(Style::Bold, text)))
+}
+
+async fn describe_ports(client: &Client, screen: Screen, instance: &str) -> Result<(), Failure> {
+    let ports: Vec<PortStatus> = client.get("/v1/ports").await?;
+    let is_own = |port: &PortStatus| {
+        port.name
+            .strip_prefix(instance)
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    let own: Vec<PortStatus> = ports.into_iter().filter(is_own).collect();
+    heading(screen, "Ports")?;
+    screen.table(&ports_table(&own))?;
+    for port in &own {
+        if let Some(text) = drops_text(&port.counters) {
+            screen.line(&format!("{} dropped: {text}", port.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops by reason, the most frequent first; `None` if there are none.
+pub fn drops_text(counters: &Counters) -> Option<String> {
+    let mut drops: Vec<(&String, &u64)> = counters.drops.iter().filter(|(_, n)| **n > 0).collect();
+    drops.sort_by(|a, b| b.1.cmp(a.1));
+    let words: Vec<String> = drops
+        .iter()
+        .map(|(reason, n)| format!("{reason} {n}"))
+        .collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}

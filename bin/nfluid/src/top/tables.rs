@@ -1,0 +1,95 @@
+//! The tables that both forms of `top` show.
+
+use crate::screen::{Table, percent, short_bytes, short_ns, short_number};
+use nfluid_api::types::{PortRates, Rates};
+
+/// Titles and tables; those without rows are left out, but for the instances.
+pub fn all(rates: &Rates) -> Vec<(&'static str, Table)> {
+    let mut tables = vec![("Instances", instances(rates)), ("Ports", ports(rates))];
+    tables.push(("Chains", chains(rates)));
+    tables.retain(|(title, table)| *title == "Instances" || !table.rows().is_empty());
+    tables
+}
+
+fn instances(rates: &Rates) -> Table {
+    let mut table = Table::new(&[
+        "INSTANCE",
+        "CPU GOT",
+        "ASKED",
+        "MEMORY",
+        "LIMIT",
+        "RX PPS",
+        "TX PPS",
+        "DROP PPS",
+        "NS/PACKET",
+        "RESTARTS",
+    ]);
+    let dash = || "-".to_owned();
+    for instance in &rates.instances {
+        table.row([
+            instance.name.clone(),
+            percent(Some(instance.cpu_percent)),
+            percent(instance.share_percent),
+            instance.memory_bytes.map_or_else(dash, short_bytes),
+            instance.memory_limit_bytes.map_or_else(dash, short_bytes),
+            short_number(instance.rx_pps),
+            short_number(instance.tx_pps),
+            short_number(instance.drop_pps),
+            instance.cost_ns.map_or_else(dash, |ns| format!("{ns:.0}")),
+            instance.restarts.to_string(),
+        ]);
+    }
+    table
+}
+
+fn ports(rates: &Rates) -> Table {
+    let mut table = Table::new(&[
+        "PORT", "RX PPS", "RX BIT/S", "TX PPS", "TX BIT/S", "RING", "BATCH", "DROPS",
+    ]);
+    for port in &rates.ports {
+        table.row([
+            port.name.clone(),
+            short_number(port.rx_pps),
+            short_number(port.rx_bps),
+            short_number(port.tx_pps),
+            short_number(port.tx_bps),
+            percent(port.ring_percent),
+            port.batch
+                .map_or_else(|| "-".to_owned(), |n| format!("{n:.1}")),
+            drops(port),
+        ]);
+    }
+    table
+}
+
+/// Drops ever by reason, and per second where some are happening now.
+fn drops(port: &PortRates) -> String {
+    let mut reasons: Vec<(&String, &u64)> = port.drops.iter().collect();
+    reasons.sort_by(|a, b| b.1.cmp(a.1));
+    let words: Vec<String> = reasons
+        .into_iter()
+        .map(|(reason, count)| match port.drop_pps.get(reason) {
+            Some(rate) if *rate > 0.0 => format!("{reason} {count} (+{}/s)", short_number(*rate)),
+            _ => format!("{reason} {count}"),
+        })
+        .collect();
+    if words.is_empty() {
+        return "-".into();
+    }
+    words.join(", ")
+}
+
+fn chains(rates: &Rates) -> Table {
+    let mut table = Table::new(&["CHAIN", "FORWARD PPS", "RETURN PPS", "P50", "P99"]);
+    let latency = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), short_ns);
+    for chain in &rates.chains {
+        table.row([
+            chain.name.clone(),
+            short_number(chain.forward_pps),
+            short_number(chain.return_pps),
+            latency(chain.latency_p50_ns),
+            latency(chain.latency_p99_ns),
+        ]);
+    }
+    table
+}
