@@ -19,6 +19,7 @@ pub mod mirror;
 pub mod nat;
 mod prefix;
 pub mod router;
+mod seed;
 pub mod signature;
 mod table;
 #[cfg(any(test, feature = "testing"))]

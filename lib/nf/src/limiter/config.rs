@@ -3,7 +3,8 @@
 use super::bucket::{BURST_MAX, Limits, RATE_MAX};
 use super::meter::{Key, Meter, Side};
 use crate::config;
-use crate::function::ConfigError;
+use crate::function::{ConfigError, PortInfo};
+use crate::seed;
 use alloc::format;
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,14 +76,14 @@ struct Written {
     #[serde(default)]
     reverse: Option<Direction>,
     #[serde(default)]
-    seed: u64,
+    seed: Option<u64>,
 }
 
 /// The configuration, checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config {
     directions: [Option<(Direction, Limits)>; 2],
-    seed: u64,
+    seed: Option<u64>,
 }
 
 impl Config {
@@ -105,7 +106,8 @@ impl Config {
     }
 
     /// A meter for each limited direction, by arrival port.
-    pub(super) fn meters(&self) -> [Option<Meter>; 2] {
+    pub(super) fn meters(&self, ports: &[PortInfo]) -> [Option<Meter>; 2] {
+        let seed = self.seed.unwrap_or_else(|| seed::from_surroundings(ports));
         self.directions.map(|direction| {
             let (direction, limits) = direction?;
             let key = direction.per.map(|per| Key {
@@ -114,7 +116,7 @@ impl Config {
                 ipv6: per.ipv6,
                 prefixes_max: per.prefixes_max,
             });
-            Some(Meter::new(limits, key, self.seed))
+            Some(Meter::new(limits, key, seed))
         })
     }
 

@@ -38,7 +38,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
     let config = Config::parse(config)?;
     Ok(Box::new(Limiter {
         yellow: config.yellow(),
-        meters: config.meters(),
+        meters: config.meters(ports),
         counters: Counters::new(ports),
     }))
 }
@@ -100,7 +100,7 @@ impl NetworkFunction for Limiter {
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;
         self.yellow = config.yellow();
-        for (old, new) in self.meters.iter_mut().zip(config.meters()) {
+        for (old, new) in self.meters.iter_mut().zip(config.meters(ports)) {
             let same = matches!((&*old, &new), (Some(old), Some(new)) if old.same_limits(new));
             if !same {
                 *old = new;

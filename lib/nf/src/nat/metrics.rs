@@ -98,7 +98,10 @@ impl Counters {
     pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {
         self.forwarded.report(sink);
         for &(reason, name) in REASONS {
-            sink(Metric::new("packets_dropped_total", self.drops[reason as usize]).with("reason", name));
+            sink(
+                Metric::new("packets_dropped_total", self.drops[reason as usize])
+                    .with("reason", name),
+            );
         }
         for (direction, count) in [
             ("out", self.out),

@@ -29,6 +29,7 @@ mod tests;
 mod translate;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::seed;
 use alloc::boxed::Box;
 use alloc::string::String;
 use clock::Tenths;
@@ -58,7 +59,9 @@ pub struct Nat {
 pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
     let config = Config::parse(config)?;
     let macs = macs(ports)?;
-    let seed = config.seed.unwrap_or_else(|| default_seed(macs));
+    let seed = config
+        .seed
+        .unwrap_or_else(|| seed::from_surroundings(ports));
     Ok(Box::new(Nat {
         fragments: Fragments::new(config.fragments_max),
         state: State::new(config, seed),
@@ -76,14 +79,6 @@ fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
             "nat takes 2 ports: inside, outside",
         )),
     }
-}
-
-/// What a stranger cannot know without being told: the ports' addresses and, where memory is laid
-/// out at random, where an allocation lies. A host with a source of randomness sets `seed`.
-fn default_seed(macs: [MacAddr; 2]) -> u64 {
-    let anywhere = Box::new(0u8);
-    let address = core::ptr::from_ref::<u8>(&anywhere).addr() as u64;
-    macs[0].to_bits().rotate_left(16) ^ macs[1].to_bits() ^ address.rotate_left(32)
 }
 
 impl NetworkFunction for Nat {

@@ -112,7 +112,10 @@ fn a_fragment_that_overtakes_its_first_or_comes_late_is_dropped() {
     assert_eq!(nat.send(0, &frames[1]).len(), 1);
     nat.wait(30);
     assert!(nat.send(0, &frames[2]).is_empty());
-    assert_eq!(nat.metric("packets_dropped_total", Some("fragment_unknown")), 2.0);
+    assert_eq!(
+        nat.metric("packets_dropped_total", Some("fragment_unknown")),
+        2.0
+    );
 }
 
 #[test]
@@ -121,7 +124,10 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
     let frames = fragments("192.0.2.9:53", "203.0.113.1:7000", 77);
     assert!(pass(&mut nat, 1, &frames).is_empty());
     assert_eq!(nat.metric("packets_dropped_total", Some("no_mapping")), 1.0);
-    assert_eq!(nat.metric("packets_dropped_total", Some("fragment_unknown")), 2.0);
+    assert_eq!(
+        nat.metric("packets_dropped_total", Some("fragment_unknown")),
+        2.0
+    );
 }
 
 #[test]

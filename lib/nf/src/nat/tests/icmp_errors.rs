@@ -136,7 +136,10 @@ fn an_error_with_a_wrong_checksum_is_dropped() {
         nat.send(1, &error(ROUTER, EXTERNAL, &quoted_wrong, 200))
             .is_empty()
     );
-    assert_eq!(nat.metric("packets_dropped_total", Some("icmp_bad_checksum")), 2.0);
+    assert_eq!(
+        nat.metric("packets_dropped_total", Some("icmp_bad_checksum")),
+        2.0
+    );
 }
 
 #[test]

@@ -130,7 +130,10 @@ fn a_forwards_silent_host_is_asked_for_once_a_second() {
     assert!(nat.send(1, &syn).is_empty(), "asked within the second");
     nat.wait(1);
     assert_eq!(nat.send(1, &syn).len(), 1, "asked again");
-    assert_eq!(nat.metric("packets_dropped_total", Some("inside_unresolved")), 3.0);
+    assert_eq!(
+        nat.metric("packets_dropped_total", Some("inside_unresolved")),
+        3.0
+    );
 
     let answer = arp_frame(&[VlanTag::new(7)], &packet.reply_from(HOST));
     nat.send(0, &answer);
