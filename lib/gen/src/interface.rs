@@ -129,11 +129,6 @@ impl InterfaceSender {
         })
     }
 
-    /// Frames that the kernel did not take because the interface's queue was full.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
     /// One system call for the frames from `first` on. Returns how many are done with.
     fn send_from(&mut self, first: usize) -> Result<usize, IoError> {
         let slices: ArrayVec<[IoSlice<'_>; 1], BATCH_MAX> = self.buffers[first..]
@@ -152,6 +147,8 @@ impl InterfaceSender {
         match outcome {
             Ok(results) => Ok(results.count()),
             Err(Errno::EINTR) => Ok(0),
+            // The kernel tells of the first frame only, so one behind it that finds the queue full
+            // is tried once more, as the first of the next call.
             Err(Errno::ENOBUFS | Errno::EAGAIN) => {
                 self.dropped += 1;
                 Ok(1)
@@ -214,6 +211,11 @@ impl Sender for InterfaceSender {
     fn prefill(&mut self, mut write: impl FnMut(&mut [u8])) -> bool {
         self.buffers.iter_mut().for_each(|buffer| write(buffer));
         true
+    }
+
+    /// Frames that found the interface's queue full, or too long for a slot.
+    fn dropped(&self) -> u64 {
+        self.dropped
     }
 }
 

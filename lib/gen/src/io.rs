@@ -50,6 +50,12 @@ pub trait Sender {
         let _ = write;
         false
     }
+
+    /// Frames that this side took and then could not hand over, since it was opened. They have not
+    /// been sent, and reports say so. 0 where a frame once taken is always handed over.
+    fn dropped(&self) -> u64 {
+        0
+    }
 }
 
 /// Something that frames arrive at.

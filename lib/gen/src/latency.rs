@@ -35,6 +35,13 @@ impl Latency {
         self.histogram.reset();
     }
 
+    /// Adds everything that `other` has recorded.
+    pub fn add(&mut self, other: &Latency) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("all histograms here have the same bounds");
+    }
+
     /// The figures; `None` when nothing has been recorded.
     pub fn summary(&self) -> Option<LatencySummary> {
         let histogram = &self.histogram;
@@ -116,6 +123,23 @@ mod tests {
             "{summary}"
         );
         assert!((summary.mean_ns - 500_500.0).abs() < 1000.0);
+    }
+
+    #[test]
+    fn histograms_add_up() {
+        let (mut total, mut part) = (Latency::default(), Latency::default());
+        for latency_ns in [10, 1000] {
+            part.record(latency_ns);
+            total.add(&part);
+            part.clear();
+        }
+        total.add(&part);
+        let summary = total.summary().unwrap();
+        assert_eq!(
+            (summary.count, summary.min_ns, summary.max_ns),
+            (2, 10, 1000)
+        );
+        assert_eq!(part.summary(), None);
     }
 
     #[test]

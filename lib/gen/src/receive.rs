@@ -8,7 +8,7 @@ use nfluid_wire::PacketMeta;
 use crate::check::{CheckReport, Checker};
 use crate::clock::Clock;
 use crate::io::{BATCH_MAX, IoError, Receiver};
-use crate::latency::Latency;
+use crate::latency::{Latency, LatencySummary};
 use crate::payload::{Kind, PayloadError, StreamHeader};
 use crate::report::{ReceiveLine, ReceiveReport, Tally};
 use crate::spec::Timespan;
@@ -72,7 +72,10 @@ pub fn stream_header(frame: &[u8]) -> Result<StreamHeader, PayloadError> {
 #[derive(Debug)]
 pub struct Inspector {
     checker: Checker,
-    latency: Latency,
+    /// Latencies since the last line; recording each only once is a matter of its cost.
+    line: Latency,
+    /// Latencies before that.
+    earlier: Latency,
     clock_skewed: u64,
 }
 
@@ -81,35 +84,45 @@ impl Inspector {
     pub fn new(streams_max: u32) -> Self {
         Inspector {
             checker: Checker::new(streams_max),
-            latency: Latency::default(),
+            line: Latency::default(),
+            earlier: Latency::default(),
             clock_skewed: 0,
         }
     }
 
-    /// Looks at a frame that arrived at `now_ns`. Returns its latency in nanoseconds.
+    /// Looks at a frame that arrived at `now_ns`.
     #[inline]
-    pub fn inspect(&mut self, frame: &[u8], now_ns: u64) -> Option<u64> {
+    pub fn inspect(&mut self, frame: &[u8], now_ns: u64) {
         let header = match stream_header(frame) {
             Ok(header) if header.kind != Kind::Data => Err(PayloadError::Foreign),
             other => other,
         };
         self.checker.observe(&header);
-        let latency_ns = header.ok()?.latency_ns(now_ns);
-        match latency_ns {
-            Some(latency_ns) => self.latency.record(latency_ns),
-            None => self.clock_skewed += 1,
+        match header.map(|header| header.latency_ns(now_ns)) {
+            Ok(Some(latency_ns)) => self.line.record(latency_ns),
+            Ok(None) => self.clock_skewed += 1,
+            Err(_) => {}
         }
-        latency_ns
+    }
+
+    /// The latencies since the last call.
+    pub fn end_line(&mut self) -> Option<LatencySummary> {
+        let summary = self.line.summary();
+        self.earlier.add(&self.line);
+        self.line.clear();
+        summary
+    }
+
+    /// All latencies so far.
+    pub fn latency(&self) -> Option<LatencySummary> {
+        let mut all = self.earlier.clone();
+        all.add(&self.line);
+        all.summary()
     }
 
     /// Loss, duplication, order and corruption so far.
     pub fn check(&self) -> CheckReport {
         self.checker.report()
-    }
-
-    /// The latencies so far.
-    pub fn latency(&self) -> &Latency {
-        &self.latency
     }
 
     /// The account of every stream.
@@ -134,7 +147,6 @@ pub fn receive(
         start_ns.saturating_add(duration.as_ns())
     });
     let mut inspector = Inspector::new(job.streams_max);
-    let mut line_latency = Latency::default();
     let mut line_check = CheckReport::default();
     let mut tally = Tally::new(start_ns);
     let (mut first_ns, mut last_ns) = (None, start_ns);
@@ -144,10 +156,8 @@ pub fn receive(
             tally.add(1, frame.len() as u64);
             // All frames of a batch were there when its first was handed over.
             let now_ns = *batch_ns.get_or_insert_with(|| clock.now_ns());
-            if job.depth == Depth::Check
-                && let Some(latency_ns) = inspector.inspect(frame, now_ns)
-            {
-                line_latency.record(latency_ns);
+            if job.depth == Depth::Check {
+                inspector.inspect(frame, now_ns);
             }
         })?;
         let now_ns = clock.now_ns();
@@ -157,7 +167,7 @@ pub fn receive(
         }
         while now_ns >= tally.line_end_ns() {
             let check = inspector.check();
-            let latency = line_latency.summary();
+            let latency = inspector.end_line();
             observe(&ReceiveLine::new(
                 tally.end_line(),
                 &check,
@@ -165,7 +175,6 @@ pub fn receive(
                 latency,
             ));
             line_check = check;
-            line_latency.clear();
         }
         let seen = match job.depth {
             Depth::Count => tally.packets(),
@@ -187,7 +196,7 @@ pub fn receive(
         received: tally.between(first_ns.unwrap_or(last_ns), last_ns),
         check: (job.depth == Depth::Check).then(|| inspector.check()),
         expected: job.expect,
-        latency: inspector.latency.summary(),
+        latency: inspector.latency(),
         clock_skewed: inspector.clock_skewed,
     })
 }

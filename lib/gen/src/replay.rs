@@ -112,6 +112,8 @@ pub struct ReplayReport {
     pub snapped: u64,
     /// Frames that the interface refused, for instance as longer than its MTU.
     pub refused: u64,
+    /// Of the packets sent, those that the port itself could not hand over.
+    pub dropped: u64,
     /// Frames recorded with a time before that of the frame before; sent right after it.
     pub time_reversed: u64,
     /// Latest departure after the time that was due, in nanoseconds.
@@ -131,6 +133,10 @@ impl fmt::Display for ReplayReport {
             (self.bad_length, "left out for their length"),
             (self.snapped, "cut by the capture"),
             (self.refused, "refused by the interface"),
+            (
+                self.dropped,
+                "dropped by the port itself: its queue was full",
+            ),
             (self.time_reversed, "recorded with a time going backwards"),
         ] {
             if count > 0 {
@@ -178,6 +184,7 @@ pub fn replay<R: Read>(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&SendLine),
 ) -> Result<ReplayReport, ReplayError> {
+    let dropped_before = port.dropped();
     let mut source = Source::new(job, open)?;
     let start_ns = clock.now_ns();
     let mut schedule = Schedule::new(job.timing, start_ns)?;
@@ -249,6 +256,7 @@ pub fn replay<R: Read>(
         bad_length: counts.bad_length,
         snapped: counts.snapped,
         refused: refused.frames,
+        dropped: port.dropped() - dropped_before,
         time_reversed: schedule.time_reversed(),
         lag_max_ns,
         damage: counts.damage.clone(),

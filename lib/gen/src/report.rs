@@ -173,6 +173,8 @@ pub struct SendReport {
     pub missed: u64,
     /// How often the port had no free slot.
     pub port_full: u64,
+    /// Of the packets sent, those that the port itself could not hand over.
+    pub dropped: u64,
 }
 
 impl fmt::Display for SendReport {

@@ -108,6 +108,7 @@ pub fn send(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&SendLine),
 ) -> Result<SendReport, SendError> {
+    let dropped_before = port.dropped();
     let mut generator = Generator::new(&job.traffic, port)?;
     let mean_size = job.traffic.sizes.mean();
     let mut rates = job.script.as_ref().map(Script::rates);
@@ -179,6 +180,7 @@ pub fn send(
         asked_packets: limited.then(|| pacer.sent_total() + pacer.missed()),
         missed: pacer.missed(),
         port_full,
+        dropped: port.dropped() - dropped_before,
     })
 }
 

@@ -8,7 +8,7 @@ use nfluid_wire::build::Frame;
 use nfluid_wire::{TcpFlags, checksum};
 
 use crate::io::{FRAME_MAX, FRAME_MIN};
-use crate::payload::{self, HEADER_LEN, Kind, StreamHeader};
+use crate::payload::{self, HEADER_LEN, Kind, Stamp, StreamHeader};
 use crate::spec::{Content, FlowSpec, SpecError, TrafficSpec, Transport};
 
 /// Bytes of a short template: Ethernet, IPv4, UDP and the stream header fit.
@@ -23,8 +23,18 @@ const UDP_LENGTH: usize = 4;
 const UDP_CHECKSUM: usize = 6;
 const TCP_CHECKSUM: usize = 16;
 
+/// Untagged UDP over IPv4, for which the code is made twice, once with constant offsets.
+const COMMON: Layout = Layout {
+    ipv4: true,
+    udp: true,
+    ip: 14,
+    transport: 34,
+    payload: 42,
+    stride: SHORT,
+};
+
 /// Where things are in every frame of a specification.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     ipv4: bool,
     udp: bool,
@@ -67,7 +77,6 @@ struct Flow {
     ip_sum: u16,
     /// Sum of pseudo-header and transport header with lengths and checksum zero.
     transport_sum: u16,
-    sequence: u32,
 }
 
 /// What depends on the size alone.
@@ -88,6 +97,8 @@ pub struct Templates {
     /// `layout.stride` bytes per flow.
     heads: Vec<u8>,
     flows: Vec<Flow>,
+    /// Frames written per flow. Apart from what is only read: a read of both would wait for the write.
+    sequences: Vec<u32>,
     sizes: Vec<Size>,
     round: Vec<u16>,
     pattern: Box<[u8; FRAME_MAX]>,
@@ -129,6 +140,7 @@ impl Templates {
             first_stream: spec.flows.first_stream,
             heads: vec![0; layout.stride * spec.flows.count as usize],
             flows: Vec::with_capacity(spec.flows.count as usize),
+            sequences: vec![0; spec.flows.count as usize],
             sizes,
             round: spec.sizes.round().to_vec(),
             pattern,
@@ -150,7 +162,7 @@ impl Templates {
 
     /// How many frames have been written for flow `index`, modulo 2^32.
     pub fn sequence(&self, index: usize) -> u32 {
-        self.flows[index].sequence
+        self.sequences[index]
     }
 
     fn add_flow(&mut self, spec: &FlowSpec, index: u32) -> Result<(), SpecError> {
@@ -195,7 +207,6 @@ impl Templates {
         self.flows.push(Flow {
             ip_sum: checksum::sum(&head[ip..transport]),
             transport_sum: checksum::combine(&[pseudo_header, header_sum]),
-            sequence: 0,
         });
         Ok(())
     }
@@ -204,37 +215,53 @@ impl Templates {
     /// least), stamped with `now_ns` where the content asks for it, and returns its length.
     #[inline]
     pub fn write(&mut self, slot: &mut [u8], now_ns: u64) -> usize {
+        if self.layout == COMMON {
+            self.write_as(COMMON, slot, now_ns)
+        } else {
+            self.write_as(self.layout, slot, now_ns)
+        }
+    }
+
+    /// Writes a frame of the given layout; inlined, so that a constant one becomes constant offsets.
+    #[inline(always)]
+    fn write_as(&mut self, layout: Layout, slot: &mut [u8], now_ns: u64) -> usize {
         let (flow_index, size_index) = self.advance();
-        let layout = self.layout;
         let size = self.sizes[size_index];
-        let flow = &mut self.flows[flow_index];
+        let flow = self.flows[flow_index];
+        let sequence = &mut self.sequences[flow_index];
         let frame_len = usize::from(size.frame_len);
+        let (frame, rest) = slot
+            .split_first_chunk_mut::<LONG>()
+            .expect("slots have SLOT_MIN bytes");
 
         // Copies of constant length are two or four moves, not a call.
         if layout.stride == SHORT {
-            copy_block::<SHORT>(slot, &self.heads, flow_index);
+            copy_block::<SHORT>(frame, &self.heads, flow_index);
         } else {
-            copy_block::<LONG>(slot, &self.heads, flow_index);
+            copy_block::<LONG>(frame, &self.heads, flow_index);
         }
-        if frame_len > layout.stride {
-            let from = layout.stride - layout.payload - HEADER_LEN;
-            let rest = &self.pattern[from..from + frame_len - layout.stride];
-            slot[layout.stride..frame_len].copy_from_slice(rest);
+        let in_frame = frame_len.min(LONG);
+        if in_frame > layout.stride {
+            let body = &self.pattern[layout.stride - layout.payload - HEADER_LEN..];
+            frame[layout.stride..in_frame].copy_from_slice(&body[..in_frame - layout.stride]);
+        }
+        if frame_len > LONG {
+            let body = &self.pattern[LONG - layout.payload - HEADER_LEN..];
+            rest[..frame_len - LONG].copy_from_slice(&body[..frame_len - LONG]);
         }
         let stamp = match self.content {
-            Content::Constant => [0; HEADER_LEN],
+            Content::Constant => Stamp::default(),
             Content::Stamped => StreamHeader {
                 kind: self.kind,
                 stream: self.first_stream + flow_index as u32,
                 tx_time_ns: now_ns,
-                sequence: flow.sequence,
+                sequence: *sequence,
             }
-            .to_bytes(size.body_digest),
+            .stamp(size.body_digest),
         };
-        flow.sequence = flow.sequence.wrapping_add(1);
-        let frame = &mut slot[..LONG];
-        frame[layout.payload..layout.payload + HEADER_LEN].copy_from_slice(&stamp);
-        finish(frame, &layout, *flow, size, &stamp);
+        *sequence = sequence.wrapping_add(1);
+        stamp.write(&mut frame[layout.payload..layout.payload + HEADER_LEN]);
+        finish(frame, &layout, flow, size, stamp.sum());
         frame_len
     }
 
@@ -242,8 +269,8 @@ impl Templates {
     #[inline]
     pub fn next_len(&mut self) -> usize {
         let (flow_index, size_index) = self.advance();
-        let flow = &mut self.flows[flow_index];
-        flow.sequence = flow.sequence.wrapping_add(1);
+        let sequence = &mut self.sequences[flow_index];
+        *sequence = sequence.wrapping_add(1);
         usize::from(self.sizes[size_index].frame_len)
     }
 
@@ -257,7 +284,7 @@ impl Templates {
     pub fn prefill(&mut self, slot: &mut [u8]) {
         let flow = self.next_flow;
         self.write(slot, 0);
-        self.flows[flow].sequence = 0;
+        self.sequences[flow] = 0;
     }
 
     #[inline]
@@ -294,14 +321,14 @@ fn check_room(spec: &TrafficSpec, layout: &Layout) -> Result<(), SpecError> {
 }
 
 #[inline]
-fn copy_block<const N: usize>(slot: &mut [u8], heads: &[u8], index: usize) {
+fn copy_block<const N: usize>(slot: &mut [u8; LONG], heads: &[u8], index: usize) {
     let (blocks, _) = heads.as_chunks::<N>();
     slot[..N].copy_from_slice(&blocks[index]);
 }
 
 /// Sets lengths and checksums.
-#[inline]
-fn finish(frame: &mut [u8], layout: &Layout, flow: Flow, size: Size, stamp: &[u8; HEADER_LEN]) {
+#[inline(always)]
+fn finish(frame: &mut [u8; LONG], layout: &Layout, flow: Flow, size: Size, stamp_sum: u64) {
     let ip_len = size.frame_len - layout.ip as u16;
     let transport_len = size.frame_len - layout.transport as u16;
     if layout.ipv4 {
@@ -314,7 +341,7 @@ fn finish(frame: &mut [u8], layout: &Layout, flow: Flow, size: Size, stamp: &[u8
     let total = u64::from(flow.transport_sum)
         + u64::from(transport_len)
         + u64::from(size.body_sum)
-        + stamp_sum(stamp);
+        + stamp_sum;
     if layout.udp {
         put_u16(frame, layout.transport + UDP_LENGTH, transport_len);
         let checksum = !fold(total + u64::from(transport_len));
@@ -327,23 +354,15 @@ fn finish(frame: &mut [u8], layout: &Layout, flow: Flow, size: Size, stamp: &[u8
 }
 
 #[inline]
-fn put_u16(frame: &mut [u8], offset: usize, value: u16) {
+fn put_u16(frame: &mut [u8; LONG], offset: usize, value: u16) {
     frame[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Sum of the stream header's 16-bit words, not folded.
-#[inline]
-fn stamp_sum(stamp: &[u8; HEADER_LEN]) -> u64 {
-    let (words, _) = stamp.as_chunks::<2>();
-    words
-        .iter()
-        .map(|&word| u64::from(u16::from_be_bytes(word)))
-        .sum()
-}
-
-/// Folds a sum below 2^32 to 16 bits.
+/// Folds a sum below 2^47 to 16 bits.
 #[inline]
 fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }

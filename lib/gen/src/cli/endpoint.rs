@@ -40,6 +40,13 @@ impl<I: Sender, P: Sender> Sender for Either<I, P> {
             Either::Port(sender) => sender.prefill(write),
         }
     }
+
+    fn dropped(&self) -> u64 {
+        match self {
+            Either::Interface(sender) => sender.dropped(),
+            Either::Port(sender) => sender.dropped(),
+        }
+    }
 }
 
 impl<I: Receiver, P: Receiver> Receiver for Either<I, P> {
