@@ -109,6 +109,7 @@ pub struct Output {
     failed: usize,
     ignored_count: usize,
     failures: Vec<String>,
+    lists_failures: bool,
     ignored: Vec<String>,
     skips: BTreeSet<String>,
 }
@@ -125,12 +126,18 @@ impl Output {
             self.skips.insert(skip.to_owned());
         }
         if let Some(test) = line.strip_prefix("test ")
-            && let Some((name, verdict)) = test.rsplit_once(" ... ")
+            && test.contains(" ... ignored")
         {
-            match verdict.split(',').next() {
-                Some("FAILED") => self.failures.push(name.to_owned()),
-                Some("ignored") => self.ignored.push(test.replacen(" ... ignored", "", 1)),
-                _ => {}
+            self.ignored.push(test.replacen(" ... ignored", "", 1));
+        }
+        // The verdict may stand apart from the name, after what the test printed: the list at the end is whole.
+        match line.strip_prefix("    ") {
+            Some(name) if self.lists_failures => {
+                self.failures.push(name.to_owned());
+            }
+            _ => {
+                self.lists_failures =
+                    line == "failures:" || (self.lists_failures && line.is_empty())
             }
         }
     }
@@ -193,6 +200,7 @@ mod tests {
             test a ... ok\n\
             test b::c ... FAILED\n\
             test d ... ignored, needs a disk\n\
+            \nfailures:\n\n---- b::c stdout ----\n    left: 1\n\nfailures:\n\x20   b::c\n\n\
             test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
             test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 1.20s";
         let tally = tally(text, 101);
