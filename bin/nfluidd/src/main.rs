@@ -1,2 +1,106 @@
-//! To be written.
-fn main() {}
+//! `nfluidd`: the daemon that owns a platform of network functions.
+
+mod facts;
+mod host;
+mod serve;
+mod server;
+
+use anyhow::Context;
+use clap::Parser;
+use host::{Host, Paths, Settings, lock};
+use nfluid_api::types::EventKind;
+use nfluid_control::controller::Controller;
+use nfluid_control::inventory::Inventory;
+use nfluid_control::state::{FileStore, Store};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+/// Runs network functions, isolated from each other, on this host.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Name of the platform: of its cgroup and of its BPF directory. Several can run side by side.
+    #[arg(long, default_value = "nfluid")]
+    name: String,
+    /// Directory of what must survive a reboot: the desired state.
+    #[arg(long, default_value = "/var/lib/nfluid", value_name = "DIR")]
+    state_dir: PathBuf,
+    /// Directory of what must survive the daemon: records, pipes, sockets, logs.
+    #[arg(long, default_value = "/run/nfluid", value_name = "DIR")]
+    run_dir: PathBuf,
+    /// The API's socket [default: RUN_DIR/nfluidd.sock].
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Directory on a BPF file system, for what the kernel keeps [default: /sys/fs/bpf/NAME].
+    #[arg(long, value_name = "DIR")]
+    bpf_dir: Option<PathBuf>,
+    /// The program that hosts built-in NFs [default: nfluid-nf beside this program].
+    #[arg(long, value_name = "FILE")]
+    nf_program: Option<PathBuf>,
+    /// What to log: error, warn, info, debug, trace, or per module.
+    #[arg(long, env = "NFLUID_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(&arguments.log))
+        .with_writer(std::io::stderr)
+        .init();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        anyhow::bail!("nfluidd needs root: it makes cgroups, namespaces and loads the switch into the kernel");
+    }
+    let pin = arguments.bpf_dir.unwrap_or_else(|| PathBuf::from("/sys/fs/bpf").join(&arguments.name));
+    serve::mount_bpf_file_system(&pin)?;
+    let nf_program = match arguments.nf_program {
+        Some(path) => path,
+        None => std::env::current_exe().context("finding this program")?.with_file_name("nfluid-nf"),
+    };
+    let socket = arguments.socket.unwrap_or_else(|| arguments.run_dir.join("nfluidd.sock"));
+    std::fs::create_dir_all(&arguments.state_dir)
+        .with_context(|| format!("creating {}", arguments.state_dir.display()))?;
+    let _alone = serve::lock_platform(&arguments.run_dir)?;
+
+    let settings = Settings { name: arguments.name, paths: Paths::new(arguments.run_dir, pin), nf_program };
+    let host = Arc::new(Mutex::new(Host::new(settings)?));
+    let controller = restore(&host, FileStore::new(arguments.state_dir.join("state.json")))?;
+    let supervised = Arc::clone(&host);
+    std::thread::Builder::new()
+        .name("supervisor".to_owned())
+        .spawn(move || host::supervise(&supervised))
+        .context("starting the supervisor")?;
+    let daemon = server::Daemon::new(Arc::clone(&host), controller);
+    serve::until_terminated(daemon, &socket)?;
+    lock(&host).close();
+    Ok(())
+}
+
+/// Adopts what runs, makes what is missing, and says what could not be made.
+fn restore(
+    host: &host::Shared,
+    mut store: FileStore,
+) -> anyhow::Result<Controller<host::HostPlatform, FileStore>> {
+    let desired = store.load()?.unwrap_or_default();
+    let present = lock(host).adopt(&Inventory::of(&desired));
+    let mut controller = Controller::load(host::HostPlatform(Arc::clone(host)), store, present)?;
+    let failures = controller.restore();
+    let mut locked = lock(host);
+    for failure in &failures {
+        locked.event(EventKind::Warning, None, format!("cannot {}: {}", failure.action, failure.cause));
+    }
+    locked.event(EventKind::DaemonStarted, None, format!("nfluidd {} is up", env!("CARGO_PKG_VERSION")));
+    drop(locked);
+    Ok(controller)
+}

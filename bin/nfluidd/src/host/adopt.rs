@@ -1,0 +1,86 @@
+//! Taking over what an earlier daemon left running.
+
+use super::Host;
+use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
+use super::record::{self, Record};
+use anyhow::{Context, bail};
+use nfluid_api::types::{EventKind, InstanceState, Kind};
+use nfluid_control::inventory::Inventory;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::supervise::Supervisor;
+use nfluid_sandbox::Instance;
+use nfluid_switch::InstanceMemory;
+use std::time::Instant;
+
+impl Host {
+    /// Adopts every recorded instance that still runs as `desired` asks for, and removes what is
+    /// left of all others. Returns what exists.
+    pub fn adopt(&mut self, desired: &Inventory) -> Inventory {
+        let mut present = Inventory::default();
+        let recorded = record::names(&self.settings.paths.records());
+        for name in &recorded {
+            let Some(spec) = desired.instances.get(name) else { continue };
+            match self.adopt_instance(name, spec) {
+                Ok(()) => {
+                    present.instances.insert(name.clone(), spec.clone());
+                    self.event(EventKind::Adopted, Some((Kind::Instance, name)), "still runs, taken over");
+                }
+                Err(why) => {
+                    self.event(EventKind::Warning, Some((Kind::Instance, name)), format!("not taken over: {why:#}"));
+                }
+            }
+        }
+        self.remove_leftovers();
+        present
+    }
+
+    fn adopt_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
+        let record = Record::load(&self.settings.paths.record(name)).context("reading its record")?;
+        if record.spec != serde_json::to_string(spec)? {
+            bail!("it was made from another specification");
+        }
+        let process = record.process.as_ref().context("it had no process")?;
+        let process = Instance::adopt(&process.into())?;
+        let specs = port_specs(spec, record.first_port);
+        let memory = InstanceMemory::reopen(&self.switch, &self.settings.paths.instance_pins(name), &specs)?;
+        let cgroup = self.cgroups.open(&cgroup_name(name))?;
+        for id in record.first_port..record.first_port + specs.len() as u32 {
+            self.port_ids.mark(id);
+        }
+        self.pool_ids.mark(record.pool);
+        self.user_ids.mark(record.user);
+        self.make_pipes(name)?;
+        let running = Running {
+            spec: spec.clone(),
+            memory,
+            cgroup,
+            process: Some(process),
+            supervisor: Supervisor::new(spec.restart, supervisor_time(self.started)),
+            state: InstanceState::Running,
+            last_exit: None,
+            since: Instant::now(),
+            record,
+        };
+        self.instances.insert(name.to_owned(), running);
+        Ok(())
+    }
+
+    /// Cgroups, pins and records of instances that were not adopted.
+    fn remove_leftovers(&mut self) {
+        let names = self.cgroups.names().unwrap_or_default();
+        let doomed = names.iter().filter_map(|name| name.strip_prefix("i-"));
+        for name in doomed.filter(|name| !self.instances.contains_key(*name)) {
+            let removed = self.cgroups.open(&cgroup_name(name)).and_then(nfluid_sandbox::cgroup::Cgroup::remove);
+            if let Err(error) = removed {
+                tracing::warn!(instance = name, %error, "removing a leftover");
+            }
+        }
+        let paths = &self.settings.paths;
+        for name in record::names(&paths.records()) {
+            if !self.instances.contains_key(&name) {
+                let _ = std::fs::remove_dir_all(paths.instance_pins(&name));
+                let _ = std::fs::remove_file(paths.record(&name));
+            }
+        }
+    }
+}

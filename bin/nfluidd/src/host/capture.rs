@@ -1,0 +1,110 @@
+//! Live captures: pcap streams of a port's frames, for any number of operators at once.
+
+use super::{Host, Shared, lock};
+use nfluid_api::types::Problem;
+use nfluid_control::model::PortRef;
+use nfluid_switch::capture::Captured;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Records that may wait for one reader; what it is too slow for is left out.
+const WAITING_MAX: usize = 1024;
+/// How often the reader looks whether anybody still listens.
+const LOOK: Duration = Duration::from_millis(200);
+/// pcap file header: microseconds, version 2.4, frames of up to 2032 bytes, Ethernet (1).
+const PCAP_HEADER: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 2032, 1];
+
+struct Listener {
+    port: u32,
+    frames: mpsc::Sender<Vec<u8>>,
+}
+
+/// Who listens to what.
+#[derive(Clone, Default)]
+pub struct Listeners(Arc<Mutex<Vec<Listener>>>);
+
+/// Starts a capture of `port`.
+pub fn capture(host: &Shared, port: &PortRef) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
+    let mut locked = lock(host);
+    let id = locked.port_id(port).ok_or_else(|| {
+        Problem::not_found(format!("there is no port '{port}'")).with_remedy("'nfluid get ports' and 'nfluid get uplinks' list them")
+    })?;
+    let (sender, receiver) = mpsc::channel(WAITING_MAX);
+    let header: Vec<u8> = PCAP_HEADER.iter().flat_map(|word| word.to_le_bytes()).collect();
+    // The channel is empty: there is room.
+    let _ = sender.try_send(header);
+    locked.listen(id, sender).map_err(|error| Problem::failed(format!("capturing: {error:#}")))?;
+    Ok(receiver)
+}
+
+impl Host {
+    fn listen(&mut self, port: u32, frames: mpsc::Sender<Vec<u8>>) -> anyhow::Result<()> {
+        let listeners = self.listeners.clone();
+        let mut list = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = list.is_empty();
+        list.push(Listener { port, frames });
+        self.switch.set_capture(port, true);
+        drop(list);
+        if first {
+            let reader = self.switch.capture_reader()?;
+            let switch = Arc::clone(&self.switch);
+            std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
+                let offset_ns = realtime_offset_ns();
+                let read = reader.run(LOOK, |captured| {
+                    match captured {
+                        Some(captured) => listeners.hand_out(&captured, offset_ns),
+                        None => return listeners.drop_the_gone(&switch),
+                    }
+                    true
+                });
+                if let Err(error) = read {
+                    tracing::warn!(%error, "capture");
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Listeners {
+    fn hand_out(&self, captured: &Captured<'_>, offset_ns: u64) {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for listener in list.iter().filter(|l| l.port == captured.from || l.port == captured.to) {
+            let _ = listener.frames.try_send(pcap_record(captured, offset_ns));
+        }
+    }
+
+    /// Ends the captures that nobody reads any more. `false`: there is none left.
+    fn drop_the_gone(&self, switch: &nfluid_switch::Switch) -> bool {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (gone, here): (Vec<Listener>, Vec<Listener>) =
+            std::mem::take(&mut *list).into_iter().partition(|listener| listener.frames.is_closed());
+        for listener in gone {
+            if here.iter().all(|other| other.port != listener.port) {
+                switch.set_capture(listener.port, false);
+            }
+        }
+        *list = here;
+        !list.is_empty()
+    }
+}
+
+fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
+    let time_us = (captured.time_ns + offset_ns) / 1000;
+    let len = captured.frame.len() as u32;
+    let head = [(time_us / 1_000_000) as u32, (time_us % 1_000_000) as u32, len, len];
+    let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+    record.extend_from_slice(captured.frame);
+    record
+}
+
+/// What must be added to the monotonic clock to get the time since 1970.
+fn realtime_offset_ns() -> u64 {
+    let ns = |clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    ns(ClockId::Realtime).saturating_sub(ns(ClockId::Monotonic))
+}

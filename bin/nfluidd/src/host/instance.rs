@@ -1,0 +1,75 @@
+//! A running instance, as the daemon knows it.
+
+use super::record::Record;
+use nfluid_api::types::InstanceState;
+use nfluid_control::quantity::Millis;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::supervise::Supervisor;
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::{Ended, Instance};
+use nfluid_switch::{InstanceMemory, PortSpec};
+use std::time::Instant;
+
+/// TX slots of each port of an instance: what it makes itself per flush. What it forwards needs
+/// none.
+const TX_SLOTS: u32 = 64;
+
+/// An instance of the platform.
+pub struct Running {
+    /// What it was made from.
+    pub spec: InstanceSpec,
+    /// Its maps and sockets.
+    pub memory: InstanceMemory,
+    /// Who pays.
+    pub cgroup: Cgroup,
+    /// Its process; absent between an end and a restart.
+    pub process: Option<Instance>,
+    /// Whether and when it is started again.
+    pub supervisor: Supervisor,
+    /// Where it is in its life.
+    pub state: InstanceState,
+    /// How it ended last.
+    pub last_exit: Option<String>,
+    /// When its process started, or was adopted.
+    pub since: Instant,
+    /// What is kept on disk about it.
+    pub record: Record,
+}
+
+/// The cgroup of instance `name`: a prefix keeps it apart from the daemon's own.
+pub fn cgroup_name(name: &str) -> String {
+    format!("i-{name}")
+}
+
+/// The ports of an instance, with ids from `first_id`.
+pub fn port_specs(spec: &InstanceSpec, first_id: u32) -> Vec<PortSpec> {
+    (first_id..)
+        .zip(&spec.ports)
+        .map(|(id, port)| {
+            let mut made = PortSpec::new(id, &port.name, port.mac.0, spec.ring);
+            made.mtu = port.mtu;
+            made.tx_slots = TX_SLOTS;
+            made
+        })
+        .collect()
+}
+
+impl Running {
+    /// Process number, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Instance::pid)
+    }
+}
+
+/// Milliseconds on the supervisor's clock.
+pub fn supervisor_time(started: Instant) -> Millis {
+    Millis(started.elapsed().as_millis() as u64)
+}
+
+/// Whether an end was one by success.
+pub fn exit_of(ended: Ended) -> nfluid_control::supervise::Exit {
+    match ended {
+        Ended::Exited(0) => nfluid_control::supervise::Exit::Success,
+        _ => nfluid_control::supervise::Exit::Failure,
+    }
+}

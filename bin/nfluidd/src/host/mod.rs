@@ -1,0 +1,197 @@
+//! The actuator: carries out the actions of a plan on the real host.
+
+mod adopt;
+mod bells;
+mod capture;
+mod ids;
+mod instance;
+mod launch;
+mod logs;
+mod nf_socket;
+mod paths;
+mod platform;
+mod record;
+mod statistics;
+mod supervise;
+mod uplinks;
+mod wires;
+
+pub use capture::capture;
+pub use paths::Paths;
+pub use platform::HostPlatform;
+pub use statistics::{nf_command, nf_metrics};
+pub use supervise::run as supervise;
+pub use uplinks::interface_fact;
+
+use anyhow::Context;
+use ids::Ids;
+use instance::Running;
+use nfluid_api::types::{EventKind, Kind};
+use nfluid_control::events::EventLog;
+use nfluid_control::model::{PortRef, Switch as SwitchModel};
+use nfluid_control::wiring::Destination;
+use nfluid_sandbox::cgroup::CgroupRoot;
+use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Zygote};
+use nfluid_switch::Switch;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+use uplinks::RunningUplink;
+
+/// Events that are kept.
+const EVENTS: usize = 4096;
+
+/// What a platform is made from.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its name: of its cgroup, and of its directory on the BPF file system.
+    pub name: String,
+    /// Where its state lies.
+    pub paths: Paths,
+    /// The program that hosts built-in NFs.
+    pub nf_program: PathBuf,
+}
+
+/// The platform on this host.
+pub struct Host {
+    settings: Settings,
+    switch: Arc<Switch>,
+    cgroups: CgroupRoot,
+    kernel_ids: KernelIdRange,
+    empty_net: EmptyNetNs,
+    zygote: Zygote,
+    programs: launch::Programs,
+    port_ids: Ids,
+    pool_ids: Ids,
+    switch_ids: Ids,
+    user_ids: Ids,
+    switches: BTreeMap<String, (u32, SwitchModel)>,
+    instances: BTreeMap<String, Running>,
+    uplinks: BTreeMap<String, RunningUplink>,
+    wires: BTreeMap<PortRef, Destination>,
+    /// Where the wires of the plan in progress will lead: an instance is given the bells of its
+    /// future peers when it starts.
+    planned: BTreeMap<PortRef, Destination>,
+    logs: logs::LogCollector,
+    listeners: capture::Listeners,
+    events: EventLog,
+    newest_event: watch::Sender<u64>,
+    started: Instant,
+}
+
+/// The host, shared by the parts of the daemon.
+pub type Shared = Arc<Mutex<Host>>;
+
+/// Locks the host. A thread that panicked while it held the lock has left tables that are whole:
+/// they change in single steps.
+pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+impl Host {
+    /// Loads the switch and takes the platform's place on the host.
+    ///
+    /// # Errors
+    /// Says what is missing on the host.
+    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+        settings.paths.create()?;
+        let cgroups = CgroupRoot::new(&settings.name).context("making the platform's cgroup")?;
+        let home = enter_cgroup(&cgroups)?;
+        let switch = Switch::load(&nfluid_switch::Options {
+            cgroup: home,
+            pin: Some(settings.paths.pin().to_owned()),
+            form: None,
+        })?;
+        let events = EventLog::new(EVENTS, now_ms());
+        let kernel_ids = KernelIdRange::DEFAULT;
+        Ok(Host {
+            programs: launch::Programs::new(&settings.nf_program)?,
+            logs: logs::LogCollector::start()?,
+            listeners: capture::Listeners::default(),
+            switch: Arc::new(switch),
+            cgroups,
+            zygote: Zygote::start().context("starting the zygote")?,
+            empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
+            port_ids: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
+            pool_ids: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
+            switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
+            user_ids: Ids::new(0, kernel_ids.count()),
+            kernel_ids,
+            switches: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            uplinks: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            newest_event: watch::channel(events.newest()).0,
+            events,
+            started: Instant::now(),
+            settings,
+        })
+    }
+
+    /// The data plane's forms, in words.
+    pub fn data_plane(&self) -> Vec<String> {
+        vec![format!("switch loops by {}", self.switch.form())]
+    }
+
+    /// Records an event and tells those who wait for one.
+    pub fn event(&mut self, kind: EventKind, subject: Option<(Kind, &str)>, message: impl Into<String>) {
+        let message = message.into();
+        tracing::info!(event = %kind, subject = ?subject.map(|(_, name)| name), "{message}");
+        let newest = self.events.record(now_ms(), kind, subject, message);
+        self.newest_event.send_replace(newest);
+    }
+
+    /// The events.
+    pub fn events(&self) -> &EventLog {
+        &self.events
+    }
+
+    /// Changes when an event happens.
+    pub fn newest_event(&self) -> watch::Receiver<u64> {
+        self.newest_event.subscribe()
+    }
+
+    /// The platform-wide number of a port.
+    fn port_id(&self, port: &PortRef) -> Option<u32> {
+        match port {
+            PortRef::Uplink(name) => self.uplinks.get(name).map(RunningUplink::port_id),
+            PortRef::Instance { instance, port } => {
+                let running = self.instances.get(instance)?;
+                running.memory.ports.iter().find(|part| part.spec.name == *port).map(|part| part.spec.id)
+            }
+        }
+    }
+
+    /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.
+    /// Instances go on.
+    pub fn close(&mut self) {
+        for (name, uplink) in std::mem::take(&mut self.uplinks) {
+            if let Err(error) = uplink.close() {
+                tracing::warn!(uplink = name, %error, "closing the uplink");
+            }
+        }
+    }
+}
+
+/// Puts this process into the platform's cgroup: port sockets belong to the cgroup of their maker,
+/// and the switch hangs on it. Returns the directory that the switch attaches to.
+fn enter_cgroup(cgroups: &CgroupRoot) -> anyhow::Result<PathBuf> {
+    let top = cgroups
+        .v2_directory()
+        .context("no cgroup v2 is mounted, which the switch attaches to; mount -t cgroup2 none /sys/fs/cgroup/unified")?
+        .to_owned();
+    // A directory that hands controllers down may hold no process itself.
+    let daemon = top.join("daemon");
+    std::fs::create_dir_all(&daemon).with_context(|| format!("creating {}", daemon.display()))?;
+    std::fs::write(daemon.join("cgroup.procs"), std::process::id().to_string())
+        .with_context(|| format!("entering {}", daemon.display()))?;
+    Ok(top)
+}

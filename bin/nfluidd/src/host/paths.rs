@@ -1,0 +1,80 @@
+//! Where a platform keeps what must outlive its daemon.
+
+use std::path::{Path, PathBuf};
+
+/// The directories of one platform.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    run: PathBuf,
+    pin: PathBuf,
+}
+
+impl Paths {
+    /// `run`: a directory on a tmpfs (`/run/nfluid`); `pin`: one on a BPF file system.
+    pub fn new(run: PathBuf, pin: PathBuf) -> Self {
+        Paths { run, pin }
+    }
+
+    /// Pinned maps and the switch's attachment.
+    pub fn pin(&self) -> &Path {
+        &self.pin
+    }
+
+    /// Pinned maps of one instance.
+    pub fn instance_pins(&self, name: &str) -> PathBuf {
+        self.pin.join("instances").join(name)
+    }
+
+    /// The record by which a running instance is found again.
+    pub fn record(&self, name: &str) -> PathBuf {
+        self.records().join(format!("{name}.json"))
+    }
+
+    /// All records.
+    pub fn records(&self) -> PathBuf {
+        self.run.join("instances")
+    }
+
+    /// The named pipe that wakes an instance.
+    pub fn bell(&self, name: &str) -> PathBuf {
+        self.run.join("bells").join(name)
+    }
+
+    /// The named pipe into which an instance writes its log.
+    pub fn log_pipe(&self, name: &str) -> PathBuf {
+        self.run.join("logs").join(format!("{name}.pipe"))
+    }
+
+    /// The instance's log.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.run.join("logs").join(format!("{name}.log"))
+    }
+
+    /// The socket on which an instance listens for the daemon.
+    pub fn control(&self, name: &str) -> PathBuf {
+        self.run.join("control").join(name)
+    }
+
+    /// What has been done to interfaces.
+    pub fn uplinks(&self) -> PathBuf {
+        self.run.join("uplinks")
+    }
+
+    /// Makes the directories, for root only.
+    ///
+    /// # Errors
+    /// Names the directory that could not be made.
+    pub fn create(&self) -> anyhow::Result<()> {
+        use anyhow::Context;
+        use std::os::unix::fs::DirBuilderExt;
+        let below = ["instances", "bells", "logs", "control", "uplinks"].map(|name| self.run.join(name));
+        for directory in below.iter().chain([&self.pin, &self.pin.join("instances")]) {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(directory)
+                .with_context(|| format!("creating {}", directory.display()))?;
+        }
+        Ok(())
+    }
+}
