@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,40 +25,34 @@ struct Daemon {
 
 impl Daemon {
     fn start(what: &str, prison: &Prison) -> Self {
-        let directory = prison
-            .cgroups()
-            .v2_directory()
+        let directory = prison.cgroups().v2_directory();
+        let cgroup = directory
+            .and_then(Path::file_name)
             .expect("the tests' hosts have v2");
-        let cgroup = directory.file_name().unwrap();
         let user = prison.cell().1.raw().to_string();
         let mut command = Command::new(program("nfluid-test-parent"));
         command.arg(what).arg(cgroup).arg(user);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the daemon starts");
+        let output = child.stdout.take().expect("it is piped");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
+        BufReader::new(output)
             .read_line(&mut line)
-            .unwrap();
+            .expect("the daemon tells");
         let said = line.split_whitespace().map(str::to_owned).collect();
         Self { child, said }
     }
 
     fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill().expect("the daemon lives");
+        self.child.wait().expect("it is our child");
     }
 }
 
 fn parent_of(pid: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("PPid:\t"))
-        .unwrap()
-        .to_owned()
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t"));
+    parent.expect("every process has a parent").to_owned()
 }
 
 #[test]
@@ -269,8 +264,15 @@ fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
         net: NetNs::Own,
         zygote: None,
     });
-    let error: SpawnError = shell.unwrap().launch(launch).expect_err("it must fail");
-    assert_eq!(cgroup.processes().unwrap(), BTreeSet::new(), "{error}");
+    let error: SpawnError = shell
+        .expect("a shell")
+        .launch(launch)
+        .expect_err("it must fail");
+    assert_eq!(
+        cgroup.processes().expect("a list"),
+        BTreeSet::new(),
+        "{error}"
+    );
     error.to_string()
 }
 

@@ -1,7 +1,7 @@
 //! The promise: an instance uses the memory, tasks and CPU time that it was given, and no more; who asks for more hurts
 //! himself alone.
 
-use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Controller, Share};
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, CgroupStats, Controller, Share};
 use nfluid_sandbox::{Ended, Limits};
 use nfluid_tests::harness::attempt::Answer::{Done, Fatal, Refused};
 use nfluid_tests::harness::cell::{Inmate, Prison, Setup};
@@ -30,11 +30,16 @@ fn prison_with(test: &str, controllers: &[Controller]) -> Option<Prison> {
 }
 
 fn percent(percent: u32) -> Share {
-    Share::from_percent(percent).unwrap()
+    Share::from_percent(percent).expect("a legal share")
+}
+
+fn stats(cgroup: &Cgroup) -> CgroupStats {
+    cgroup.stats().expect("statistics of a cgroup that exists")
 }
 
 fn cpu_time(cgroup: &Cgroup) -> Duration {
-    Duration::from_nanos(cgroup.stats().unwrap().cpu_usage_ns.unwrap())
+    let used = stats(cgroup).cpu_usage_ns;
+    Duration::from_nanos(used.expect("every host counts CPU time"))
 }
 
 #[test]
@@ -162,7 +167,7 @@ fn a_limit_per_process_cannot_be_raised() {
 /// How much CPU time an instance that wants all of it gets, as a part of one core, and how often it was held back.
 fn burn(prison: &Prison, cap: Option<Share>) -> (f64, u64) {
     let (cgroup, id) = prison.cell();
-    cgroup.set_cap(cap).unwrap();
+    cgroup.set_cap(cap).expect("a cap");
     let burner = prison.start_in(&["burn-until"], Setup::default(), cgroup, id);
     let begin = Instant::now();
     let before = cpu_time(&burner.cgroup);
@@ -170,12 +175,7 @@ fn burn(prison: &Prison, cap: Option<Share>) -> (f64, u64) {
     // The clock is read after the CPU time, so that what is between the two cannot count against the cap.
     let used = cpu_time(&burner.cgroup) - before;
     let share = used.as_secs_f64() / begin.elapsed().as_secs_f64();
-    let throttled = burner
-        .cgroup
-        .stats()
-        .unwrap()
-        .throttled_periods
-        .unwrap_or(0);
+    let throttled = stats(&burner.cgroup).throttled_periods.unwrap_or(0);
     (share, throttled)
 }
 

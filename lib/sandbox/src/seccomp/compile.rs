@@ -3,7 +3,7 @@
 //! `seccompiler` turns the conditions on arguments into instructions; which call it is, is found by a binary search over
 //! the call numbers that is made here. `seccompiler` itself compares with one number after the other, which for this
 //! list takes 976 instructions, and the kernel runs a new filter once for every call number there is, to remember which
-//! are always allowed: 0.8 ms for each instance's start. The tree takes a tenth of this.
+//! are always allowed: at least 0.7 ms of each instance's start. The tree takes 0.13 ms.
 
 use super::allowed::{ALWAYS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY};
 use super::hostile::HOSTILE;

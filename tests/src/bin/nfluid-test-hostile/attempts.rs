@@ -1,6 +1,6 @@
 //! Reaching for what is not one's own.
 
-use crate::kernel::{Answer, Errno, at, call, number, path};
+use crate::kernel::{Answer, Errno, at, at_mut, call, number, path};
 
 type Attempt = fn(&[&str]) -> Answer;
 
@@ -90,7 +90,7 @@ fn secret(_: &[&str]) -> Answer {
 
 fn read_memory(arguments: &[&str]) -> Answer {
     let mut found = [0u8; 32];
-    let local = [at(&mut found), found.len()];
+    let local = [at_mut(&mut found), found.len()];
     let remote = [number(arguments, 1), found.len()];
     let pid = number(arguments, 0);
     call(
@@ -141,7 +141,7 @@ fn list_root(_: &[&str]) -> Answer {
     let mut entries = [0u64; 4096];
     let buffer = [
         root as usize,
-        at(&mut entries),
+        at_mut(&mut entries),
         size_of_val(&entries),
         0,
         0,
@@ -239,7 +239,10 @@ fn count_processes(_: &[&str]) -> Answer {
 fn capabilities(_: &[&str]) -> Answer {
     let header = [0x2008_0522u32, 0];
     let mut sets = [0u32; 6];
-    call(libc::SYS_capget, [at(&header), at(&mut sets), 0, 0, 0, 0])?;
+    call(
+        libc::SYS_capget,
+        [at(&header), at_mut(&mut sets), 0, 0, 0, 0],
+    )?;
     let sets = std::hint::black_box(&sets);
     Ok(i64::from(sets.iter().fold(0, |all, set| all | set)))
 }
@@ -289,7 +292,7 @@ fn io_uring(_: &[&str]) -> Answer {
     let mut parameters = [0u8; 120];
     call(
         libc::SYS_io_uring_setup,
-        [1, at(&mut parameters), 0, 0, 0, 0],
+        [1, at_mut(&mut parameters), 0, 0, 0, 0],
     )
 }
 
@@ -313,7 +316,7 @@ fn keyctl(_: &[&str]) -> Answer {
 /// Whether this is the host name.
 fn host_name(arguments: &[&str]) -> Answer {
     let mut names = [0u8; 6 * 65];
-    call(libc::SYS_uname, [at(&mut names), 0, 0, 0, 0, 0])?;
+    call(libc::SYS_uname, [at_mut(&mut names), 0, 0, 0, 0, 0])?;
     let names = std::hint::black_box(&names);
     let wanted = path(arguments[0]);
     Ok(i64::from(names[65..].starts_with(&wanted)))
@@ -353,7 +356,7 @@ fn count_cpus(_: &[&str]) -> Answer {
     let mut mask = [0u64; 16];
     call(
         libc::SYS_sched_getaffinity,
-        [0, size_of_val(&mask), at(&mut mask), 0, 0, 0],
+        [0, size_of_val(&mask), at_mut(&mut mask), 0, 0, 0],
     )?;
     let mask = std::hint::black_box(&mask);
     Ok(mask.iter().map(|word| i64::from(word.count_ones())).sum())
@@ -363,7 +366,10 @@ fn count_cpus(_: &[&str]) -> Answer {
 fn raise_limit(_: &[&str]) -> Answer {
     let mut limit = [0u64; 2];
     let resource = libc::RLIMIT_NOFILE as usize;
-    call(libc::SYS_prlimit64, [0, resource, 0, at(&mut limit), 0, 0])?;
+    call(
+        libc::SYS_prlimit64,
+        [0, resource, 0, at_mut(&mut limit), 0, 0],
+    )?;
     let doubled = std::hint::black_box(&limit).map(|value| value * 2);
     call(libc::SYS_prlimit64, [0, resource, at(&doubled), 0, 0, 0])
 }

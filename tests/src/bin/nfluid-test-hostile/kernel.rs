@@ -24,6 +24,11 @@ pub fn at<T: ?Sized>(value: &T) -> usize {
     (&raw const *value).cast::<u8>() as usize
 }
 
+/// The address of a value that the system call writes to.
+pub fn at_mut<T: ?Sized>(value: &mut T) -> usize {
+    (&raw mut *value).cast::<u8>() as usize
+}
+
 /// A string with its NUL.
 pub fn path(text: &str) -> Vec<u8> {
     [text.as_bytes(), b"\0"].concat()

@@ -116,7 +116,7 @@ fn wait_for_end(arguments: &[&str]) -> Answer {
         libc::SYS_read,
         [
             number(arguments, 0),
-            crate::kernel::at(&mut byte),
+            crate::kernel::at_mut(&mut byte),
             1,
             0,
             0,
