@@ -93,6 +93,15 @@ impl Default for TrafficSpec {
     }
 }
 
+/// Splits `1.5Mpps` into 1.5 and `Mpps`. Signs and exponents are no part of a number here.
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit))
+}
+
 /// Makes a type that has `FromStr` and `Display` a string to serde.
 macro_rules! serde_as_text {
     ($type:ty) => {

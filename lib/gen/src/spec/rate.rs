@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SpecError, serde_as_text};
+use super::{SpecError, number_and_unit, serde_as_text};
 
 /// Bytes that a frame takes on an Ethernet wire beyond those in its slot: preamble and start
 /// delimiter (8), FCS (4), inter-frame gap (12); IEEE 802.3.
@@ -71,13 +71,8 @@ impl FromStr for Rate {
         if text == "max" {
             return Ok(Rate::Max);
         }
-        let number_end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
-        let (number, unit) = text.split_at(number_end);
-        let number: f64 = number
-            .parse()
-            .map_err(|_| fail("write 10kpps, 1.5Mpps, 2Gbps, 2Gbps/l1 or max"))?;
+        let (number, unit) = number_and_unit(text)
+            .ok_or_else(|| fail("write 10kpps, 1.5Mpps, 2Gbps, 2Gbps/l1 or max"))?;
         let (scale, kind) = match unit.chars().next() {
             Some('k' | 'K') => (1e3, &unit[1..]),
             Some('M' | 'm') => (1e6, &unit[1..]),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SpecError, serde_as_text};
+use super::{SpecError, number_and_unit, serde_as_text};
 
 /// Longest time taken for meant: 100 days.
 const TIME_MAX_S: f64 = 8_640_000.0;
@@ -41,13 +41,8 @@ impl FromStr for Timespan {
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let fail = |reason: &str| SpecError::new("time", text, reason);
-        let number_end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
-        let (number, unit) = text.split_at(number_end);
-        let number: f64 = number
-            .parse()
-            .map_err(|_| fail("write 10s, 500ms, 100us, 2m or 1h"))?;
+        let (number, unit) =
+            number_and_unit(text).ok_or_else(|| fail("write 10s, 500ms, 100us, 2m or 1h"))?;
         let scale_s = match unit {
             "h" => 3600.0,
             "m" | "min" => 60.0,
