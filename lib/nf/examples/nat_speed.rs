@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const FRAME_LEN: usize = 64;
 const ROUNDS: usize = 15;
 const SLOTS: usize = 256;
+/// A host keeps its pool address, so some margin below four times 64,512.
+const FLOWS_MAX: usize = 150_000;
 
 type FrameBytes = [u8; FRAME_LEN];
 
@@ -26,6 +28,10 @@ fn main() {
     let flows = std::env::args().nth(1).map_or(10_000, |text| {
         text.parse().expect("the argument is a number of flows")
     });
+    assert!(
+        (1..=FLOWS_MAX).contains(&flows),
+        "write 1 to {FLOWS_MAX} flows: the NAT's four addresses have no more ports"
+    );
     let out: Vec<FrameBytes> = (0..flows).map(outbound).collect();
     println!("{flows} flows, 64 B, batches of {BATCH_MAX}; median of {ROUNDS} rounds");
     for name in ["bridge", "signature"] {

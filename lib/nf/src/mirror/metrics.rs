@@ -40,6 +40,9 @@ impl Counters {
             sink(Metric::new("copies_lost_total", count).with("reason", reason));
         }
         sink(Metric::new("captured_frames", capture.len() as u64));
-        sink(Metric::new("packets_dropped_total", self.from_mirror_port).with("reason", "from_mirror_port"));
+        sink(
+            Metric::new("packets_dropped_total", self.from_mirror_port)
+                .with("reason", "from_mirror_port"),
+        );
     }
 }

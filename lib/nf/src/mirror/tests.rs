@@ -159,7 +159,10 @@ fn a_capture_is_limited_dated_and_cleared_on_demand() {
 fn frames_on_the_mirror_port_are_dropped() {
     let mut nf = mirror(Value::Null, 3);
     assert_eq!(run(&mut *nf, Nanos(0), &[(2, vec![0; 60])]), []);
-    assert_eq!(metric(&*nf, "packets_dropped_total", "from_mirror_port"), 1.0);
+    assert_eq!(
+        metric(&*nf, "packets_dropped_total", "from_mirror_port"),
+        1.0
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What happens to a batch of frames.
 //!
-//! Three passes, so that the cache misses of a batch's table look-ups overlap instead of adding
-//! up: parse and hash all, find all mappings, look at all sessions; then decide in order. The
-//! decision checks again whatever the earlier passes found: a frame before it may have changed it.
+//! Several passes, so that the cache misses of a batch's table look-ups overlap instead of adding
+//! up: parse and hash all, find all table slots, look at all mappings, at all sessions; then decide
+//! in order. The decision checks whatever the earlier passes found: that was a guess, and a frame
+//! before it may have changed it.
 
 use super::Nat;
 use super::clock::Tenths;
@@ -43,10 +44,15 @@ impl Nat {
         for (work, frame) in works.iter_mut().zip(&*frames) {
             self.locate(work, frame.in_port());
         }
-        let warm = works
+        let sessions: ArrayVec<u32, BATCH_MAX> = works
             .iter()
-            .fold(0, |sum, work| sum ^ self.warm(work.mapping));
-        self.state.stir(u64::from(warm));
+            .map(|work| self.latest_session(work.mapping))
+            .collect();
+        let peers = sessions
+            .iter()
+            .fold(0, |sum, &session| sum ^ self.peer_address(session));
+        // Use what was read, else it need not have been.
+        self.state.stir(u64::from(peers));
         for (work, frame) in works.iter().zip(frames) {
             let (from, len) = (frame.in_port(), frame.len());
             match self.decide(now, frame, work, outbox) {
@@ -82,22 +88,29 @@ impl Nat {
 
     #[inline]
     fn locate(&self, work: &mut Work, in_port: u8) {
-        let (state, packet) = (&self.state, &work.packet);
-        if packet.class == Class::Translatable {
-            let found = match in_port {
-                INSIDE => state.find_inside(work.hash, packet.protocol, packet.vlan, packet.src),
-                _ => state.find_outside(work.hash, packet.protocol, packet.vlan, packet.dst),
+        if work.packet.class == Class::Translatable {
+            work.mapping = match in_port {
+                INSIDE => self.state.likely_inside(work.hash),
+                _ => self.state.likely_outside(work.hash),
             };
-            work.mapping = found.unwrap_or(NONE);
         }
     }
 
-    /// Brings the session that the frame will need into the cache.
+    /// The session that a mapping used last: probably the one that the frame belongs to.
     #[inline]
-    fn warm(&self, mapping: u32) -> u32 {
-        let latest = self.state.mappings.get(mapping).map_or(NONE, |m| m.latest);
-        let session = self.state.sessions.get(latest);
-        session.map_or(0, |session| session.peer.address)
+    fn latest_session(&self, mapping: u32) -> u32 {
+        self.state
+            .mappings
+            .get(mapping)
+            .map_or(NONE, |mapping| mapping.latest)
+    }
+
+    #[inline]
+    fn peer_address(&self, session: u32) -> u32 {
+        self.state
+            .sessions
+            .get(session)
+            .map_or(0, |session| session.peer.address)
     }
 
     #[inline]

@@ -31,8 +31,9 @@ pub(super) enum Refusal {
     PortsExhausted,
 }
 
-/// An inside end point and its external one.
+/// An inside end point and its external one: one cache line, which every packet touches.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(super) struct Mapping {
     pub(super) inside: Endpoint,
     pub(super) outside: Endpoint,
@@ -186,6 +187,18 @@ impl State {
     /// Ports taken at pool address `pool` for a protocol.
     pub(super) fn ports_taken(&self, pool: usize, protocol: Protocol) -> u32 {
         self.ports[pool][protocol as usize].count()
+    }
+
+    /// The mapping that a look-up by this hash will probably find; see [`Index::likely`].
+    #[inline]
+    pub(super) fn likely_inside(&self, hash: u64) -> u32 {
+        self.by_inside.likely(hash)
+    }
+
+    /// As [`State::likely_inside`], from the other side.
+    #[inline]
+    pub(super) fn likely_outside(&self, hash: u64) -> u32 {
+        self.by_outside.likely(hash)
     }
 
     /// The mapping of an inside end point; `hash` is the end point's.
@@ -588,6 +601,8 @@ impl State {
         }
     }
 }
+
+const _: () = assert!(size_of::<Option<Mapping>>() == 64);
 
 /// Seconds for which a host without mappings is remembered, with its counts.
 const HOST_MEMORY_SECS: u32 = 300;

@@ -38,7 +38,10 @@ impl Counters {
 
     pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {
         self.forwarded.report(sink);
-        sink(Metric::new("packets_dropped_total", self.forbidden).with("reason", "forbidden_signature"));
+        sink(
+            Metric::new("packets_dropped_total", self.forbidden)
+                .with("reason", "forbidden_signature"),
+        );
         sink(Metric::new("signature_last", self.last & METRIC_MASK));
         sink(Metric::new("signature_fold", self.fold & METRIC_MASK));
     }
