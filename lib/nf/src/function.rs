@@ -120,9 +120,7 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CommandError::Unknown([]) => {
-                f.write_str("this NF has no commands")
-            }
+            CommandError::Unknown([]) => f.write_str("this NF has no commands"),
             CommandError::Unknown(known) => {
                 write!(f, "unknown command; there are: {}", known.join(", "))
             }
