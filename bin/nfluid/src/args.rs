@@ -65,6 +65,9 @@ pub enum Command {
     Ask(CommandArgs),
     /// End an instance and start it again
     Restart(RestartArgs),
+    /// Generate, receive and replay traffic, and measure round trips
+    #[command(subcommand)]
+    Gen(Box<nfluid_gen::cli::GenCommand>),
     /// Check whether this host can run nfluid
     Doctor(DoctorArgs),
     /// Print a completion script for a shell

@@ -6,6 +6,7 @@ mod args;
 mod capture;
 mod events;
 mod failure;
+mod generate;
 mod get;
 mod inquire;
 mod screen;
@@ -31,6 +32,9 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: &Cli, screen: Screen) -> Result<(), Failure> {
+    if let Command::Gen(command) = &cli.command {
+        return generate::run(command);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -54,6 +58,8 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Restart(args) => inquire::restart(client, screen, args).await,
         Command::Doctor(args) => inquire::doctor(client, screen, args).await,
         Command::Version(args) => inquire::version(client, screen, args).await,
+        // Traffic needs no daemon and no runtime: `start` has taken it.
+        Command::Gen(command) => generate::run(command),
         Command::Completion(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "nfluid", &mut script);

@@ -443,6 +443,17 @@ fn colours_only_where_they_are_wanted() {
 }
 
 #[test]
+fn traffic_on_a_port_is_for_instances() {
+    let fixture = Fixture::new();
+    assert!(fixture.ok(&["gen", "--help"]).contains("replay"));
+    let error = fixture.fails(1, &["gen", "receive", "--port", "in"]);
+    assert!(error.contains("cannot open port 'in'"), "{error}");
+    assert!(error.contains("run it as an instance"), "{error}");
+    let error = fixture.fails(1, &["gen", "receive", "--interface", "nowhere0"]);
+    assert!(error.contains("nowhere0"), "{error}");
+}
+
+#[test]
 fn usage_version_completion() {
     let fixture = Fixture::new();
     fixture.fails(2, &["frobnicate"]);

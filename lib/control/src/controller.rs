@@ -13,6 +13,7 @@ use crate::validate::{Environment, validate_structure};
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
 };
+use std::collections::HashSet;
 
 /// Owns the desired state and makes the platform follow it.
 #[derive(Debug)]
@@ -205,6 +206,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
 /// Objects that the deployments agree on but that have to be made again: they had failed or
 /// vanished.
 fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
+    let named: HashSet<(Kind, String)> = changes
+        .iter()
+        .map(|change| (change.kind, change.name.clone()))
+        .collect();
     for action in actions {
         let (kind, name) = match action {
             Action::CreateSwitch { name, .. } => (Kind::Switch, name),
@@ -212,10 +217,7 @@ fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
             Action::CreateInstance { name, .. } => (Kind::Instance, name),
             _ => continue,
         };
-        let is_named = changes
-            .iter()
-            .any(|change| change.kind == kind && change.name == *name);
-        if !is_named {
+        if !named.contains(&(kind, name.clone())) {
             changes.push(Change {
                 verb: Verb::Created,
                 kind,

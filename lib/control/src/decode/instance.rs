@@ -158,6 +158,16 @@ fn default_ports() -> Table<Port> {
         .collect()
 }
 
+/// Longest name of a port in bytes: what an instance's port table has room for.
+const PORT_NAME_MAX: usize = 31;
+
+fn check_port_name(name: &str, path: &str, report: &mut Report<'_>) {
+    if name.len() > PORT_NAME_MAX {
+        let message = format!("a port's name cannot have {} characters", name.len());
+        report.error(path, message, format!("use at most {PORT_NAME_MAX}"));
+    }
+}
+
 /// A mapping from names to ports, or a list of names.
 fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
     let Kind::Sequence(items) = &node.kind else {
@@ -169,6 +179,9 @@ fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
         let name = super::fields::read(item, &path, report, |name| {
             crate::model::check_name(name).map(str::to_owned)
         });
+        if let Some(name) = &name {
+            check_port_name(name, &path, report);
+        }
         if let Some(name) = name
             && ports.insert(name.clone(), Port::default()).is_some()
         {
@@ -180,6 +193,7 @@ fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
 }
 
 fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
+    check_port_name(path.rsplit('.').next().unwrap_or_default(), path, report);
     let Some(mut fields) = Fields::new(node, path, report) else {
         return Port::default();
     };

@@ -1,0 +1,96 @@
+//! The examples of the guide are right, for the built-in NFs too.
+
+mod support;
+
+use nfluid_api::types::ApplyRequest;
+use nfluid_control::document::read;
+use nfluid_control::host::{Catalogue, NfConfigError};
+use nfluid_control::model::Deployment;
+use nfluid_control::spec::PortSpec;
+use nfluid_control::validate::Environment;
+use nfluid_nf::{PortInfo, catalogue};
+use nfluid_wire::ether::MacAddr;
+use serde_json::Value;
+use support::{TestHost, lines};
+
+const GUIDE: &str = include_str!("../../../docs/guide/deployment.md");
+
+/// The NFs that there really are.
+struct BuiltIn;
+
+impl Catalogue for BuiltIn {
+    fn names(&self) -> Vec<String> {
+        let names = catalogue::ENTRIES.iter().map(|entry| entry.name.to_owned());
+        names.collect()
+    }
+
+    fn ports(&self, nf: &str) -> Option<(usize, usize)> {
+        catalogue::find(nf).map(|entry| entry.ports)
+    }
+
+    fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
+        let infos: Vec<PortInfo> = ports
+            .iter()
+            .map(|port| PortInfo {
+                name: port.name.clone(),
+                mac: MacAddr(port.mac.0),
+                mtu: port.mtu,
+            })
+            .collect();
+        match catalogue::build(nf, config, &infos) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(NfConfigError {
+                path: error.path,
+                line: error.line,
+                message: error.message,
+            }),
+        }
+    }
+}
+
+const ENVIRONMENT: Environment<'static> = Environment {
+    host: &TestHost,
+    catalogue: &BuiltIn,
+};
+
+fn errors(text: &str, rules: &str) -> String {
+    let request = ApplyRequest {
+        text: text.into(),
+        file: Some("deployment.md".into()),
+        attachments: [("fw.rules".to_owned(), rules.to_owned())].into(),
+        ..ApplyRequest::default()
+    };
+    match read(&request, &Deployment::default(), ENVIRONMENT) {
+        Ok(_) => String::new(),
+        Err(errors) => lines(&errors),
+    }
+}
+
+#[test]
+fn every_example_is_a_deployment() {
+    let mut examples = 0;
+    for block in GUIDE.split("```yaml\n").skip(1) {
+        let text = block.split("```").next().unwrap_or_default();
+        let found = errors(text, "");
+        assert!(found.is_empty(), "{found}\n{text}");
+        examples += 1;
+    }
+    assert!(examples >= 5, "only {examples} examples were found");
+}
+
+#[test]
+fn a_bad_line_5000_of_a_real_firewall_is_named() {
+    let text =
+        "version: 1\ninstances:\n  fw1: { nf: firewall, config: { rules_file: fw.rules } }\n";
+    let good = "allow tcp from 10.0.0.0/8 to any 80\n".repeat(4_999);
+    assert_eq!(errors(text, &good), "");
+    let found = errors(text, &format!("{good}allow tcp form any to any\n"));
+    assert!(found.starts_with("fw.rules:5000: error: "), "{found}");
+    let inline = "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules: |\n\
+                  \x20       allow ip from any to any\n        alow ip from any to any\n";
+    let found = errors(inline, "");
+    assert!(
+        found.starts_with("deployment.md:8:1: error: instances.fw1.config.rules: "),
+        "{found}"
+    );
+}
