@@ -23,6 +23,8 @@
 #define LOOP LOOP_GOTO
 #define LOOP_BODY(name, type)
 #include "transmit.h"
+#include "classify.h"
+#include "uplink.h"
 #undef FORM
 #undef LOOP
 #undef LOOP_BODY
@@ -31,6 +33,8 @@
 #define LOOP LOOP_CALL
 #define LOOP_BODY(name, type) LOOP_CALL_BODY(name, type)
 #include "transmit.h"
+#include "classify.h"
+#include "uplink.h"
 #undef FORM
 #undef LOOP
 #undef LOOP_BODY
@@ -112,5 +116,15 @@ refuse:                                                                         
 
 HYPERIO(goto, LOOP_GOTO)
 HYPERIO(call, LOOP_CALL)
+
+#define UPLINK(form)                                                                               \
+	SEC("xdp")                                                                                 \
+	int uplink_##form(struct xdp_md *ctx)                                                      \
+	{                                                                                          \
+		return uplink_receive_##form(ctx);                                                 \
+	}
+
+UPLINK(goto)
+UPLINK(call)
 
 char LICENSE[] SEC("license") = "GPL";

@@ -10,6 +10,11 @@
 #define NFL_FDB_MAX 65536
 #define NFL_RULES_MAX 16384
 #define NFL_FLOWS_MAX 65536
+/* Rules that are tried one by one without a look at the flow cache. */
+#define NFL_RULES_LINEAR 8
+#define NFL_VLAN_ANY 0xffff
+#define NFL_HAS_IP (1u << 0)
+#define NFL_HAS_PORTS (1u << 1)
 /* Frames per call: bounds how long a sender that is preempted in mid-copy can hold the slots behind it. */
 #define NFL_CALL_FRAMES 256
 /* Frames per run: one reservation, one destination. */

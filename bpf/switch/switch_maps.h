@@ -85,3 +85,29 @@ struct {
 } nfl_fdb SEC(".maps");
 
 #endif
+/* The rules of one uplink, in order. A table is never changed, only replaced. */
+struct nfl_rule_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct nfl_rule));
+};
+
+/* Key: uplink's port. Writer: daemon. Replacing a table is atomic, and cheap: no port is scanned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_rule_map);
+} nfl_rules SEC(".maps");
+
+/* Flow cache of all classifiers. Writer: the uplinks' programs. Least recently used ones go first,
+ * so a flood of new flows costs others a search, not their place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, NFL_FLOWS_MAX);
+	__type(key, struct nfl_flow);
+	__type(value, struct nfl_decision);
+} nfl_flows SEC(".maps");
+

@@ -43,11 +43,9 @@ struct nfl_port {
 	__u32 dest;
 	__u64 mac; /* as the first six bytes of a little-endian load */
 	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none */
-	__u32 rule_first;
-	__u32 rule_count;
 	__u32 fdb_limit; /* addresses that the port may have in the FDB */
 	__u32 ageing; /* of addresses learned on the port, in units of 2^30 ns */
-	__u32 pad0[3];
+	__u32 pad0[5];
 	/* as a sender: written under `busy`, or atomically by an uplink's XDP program */
 	__u32 busy;
 	__u32 tx_pos;
@@ -58,8 +56,8 @@ struct nfl_port {
 	__u64 last_source; /* last address learned, to skip the look-up */
 	__u32 fdb_used;
 	__u32 fdb_refused; /* addresses not learned: limit or full table */
-	__u32 copies; /* made by the flooded frames of the current call */
-	__u32 pad1;
+	__u32 copies; /* made by the flooded frames of the current call; of an uplink: unit of time */
+	__u32 copies_since; /* of an uplink: the unit, 2^20 ns */
 	/* as a receiver: all senders, by atomics */
 	__u64 rx_reserved; /* position after the last slot reserved */
 	__u64 rx_frames;
@@ -67,11 +65,70 @@ struct nfl_port {
 	__u32 rung; /* last sleep epoch for which the kernel bell was rung */
 	__u32 pad2;
 	__u64 bells;
-	__u64 pad3[3];
+	__u64 passed; /* of an uplink, as a sender: frames left to the host's own stack */
+	__u64 pad3[2];
 	__u64 drops[NFL_DROPS];
 };
 
 _Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
+
+/* What is known of a frame, and so: of its flow. Key of nfl_flows. */
+struct nfl_flow {
+	__u64 src[2]; /* IPv4: in the first four bytes */
+	__u64 dst[2];
+	__u32 uplink; /* port */
+	__u16 sport;
+	__u16 dport;
+	__u16 ether; /* type behind the tags, in network order */
+	__u16 vlan; /* outer VLAN id, 0 if untagged or priority-tagged */
+	__u8 proto;
+	__u8 has; /* NFL_HAS_* */
+	__u16 pad;
+};
+
+_Static_assert(sizeof(struct nfl_flow) == 48, "no hidden padding: it is a key");
+
+/* What was decided about a flow. */
+struct nfl_decision {
+	__u32 dest;
+	__u32 generation;
+};
+
+/* A rule of an uplink's classifier. A frame matches if every field does. */
+struct nfl_rule {
+	__u64 src[2]; /* as in nfl_flow */
+	__u64 src_mask[2];
+	__u64 dst[2];
+	__u64 dst_mask[2];
+	__u16 sport[2]; /* first, last */
+	__u16 dport[2];
+	__u16 ether; /* in network order; 0: any */
+	__u16 vlan; /* 0: untagged; NFL_VLAN_ANY */
+	__u8 proto;
+	__u8 match_proto;
+	__u8 needs; /* NFL_HAS_* that the frame must have */
+	__u8 pad;
+	__u32 dest; /* port; NFL_PORTS_MAX: no route */
+	__u32 count; /* rules in the table, the same in all of them */
+	__u32 generation; /* of the table, the same in all of them */
+	__u32 pad1;
+};
+
+_Static_assert(sizeof(struct nfl_rule) == 96, "mirrored by lib/switch");
+
+struct nfl_slot {
+	__u8 bytes[NFL_SLOT_SIZE];
+};
+
+/* What a captured frame carries in the last bytes of its slot, behind the longest frame. */
+struct nfl_captured {
+	__u16 from; /* ports */
+	__u16 to;
+	__u32 len;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+};
+
+_Static_assert(sizeof(struct nfl_captured) + NFL_FRAME_MAX == NFL_SLOT_SIZE, "fits a slot's end");
 
 struct nfl_switch {
 	__u32 members; /* used entries of port[] */

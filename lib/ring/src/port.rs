@@ -71,6 +71,17 @@ pub(crate) struct Received {
     pub(crate) len: u16,
 }
 
+/// A frame that was taken out of the order of [`Port::receive`]: see [`Port::take_slot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenSlot {
+    /// Position in the ring; wraps.
+    pub position: u32,
+    /// Slot in the pool.
+    pub slot: u32,
+    /// Length in bytes.
+    pub len: u16,
+}
+
 impl Port {
     pub(crate) fn new(
         entry: PortEntry,
@@ -146,6 +157,52 @@ impl Port {
                     len,
                 });
             }
+        }
+    }
+
+    /// The next frame, if one waits, for an owner who does not finish with frames in order or at
+    /// once, as an uplink whose interface reads the slots. Holes are skipped: positions may be
+    /// missing. The slot is the caller's until [`Port::release_to`] passes its position.
+    #[inline]
+    pub fn take_slot(&mut self) -> Option<TakenSlot> {
+        let received = self.take()?;
+        self.count_received(1, u64::from(received.len));
+        Some(TakenSlot {
+            position: self.rx_next.wrapping_sub(1),
+            slot: received.slot,
+            len: received.len,
+        })
+    }
+
+    /// Position after the last frame or hole taken.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.rx_next
+    }
+
+    /// The frame in a taken slot; `None` if it has been released.
+    #[inline]
+    pub fn taken_frame(&self, taken: &TakenSlot) -> Option<&[u8]> {
+        let released = self.words().receiver.rx_head.load(Ordering::Relaxed);
+        let held = self.rx_next.wrapping_sub(released);
+        let slot = self.entry.rx_base + (taken.position & self.mask);
+        let is_held = held <= self.mask + 1 && taken.position.wrapping_sub(released) < held;
+        if !is_held || slot != taken.slot {
+            return None;
+        }
+        // SAFETY: the slot was published to us and is not released: releasing takes `&mut self`,
+        // and so does whatever else gives out the slot's bytes.
+        let buffer: &[u8] = unsafe { self.pool.buffer(slot) }?;
+        buffer.get(..usize::from(taken.len))
+    }
+
+    /// Gives the slots of all positions before `position` back to the switch; at most those taken.
+    #[inline]
+    pub fn release_to(&mut self, position: u32) {
+        let line = &self.words().receiver;
+        let released = line.rx_head.load(Ordering::Relaxed);
+        if position.wrapping_sub(released) <= self.rx_next.wrapping_sub(released) {
+            line.rx_head.store(position, Ordering::Release);
         }
     }
 

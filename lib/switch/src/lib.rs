@@ -4,6 +4,7 @@
 //! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
+//! - [`uplink`]: ports backed by interfaces.
 //! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
@@ -15,6 +16,7 @@ pub mod program;
 pub mod scratch;
 mod states;
 
+pub mod uplink;
 pub use abi::DropReason;
 pub use instance::{InstanceMemory, PortSpec};
 pub use ports::{Destination, PortCounters};

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
 /// How the program loops; both forms are the same code and behave alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Form {
 impl Form {
     const ALL: [Form; 2] = [Form::Goto, Form::Call];
 
-    fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             Form::Goto => "goto",
             Form::Call => "call",
@@ -181,7 +181,9 @@ fn choose_programs(open: &mut OpenObject, form: Form) {
         let other = Form::ALL
             .iter()
             .any(|f| *f != form && name.ends_with(&format!("_{}", f.suffix())));
-        program.set_autoload(!other);
+        // An uplink loads its own copy, with its port's number in it.
+        let uplink = name.starts_with("uplink_");
+        program.set_autoload(!other && !uplink);
     }
 }
 
@@ -220,7 +222,7 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
     Ok(link)
 }
 
-fn map(object: &Object, name: &str) -> Result<MapHandle, SwitchError> {
+pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle, SwitchError> {
     let map = object
         .maps()
         .find(|map| map.name().to_string_lossy() == name)

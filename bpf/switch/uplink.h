@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The receive side of an uplink: an XDP program that writes a frame from the wire straight into the
+ * slot of the port that takes it. Included once per loop form (loop.h), like transmit.h.
+ *
+ * The uplink's port is the sender. Several CPUs may run this at once, so every word of the port is
+ * written atomically here. What entered (tx_frames) is what was delivered or dropped with a reason;
+ * what was left to the host's own stack is counted apart (passed).
+ */
+
+#ifndef SWITCH_UPLINK_H
+#define SWITCH_UPLINK_H
+
+#include "deliver.h"
+#include "fdb.h"
+#include "flow.h"
+
+/* The port whose receive side this is: set for each interface before its program is loaded. The
+ * index of the interface would not do: every network namespace counts from 1. */
+SEC(".rodata.uplink") volatile const __u32 uplink_port;
+
+/* A frame on its way into one port. */
+struct arrival {
+	struct target to;
+	struct reservation slots;
+};
+
+/* A frame on its way to all members of a switch. */
+struct broadcast {
+	struct xdp_md *ctx;
+	struct nfl_port *port;
+	struct nfl_switch *sw;
+	__u32 me;
+	__u32 member; /* next to get a copy */
+	__u32 copies;
+};
+
+static __always_inline void count_entered(struct nfl_port *port, __u64 bytes)
+{
+	__sync_fetch_and_add(&port->tx_bytes, bytes);
+	__sync_fetch_and_add(&port->tx_frames, 1);
+}
+
+static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop reason)
+{
+	count_entered(port, 0);
+	count_drop(port, reason, 1);
+	return XDP_DROP;
+}
+
+/* May a frame with this source come in here? Learns it. */
+static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me, const struct header *h)
+{
+	if (port->flags & NFL_PORT_PINNED && header_src(h) != port->mac)
+		return false;
+	if (!(port->flags & NFL_PORT_LEARN))
+		return true;
+	return fdb_learn(port, me, port->dest, header_src_address(h));
+}
+
+/* Copies that flooding may make are bounded per port and unit of time, about a millisecond. Two
+ * CPUs at once may overrun the bound by a few frames, which is no harm. */
+static __always_inline void renew_copies(struct nfl_port *port)
+{
+	__u32 now = bpf_ktime_get_ns() >> 20;
+
+	if (port->copies_since != now) {
+		WRITE_ONCE(port->copies_since, now);
+		WRITE_ONCE(port->copies, 0);
+	}
+}
+
+#endif
+
+static __always_inline long FORM(reserve_arrival)(struct arrival *a)
+{
+	reserve(&a->slots, &a->to);
+	return a->slots.end != RESERVE_AGAIN;
+}
+LOOP_BODY(reserve_arrival, arrival)
+
+/* The queue of port `id` that takes the frame: its first bytes decide, as for frames in slots. */
+static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to, __u32 *id)
+{
+	__u64 words[FLOW_BYTES / 8 + 1] = {};
+	void *head = (void *)words + 2; /* addresses are aligned then, as the stack must be read */
+	__u32 queue;
+
+	if (bpf_xdp_load_bytes(ctx, 0, head, FLOW_BYTES) && bpf_xdp_load_bytes(ctx, 0, head, NFL_FRAME_MIN))
+		return false;
+	queue = flow_queue(head, to->port->queues);
+	*id += queue;
+	return !queue || target_find(to, *id);
+}
+
+/* Brings the frame into port `id`, or drops and counts it. */
+__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
+{
+	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
+	struct arrival a = { .slots.want = 1 };
+	__u64 len = bpf_xdp_get_buff_len(ctx);
+	void *slot;
+
+	if (!port)
+		return 0;
+	count_entered(port, len);
+	if (!target_find(&a.to, id) ||
+	    (a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
+	    (port->dest_kind == NFL_DEST_SWITCH &&
+	     (a.to.port->dest_kind != NFL_DEST_SWITCH || a.to.port->dest != port->dest))) {
+		count_drop(port, NFL_DROP_PORT_DOWN, 1);
+		return 0;
+	}
+	LOOP(NFL_RESERVE_TRIES, reserve_arrival, &a);
+	if (a.slots.end == RESERVE_FULL) {
+		count_drop(a.to.port, NFL_DROP_RING_FULL, 1);
+		return 0;
+	}
+	if (a.slots.end == RESERVE_AGAIN) {
+		count_drop(port, NFL_DROP_CONTENDED, 1);
+		return 0;
+	}
+	slot = slot_buffer(a.to.pool, a.to.port->rx_base + ring_index(&a.to, a.slots.first));
+	asm volatile("" : "+r"(len));
+	if (!slot || !length_ok(len) || bpf_xdp_load_bytes(ctx, 0, slot, len)) {
+		publish(&a.to, a.slots.first, 0);
+		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
+		return 0;
+	}
+	publish(&a.to, a.slots.first, len);
+	ring_kernel_bell(a.to.port, id, delivered(&a.to, 1, len));
+	return 0;
+}
+
+/* A copy to the next member of the switch. */
+static __always_inline long FORM(broadcast_one)(struct broadcast *b)
+{
+	__u32 id;
+
+	if (b->member >= b->sw->members || b->port->copies >= NFL_CALL_COPIES)
+		return 1;
+	id = b->sw->port[b->member & (NFL_MEMBERS_MAX - 1)];
+	b->member++;
+	if (id == b->me)
+		return 0;
+	b->copies++;
+	__sync_fetch_and_add(&b->port->copies, 1);
+	FORM(uplink_deliver)(b->ctx, b->me, id);
+	return 0;
+}
+LOOP_BODY(broadcast_one, broadcast)
+
+/* Unknown unicast, broadcast, multicast: a copy to every other port of the switch. */
+__noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me)
+{
+	struct broadcast b = { .ctx = ctx, .me = me };
+	__u32 sw;
+
+	b.member = unknown_zero;
+	b.copies = unknown_zero;
+	b.port = bpf_map_lookup_elem(&nfl_ports, &me);
+	if (!b.port)
+		return 0;
+	sw = b.port->dest;
+	b.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
+	if (!b.sw)
+		return 0;
+	renew_copies(b.port);
+	LOOP(NFL_MEMBERS_MAX, broadcast_one, &b);
+	if (b.member < b.sw->members)
+		drop_arrival(b.port, NFL_DROP_FLOOD_LIMIT);
+	else if (!b.copies)
+		drop_arrival(b.port, NFL_DROP_NO_ROUTE);
+	return 0;
+}
+
+/* A frame for a switch. */
+static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_port *port, __u32 me, __u64 len)
+{
+	struct header header = {};
+	__u64 address;
+	__u32 id;
+
+	if (bpf_xdp_load_bytes(ctx, 0, &header, sizeof(header)) &&
+	    bpf_xdp_load_bytes(ctx, 0, &header, NFL_FRAME_MIN))
+		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
+	if (header_tagged(&header) && len < TAG_END)
+		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
+	if (!arrival_source_ok(port, me, &header))
+		return drop_arrival(port, NFL_DROP_FOREIGN_MAC);
+	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
+		return drop_arrival(port, NFL_DROP_RESERVED_MAC);
+	address = header_dst_address(&header);
+	id = address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(port->dest, address);
+	if (id == me)
+		return drop_arrival(port, NFL_DROP_SAME_PORT);
+	if (id >= NFL_PORTS_MAX)
+		FORM(uplink_flood)(ctx, me);
+	else
+		FORM(uplink_deliver)(ctx, me, id);
+	return XDP_DROP;
+}
+
+static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
+{
+	__u32 me = uplink_port, id = NFL_PORTS_MAX;
+	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
+	__u64 len = bpf_xdp_get_buff_len(ctx);
+
+	if (!port)
+		return XDP_DROP;
+	if (!(port->flags & NFL_PORT_UP))
+		return drop_arrival(port, NFL_DROP_PORT_DOWN);
+	if (!length_ok(len))
+		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
+	if (port->dest_kind == NFL_DEST_SWITCH)
+		return FORM(uplink_bridge)(ctx, port, me, len);
+	if (port->dest_kind == NFL_DEST_LINK)
+		id = port->dest;
+	else if (port->dest_kind == NFL_DEST_CLASSIFIER)
+		id = FORM(classify)(ctx, me);
+	if (id < NFL_PORTS_MAX) {
+		FORM(uplink_deliver)(ctx, me, id);
+		return XDP_DROP; /* the frame has been copied */
+	}
+	if (!(port->flags & NFL_PORT_PASS))
+		return drop_arrival(port, NFL_DROP_NO_ROUTE);
+	__sync_fetch_and_add(&port->passed, 1);
+	return XDP_PASS;
+}

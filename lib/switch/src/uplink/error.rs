@@ -1,0 +1,108 @@
+//! Why an uplink could not be made.
+
+use crate::SwitchError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why an uplink could not be made, or its leftovers not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum UplinkError {
+    /// Not root.
+    #[error("uplink '{0}': attaching to an interface needs root; start the daemon as root")]
+    NotRoot(String),
+    /// The namespace is not there.
+    #[error(
+        "no network namespace at {path}: {source}; make it first ('ip netns add NAME'), 'ip netns' lists those that exist",
+        path = .path.display()
+    )]
+    NoNamespace {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The interface is not there.
+    #[error("no interface {interface} in {namespace}; there are: {names}")]
+    NoInterface {
+        /// What was asked for.
+        interface: String,
+        /// Where.
+        namespace: String,
+        /// What is there.
+        names: String,
+    },
+    /// The interface is somewhere else.
+    #[error(
+        "no interface {interface} in {namespace}, but there is one in {found}: add 'netns: {found}' to the uplink, or move it"
+    )]
+    Elsewhere {
+        /// What was asked for.
+        interface: String,
+        /// Where.
+        namespace: String,
+        /// The name of the namespace that has one.
+        found: String,
+    },
+    /// Another XDP program is attached.
+    #[error(
+        "interface {interface} has an XDP program already: '{program}' (id {id}); stop its owner, or remove it with 'ip link set dev {interface} xdp off'"
+    )]
+    Busy {
+        /// The interface.
+        interface: String,
+        /// Name of the program.
+        program: String,
+        /// Its id.
+        id: u32,
+    },
+    /// The kernel attaches the program in no mode that was allowed.
+    #[error("interface {interface} takes no XDP program (native: {native}; generic: {generic})")]
+    Refused {
+        /// The interface.
+        interface: String,
+        /// Why not natively.
+        native: String,
+        /// Why not generically.
+        generic: String,
+    },
+    /// A name that the kernel would not take.
+    #[error("'{0}' cannot be the name of an interface: 1 to 15 characters, no spaces, no slashes")]
+    BadName(String),
+    /// The switch refused.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A state file is damaged.
+    #[error("{path} is damaged ({why}); remove it and check the interface by hand", path = .path.display())]
+    BadState {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl UplinkError {
+    pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| UplinkError::System {
+            what,
+            source: source.into(),
+        }
+    }
+
+    /// Is this the kernel's word for "no such device"?
+    pub(crate) fn is_no_device(&self) -> bool {
+        let UplinkError::System { source, .. } = self else {
+            return false;
+        };
+        source.raw_os_error() == Some(libc::ENODEV)
+    }
+}

@@ -1,0 +1,302 @@
+//! Uplinks: ports backed by a real interface.
+//!
+//! An uplink is a port of the platform like any other. What is sent *to* it lands in its ring, and
+//! the uplink's thread sends it out of the interface. What the interface receives is sent *by* it:
+//! an XDP program on the interface writes each frame straight into the slot of the port that takes
+//! it - the other end of a link, the port that the switch knows or floods to, or the one that the
+//! uplink's rules name - and wakes its owner. No thread is in that path.
+//!
+//! | way | when | why |
+//! |---|---|---|
+//! | XDP native | the driver can (veth, virtio, most NICs) | before any socket buffer is made: 15-42 ns of program per frame |
+//! | XDP generic | else, or if asked for | any interface; a socket buffer per frame, and a copy where it is shared |
+//! | AF_XDP zero-copy | native, real hardware, driver can | the NIC reads the uplink's own slots |
+//! | AF_XDP copy | else | one copy in the kernel, no queueing discipline; about 3 Mpps per core over veth |
+//! | AF_PACKET | the interface takes no AF_XDP socket | works everywhere, one system call per 64 frames |
+//! | tap | `Kind::Tap` | a read and a write per frame: for programs with a kernel stack, not for load |
+//!
+//! Which one it has become, and the kernel's reason, is in [`Uplink::status`] and in the log.
+//!
+//! What is changed on the host - the XDP program, offloads, an address, the interface's up state -
+//! is recorded in a file first, so that [`Uplink::close`] undoes it, and a daemon that comes after
+//! a crash does ([`clean_leftovers`]) or takes over ([`Uplink::open`] with the same name: the
+//! program is replaced atomically, no frame is missed).
+
+mod connection;
+mod error;
+mod features;
+mod netlink;
+mod netns;
+mod offload;
+mod outlet;
+mod packet;
+mod peer;
+mod receive;
+mod shared;
+mod spec;
+mod state;
+mod tap;
+mod worker;
+mod xsk;
+
+pub use error::UplinkError;
+pub use spec::{Kind, Mode, ReceivePath, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
+
+use crate::abi::{PORT_PASS, PORT_UP};
+use crate::instance::{InstanceMemory, PortSpec};
+use crate::program::Switch;
+use crate::states::States;
+use crate::{SwitchError, abi};
+use libbpf_rs::MapCore;
+use netlink::Netlink;
+use netns::NetNs;
+use nfluid_ring::attach::Attached;
+use nfluid_ring::layout::BLOCK_SLOTS;
+use receive::Receiver;
+use rustix::event::{EventfdFlags, eventfd};
+use shared::Shared;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+use worker::Worker;
+
+/// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.
+const SPARE_SLOTS: u32 = 1024;
+
+/// An uplink. Dropping it lets go of the interface, as [`Uplink::close`] does, but leaves the port
+/// in the switch.
+#[derive(Debug)]
+pub struct Uplink {
+    spec: UplinkSpec,
+    memory: InstanceMemory,
+    shared: Arc<Shared>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Uplink {
+    /// Makes the uplink's port, up and not connected - unless a port with this number is up
+    /// already, whose connection it takes over - and takes hold of the interface. The calling
+    /// process must be in the switch's cgroup, and root.
+    ///
+    /// # Errors
+    /// See [`UplinkError`]; nothing is changed then, and the port is not there.
+    pub fn open(switch: &Switch, spec: UplinkSpec) -> Result<Self, UplinkError> {
+        check(&spec)?;
+        let netns = NetNs::open(spec.netns.as_deref())?;
+        let (mac, hardware) = netns.within(|| {
+            let link = connection::find(&Netlink::open()?, &spec, &netns)?;
+            Ok((link.mac, features::is_hardware(&spec.interface)))
+        })?;
+        let port = PortSpec {
+            tx_slots: if hardware {
+                SPARE_SLOTS
+            } else {
+                BLOCK_SLOTS as u32
+            },
+            pinned: false,
+            learn: true,
+            kernel_bell: true,
+            ..PortSpec::new(
+                spec.port,
+                port_name(&spec.name),
+                spec.mac.or(mac).unwrap_or_default(),
+                spec.ring_slots,
+            )
+        };
+        let state = switch.state(spec.port);
+        let connected = (state.flags.load(Acquire) & PORT_UP != 0)
+            .then(|| (state.dest_kind.load(Acquire), state.dest.load(Acquire)));
+        let memory = InstanceMemory::create(switch, spec.pool, &[port])?;
+        if let Some((kind, dest)) = connected {
+            state.dest.store(dest, Release);
+            state.dest_kind.store(kind, Release);
+        }
+        if spec.pass {
+            state.flags.fetch_or(PORT_PASS, Release);
+        }
+        match Self::start(switch, &spec, &memory, netns) {
+            Ok((shared, stop, thread)) => Ok(Uplink {
+                spec,
+                memory,
+                shared,
+                stop,
+                thread: Some(thread),
+            }),
+            Err(error) => {
+                if let Err(error) = switch.remove(&memory) {
+                    tracing::error!(%error, "the port of a refused uplink stays");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn start(
+        switch: &Switch,
+        spec: &UplinkSpec,
+        memory: &InstanceMemory,
+        netns: NetNs,
+    ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
+        let receiver = Receiver::load(switch, spec.port)?;
+        let ring = attach(memory)?;
+        let ports = switch
+            .object
+            .maps()
+            .find(|map| map.name() == "nfl_ports")
+            .ok_or_else(|| SwitchError::Limit("the switch has no ports".to_owned()))?;
+        let shared = Arc::new(Shared::new(spec.port, States::map(ports.as_fd())?));
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(UplinkError::system("making an event descriptor"))?;
+        let stop = Arc::new(stop);
+        let (ready, is_ready) = channel();
+        let (spec, shared_there, stop_there) =
+            (spec.clone(), Arc::clone(&shared), Arc::clone(&stop));
+        let thread = thread::Builder::new()
+            .name(format!("uplink-{}", spec.interface))
+            .spawn(move || {
+                let worker = netns.enter().and_then(|()| {
+                    Worker::start(spec, netns, receiver, ring, shared_there, stop_there)
+                });
+                match worker {
+                    Ok(worker) => {
+                        let _nobody_waits = ready.send(Ok(()));
+                        worker.run();
+                    }
+                    Err(error) => {
+                        let _nobody_waits = ready.send(Err(error));
+                    }
+                }
+            })
+            .map_err(UplinkError::system("starting the uplink's thread"))?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok((shared, stop, thread)),
+            Ok(Err(error)) => {
+                let _ended = thread.join();
+                Err(error)
+            }
+            Err(_) => Err(SwitchError::Limit("the uplink's thread ended early".to_owned()).into()),
+        }
+    }
+
+    /// As it was asked for.
+    pub fn spec(&self) -> &UplinkSpec {
+        &self.spec
+    }
+
+    /// The memory of its port.
+    pub fn memory(&self) -> &InstanceMemory {
+        &self.memory
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> UplinkStatus {
+        self.shared.status()
+    }
+
+    /// Lets go of the interface: the program is detached, settings are put back, the record is
+    /// removed; then removes the port from the switch.
+    ///
+    /// # Errors
+    /// When the port cannot be removed. What goes wrong on the interface is logged.
+    pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
+        self.join(false);
+        Ok(switch.remove(&self.memory)?)
+    }
+
+    /// Ends the thread but leaves everything else in place: received frames still reach their
+    /// ports, until the daemon's successor takes over by [`Uplink::open`].
+    pub fn leave(mut self) {
+        self.join(true);
+    }
+
+    fn join(&mut self, leave: bool) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.shared.leave.store(leave, Release);
+        self.shared.stop.store(true, Release);
+        let _woken = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if thread.join().is_err() {
+            tracing::error!(uplink = self.spec.name, "the uplink's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Uplink {
+    fn drop(&mut self) {
+        self.join(false);
+    }
+}
+
+fn check(spec: &UplinkSpec) -> Result<(), UplinkError> {
+    let name = &spec.interface;
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
+    if !(1..=15).contains(&name.len()) || !name.bytes().all(is_plain) || name == "." || name == ".."
+    {
+        return Err(UplinkError::BadName(name.clone()));
+    }
+    if spec.port >= abi::PORTS_MAX || spec.pool >= abi::PORTS_MAX {
+        return Err(SwitchError::Limit(format!(
+            "uplink '{}': a platform has at most {} ports",
+            spec.name,
+            abi::PORTS_MAX
+        ))
+        .into());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(UplinkError::NotRoot(spec.name.clone()));
+    }
+    Ok(())
+}
+
+/// Ports have shorter names than uplinks may have.
+fn port_name(name: &str) -> &str {
+    let mut end = name.len().min(31);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// Attaches to the uplink's own port, with descriptors of its own.
+fn attach(memory: &InstanceMemory) -> Result<Attached, UplinkError> {
+    let duplicate = |fd: BorrowedFd<'_>| {
+        fd.try_clone_to_owned()
+            .map_err(UplinkError::system("duplicating a descriptor"))
+    };
+    let owned: Vec<OwnedFd> = memory
+        .fds()
+        .into_iter()
+        .map(duplicate)
+        .collect::<Result<_, _>>()?;
+    let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    let table = memory.table(&numbers, -1, &[]);
+    Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
+}
+
+/// Undoes what a daemon that crashed has left on interfaces, by the records in `dir`, except for
+/// uplinks that `keep` names: those will be opened again, and taken over. Returns the names of the
+/// uplinks that were cleaned; what fails is logged and tried again next time.
+pub fn clean_leftovers(dir: &Path, keep: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut cleaned = Vec::new();
+    for record in state::all(dir) {
+        let result = record.and_then(|record| {
+            if keep(&record.name) {
+                return Ok(());
+            }
+            record.undo()?;
+            record.forget(dir)?;
+            cleaned.push(record.name);
+            Ok(())
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "leftovers of an uplink stay");
+        }
+    }
+    cleaned
+}

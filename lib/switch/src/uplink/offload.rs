@@ -1,0 +1,113 @@
+//! Offloads: what a driver or the kernel would leave undone on a frame, and so must not.
+//!
+//! XDP and AF_XDP see the bytes of a frame and nothing of what the kernel keeps beside them: a
+//! checksum still to be computed, a segment size, a VLAN tag. So:
+//!
+//! - on the interface itself, received frames are not merged (LRO, GRO in hardware, and GRO for the
+//!   generic hook, which comes behind it) and keep their VLAN tags;
+//! - at the other end of a veth, the kernel computes checksums and cuts segments before the frame
+//!   leaves, and writes the VLAN tag into it. Generic segmentation stays on: TCP still crosses the
+//!   sender's stack in 64 KiB pieces, which is what makes it fast.
+//!
+//! What was on is noted and put back in the end.
+
+use super::error::UplinkError;
+use super::features::Features;
+use super::netlink::{Link, Netlink};
+use super::peer;
+
+/// Off on the interface itself.
+const OWN: [&str; 6] = [
+    "rx-gro",
+    "rx-lro",
+    "rx-gro-hw",
+    "rx-gro-list",
+    "rx-vlan-hw-parse",
+    "rx-vlan-stag-hw-parse",
+];
+
+/// Off at the other end of a veth.
+const PEER: [&str; 16] = [
+    "tx-checksum-ipv4",
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv6",
+    "tx-checksum-fcoe-crc",
+    "tx-checksum-sctp",
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-udp-segmentation",
+    "tx-sctp-segmentation",
+    "tx-gso-list",
+    "tx-tcp-accecn-segmentation",
+    "tx-vlan-hw-insert",
+    "tx-vlan-stag-hw-insert",
+    "tx-fcoe-segmentation",
+];
+
+/// The features that were switched off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Changed {
+    /// On the interface.
+    pub own: Vec<String>,
+    /// At the other end of a veth.
+    pub peer: Vec<String>,
+}
+
+/// Switches off what must be off for `link`, an interface in the calling thread's namespace.
+///
+/// # Errors
+/// When the kernel refuses. The other end of a veth in a namespace that cannot be found is only
+/// warned about.
+pub fn prepare(netlink: &Netlink, link: &Link) -> Result<Changed, UplinkError> {
+    let own = Features::of(&link.name)?.switch_off(&OWN)?;
+    let peer = match peer::find(netlink, link)? {
+        Some(peer) => peer
+            .netns
+            .within(|| Features::of(&peer.interface)?.switch_off(&PEER))?,
+        None => {
+            if link.kind.as_deref() == Some("veth") {
+                tracing::warn!(
+                    interface = link.name,
+                    "the other end of this veth is in a namespace that cannot be found; switch \
+                     its offloads off by hand: ethtool -K INTERFACE tx off txvlan off"
+                );
+            }
+            Vec::new()
+        }
+    };
+    Ok(Changed { own, peer })
+}
+
+/// Adds to `changed` what is on again: somebody switched it on, or the interface is a new one.
+impl Changed {
+    /// Joins two lists of changes.
+    pub fn merge(&mut self, more: Changed) {
+        for (all, names) in [(&mut self.own, more.own), (&mut self.peer, more.peer)] {
+            for name in names {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        }
+    }
+}
+
+/// Switches on again what [`prepare`] has switched off, as far as the interfaces are still there.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn restore(netlink: &Netlink, link: &Link, changed: &Changed) -> Result<(), UplinkError> {
+    if !changed.own.is_empty() {
+        Features::of(&link.name)?.set(&changed.own, true)?;
+    }
+    if changed.peer.is_empty() {
+        return Ok(());
+    }
+    if let Some(peer) = peer::find(netlink, link)? {
+        peer.netns
+            .within(|| Features::of(&peer.interface)?.set(&changed.peer, true))?;
+    }
+    Ok(())
+}

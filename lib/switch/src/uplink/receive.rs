@@ -1,0 +1,252 @@
+//! The receive side: the XDP program of an uplink, loaded, attached, replaced, detached.
+
+use super::error::UplinkError;
+use super::netlink::{Link, Netlink, XdpHook, errno};
+use super::spec::Mode;
+use crate::SwitchError;
+use crate::program::{OBJECT, Switch};
+use libbpf_rs::{MapCore, ObjectBuilder, Program};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// Names under which the kernel lists our programs.
+const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
+
+/// The program of one uplink.
+#[derive(Debug)]
+pub struct Receiver {
+    program: OwnedFd,
+    id: u32,
+}
+
+/// Where the program came to be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hooked {
+    /// Where.
+    pub hook: XdpHook,
+    /// Why there and not natively: the kernel's words, or the user's wish.
+    pub why: String,
+}
+
+impl Receiver {
+    /// Loads the program for the uplink whose port is `port`, on the maps of `switch`.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program.
+    pub fn load(switch: &Switch, port: u32) -> Result<Self, SwitchError> {
+        let failed = |what: &'static str| SwitchError::bpf(format!("the uplink's program: {what}"));
+        let name = format!("uplink_{}", switch.form().suffix());
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(failed("opening"))?;
+        for mut program in open.progs_mut() {
+            let wanted = program.name().to_string_lossy() == name;
+            program.set_autoload(wanted);
+        }
+        for mut map in open.maps_mut() {
+            let map_name = map.name().to_os_string();
+            let shared = switch.object.maps().find(|m| m.name() == map_name);
+            if map_name.to_string_lossy() == ".rodata.uplink" {
+                let value = map.initial_value_mut();
+                let missing = || SwitchError::Limit("the object has no uplink constant".to_owned());
+                let bytes = value.and_then(|bytes| bytes.get_mut(..4));
+                bytes
+                    .ok_or_else(missing)?
+                    .copy_from_slice(&port.to_ne_bytes());
+            } else if let Some(shared) = shared {
+                map.reuse_fd(shared.as_fd())
+                    .map_err(failed("sharing the switch's maps"))?;
+            }
+        }
+        let quiet = libbpf_rs::set_print(None);
+        let loaded = open.load();
+        libbpf_rs::set_print(quiet);
+        let object = loaded.map_err(failed("loading"))?;
+        let program = object
+            .progs()
+            .find(|program| program.name().to_string_lossy() == name)
+            .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
+        let fd = program
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(SwitchError::system("duplicating a descriptor"))?;
+        let id = program_info(&fd).map_or(0, |info| info.0);
+        Ok(Receiver { program: fd, id })
+    }
+
+    /// The kernel's number of the program.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Attaches the program to `link`: natively where the driver can, else generically, as far as
+    /// `mode` allows. `previous` is the program of our own, if any, that may be replaced.
+    ///
+    /// # Errors
+    /// [`UplinkError::Busy`] when somebody else's program is there, [`UplinkError::Refused`] when
+    /// the kernel takes it nowhere.
+    pub fn attach(
+        &self,
+        netlink: &Netlink,
+        link: &Link,
+        mode: Mode,
+        previous: Option<u32>,
+    ) -> Result<Hooked, UplinkError> {
+        let previous = self.previous(link, previous)?;
+        let mut errors = [(); 2].map(|()| "not tried: the other mode was asked for".to_owned());
+        for (index, hook) in [XdpHook::Native, XdpHook::Generic].into_iter().enumerate() {
+            if !mode.allows(hook) {
+                continue;
+            }
+            match self.hook(netlink, link, hook, previous.as_ref()) {
+                Ok(()) => {
+                    let why = match hook {
+                        XdpHook::Native => String::new(),
+                        XdpHook::Generic => errors[0].clone(),
+                    };
+                    return Ok(Hooked { hook, why });
+                }
+                Err(error) if taken(&error) && is_occupied(netlink, link) => {
+                    return Err(busy(netlink, link));
+                }
+                Err(error) => errors[index] = error.to_string(),
+            }
+        }
+        let [native, generic] = errors;
+        Err(UplinkError::Refused {
+            interface: link.name.clone(),
+            native,
+            generic,
+        })
+    }
+
+    /// Is the interface without a program, or with one of our own, `ours`?
+    ///
+    /// # Errors
+    /// [`UplinkError::Busy`] when somebody else's program is there.
+    pub fn check_free(&self, link: &Link, ours: Option<u32>) -> Result<(), UplinkError> {
+        self.previous(link, ours).map(drop)
+    }
+
+    /// Our own program on the interface, to be replaced; an error if it is somebody else's.
+    fn previous(&self, link: &Link, ours: Option<u32>) -> Result<Option<OwnedFd>, UplinkError> {
+        if !link.xdp_attached {
+            return Ok(None);
+        }
+        let id = link.xdp.unwrap_or(0);
+        let found = Program::fd_from_id(id).ok();
+        let name = found.as_ref().and_then(program_info).map(|info| info.1);
+        if ours == Some(id) && name.as_deref().is_some_and(|n| NAMES.contains(&n)) {
+            return Ok(found);
+        }
+        Err(UplinkError::Busy {
+            interface: link.name.clone(),
+            program: name.unwrap_or_else(|| "unknown".to_owned()),
+            id,
+        })
+    }
+
+    fn hook(
+        &self,
+        netlink: &Netlink,
+        link: &Link,
+        hook: XdpHook,
+        previous: Option<&OwnedFd>,
+    ) -> io::Result<()> {
+        let program = self.program.as_fd();
+        let Some(previous) = previous else {
+            return netlink.attach_xdp(link.index, hook, program, None);
+        };
+        // In the mode in which it is: no frame is missed. In another mode the kernel would refuse
+        // a second one, so the first goes before.
+        let replaced = netlink.attach_xdp(link.index, hook, program, Some(previous.as_fd()));
+        if replaced.is_ok() {
+            return Ok(());
+        }
+        for hook in [XdpHook::Native, XdpHook::Generic] {
+            let _ = netlink.detach_xdp(link.index, hook, previous.as_fd());
+        }
+        netlink.attach_xdp(link.index, hook, program, None)
+    }
+
+    /// Detaches the program, if it is still the one that is there.
+    ///
+    /// # Errors
+    /// As the kernel reports them.
+    pub fn detach(&self, netlink: &Netlink, index: u32, hook: XdpHook) -> io::Result<()> {
+        netlink.detach_xdp(index, hook, self.program.as_fd())
+    }
+}
+
+/// Detaches program `id` from `link`, if it is there and one of ours. Returns whether it was.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn detach_leftover(netlink: &Netlink, link: &Link, id: u32) -> Result<bool, UplinkError> {
+    if link.xdp != Some(id) {
+        return Ok(false);
+    }
+    let Ok(program) = Program::fd_from_id(id) else {
+        return Ok(false);
+    };
+    if !program_info(&program).is_some_and(|(_, name)| NAMES.contains(&name.as_str())) {
+        return Ok(false);
+    }
+    let native = netlink.detach_xdp(link.index, XdpHook::Native, program.as_fd());
+    native
+        .or_else(|_| netlink.detach_xdp(link.index, XdpHook::Generic, program.as_fd()))
+        .map_err(UplinkError::system(format!(
+            "detaching the XDP program that was left on {}",
+            link.name
+        )))?;
+    Ok(true)
+}
+
+/// Is a program attached by now? Drivers say "busy" for other reasons, too.
+fn is_occupied(netlink: &Netlink, link: &Link) -> bool {
+    let now = netlink.link_by_index(link.index).ok().flatten();
+    now.is_some_and(|now| now.xdp_attached)
+}
+
+/// The error for an interface that was taken while we looked.
+fn busy(netlink: &Netlink, link: &Link) -> UplinkError {
+    let now = netlink.link_by_index(link.index).ok().flatten();
+    let id = now.and_then(|now| now.xdp).unwrap_or(0);
+    let found = Program::fd_from_id(id).ok();
+    let name = found.as_ref().and_then(program_info).map(|info| info.1);
+    UplinkError::Busy {
+        interface: link.name.clone(),
+        program: name.unwrap_or_else(|| "unknown".to_owned()),
+        id,
+    }
+}
+
+/// "Somebody else's program is attached", in the kernel's numbers.
+fn taken(error: &io::Error) -> bool {
+    matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
+}
+
+/// Id and name of a program.
+fn program_info(program: &OwnedFd) -> Option<(u32, String)> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is a live, zeroed structure of the length that is passed; zeroed pointers in
+    // it ask for nothing to be written elsewhere.
+    let status = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    if status != 0 {
+        return None;
+    }
+    let name: Vec<u8> = info
+        .name
+        .iter()
+        .map(|&c| c as u8)
+        .take_while(|&c| c != 0)
+        .collect();
+    Some((info.id, String::from_utf8_lossy(&name).into_owned()))
+}

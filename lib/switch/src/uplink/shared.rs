@@ -1,0 +1,82 @@
+//! What an uplink's thread shares with the daemon's other threads.
+
+use super::outlet::REFUSED;
+use super::spec::{UplinkPath, UplinkStatus};
+use crate::states::States;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+/// Counters and state of an uplink.
+#[derive(Debug)]
+pub struct Shared {
+    port: u32,
+    states: States,
+    /// The thread is to end.
+    pub stop: AtomicBool,
+    /// ... and to leave XDP program and settings as they are.
+    pub leave: AtomicBool,
+    /// Frames that the interface has taken.
+    pub sent_frames: AtomicU64,
+    /// Bytes handed to the interface.
+    pub sent_bytes: AtomicU64,
+    /// Frames that it refused.
+    pub refused_frames: AtomicU64,
+    /// System calls to make it send.
+    pub kicks: AtomicU64,
+    /// Times that the interface vanished.
+    pub vanished: AtomicU64,
+    /// Times that it came back.
+    pub returned: AtomicU64,
+    path: Mutex<Option<UplinkPath>>,
+}
+
+impl Shared {
+    /// For the uplink with this port.
+    pub fn new(port: u32, states: States) -> Self {
+        Shared {
+            port,
+            states,
+            stop: AtomicBool::new(false),
+            leave: AtomicBool::new(false),
+            sent_frames: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            refused_frames: AtomicU64::new(0),
+            kicks: AtomicU64::new(0),
+            vanished: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            path: Mutex::new(None),
+        }
+    }
+
+    /// Counts frames that the interface refused, here and on the port.
+    pub fn refuse(&self, frames: u64) {
+        if frames > 0 {
+            self.refused_frames.fetch_add(frames, Relaxed);
+            let drops = &self.states.port(self.port).drops;
+            drops[REFUSED as usize].fetch_add(frames, Relaxed);
+        }
+    }
+
+    /// Notes how the uplink works now.
+    pub fn set_path(&self, path: Option<UplinkPath>) {
+        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> UplinkStatus {
+        UplinkStatus {
+            path: self
+                .path
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            sent_frames: self.sent_frames.load(Relaxed),
+            sent_bytes: self.sent_bytes.load(Relaxed),
+            refused_frames: self.refused_frames.load(Relaxed),
+            kicks: self.kicks.load(Relaxed),
+            vanished: self.vanished.load(Relaxed),
+            returned: self.returned.load(Relaxed),
+        }
+    }
+}

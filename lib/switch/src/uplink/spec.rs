@@ -1,0 +1,166 @@
+//! What an uplink is to be, and what it has come to be.
+
+use super::netlink::XdpHook;
+use std::fmt;
+use std::path::PathBuf;
+
+/// In which hook the XDP program may be attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Natively if the driver can, else generically.
+    #[default]
+    Auto,
+    /// Natively only.
+    Native,
+    /// Generically only: for drivers whose native XDP is broken.
+    Generic,
+}
+
+impl Mode {
+    pub(crate) fn allows(self, hook: XdpHook) -> bool {
+        match self {
+            Mode::Auto => true,
+            Mode::Native => hook == XdpHook::Native,
+            Mode::Generic => hook == XdpHook::Generic,
+        }
+    }
+}
+
+/// What the uplink stands on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// An interface that exists: NIC, veth, bridge, ...
+    #[default]
+    Xdp,
+    /// A tap, made for it (or taken over if it exists), for programs that use the kernel's stack.
+    Tap,
+}
+
+/// An uplink to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UplinkSpec {
+    /// Name, for messages and the state file.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// Path of its network namespace; `None`: that of the calling thread.
+    pub netns: Option<PathBuf>,
+    /// What it stands on.
+    pub kind: Kind,
+    /// XDP mode.
+    pub mode: Mode,
+    /// Address to give to the interface; `None`: leave it.
+    pub mac: Option<[u8; 6]>,
+    /// Number of the uplink's port.
+    pub port: u32,
+    /// Number of its pool.
+    pub pool: u32,
+    /// Slots of its ring: 64, 128, 256, 512 or 1024.
+    pub ring_slots: u32,
+    /// What no rule takes goes to the host's own stack.
+    pub pass: bool,
+    /// Folder of the state file; `None`: keep no record (tests), so that a crash leaves its traces.
+    pub state_dir: Option<PathBuf>,
+}
+
+impl UplinkSpec {
+    /// An uplink on `interface` of the calling thread's namespace, with 256 slots.
+    pub fn new(name: &str, interface: &str, port: u32, pool: u32) -> Self {
+        UplinkSpec {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            netns: None,
+            kind: Kind::Xdp,
+            mode: Mode::Auto,
+            mac: None,
+            port,
+            pool,
+            ring_slots: 256,
+            pass: false,
+            state_dir: None,
+        }
+    }
+}
+
+/// How frames come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivePath {
+    /// XDP in the driver, before the kernel makes a socket buffer: the fast one.
+    Native,
+    /// XDP on socket buffers: any interface, several times slower.
+    Generic,
+    /// Read from the tap by the uplink's thread.
+    Tap,
+}
+
+/// How frames go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmitPath {
+    /// AF_XDP; the hardware reads the uplink's slots.
+    XdpZeroCopy,
+    /// AF_XDP; the kernel copies each frame once.
+    XdpCopy,
+    /// AF_PACKET, for interfaces that take no AF_XDP socket.
+    Packet,
+    /// Written to the tap by the uplink's thread.
+    Tap,
+}
+
+impl fmt::Display for ReceivePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReceivePath::Native => "xdp-native",
+            ReceivePath::Generic => "xdp-generic",
+            ReceivePath::Tap => "tap",
+        })
+    }
+}
+
+impl fmt::Display for TransmitPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransmitPath::XdpZeroCopy => "af-xdp-zero-copy",
+            TransmitPath::XdpCopy => "af-xdp-copy",
+            TransmitPath::Packet => "af-packet",
+            TransmitPath::Tap => "tap",
+        })
+    }
+}
+
+/// How an uplink works at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UplinkPath {
+    /// How frames come in.
+    pub receive: ReceivePath,
+    /// Why not natively; empty if so.
+    pub receive_why: String,
+    /// How frames go out.
+    pub transmit: TransmitPath,
+    /// Why not the faster ways; empty for the fastest.
+    pub transmit_why: String,
+    /// Index of the interface.
+    pub index: u32,
+    /// Largest packet of the interface in bytes.
+    pub mtu: u32,
+    /// Address of the interface.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// State and counters of an uplink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UplinkStatus {
+    /// How it works; `None`: the interface is gone.
+    pub path: Option<UplinkPath>,
+    /// Frames that the interface has taken.
+    pub sent_frames: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames that it refused, also counted as drops of the port under `uplink`.
+    pub refused_frames: u64,
+    /// System calls to make it send.
+    pub kicks: u64,
+    /// Times that the interface vanished.
+    pub vanished: u64,
+    /// Times that it came back.
+    pub returned: u64,
+}

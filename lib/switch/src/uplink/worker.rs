@@ -1,0 +1,299 @@
+//! The thread of an uplink: sends what arrives in the port, and keeps hold of the interface.
+//!
+//! It lives in the interface's namespace. It blocks on the port's doorbell, on announcements of
+//! changed interfaces and on the order to stop; it polls only as long as that pays (doorbell) or
+//! while frames are on their way out.
+
+use super::connection::{self, Connection};
+use super::error::UplinkError;
+use super::netlink::{LinkMonitor, Netlink};
+use super::netns::NetNs;
+use super::outlet::{Slots, discard};
+use super::receive::Receiver;
+use super::shared::Shared;
+use super::spec::UplinkSpec;
+use super::state::Record;
+use nfluid_ring::attach::Attached;
+use nfluid_ring::doorbell::AGEING;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+/// Sleep while frames are on their way out: their confirmations ring no bell.
+const CONFIRMATION: Duration = Duration::from_millis(1);
+/// Between two looks at a missing interface, or at one that refused.
+const RETRY: Duration = Duration::from_millis(250);
+/// Between two looks at the interface under load, when the doorbell is never waited for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The thread's state.
+pub struct Worker {
+    spec: UplinkSpec,
+    netns: NetNs,
+    netlink: Netlink,
+    monitor: LinkMonitor,
+    receiver: Receiver,
+    ring: Attached,
+    slots: Slots,
+    shared: Arc<Shared>,
+    connection: Option<Connection>,
+    /// Of the last hold, while there is none.
+    last: Option<Record>,
+    /// Readable on news or on the order to stop.
+    events: OwnedFd,
+    stop: Arc<OwnedFd>,
+    next_look: Instant,
+    last_error: String,
+}
+
+impl Worker {
+    /// Takes hold of the interface, in the calling thread's namespace, which is `netns`.
+    ///
+    /// # Errors
+    /// See [`UplinkError`].
+    pub fn start(
+        spec: UplinkSpec,
+        netns: NetNs,
+        receiver: Receiver,
+        ring: Attached,
+        shared: Arc<Shared>,
+        stop: Arc<OwnedFd>,
+    ) -> Result<Self, UplinkError> {
+        let netlink = Netlink::open()?;
+        let monitor = LinkMonitor::open()?;
+        let events = watch(&monitor, &stop)?;
+        let port = &ring.ports[0];
+        let entry = port.entry();
+        let slots = Slots {
+            pool: Arc::clone(port.pool()),
+            first: entry.rx_base,
+            count: entry.ring_slots,
+            spare: entry.tx_base..entry.tx_base + entry.tx_slots,
+        };
+        let before = match &spec.state_dir {
+            Some(dir) => Record::find(dir, &spec.name)?,
+            None => None,
+        };
+        let mut worker = Worker {
+            spec,
+            netns,
+            netlink,
+            monitor,
+            receiver,
+            ring,
+            slots,
+            shared,
+            connection: None,
+            last: before,
+            events,
+            stop,
+            next_look: Instant::now() + LOOK,
+            last_error: String::new(),
+        };
+        worker.connect()?;
+        Ok(worker)
+    }
+
+    fn connect(&mut self) -> Result<(), UplinkError> {
+        let link = connection::find(&self.netlink, &self.spec, &self.netns)?;
+        let connection = Connection::make(
+            &self.netlink,
+            link,
+            &self.spec,
+            &self.receiver,
+            (self.slots.clone(), &self.ring.ports[0]),
+            self.last.as_ref(),
+        )?;
+        self.shared.set_path(Some(connection.path()));
+        self.connection = Some(connection);
+        self.last_error.clear();
+        Ok(())
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        while !self.shared.stop.load(Acquire) {
+            if self.pump() == 0 {
+                self.wait();
+            }
+            if Instant::now() >= self.next_look {
+                self.look();
+            }
+        }
+        self.end();
+    }
+
+    /// Moves frames; 0 if there were none.
+    fn pump(&mut self) -> usize {
+        let port = &mut self.ring.ports[0];
+        match &mut self.connection {
+            Some(connection) => connection.outlet.pump(port, &self.shared),
+            None => discard(port, &self.shared),
+        }
+    }
+
+    fn wait(&mut self) {
+        let in_flight = self
+            .connection
+            .as_ref()
+            .is_some_and(|c| c.outlet.is_waiting());
+        let timeout = match (&self.connection, in_flight) {
+            (Some(_), true) => CONFIRMATION,
+            (Some(_), false) => AGEING,
+            (None, _) => RETRY,
+        };
+        let woken = self
+            .ring
+            .doorbell
+            .wait(&self.ring.ports, Some(&self.events), timeout);
+        match woken {
+            Ok(nfluid_ring::doorbell::Woken::Other) => self.look(),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(uplink = self.spec.name, %error, "waiting for frames");
+                std::thread::sleep(CONFIRMATION);
+            }
+        }
+    }
+
+    /// Looks at the interface: gone, back, changed, stuck?
+    fn look(&mut self) {
+        self.next_look = Instant::now() + LOOK;
+        self.monitor.drain();
+        match &mut self.connection {
+            Some(connection) => {
+                let stuck = connection.outlet.is_stuck();
+                match connection.is_valid(&self.netlink, &self.spec) {
+                    Ok(true) if stuck => self.renew_outlet(),
+                    Ok(true) => self.shared.set_path(Some(connection.path())),
+                    Ok(false) => self.lose(),
+                    Err(error) => self.complain(&error),
+                }
+            }
+            None => self.try_again(),
+        }
+    }
+
+    /// The interface is not there any more, or is another one, or has lost our program.
+    fn lose(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "the interface is gone; waiting for it to return"
+        );
+        self.shared.vanished.fetch_add(1, Relaxed);
+        self.shared.set_path(None);
+        self.last = Some(connection.record().clone());
+        let port = &mut self.ring.ports[0];
+        connection.outlet.abandon(port, &self.shared);
+        self.try_again();
+    }
+
+    /// Confirmations have not come: a new socket.
+    fn renew_outlet(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "the interface has stopped to confirm frames; opening a new socket"
+        );
+        self.last = Some(connection.record().clone());
+        let port = &mut self.ring.ports[0];
+        connection.outlet.abandon(port, &self.shared);
+        if let Err(error) = self.connect() {
+            self.complain(&error);
+        }
+    }
+
+    fn try_again(&mut self) {
+        self.follow_namespace();
+        match self.connect() {
+            Ok(()) => {
+                tracing::info!(
+                    uplink = self.spec.name,
+                    interface = self.spec.interface,
+                    "the interface is back"
+                );
+                self.shared.returned.fetch_add(1, Relaxed);
+            }
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// A namespace may have been removed and made again under the same name.
+    fn follow_namespace(&mut self) {
+        let Some(path) = self.netns.path() else {
+            return;
+        };
+        let Ok(now) = NetNs::open(Some(path)) else {
+            return;
+        };
+        if now.id() == self.netns.id() {
+            return;
+        }
+        let moved = now.enter().and_then(|()| {
+            let monitor = LinkMonitor::open()?;
+            let events = watch(&monitor, &self.stop)?;
+            Ok((Netlink::open()?, monitor, events))
+        });
+        match moved {
+            Ok((netlink, monitor, events)) => {
+                self.netns = now;
+                self.netlink = netlink;
+                self.monitor = monitor;
+                self.events = events;
+            }
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// Says an error once, not four times a second.
+    fn complain(&mut self, error: &UplinkError) {
+        let text = error.to_string();
+        if text != self.last_error {
+            tracing::warn!(
+                uplink = self.spec.name,
+                interface = self.spec.interface,
+                error = text
+            );
+            self.last_error = text;
+        }
+    }
+
+    fn end(mut self) {
+        let Some(connection) = self.connection.take() else {
+            // The interface may come back when nobody is there to clean it: nothing is on it then.
+            if let (Some(record), Some(dir)) = (&self.last, &self.spec.state_dir) {
+                if let Err(error) = record.forget(dir) {
+                    tracing::warn!(uplink = self.spec.name, %error);
+                }
+            }
+            return;
+        };
+        let leave = self.shared.leave.load(Acquire);
+        let outlet = if leave {
+            connection.outlet
+        } else {
+            connection.close(&self.spec)
+        };
+        outlet.abandon(&mut self.ring.ports[0], &self.shared);
+        self.shared.set_path(None);
+    }
+}
+
+/// A descriptor that is readable when either is.
+fn watch(monitor: &LinkMonitor, stop: &OwnedFd) -> Result<OwnedFd, UplinkError> {
+    let what = || UplinkError::system("watching for events");
+    let events = epoll::create(CreateFlags::CLOEXEC).map_err(what())?;
+    for fd in [monitor.as_fd(), stop.as_fd()] {
+        epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(what())?;
+    }
+    Ok(events)
+}

@@ -1,0 +1,221 @@
+//! The promise: what arrives on an interface arrives in the port that takes it, and what is sent to
+//! an uplink leaves its interface: whole, in order, counted.
+
+mod uplink_ground;
+
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::uplink::{Mode, ReceivePath, TransmitPath};
+use nfluid_switch::{Destination, DropReason};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+use uplink_ground::{Ground, Raw, eventually, frame, run, within};
+
+const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
+const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
+
+fn lengths(mtu: usize, tag: usize) -> Vec<usize> {
+    let longest = (mtu + 14 + tag).min(2032);
+    (14 + tag..300)
+        .chain([511, 512, 1023, 1024, longest - 1, longest])
+        .collect()
+}
+
+fn take(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    eventually("all frames have arrived", || {
+        port.receive(usize::MAX, |bytes| frames.push(bytes.to_vec()));
+        frames.len() >= count
+    });
+    frames
+}
+
+/// Sends every length both ways, with the tag, and compares.
+fn exchange(outside: &Raw, port: &mut Port, mtu: usize, tag: &[u8]) {
+    let lengths = lengths(mtu, tag.len());
+    for (round, chunk) in lengths.chunks(50).enumerate() {
+        let number = |i: usize| (round * 50 + i) as u32;
+        let sent: Vec<_> = chunk
+            .iter()
+            .enumerate()
+            .map(|(i, len)| frame(INSIDE, OUTSIDE, tag, *len, number(i)))
+            .collect();
+        sent.iter().for_each(|frame| outside.send(frame));
+        assert_eq!(take(port, chunk.len()), sent, "from the wire");
+        let sent: Vec<_> = chunk
+            .iter()
+            .enumerate()
+            .map(|(i, len)| frame(OUTSIDE, INSIDE, tag, *len, number(i)))
+            .collect();
+        for frame in &sent {
+            assert!(port.send(|slot| {
+                slot[..frame.len()].copy_from_slice(frame);
+                frame.len()
+            }));
+        }
+        port.flush(WhenFull::Drop).expect("the port is up");
+        let got: Vec<_> = sent
+            .iter()
+            .map(|_| {
+                let ours = |frame: &[u8]| frame.starts_with(&OUTSIDE);
+                outside.receive_wanted(ours).expect("a frame to the wire")
+            })
+            .collect();
+        assert_eq!(got, sent, "to the wire");
+    }
+}
+
+fn frames_cross(test: &str, mode: Mode, want: ReceivePath, mtu: usize) {
+    let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    let (up, out) = (ground.netns("up"), ground.netns("out"));
+    run(&format!("ip -n {up} link set up0 mtu {mtu}"));
+    run(&format!("ip -n {out} link set out0 mtu {mtu}"));
+    let mut spec = ground.spec("up", "up0");
+    spec.mode = mode;
+    let uplink = ground.open(&spec).expect("an uplink");
+    let path = uplink.status().path.expect("it is connected");
+    assert_eq!(path.receive, want, "{path:?}");
+    assert_eq!(path.transmit, TransmitPath::XdpCopy, "{path:?}");
+    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+    let switch = &ground.scratch.switch;
+    switch
+        .connect(spec.port, Destination::Link(instance.id(0)))
+        .expect("connect");
+    switch
+        .connect(instance.id(0), Destination::Link(spec.port))
+        .expect("connect");
+    let mut ring = instance.attach().expect("attach");
+    let outside = ground.raw("out", "out0");
+    exchange(&outside, &mut ring.ports[0], mtu, &[]);
+    exchange(&outside, &mut ring.ports[0], mtu, &[0x81, 0, 0x20, 100]);
+    let two_tags = [0x88, 0xa8, 0, 7, 0x81, 0, 0, 9];
+    exchange(&outside, &mut ring.ports[0], mtu - 4, &two_tags);
+    let counters = switch.counters(spec.port);
+    assert_eq!(counters.dropped_total(), 0, "{counters:?}");
+    assert_eq!(
+        counters.tx_frames,
+        switch.counters(instance.id(0)).rx_frames
+    );
+    eventually("all frames are confirmed", || {
+        uplink.status().sent_frames == switch.counters(spec.port).rx_frames
+    });
+    uplink.close(&ground.scratch.switch).expect("close");
+}
+
+#[test]
+fn frames_of_every_length_cross_natively() {
+    frames_cross("native", Mode::Auto, ReceivePath::Native, 1500);
+}
+
+#[test]
+fn frames_of_every_length_cross_generically() {
+    frames_cross("generic", Mode::Generic, ReceivePath::Generic, 2018);
+}
+
+/// Two namespaces, each behind an uplink; the uplinks are linked.
+fn joined(test: &str, mode: Mode) -> Option<(Ground, [nfluid_switch::uplink::Uplink; 2])> {
+    let mut ground = Ground::new(test, &["up", "a", "b"])?;
+    ground.join(("up", "up0"), ("a", "in0"));
+    ground.join(("up", "up1"), ("b", "in0"));
+    for (name, address) in [("a", "10.9.0.1/24"), ("b", "10.9.0.2/24")] {
+        let netns = ground.netns(name);
+        run(&format!("ip -n {netns} addr add {address} dev in0"));
+    }
+    let mut specs = [ground.spec("up", "up0"), ground.spec("up", "up1")];
+    specs.iter_mut().for_each(|spec| spec.mode = mode);
+    let uplinks = [0, 1].map(|i| ground.open(&specs[i]).expect("an uplink"));
+    let switch = &ground.scratch.switch;
+    for (from, to) in [(0, 1), (1, 0)] {
+        switch
+            .connect(specs[from].port, Destination::Link(specs[to].port))
+            .expect("connect");
+    }
+    Some((ground, uplinks))
+}
+
+fn tcp_runs_through(test: &str, mode: Mode) {
+    const BYTES: usize = 32 << 20;
+    let Some((ground, uplinks)) = joined(test, mode) else {
+        return;
+    };
+    let listener = within(&ground.path("b"), || TcpListener::bind("10.9.0.2:7000")).expect("bind");
+    let mut stream =
+        within(&ground.path("a"), || TcpStream::connect("10.9.0.2:7000")).expect("connect");
+    let block: Vec<u8> = (0..65536u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    let expected = block.clone();
+    let server = thread::spawn(move || {
+        let (mut peer, _) = listener.accept().expect("accept");
+        let mut got = vec![0u8; expected.len()];
+        for _ in 0..BYTES / expected.len() {
+            peer.read_exact(&mut got).expect("read");
+            assert!(got == expected, "TCP data is changed");
+        }
+        peer.write_all(b"done").expect("write");
+    });
+    for _ in 0..BYTES / block.len() {
+        stream.write_all(&block).expect("write");
+    }
+    let mut done = [0u8; 4];
+    stream.read_exact(&mut done).expect("read");
+    server.join().expect("the server has checked all");
+    for uplink in uplinks {
+        let (port, status) = (uplink.spec().port, uplink.status());
+        let counters = ground.scratch.switch.counters(port);
+        // Segments of 64 KiB would be too long, partial checksums would need to be sent again.
+        assert_eq!(counters.dropped(DropReason::BadLength), 0, "{counters:?}");
+        assert_eq!(counters.dropped(DropReason::Uplink), 0, "{status:?}");
+        uplink.close(&ground.scratch.switch).expect("close");
+    }
+    let errors = within(&ground.path("b"), || {
+        std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters")
+    });
+    let rows: Vec<Vec<&str>> = errors
+        .lines()
+        .filter(|line| line.starts_with("Tcp:"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let column = rows[0].iter().position(|name| *name == "InCsumErrors");
+    assert_eq!(rows[1][column.expect("the kernel counts them")], "0");
+}
+
+#[test]
+fn tcp_of_a_kernel_stack_runs_through_natively() {
+    tcp_runs_through("tcp", Mode::Native);
+}
+
+#[test]
+fn tcp_of_a_kernel_stack_runs_through_generically() {
+    tcp_runs_through("tcpg", Mode::Generic);
+}
+
+#[test]
+fn datagrams_are_answered_one_by_one() {
+    let Some((ground, uplinks)) = joined("udp", Mode::Auto) else {
+        return;
+    };
+    let server = within(&ground.path("b"), || UdpSocket::bind("10.9.0.2:7000")).expect("bind");
+    let client = within(&ground.path("a"), || UdpSocket::bind("10.9.0.1:0")).expect("bind");
+    client.connect("10.9.0.2:7000").expect("connect");
+    for socket in [&server, &client] {
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("timeout");
+    }
+    for number in 0..200u32 {
+        // With pauses: both workers go to sleep, and are woken.
+        if number % 20 == 0 {
+            thread::sleep(Duration::from_millis(30));
+        }
+        client.send(&number.to_be_bytes()).expect("send");
+        let mut bytes = [0u8; 64];
+        let (len, from) = server.recv_from(&mut bytes).expect("a question");
+        server.send_to(&bytes[..len], from).expect("send");
+        let len = client.recv(&mut bytes).expect("an answer");
+        assert_eq!(bytes[..len], number.to_be_bytes());
+    }
+    drop(uplinks);
+}

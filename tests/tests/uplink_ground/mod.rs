@@ -1,0 +1,279 @@
+//! The ground of the uplinks' tests: namespaces joined by veth pairs, raw sockets, a platform.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use nfluid_switch::scratch::Scratch;
+use nfluid_switch::uplink::{Uplink, UplinkError, UplinkSpec};
+use nfluid_tests::harness::skip::{is_root, skip};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The tests of a program share its cgroup: one platform at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How long something that must happen may take before the test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a program that must succeed; its output.
+pub fn run(line: &str) -> String {
+    let (success, output) = attempt(line);
+    assert!(success, "{line}: {output}");
+    output
+}
+
+/// Runs a program; whether it succeeded, and its output.
+pub fn attempt(line: &str) -> (bool, String) {
+    let mut words = line.split_whitespace();
+    let output = Command::new(words.next().expect("a program"))
+        .args(words)
+        .output()
+        .unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    (output.status.success(), text)
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "it never came true: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A platform and namespaces of one test; removed when dropped.
+pub struct Ground {
+    pub scratch: Scratch,
+    pub label: String,
+    namespaces: Vec<String>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Ground {
+    /// Nothing, having told so, where the test cannot run. Makes the namespaces LABEL-NAME.
+    pub fn new(test: &str, names: &[&str]) -> Option<Self> {
+        if !is_root(test) {
+            return None;
+        }
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = format!("nfl-{}-{test}", std::process::id());
+        let scratch = Scratch::new(test).expect("a platform");
+        let mut ground = Ground {
+            scratch,
+            label,
+            namespaces: Vec::new(),
+            _turn: turn,
+        };
+        for name in names {
+            let namespace = ground.netns(name);
+            let (made, why) = attempt(&format!("ip netns add {namespace}"));
+            if !made {
+                skip(test, &format!("no network namespaces here: {why}"));
+                return None;
+            }
+            ground.namespaces.push(namespace.clone());
+            let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
+            let _no_ipv6 = attempt(&format!("ip netns exec {namespace} sysctl -qw {quiet}"));
+            run(&format!("ip -n {namespace} link set lo up"));
+        }
+        let first = ground.netns(names[0]);
+        let (veth, why) = attempt(&format!("ip -n {first} link add probe type veth"));
+        if !veth {
+            skip(test, &format!("no veth here: {why}"));
+            return None;
+        }
+        run(&format!("ip -n {first} link del probe"));
+        Some(ground)
+    }
+
+    /// Name of a namespace.
+    pub fn netns(&self, name: &str) -> String {
+        format!("{}-{name}", self.label)
+    }
+
+    /// Its path.
+    pub fn path(&self, name: &str) -> PathBuf {
+        Path::new("/run/netns").join(self.netns(name))
+    }
+
+    /// Joins two namespaces by a veth pair, both ends up.
+    pub fn join(&self, (left, a): (&str, &str), (right, b): (&str, &str)) {
+        let (left, right) = (self.netns(left), self.netns(right));
+        run(&format!(
+            "ip -n {left} link add {a} type veth peer name {b} netns {right}"
+        ));
+        run(&format!("ip -n {left} link set {a} up"));
+        run(&format!("ip -n {right} link set {b} up"));
+    }
+
+    /// An uplink to be on `interface` in the namespace `name`, with the next free port.
+    pub fn spec(&mut self, name: &str, interface: &str) -> UplinkSpec {
+        let port = self.scratch.port_ids(1);
+        UplinkSpec {
+            netns: Some(self.path(name)),
+            ..UplinkSpec::new(
+                &format!("{}-{interface}", self.label),
+                interface,
+                port,
+                8000 + port,
+            )
+        }
+    }
+
+    pub fn open(&self, spec: &UplinkSpec) -> Result<Uplink, UplinkError> {
+        Uplink::open(&self.scratch.switch, spec.clone())
+    }
+
+    /// A raw socket on an interface.
+    pub fn raw(&self, name: &str, interface: &str) -> Raw {
+        within(&self.path(name), || Raw::open(interface)).expect("a raw socket")
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            let _gone = attempt(&format!("ip netns del {namespace}"));
+        }
+    }
+}
+
+/// Does `work` in a thread within a namespace.
+pub fn within<T: Send>(netns: &Path, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let file = File::open(netns).expect("the namespace exists");
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("root may enter it");
+            work()
+        });
+        thread.join().expect("the work is done")
+    })
+}
+
+/// A packet socket that sends and receives whole frames on one interface.
+pub struct Raw(OwnedFd);
+
+impl Raw {
+    fn open(interface: &str) -> io::Result<Self> {
+        let name = CString::new(interface).expect("no NUL");
+        let all = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: plain calls on numbers and live values of the lengths that are passed.
+        unsafe {
+            let fd = libc::socket(
+                libc::AF_PACKET,
+                libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+                i32::from(all),
+            );
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let socket = OwnedFd::from_raw_fd(fd);
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = all;
+            address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+            let len = size_of::<libc::sockaddr_ll>() as u32;
+            if libc::bind(fd, (&raw const address).cast(), len) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let (on, bytes) = (1i32, 8 << 20);
+            for (level, option, value) in [
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA, on),
+                (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes),
+                (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, on),
+            ] {
+                libc::setsockopt(fd, level, option, (&raw const value).cast(), 4);
+            }
+            Ok(Raw(socket))
+        }
+    }
+
+    /// Sends a frame.
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: the buffer is live and of the length that is passed.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+    }
+
+    /// The next frame, VLAN tag put back where the kernel keeps it beside; `None` after the time.
+    pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
+        let mut bytes = vec![0u8; 4096];
+        let mut control = [0u64; 16];
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: all structures and buffers are live and of the lengths that are passed; control
+        // messages are walked by the macros made for that.
+        unsafe {
+            if libc::poll(&raw mut poll, 1, patience.as_millis() as i32) != 1 {
+                return None;
+            }
+            let mut part = libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            };
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = &raw mut part;
+            message.msg_iovlen = 1;
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&control);
+            let len = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0);
+            bytes.truncate(usize::try_from(len).expect("a frame"));
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            if !header.is_null() && (*header).cmsg_type == libc::PACKET_AUXDATA {
+                let aux: libc::tpacket_auxdata = libc::CMSG_DATA(header)
+                    .cast::<libc::tpacket_auxdata>()
+                    .read_unaligned();
+                if aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
+                    let mut tag = aux.tp_vlan_tpid.to_be_bytes().to_vec();
+                    tag.extend(aux.tp_vlan_tci.to_be_bytes());
+                    bytes.splice(12..12, tag);
+                }
+            }
+        }
+        Some(bytes)
+    }
+
+    /// The next frame that `wanted` wants; others (the kernel's own) are skipped.
+    pub fn receive_wanted(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let frame = self.receive(Duration::from_secs(2))?;
+            if wanted(&frame) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+}
+
+/// The EtherType of the tests' own frames (IEEE Std 802, local experimental).
+pub const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
+
+/// A frame of `len` bytes with a number and a pattern in it, as far as they fit.
+pub fn frame(dst: [u8; 6], src: [u8; 6], tag: &[u8], len: usize, number: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    bytes.extend(dst);
+    bytes.extend(src);
+    bytes.extend(tag);
+    bytes.extend(EXPERIMENTAL);
+    bytes.extend(number.to_be_bytes());
+    let mut next = number as u8;
+    while bytes.len() < len {
+        bytes.push(next);
+        next = next.wrapping_mul(31).wrapping_add(7);
+    }
+    bytes.truncate(len);
+    bytes
+}
