@@ -1,7 +1,8 @@
 //! IPv4 fragmentation (RFC 791 section 3.2).
 //!
 //! Options whose copied flag is not set become "no operation" in all fragments but the first,
-//! instead of being taken out: the header keeps its length, as with Linux.
+//! instead of being taken out: the header keeps its length, as with Linux. A fragment other than the
+//! first that is cut further keeps the options that it has: whoever cut it first has chosen them.
 
 use nfluid_wire::ipv4::{self, Ipv4Packet};
 
@@ -58,9 +59,10 @@ impl<'a> Fragments<'a> {
         let out = buffer.get_mut(..length)?;
         out[..self.header_len].copy_from_slice(header);
         out[self.header_len..].copy_from_slice(rest);
-        blank_uncopied(&mut out[ipv4::HEADER_LEN..self.header_len]);
-
         let whole = Ipv4Packet::new_unchecked(header);
+        if whole.fragment_offset() == 0 {
+            blank_uncopied(&mut out[ipv4::HEADER_LEN..self.header_len]);
+        }
         let last = self.done + rest.len() == data.len();
         let offset = usize::from(whole.fragment_offset()) + self.done;
         let mut fragment = Ipv4Packet::new_unchecked(out);

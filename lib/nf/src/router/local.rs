@@ -24,10 +24,21 @@ enum Answer {
     Reset(Reset),
 }
 
+/// Who answers whom, and the traffic class of what is answered.
+struct Ends {
+    from: IpAddr,
+    to: IpAddr,
+    traffic_class: u8,
+}
+
+/// Congestion notification, which an answer does not take over (RFC 3168 section 6.1.4).
+const ECN: u8 = 3;
+
 /// A TCP reset (RFC 9293 section 3.10.7.1).
 struct Reset {
-    from: u16,
-    to: u16,
+    from: SocketAddr,
+    to: SocketAddr,
+    traffic_class: u8,
     seq: u32,
     ack: u32,
     flags: TcpFlags,
@@ -46,14 +57,18 @@ impl Router {
         if packet.is_fragment() {
             return Verdict::Drop(DropReason::LocalFragment);
         }
-        let addresses = (packet.src().into(), packet.dst().into());
+        let between = Ends {
+            from: packet.dst().into(),
+            to: packet.src().into(),
+            traffic_class: packet.tos(),
+        };
         let answer = match packet.protocol() {
             IpProtocol::ICMPV4 => return self.receive_icmpv4(now, frame, outbox),
             IpProtocol::UDP => answer_udp(packet.payload(), packet.pseudo_header()),
-            IpProtocol::TCP => answer_tcp(packet.payload(), packet.pseudo_header()),
+            IpProtocol::TCP => answer_tcp(packet.payload(), packet.pseudo_header(), between),
             _ => Answer::Error(Error::ProtocolUnreachable { pointer: 0 }),
         };
-        self.answer(now, arrival, frame.bytes(), addresses, answer, outbox)
+        self.answer(now, arrival, frame.bytes(), answer, outbox)
     }
 
     /// Takes a checked IPv6 packet to one of the router's addresses or groups.
@@ -71,19 +86,23 @@ impl Router {
         if layer.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
             return Verdict::Drop(DropReason::LocalFragment);
         }
-        let addresses = (packet.src().into(), packet.dst().into());
+        let between = Ends {
+            from: packet.dst().into(),
+            to: packet.src().into(),
+            traffic_class: packet.traffic_class(),
+        };
         let message = packet.payload().get(layer.offset..).unwrap_or_default();
         let pseudo_header = ipv6::pseudo_header(&packet, &layer);
         let answer = match layer.protocol {
             IpProtocol::ICMPV6 => return self.receive_icmpv6(now, arrival, frame, &layer, outbox),
             IpProtocol::UDP => answer_udp(message, pseudo_header),
-            IpProtocol::TCP => answer_tcp(message, pseudo_header),
+            IpProtocol::TCP => answer_tcp(message, pseudo_header, between),
             IpProtocol::IPV6_NO_NEXT => Answer::Nothing(DropReason::LocalUnused),
             _ => Answer::Error(Error::ProtocolUnreachable {
                 pointer: next_header_position(&packet, &layer),
             }),
         };
-        self.answer(now, arrival, frame.bytes(), addresses, answer, outbox)
+        self.answer(now, arrival, frame.bytes(), answer, outbox)
     }
 
     fn answer(
@@ -91,7 +110,6 @@ impl Router {
         now: Nanos,
         arrival: Arrival,
         frame: &[u8],
-        addresses: (IpAddr, IpAddr),
         answer: Answer,
         outbox: &mut dyn Outbox,
     ) -> Verdict {
@@ -102,8 +120,8 @@ impl Router {
                 Verdict::Drop(DropReason::LocalUnused)
             }
             Answer::Reset(reset) => {
-                if !arrival.to_many && !addresses.1.is_multicast() {
-                    self.send_reset(now, arrival, addresses, &reset, outbox);
+                if !arrival.to_many {
+                    self.send_reset(now, arrival, &reset, outbox);
                 }
                 Verdict::Drop(DropReason::LocalUnused)
             }
@@ -118,25 +136,25 @@ impl Router {
         self.way(self.fib.target(source), source).ok()
     }
 
-    fn send_reset(
-        &mut self,
-        now: Nanos,
-        arrival: Arrival,
-        (source, own): (IpAddr, IpAddr),
-        reset: &Reset,
-        outbox: &mut dyn Outbox,
-    ) {
-        let Some(way) = self.way_back(source, arrival.port) else {
+    fn send_reset(&mut self, now: Nanos, arrival: Arrival, reset: &Reset, outbox: &mut dyn Outbox) {
+        let Some(way) = self.way_back(reset.to.ip(), arrival.port) else {
             return;
         };
         if !self.icmp_budget[usize::from(arrival.port)].take(self.icmp_rate, now) {
             self.counters.icmp_limited += 1;
             return;
         }
-        let from = SocketAddr::new(own, reset.from);
-        let to = SocketAddr::new(source, reset.to);
-        let frame = build::Frame::tcp(from, to, reset.flags)
-            .sequence(reset.seq, reset.ack)
+        let transport = build::Transport::Tcp {
+            src_port: reset.from.port(),
+            dst_port: reset.to.port(),
+            seq: reset.seq,
+            ack: reset.ack,
+            flags: reset.flags,
+            window: 0,
+            options: &[],
+        };
+        let frame = build::Frame::new(reset.from.ip(), reset.to.ip(), transport)
+            .traffic_class(reset.traffic_class)
             .ident(self.next_ident())
             .ttl(OWN_TTL);
         let mut buffer = [0u8; ether::HEADER_LEN + ipv6::HEADER_LEN + tcp::HEADER_LEN];
@@ -269,7 +287,7 @@ fn answer_udp(message: &[u8], pseudo_header: u16) -> Answer {
     }
 }
 
-fn answer_tcp(message: &[u8], pseudo_header: u16) -> Answer {
+fn answer_tcp(message: &[u8], pseudo_header: u16, between: Ends) -> Answer {
     let Ok(segment) = TcpPacket::new_checked(message) else {
         return Answer::Nothing(DropReason::LocalMalformed);
     };
@@ -293,8 +311,9 @@ fn answer_tcp(message: &[u8], pseudo_header: u16) -> Answer {
         (0, ack, TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0))
     };
     Answer::Reset(Reset {
-        from: segment.dst_port(),
-        to: segment.src_port(),
+        from: SocketAddr::new(between.from, segment.dst_port()),
+        to: SocketAddr::new(between.to, segment.src_port()),
+        traffic_class: between.traffic_class & !ECN,
         seq,
         ack,
         flags: answer_flags,

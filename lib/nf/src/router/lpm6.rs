@@ -502,7 +502,7 @@ mod tests {
         let groups = prop::collection::vec(0u128..3, 8);
         let address = groups.prop_map(|g| {
             g.iter()
-                .fold(0x2001, |bits: u128, group| bits << 16 | group * 0x4001)
+                .fold(0x2001, |bits: u128, group| (bits << 16) + group * 0x4001)
         });
         let length =
             prop::sample::select(vec![0u8, 1, 3, 16, 29, 32, 47, 48, 56, 64, 100, 127, 128]);
