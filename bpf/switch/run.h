@@ -3,6 +3,7 @@
 #ifndef SWITCH_RUN_H
 #define SWITCH_RUN_H
 
+#include "capture.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
@@ -74,6 +75,7 @@ struct run {
 	__u32 position;
 	__u32 slot;
 	__u32 left;
+	__u32 from_to; /* port, and port << 16 */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
 	__u64 frames; /* delivered */
 	__u64 bytes;
@@ -81,6 +83,11 @@ struct run {
 
 /* No FDB address has bits 60..63. */
 #define RUN_LINK (~0ULL)
+/* No run is that long. */
+#define RUN_FLOOD (1u << 16)
+/* What a look-up may say instead of a port. */
+#define ROUTE_FLOOD NFL_PORTS_MAX
+#define ROUTE_DROPPED (NFL_PORTS_MAX + 1)
 
 /* The start of a run: frames from `position` on that have the same way. */
 struct head {

@@ -34,5 +34,7 @@
 #define NFL_PORT_KERNEL_BELL (1u << 3)
 /* An uplink: frames that no rule takes go to the host's own stack instead of being dropped. */
 #define NFL_PORT_PASS (1u << 4)
+/* Copies of the frames that the port sends or receives go to the daemon. */
+#define NFL_PORT_CAPTURE (1u << 5)
 
 #endif

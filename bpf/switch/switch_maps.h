@@ -68,6 +68,13 @@ struct {
 	__array(values, struct nfl_bell_map);
 } nfl_bells SEC(".maps");
 
+/* Captured frames: whole slots, the last bytes a struct nfl_captured. Reader: daemon. When it is
+ * full, frames are left out of the capture, never held up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} nfl_captures SEC(".maps");
+
 /* Members of each switch. Writer: daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -84,7 +91,6 @@ struct {
 	__type(value, struct nfl_fdb_entry);
 } nfl_fdb SEC(".maps");
 
-#endif
 /* The rules of one uplink, in order. A table is never changed, only replaced. */
 struct nfl_rule_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -111,3 +117,4 @@ struct {
 	__type(value, struct nfl_decision);
 } nfl_flows SEC(".maps");
 
+#endif

@@ -116,10 +116,6 @@ struct nfl_rule {
 
 _Static_assert(sizeof(struct nfl_rule) == 96, "mirrored by lib/switch");
 
-struct nfl_slot {
-	__u8 bytes[NFL_SLOT_SIZE];
-};
-
 /* What a captured frame carries in the last bytes of its slot, behind the longest frame. */
 struct nfl_captured {
 	__u16 from; /* ports */

@@ -37,6 +37,7 @@ static __always_inline long FORM(copy_one)(struct run *r)
 	copy_frame(to, from, len);
 	if (r->address != RUN_LINK)
 		header_write(&h, to, len);
+	capture(r->from.port, r->to.port, r->from_to, to, len);
 	publish(&r->to, r->slot, len);
 	r->frames++;
 	r->bytes += len;
@@ -59,6 +60,7 @@ __noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 
 	struct run r = { .position = position, .slot = slot, .address = address };
 
 	r.left = to_count >> 16;
+	r.from_to = me | to_count << 16;
 	r.frames = unknown_zero;
 	r.bytes = unknown_zero;
 	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff))
@@ -109,6 +111,7 @@ __noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64
 	}
 	copy_long(to, from, len);
 	header_write(&header, to, len);
+	capture(c.from.port, c.to.port, me_to, to, len);
 	publish(&c.to, c.slots.first, len);
 	ring_kernel_bell(c.to.port, me_to >> 16, delivered(&c.to, 1, len));
 	return 0;
@@ -134,20 +137,36 @@ LOOP_BODY(flood_one, flood)
 
 /*
  * Unknown unicast, broadcast, multicast: a copy to every other port of the switch, as long as the
- * call's budget of copies lasts.
+ * call's budget of copies lasts. The frame is read again here, so it is checked again: all copies
+ * carry this header.
  */
-__noinline int FORM(flood_frame)(__u32 me, __u32 position, __u64 w0, __u64 w1, __u32 len)
+__noinline int FORM(flood_frame)(__u32 me, __u32 position)
 {
-	struct flood f = { .me = me, .header = { w0, w1 } };
+	struct flood f = { .me = me };
+	struct sender s;
+	__u64 descriptor, len;
+	void *from;
 	__u32 sw;
 
-	f.position_len = position | (__u64)len << 32;
+	if (!sender_find(&s, me))
+		return 0;
+	descriptor = tx_descriptor(&s, position);
+	len = descriptor & 0xffff;
+	from = slot_buffer(s.pool, descriptor >> 32);
+	if (!from || !length_ok(len)) {
+		drop_frames(&s, NFL_DROP_CHANGED, 1);
+		return 0;
+	}
+	header_read(&f.header, from);
+	if (!source_ok(&s, &f.header)) {
+		drop_frames(&s, NFL_DROP_FOREIGN_MAC, 1);
+		return 0;
+	}
+	f.position_len = position | len << 32;
 	f.member = unknown_zero;
 	f.copies = unknown_zero;
-	f.port = bpf_map_lookup_elem(&nfl_ports, &me);
-	if (!f.port)
-		return 0;
-	sw = f.port->dest;
+	f.port = s.port;
+	sw = s.port->dest;
 	f.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
 	if (!f.sw)
 		return 0;
@@ -160,7 +179,7 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position, __u64 w0, __u64 w1, _
 		f.copies++;
 	}
 	f.port->tx_frames += f.copies;
-	f.port->tx_bytes += (__u64)len * f.copies;
+	f.port->tx_bytes += len * f.copies;
 	return 0;
 }
 
@@ -193,8 +212,7 @@ static __always_inline long FORM(reserve_run)(struct head *h)
 }
 LOOP_BODY(reserve_run, head)
 
-/* Where the frame at the head goes on a switch: a port, or NFL_PORTS_MAX when it was dropped or
- * flooded. */
+/* Where the frame at the head goes on a switch: a port, ROUTE_FLOOD, or ROUTE_DROPPED. */
 static __always_inline __u32 FORM(route)(struct head *h)
 {
 	__u64 descriptor = tx_descriptor(&h->from, h->position);
@@ -217,16 +235,14 @@ static __always_inline __u32 FORM(route)(struct head *h)
 	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
 		goto drop;
 	h->address = header_dst_address(&header);
-	id = h->address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(h->from.port->dest, h->address);
+	id = h->address & MAC_GROUP ? ROUTE_FLOOD : fdb_find(h->from.port->dest, h->address);
 	reason = NFL_DROP_SAME_PORT;
 	if (id == h->from.me)
 		goto drop;
-	if (id >= NFL_PORTS_MAX)
-		FORM(flood_frame)(h->from.me, h->position, header.w0, header.w1, len);
 	return id;
 drop:
 	drop_frames(&h->from, reason, 1);
-	return NFL_PORTS_MAX;
+	return ROUTE_DROPPED;
 }
 
 /* The queue of the target that takes the frame at the head. */
@@ -243,8 +259,8 @@ static __always_inline bool FORM(choose_queue)(struct head *h)
 
 /*
  * Switches the run of frames that starts at `position`. Returns the number of frames that are
- * done with: delivered, flooded or dropped; fewer than the run, or 0, only if `keep` left them in
- * the ring of a sender whose link is full.
+ * done with: delivered or dropped; fewer than the run, or 0, only if `keep` left them in the ring of
+ * a sender whose link is full. RUN_FLOOD: the first frame is to be flooded.
  */
 __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 keep)
 {
@@ -256,7 +272,9 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 		return 0;
 	link = h.from.port->dest_kind == NFL_DEST_LINK;
 	h.to_id = link ? h.from.port->dest : FORM(route)(&h);
-	if (h.to_id >= NFL_PORTS_MAX)
+	if (h.to_id == ROUTE_FLOOD)
+		return RUN_FLOOD;
+	if (h.to_id == ROUTE_DROPPED)
 		return 1;
 	if (!target_find(&h.to, h.to_id) || (h.to.port->queues > 1 && !FORM(choose_queue)(&h))) {
 		drop_frames(&h.from, NFL_DROP_PORT_DOWN, 1);
@@ -297,6 +315,10 @@ static __always_inline long FORM(call_step)(struct call *c)
 	if (c->position == c->end)
 		return 1;
 	done = FORM(switch_run)(c->me, c->position, c->end, c->keep);
+	if (done == RUN_FLOOD) {
+		FORM(flood_frame)(c->me, c->position);
+		done = 1;
+	}
 	c->position += done;
 	return !done;
 }

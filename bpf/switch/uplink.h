@@ -11,6 +11,7 @@
 #ifndef SWITCH_UPLINK_H
 #define SWITCH_UPLINK_H
 
+#include "capture.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
@@ -127,6 +128,7 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
 		return 0;
 	}
+	capture(port, a.to.port, me | id << 16, slot, len);
 	publish(&a.to, a.slots.first, len);
 	ring_kernel_bell(a.to.port, id, delivered(&a.to, 1, len));
 	return 0;

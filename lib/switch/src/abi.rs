@@ -23,6 +23,9 @@ pub const PORT_KERNEL_BELL: u32 = 1 << 3;
 /// Uplink: what no rule takes goes to the host's own stack.
 pub const PORT_PASS: u32 = 1 << 4;
 
+/// Copies of the port's frames go to the daemon.
+pub const PORT_CAPTURE: u32 = 1 << 5;
+
 /// Values of [`PortState::dest_kind`].
 pub mod dest {
     /// Not connected.

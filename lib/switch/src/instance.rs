@@ -182,14 +182,7 @@ impl InstanceMemory {
         insert(&switch.bells, &bells, "entering the doorbells")?;
         for part in &self.ports {
             enter_state(switch, pool, part);
-            switch
-                .identity
-                .update(
-                    &part.socket.as_raw_fd().to_ne_bytes(),
-                    &part.spec.id.to_ne_bytes(),
-                    MapFlags::ANY,
-                )
-                .map_err(SwitchError::bpf("giving the socket its port"))?;
+            switch.identify(part)?;
         }
         Ok(())
     }
@@ -282,6 +275,7 @@ fn enter_state(switch: &Switch, pool: u32, part: &PortParts) {
         &state.rx_frames,
         &state.rx_bytes,
         &state.bells,
+        &state.passed,
     ] {
         counter.store(0, Relaxed);
     }
@@ -304,7 +298,7 @@ fn dead_socket() -> Result<OwnedFd, SwitchError> {
     Ok(socket)
 }
 
-fn create_map(
+pub(crate) fn create_map(
     kind: MapType,
     name: &str,
     sizes: (u32, u32, u32),
@@ -345,7 +339,7 @@ fn create_bell() -> Result<MapHandle, SwitchError> {
 }
 
 /// Inserts inner maps in one batch: one by one, each would wait for a grace period.
-fn insert(
+pub(crate) fn insert(
     outer: &MapHandle,
     inner: &[(u32, BorrowedFd<'_>)],
     what: &str,
@@ -367,6 +361,45 @@ fn insert(
 }
 
 impl Switch {
+    /// Makes the port's socket the capability for it.
+    fn identify(&self, part: &PortParts) -> Result<(), SwitchError> {
+        self.identity
+            .update(
+                &part.socket.as_raw_fd().to_ne_bytes(),
+                &part.spec.id.to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(SwitchError::bpf("giving the socket its port"))
+    }
+
+    /// Whether the switch itself wakes the port's receiver on a link too: for a sender that cannot.
+    pub fn set_kernel_bell(&self, port: u32, on: bool) {
+        let flags = &self.state(port).flags;
+        if on {
+            flags.fetch_or(PORT_KERNEL_BELL, Release);
+        } else {
+            flags.fetch_and(!PORT_KERNEL_BELL, Release);
+        }
+    }
+
+    /// Whether source addresses on the port are learned, or must be its own.
+    pub fn set_learning(&self, port: u32, learn: bool) {
+        let flags = &self.state(port).flags;
+        let (on, off) = if learn {
+            (PORT_LEARN, PORT_PINNED)
+        } else {
+            (PORT_PINNED, PORT_LEARN)
+        };
+        flags.fetch_or(on, Release);
+        flags.fetch_and(!off, Release);
+    }
+
+    /// How long addresses learned on the port are kept, and how many.
+    pub fn set_fdb_limits(&self, port: u32, ageing_s: u32, addresses: u32) {
+        self.state(port).ageing.store(ageing_s, Relaxed);
+        self.state(port).fdb_limit.store(addresses, Relaxed);
+    }
+
     /// Takes the ports of an instance that has ended out of service and counts what lies unread in
     /// their rings as `reclaimed`. Its processes must be gone. The ports can be used again by
     /// [`Switch::revive`].
@@ -428,5 +461,72 @@ impl Switch {
         let bells: Vec<_> = ids.iter().map(|id| (*id, bell.as_fd())).collect();
         insert(&self.rings, &rings, "removing the rings")?;
         insert(&self.bells, &bells, "removing the doorbells")
+    }
+}
+
+impl InstanceMemory {
+    /// Pins the maps in `directory`, on a BPF file system, so that they outlive this process.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or the kernel refuses.
+    pub fn pin(&mut self, directory: &std::path::Path) -> Result<(), SwitchError> {
+        std::fs::create_dir_all(directory).map_err(SwitchError::system(format!(
+            "creating {}",
+            directory.display()
+        )))?;
+        let pinning = SwitchError::bpf(format!("pinning maps in {}", directory.display()));
+        let mut all = vec![
+            (&mut self.pool, "pool".to_owned()),
+            (&mut self.kernel_bell, "bell".to_owned()),
+        ];
+        all.extend(
+            self.ports
+                .iter_mut()
+                .enumerate()
+                .map(|(i, part)| (&mut part.ring, format!("ring{i}"))),
+        );
+        all.into_iter()
+            .try_for_each(|(map, name)| map.pin(directory.join(name)))
+            .map_err(pinning)
+    }
+
+    /// Takes over the maps that were pinned in `directory` for ports made from `specs`: after a
+    /// restart of the daemon. The ports get new sockets, for a successor of the instance; what runs
+    /// keeps its own.
+    ///
+    /// # Errors
+    /// When a pinned map is missing or the kernel refuses.
+    pub fn reopen(
+        switch: &Switch,
+        directory: &std::path::Path,
+        specs: &[PortSpec],
+    ) -> Result<Self, SwitchError> {
+        let open = |name: String| {
+            let path = directory.join(name);
+            MapHandle::from_pinned_path(&path)
+                .map_err(SwitchError::bpf(format!("opening {}", path.display())))
+        };
+        let mut ports = Vec::with_capacity(specs.len());
+        let mut next_slot = 0;
+        for (i, spec) in specs.iter().enumerate() {
+            let (rx_base, tx_base) = (next_slot, next_slot + spec.ring_slots);
+            next_slot = tx_base + spec.tx_slots;
+            let part = PortParts {
+                spec: spec.clone(),
+                ring: open(format!("ring{i}"))?,
+                socket: dead_socket()?,
+                rx_base,
+                tx_base,
+            };
+            switch.identify(&part)?;
+            ports.push(part);
+        }
+        let pool_slots = next_slot.max(BLOCK_SLOTS as u32);
+        Ok(InstanceMemory {
+            pool: open("pool".to_owned())?,
+            pool_slots,
+            kernel_bell: open("bell".to_owned())?,
+            ports,
+        })
     }
 }

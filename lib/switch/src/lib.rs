@@ -9,14 +9,15 @@
 //! - [`abi`]: the trusted state, shared with the program.
 
 pub mod abi;
+pub mod capture;
 pub mod fdb;
 pub mod instance;
 pub mod ports;
 pub mod program;
 pub mod scratch;
 mod states;
-
 pub mod uplink;
+
 pub use abi::DropReason;
 pub use instance::{InstanceMemory, PortSpec};
 pub use ports::{Destination, PortCounters};
