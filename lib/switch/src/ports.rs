@@ -34,6 +34,8 @@ pub struct PortCounters {
     pub rx_frames: u64,
     /// Bytes delivered.
     pub rx_bytes: u64,
+    /// Of an uplink: received frames that were left to the host's own stack; not in `tx_frames`.
+    pub passed: u64,
     /// Rings of the kernel bell.
     pub bells: u64,
     /// Addresses learned on the port.
@@ -188,6 +190,7 @@ impl Switch {
             tx_bad_heads: state.tx_bad_heads.load(Relaxed),
             rx_frames: state.rx_frames.load(Relaxed),
             rx_bytes: state.rx_bytes.load(Relaxed),
+            passed: state.passed.load(Relaxed),
             bells: state.bells.load(Relaxed),
             fdb_used: state.fdb_used.load(Relaxed),
             fdb_refused: state.fdb_refused.load(Relaxed),

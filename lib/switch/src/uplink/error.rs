@@ -97,12 +97,4 @@ impl UplinkError {
             source: source.into(),
         }
     }
-
-    /// Is this the kernel's word for "no such device"?
-    pub(crate) fn is_no_device(&self) -> bool {
-        let UplinkError::System { source, .. } = self else {
-            return false;
-        };
-        source.raw_os_error() == Some(libc::ENODEV)
-    }
 }

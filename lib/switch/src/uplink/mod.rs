@@ -32,6 +32,7 @@ mod outlet;
 mod packet;
 mod peer;
 mod receive;
+mod rules;
 mod shared;
 mod spec;
 mod state;
@@ -40,6 +41,7 @@ mod worker;
 mod xsk;
 
 pub use error::UplinkError;
+pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};
 pub use spec::{Kind, Mode, ReceivePath, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
 
 use crate::abi::{PORT_PASS, PORT_UP};
@@ -205,6 +207,7 @@ impl Uplink {
     /// When the port cannot be removed. What goes wrong on the interface is logged.
     pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
         self.join(false);
+        switch.set_rules(self.spec.port, &[])?;
         Ok(switch.remove(&self.memory)?)
     }
 

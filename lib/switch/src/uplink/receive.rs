@@ -168,14 +168,6 @@ impl Receiver {
         }
         netlink.attach_xdp(link.index, hook, program, None)
     }
-
-    /// Detaches the program, if it is still the one that is there.
-    ///
-    /// # Errors
-    /// As the kernel reports them.
-    pub fn detach(&self, netlink: &Netlink, index: u32, hook: XdpHook) -> io::Result<()> {
-        netlink.detach_xdp(index, hook, self.program.as_fd())
-    }
 }
 
 /// Detaches program `id` from `link`, if it is there and one of ours. Returns whether it was.
