@@ -210,7 +210,7 @@ async fn an_event_wakes_who_waits_for_it() {
         .expect("answers");
     assert_eq!((first.events.len(), first.next), (1, 1));
     let client = daemon.client.clone();
-    let waiting = tokio::spawn(async move { client.events(1, Duration::from_secs(3600)).await });
+    let waiting = tokio::spawn(async move { client.events(1, Duration::from_secs(60)).await });
     daemon.server.happen(EventKind::Crashed, "fw1 was killed");
     let page = waiting.await.expect("no panic").expect("answers");
     assert_eq!(page.events[0].message, "fw1 was killed");
@@ -241,6 +241,8 @@ async fn every_error_is_a_problem_document() {
         (get("/v1/apply"), "405"),
         (get("/v1/events?since=x"), "400"),
         (get("/v1/events?colour=red"), "400"),
+        (get("/v1/events?wait_ms=60001"), "400"),
+        (get("/v1/instances/fw1/logs?tail=10001"), "400"),
         (get("/v1/instances/%ff"), "400"),
         (post("/v1/apply", json, "{"), "400"),
         (post("/v1/apply", json, "{\"text\": 1}"), "422"),

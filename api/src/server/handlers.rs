@@ -3,7 +3,7 @@
 use super::Server;
 use super::limits::LOG_LINES_MAX;
 use super::query::LogQuery;
-use super::respond::{Answer, PathResult, QueryResult, answer, blocking};
+use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::router::Shared;
 use crate::types::{
     ChainStatus, DoctorReport, Health, InstanceStatus, LinkStatus, Logs, PortStatus, Problem,
@@ -159,9 +159,10 @@ pub async fn logs<S: Server>(
     query: QueryResult<LogQuery>,
 ) -> Answer<Logs> {
     let (name, Query(query)) = (name?.0, query?);
-    let tail = query
-        .tail
-        .map_or(LOG_LINES_MAX, |tail| (tail as usize).min(LOG_LINES_MAX));
+    let tail = query.tail.map_or(LOG_LINES_MAX, |tail| tail as usize);
+    if tail > LOG_LINES_MAX {
+        return Err(too_much("tail", LOG_LINES_MAX));
+    }
     blocking(shared.server, move |server| {
         server.logs(&name, query.since, tail)
     })

@@ -35,6 +35,7 @@ pub struct LogQuery {
     /// Position after which lines are wanted; 0 for all that are kept.
     #[serde(default)]
     pub since: u64,
-    /// Only the last so many lines.
+    /// Only the last so many lines; at most 10,000.
+    #[param(maximum = 10000)]
     pub tail: Option<u32>,
 }

@@ -69,6 +69,11 @@ pub fn too_large() -> Problem {
     .with_remedy("a document may have 16 MiB; its rule files come on top, 48 MiB in all")
 }
 
+/// 400: a query parameter is above its maximum.
+pub fn too_much(parameter: &str, maximum: impl std::fmt::Display) -> Problem {
+    Problem::bad_request(format!("'{parameter}' is larger than {maximum}"))
+}
+
 /// Calls the server on a thread that may block.
 pub async fn blocking<S, T>(
     server: Arc<S>,

@@ -3,7 +3,7 @@
 use super::Server;
 use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX};
 use super::query::EventQuery;
-use super::respond::{Answer, PathResult, QueryResult, answer, blocking};
+use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::router::Shared;
 use crate::types::{EventPage, Problem};
 use axum::body::{Body, Bytes};
@@ -30,7 +30,10 @@ pub async fn events<S: Server>(
     query: QueryResult<EventQuery>,
 ) -> Answer<EventPage> {
     let Query(EventQuery { since, wait_ms }) = query?;
-    let wait = Duration::from_millis(wait_ms).min(EVENT_WAIT_MAX);
+    let wait = Duration::from_millis(wait_ms);
+    if wait > EVENT_WAIT_MAX {
+        return Err(too_much("wait_ms", EVENT_WAIT_MAX.as_millis()));
+    }
     let mut newest = shared.server.newest_event();
     // An error means that time is up or that the daemon ends: either way answer with what is there.
     let _ = tokio::time::timeout(wait, newest.wait_for(|seq| *seq > since)).await;

@@ -250,8 +250,8 @@ pub struct StatsArgs {
 pub struct LogsArgs {
     /// The instance
     pub instance: String,
-    /// Only the last so many lines
-    #[arg(short = 'n', long, value_name = "LINES")]
+    /// Only the last so many lines, at most 10000
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(..=10_000), value_name = "LINES")]
     pub tail: Option<u32>,
     /// Go on as it writes more
     #[arg(short, long)]

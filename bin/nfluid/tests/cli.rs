@@ -2,7 +2,7 @@
 
 use nfluid_api::testing::{FakeServer, PCAP};
 use nfluid_api::types::EventKind;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -303,6 +303,43 @@ fn top_without_a_terminal_prints_text() {
     }
     fixture.fails(2, &["top", "-i", "0"]);
     fixture.fails(2, &["top", "-i", "NaN"]);
+}
+
+/// `script` gives the program a terminal of its own.
+#[test]
+fn top_draws_on_a_terminal_until_q_is_pressed() {
+    let fixture = Fixture::new();
+    let command = format!(
+        "stty cols 120 rows 40; {} top -i 0.1",
+        env!("CARGO_BIN_EXE_nfluid")
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("NFLUID_SOCKET", fixture.path("socket"))
+        .env("TERM", "xterm-256color")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is part of util-linux");
+    let mut stdout = child.stdout.take().expect("piped");
+    let mut drawn = Vec::new();
+    let mut piece = [0u8; 4096];
+    while !String::from_utf8_lossy(&drawn).contains("ring_full") {
+        let length = stdout.read(&mut piece).expect("reads");
+        assert!(length > 0, "it ended: {}", String::from_utf8_lossy(&drawn));
+        drawn.extend_from_slice(&piece[..length]);
+    }
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"q").expect("writes");
+    stdin.flush().expect("writes");
+    stdout.read_to_end(&mut drawn).expect("reads");
+    assert!(child.wait().expect("ends").success());
+    let text = String::from_utf8_lossy(&drawn);
+    assert!(
+        text.contains("\x1b[?1049h"),
+        "it takes the alternate screen"
+    );
+    assert!(text.contains("\x1b[?1049l"), "and gives it back");
 }
 
 #[test]
