@@ -4,6 +4,7 @@
 //! are read from text close to ipfw's or from maps (`parse`, `entry`), evaluated by `linear` or
 //! `classifier`, and may keep states (`state`). See README.md for the manual.
 
+mod cache;
 mod classifier;
 mod command;
 mod config;
@@ -33,6 +34,7 @@ use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction,
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use cache::FlowCache;
 use config::{Config, DefaultPolicy, NonIp};
 use metrics::Counters;
 use nfluid_ring::{Batch, Outbox};
@@ -51,6 +53,8 @@ pub struct Firewall {
     non_ip: NonIp,
     icmp_errors: bool,
     ruleset: Ruleset,
+    /// For long rule lists.
+    cache: Option<FlowCache>,
     states: States,
     answers: Answers,
     counters: Counters,
@@ -69,14 +73,18 @@ impl Firewall {
         let config = Config::parse(config, ports)?;
         let keeps = config.rules.iter().map(|rule| rule.keep_state);
         let states = States::new(&config.states, config.seed, keeps);
+        let ruleset = Ruleset::new(config.rules);
         Ok(Firewall {
             default: config.default,
             non_ip: config.non_ip,
             icmp_errors: config.states.icmp_errors,
             states,
             answers: Answers::per_second(config.reject_rate),
-            counters: Counters::new(ports, config.rules.len()),
-            ruleset: Ruleset::new(config.rules),
+            counters: Counters::new(ports, ruleset.rules().len()),
+            cache: ruleset
+                .is_long()
+                .then(|| FlowCache::new(config.seed, ruleset.rules().len())),
+            ruleset,
         })
     }
 

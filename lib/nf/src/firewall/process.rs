@@ -1,12 +1,16 @@
 //! What happens to a frame.
 
 use super::Firewall;
+use super::cache::Key;
 use super::config::{DefaultPolicy, NonIp};
 use super::metrics::Drop;
 use super::packet::{Packet, Transport};
 use super::reject;
 use super::rule::{Answer, ICMP, ICMPV6, RuleAction};
 use crate::function::Nanos;
+use arrayvec::ArrayVec;
+use core::ops::ControlFlow;
+use nfluid_ring::layout::BATCH_MAX;
 use nfluid_ring::{Batch, Frame, Outbox};
 use nfluid_wire::EtherType;
 use nfluid_wire::PacketMeta;
@@ -20,31 +24,104 @@ enum Verdict {
     Reject(Answer),
 }
 
+/// An IP packet of a batch, for which the rule has been or will be looked up.
+struct Pending {
+    frame: usize,
+    packet: Packet,
+}
+
 impl Firewall {
     pub(super) fn handle(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
         let (frames, outbox) = batch.split();
-        for frame in frames {
-            self.handle_frame(now, frame, outbox);
+        if self.ruleset.is_long() && self.ruleset.checks_states_at() == usize::MAX {
+            self.handle_together(now, frames, outbox);
+        } else {
+            for frame in frames {
+                self.handle_frame(now, frame, outbox);
+            }
+        }
+    }
+
+    /// For long lists without states: what is not remembered is looked up for all packets of the
+    /// batch at once, see [`super::ruleset::Ruleset::first_matches`].
+    fn handle_together(&mut self, now: Nanos, frames: &mut [Frame<'_>], outbox: &mut dyn Outbox) {
+        let mut pending: ArrayVec<Pending, BATCH_MAX> = ArrayVec::new();
+        for (index, frame) in frames.iter_mut().enumerate() {
+            match self.parse(frame) {
+                Ok((packet, _)) => match self.remembered(&packet) {
+                    Some(found) => {
+                        let verdict = self.decide_by_rules(now, &packet, frame.len(), found);
+                        self.act(now, verdict, frame, outbox);
+                    }
+                    None => pending.push(Pending {
+                        frame: index,
+                        packet,
+                    }),
+                },
+                Err(verdict) => self.act(now, verdict, frame, outbox),
+            }
+        }
+        let mut found = [None; BATCH_MAX];
+        let found = &mut found[..pending.len()];
+        self.ruleset
+            .first_matches(pending.iter().map(|p| &p.packet), found);
+        for (Pending { frame, packet }, found) in pending.iter().zip(found) {
+            self.remember(packet, *found);
+            let frame = &mut frames[*frame];
+            let verdict = self.decide_by_rules(now, packet, frame.len(), *found);
+            self.act(now, verdict, frame, outbox);
+        }
+    }
+
+    /// The first rule that matched a packet alike.
+    #[inline]
+    fn remembered(&mut self, packet: &Packet) -> Option<Option<usize>> {
+        self.cache.as_mut()?.get(Key::of(packet)?)
+    }
+
+    #[inline]
+    fn remember(&mut self, packet: &Packet, found: Option<usize>) {
+        if let (Some(cache), Some(key)) = (&mut self.cache, Key::of(packet)) {
+            cache.put(key, found);
         }
     }
 
     #[inline]
     fn handle_frame(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) {
-        let in_port = frame.in_port() & 1;
-        let len = frame.len();
-        let verdict = match PacketMeta::parse(frame.bytes()) {
+        let verdict = match self.parse(frame) {
+            Ok((packet, meta)) => self.decide(now, &packet, &meta, frame.bytes()),
+            Err(verdict) => verdict,
+        };
+        self.act(now, verdict, frame, outbox);
+    }
+
+    /// The packet in a frame, or what becomes of a frame that holds none.
+    #[inline(always)]
+    fn parse(&mut self, frame: &Frame<'_>) -> Result<(Packet, PacketMeta), Verdict> {
+        match PacketMeta::parse(frame.bytes()) {
             Err(error) => {
                 self.counters.malformed(error);
-                Verdict::Drop(Drop::Malformed)
+                Err(Verdict::Drop(Drop::Malformed))
             }
-            Ok(meta) => match Packet::new(&meta, in_port) {
-                Some(packet) => self.decide(now, &packet, &meta, frame.bytes()),
-                None => self.decide_non_ip(meta.ethertype),
+            Ok(meta) => match Packet::new(&meta, frame.in_port() & 1) {
+                Some(packet) => Ok((packet, meta)),
+                None => Err(self.decide_non_ip(meta.ethertype)),
             },
-        };
+        }
+    }
+
+    #[inline]
+    fn act(
+        &mut self,
+        now: Nanos,
+        verdict: Verdict,
+        frame: &mut Frame<'_>,
+        outbox: &mut dyn Outbox,
+    ) {
         match verdict {
             Verdict::Forward => {
-                self.counters.forwarded(in_port, len);
+                let in_port = frame.in_port() & 1;
+                self.counters.forwarded(in_port, frame.len());
                 frame.send(in_port ^ 1);
             }
             Verdict::Drop(reason) => {
@@ -70,9 +147,8 @@ impl Firewall {
 
     #[inline]
     fn decide(&mut self, now: Nanos, packet: &Packet, meta: &PacketMeta, bytes: &[u8]) -> Verdict {
-        let len = bytes.len();
         let check_at = self.ruleset.checks_states_at();
-        let mut states_checked = check_at == usize::MAX;
+        let mut states_checked = false;
         if check_at == 0 {
             states_checked = true;
             if self.admitted_by_state(now, packet, meta, bytes) {
@@ -88,30 +164,63 @@ impl Firewall {
                     return Verdict::Forward;
                 }
             }
-            let Some(index) = found else {
-                self.counters.default_policy(len);
-                return match self.default {
-                    DefaultPolicy::Allow => Verdict::Forward,
-                    DefaultPolicy::Deny => Verdict::Drop(Drop::Default),
-                };
-            };
-            self.counters.matched(index, len);
-            let rule = &self.ruleset.rules()[index];
-            match rule.action {
-                RuleAction::Count | RuleAction::CheckState => start = index + 1,
-                RuleAction::Deny => return Verdict::Drop(Drop::Rule),
-                RuleAction::Reject(answer) => return Verdict::Reject(answer),
-                RuleAction::Allow => {
-                    let Some(keep) = rule.keep_state else {
-                        return Verdict::Forward;
-                    };
-                    return match self.states.create(index as u32, keep, packet, len, now) {
-                        Ok(()) => Verdict::Forward,
-                        Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
-                    };
-                }
+            match self.apply(now, packet, bytes.len(), found) {
+                ControlFlow::Break(verdict) => return verdict,
+                ControlFlow::Continue(next) => start = next,
             }
         }
+    }
+
+    /// The verdict of a list without states, `found` being the first rule that matches.
+    #[inline]
+    fn decide_by_rules(
+        &mut self,
+        now: Nanos,
+        packet: &Packet,
+        len: usize,
+        mut found: Option<usize>,
+    ) -> Verdict {
+        loop {
+            match self.apply(now, packet, len, found) {
+                ControlFlow::Break(verdict) => return verdict,
+                ControlFlow::Continue(next) => found = self.ruleset.first_match(packet, next),
+            }
+        }
+    }
+
+    /// Counts a match, or that there is none, and does what the rule says: the verdict, or where
+    /// evaluation goes on.
+    #[inline]
+    fn apply(
+        &mut self,
+        now: Nanos,
+        packet: &Packet,
+        len: usize,
+        found: Option<usize>,
+    ) -> ControlFlow<Verdict, usize> {
+        let Some(index) = found else {
+            self.counters.default_policy(len);
+            return ControlFlow::Break(match self.default {
+                DefaultPolicy::Allow => Verdict::Forward,
+                DefaultPolicy::Deny => Verdict::Drop(Drop::Default),
+            });
+        };
+        self.counters.matched(index, len);
+        let (action, keep_state) = self.ruleset.action(index);
+        ControlFlow::Break(match action {
+            RuleAction::Count | RuleAction::CheckState => {
+                return ControlFlow::Continue(index + 1);
+            }
+            RuleAction::Deny => Verdict::Drop(Drop::Rule),
+            RuleAction::Reject(answer) => Verdict::Reject(answer),
+            RuleAction::Allow => match keep_state {
+                None => Verdict::Forward,
+                Some(keep) => match self.states.create(index as u32, keep, packet, len, now) {
+                    Ok(()) => Verdict::Forward,
+                    Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
+                },
+            },
+        })
     }
 
     /// Whether a state admits the packet, which then counts for the rule that made the state.

@@ -1,9 +1,10 @@
 //! Rows of bits, one bit per rule of a block, in two layouts.
 //!
 //! Each row begins with its summary: a bit per word of 64 rules, set if the word has a bit. A dense
-//! row goes on with all words. A sparse row goes on with only those words that have a bit, found
-//! by counting the summary's bits before them: rows of addresses, of which there are thousands,
-//! have a handful of words each, and then stay in the caches.
+//! row goes on with all words. A sparse row is to be joined with a dense one, its base (the rules
+//! that ask nothing on the axis), and goes on with a summary of its own and only those words that
+//! have a bit, found by counting the own summary's bits before them: rows of addresses, of which
+//! there are thousands, have a handful of words each, and then stay in the caches.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -66,7 +67,7 @@ impl Row<'_> {
     /// Word `index` of the summary.
     #[inline(always)]
     pub fn summary(&self, index: usize) -> u64 {
-        self.words[index] | self.base.map_or(0, |base| base[index])
+        self.words[index]
     }
 
     /// Bits of word `index` in a block of this shape with a summary.
@@ -76,13 +77,15 @@ impl Row<'_> {
             return self.words[shape.summary + index];
         };
         let (group, bit) = (index / 64, index % 64);
-        let summary = self.words[group];
+        let own_summary = &self.words[shape.summary..];
+        let summary = own_summary[group];
         let own = if summary >> bit & 1 == 0 {
             0
         } else {
-            let counter = self.words[shape.summary + group / 4] >> (group % 4 * 16) & 0xffff;
-            let before = (summary & ((1 << bit) - 1)).count_ones() as usize;
-            self.words[shape.summary + shape.counters + counter as usize + before]
+            let counters = &own_summary[shape.summary..];
+            let first = counters[group / 4] >> (group % 4 * 16) & 0xffff;
+            let before = (summary & ((1 << bit) - 1)).count_ones();
+            counters[shape.counters + first as usize + before as usize]
         };
         base[shape.summary + index] | own
     }
@@ -147,17 +150,22 @@ impl Rows {
         self.finish()
     }
 
-    /// Start of a sparse row with these bits.
+    /// Start of a sparse row with these bits, to be joined with those of `base`.
     ///
     /// # Errors
     /// [`RowsFull`].
-    pub fn sparse(&mut self, bits: &[u64]) -> Result<u32, RowsFull> {
+    pub fn sparse(&mut self, bits: &[u64], base: &[u64]) -> Result<u32, RowsFull> {
         self.begin(bits);
+        let own = self.row.clone();
+        for (summary, base) in self.row.iter_mut().zip(summary(base, self.shape.summary)) {
+            *summary |= base;
+        }
+        self.row.extend(&own);
         let mut counters = alloc::vec![0_u64; self.shape.counters];
         let mut before = 0_u64;
-        for group in 0..self.shape.summary {
+        for (group, summary) in own.iter().enumerate() {
             counters[group / 4] |= before << (group % 4 * 16);
-            before += u64::from(self.row[group].count_ones());
+            before += u64::from(summary.count_ones());
         }
         self.row.append(&mut counters);
         self.row.extend(bits.iter().filter(|word| **word != 0));
@@ -166,12 +174,7 @@ impl Rows {
 
     fn begin(&mut self, bits: &[u64]) {
         self.row.clear();
-        self.row.resize(self.shape.summary, 0);
-        if self.shape.summary > 0 {
-            for (word, _) in bits.iter().enumerate().filter(|(_, bits)| **bits != 0) {
-                self.row[word / 64] |= 1 << (word % 64);
-            }
-        }
+        self.row.extend(summary(bits, self.shape.summary));
     }
 
     /// Position of `self.row`, which is added unless it is there already.
@@ -197,4 +200,12 @@ impl Rows {
         self.words.extend_from_slice(&self.row);
         Ok(at)
     }
+}
+
+/// The first `len` words of the summary of `bits`.
+fn summary(bits: &[u64], len: usize) -> impl Iterator<Item = u64> + '_ {
+    bits.chunks(64).take(len).map(|group| {
+        let set = group.iter().enumerate().filter(|(_, word)| **word != 0);
+        set.fold(0, |summary, (bit, _)| summary | 1 << bit)
+    })
 }

@@ -31,6 +31,8 @@ enum Matcher {
 #[derive(Debug)]
 pub struct Ruleset {
     rules: Vec<Rule>,
+    /// Of each rule, apart from the rules so that it stays in the caches.
+    actions: Vec<(RuleAction, Option<KeepState>)>,
     checks_states_at: usize,
     matcher: Matcher,
 }
@@ -46,10 +48,19 @@ impl Ruleset {
         Self::with_engine(rules, engine)
     }
 
+    /// Whether look-ups are so dear that it pays to do those of a batch together and to remember
+    /// their results.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        matches!(self.matcher, Matcher::Classifier(_))
+    }
+
     /// Compiles `rules` for this engine.
     pub fn with_engine(rules: Vec<Rule>, engine: Engine) -> Self {
         let checks_states_at = rules.iter().position(Rule::checks_states);
+        let actions = rules.iter().map(|rule| (rule.action, rule.keep_state));
         Ruleset {
+            actions: actions.collect(),
             checks_states_at: checks_states_at.unwrap_or(usize::MAX),
             matcher: match engine {
                 Engine::Reference => Matcher::Reference,
@@ -80,6 +91,29 @@ impl Ruleset {
             Matcher::Linear(linear) => linear.first_match(&self.rules, packet, start),
             Matcher::Classifier(classifier) => classifier.first_match(packet, start),
         }
+    }
+
+    /// As [`Ruleset::first_match`] from the first rule on, for all packets of a batch: look-ups of
+    /// different packets wait for memory at the same time, not one after the other.
+    #[inline]
+    pub fn first_matches<'p>(
+        &self,
+        packets: impl Iterator<Item = &'p Packet> + Clone,
+        found: &mut [Option<usize>],
+    ) {
+        if let Matcher::Classifier(classifier) = &self.matcher {
+            classifier.first_matches(packets, found);
+            return;
+        }
+        for (packet, found) in packets.zip(found) {
+            *found = self.first_match(packet, 0);
+        }
+    }
+
+    /// What the rule at `index` does.
+    #[inline]
+    pub fn action(&self, index: usize) -> (RuleAction, Option<KeepState>) {
+        self.actions[index]
     }
 
     /// The rule that would make a state of `packet`, were it a flow's first.

@@ -1,7 +1,7 @@
 //! Packet-in, packet-out tests. They read as prose: a configuration, a frame, what comes out.
 
 mod answers;
-mod arbitrary;
+pub(super) mod arbitrary;
 mod captures;
 mod engines;
 mod language;
