@@ -1,10 +1,10 @@
 //! The forwarding information base: look-up tables and hops together, and the change from one
 //! configuration's routes to the next.
 
-use super::config::Config;
 use super::hops::{HopId, Hops, NO_ROUTE, Target};
 use super::lpm4::Lpm4;
 use super::lpm6::Lpm6;
+use super::route_list::RouteList;
 use super::routes_text::Prefix;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -76,29 +76,29 @@ impl Fib {
     }
 
     /// Changes the tables to the configuration's routes, touching only those that differ. Host
-    /// routes to neighbours have been removed before.
-    pub(super) fn apply(&mut self, config: &Config) -> Changed {
-        let held: Vec<HopId> = config.targets.iter().map(|t| self.hops.hold(*t)).collect();
+    /// routes to neighbours have been removed before. Returns how many were added, removed or led
+    /// elsewhere.
+    pub(super) fn apply(&mut self, routes: &RouteList) -> usize {
+        let held: Vec<HopId> = routes.targets.iter().map(|t| self.hops.hold(*t)).collect();
         let hop_of = |target: &u32| held[*target as usize];
-        let v4 = config
+        let v4 = routes
             .v4
             .iter()
             .map(|(a, length, t)| (*a, *length, hop_of(t)));
         let (remove, add) = difference(self.v4.routes_from(0, 0), v4);
-        let mut changed = Changed::default();
-        changed.count(remove.len(), add.len());
+        let mut changed = remove.len() + add.len();
         for (address, length) in remove {
             self.v4.remove(address, length);
         }
         for (address, length, hop) in add {
             self.v4.insert(address, length, hop);
         }
-        let v6 = config
+        let v6 = routes
             .v6
             .iter()
             .map(|(a, length, t)| (*a, *length, hop_of(t)));
         let (remove, add) = difference(self.v6.routes_from(0, 0), v6);
-        changed.count(remove.len(), add.len());
+        changed += remove.len() + add.len();
         for (address, length) in remove {
             self.v6.remove(address, length);
         }
@@ -132,21 +132,6 @@ impl Fib {
         });
         v4.chain(v6)
             .map(|(prefix, hop)| (prefix, self.hops.target(hop)))
-    }
-}
-
-/// What a new configuration changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
-    pub removed: usize,
-    /// Added, or led elsewhere.
-    pub added: usize,
-}
-
-impl Changed {
-    fn count(&mut self, removed: usize, added: usize) {
-        self.removed += removed;
-        self.added += added;
     }
 }
 

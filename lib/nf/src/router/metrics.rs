@@ -149,6 +149,8 @@ pub(super) struct Counters {
     pub waiting_lost: u64,
     /// ARP or neighbour discovery from somebody else who claims one of our addresses.
     pub address_conflicts: u64,
+    /// Routes added, removed or led elsewhere by configurations.
+    pub routes_changed: u64,
 }
 
 impl Counters {
@@ -164,6 +166,7 @@ impl Counters {
             icmp_limited: 0,
             waiting_lost: 0,
             address_conflicts: 0,
+            routes_changed: 0,
         }
     }
 
@@ -214,6 +217,7 @@ impl Counters {
             ("icmp_errors_limited_total", self.icmp_limited),
             ("waiting_lost_total", self.waiting_lost),
             ("address_conflicts_total", self.address_conflicts),
+            ("routes_changed_total", self.routes_changed),
         ] {
             sink(name, None, value);
         }

@@ -28,6 +28,7 @@ mod nd;
 mod neighbour;
 mod options;
 mod reconfigure;
+mod route_list;
 mod routes_text;
 mod slow;
 #[cfg(test)]

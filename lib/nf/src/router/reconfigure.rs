@@ -53,7 +53,7 @@ impl Router {
         }
         let before = core::mem::replace(&mut self.ports, config.ports.clone());
         self.own = OwnAddresses::new(&self.ports);
-        self.fib.apply(&config);
+        self.counters.routes_changed += self.fib.apply(&config.routes) as u64;
         self.limits = config.limits;
         self.icmp_rate = config.icmp_errors;
         self.source_routed = config.source_routed;

@@ -86,9 +86,17 @@ fn the_same_configuration_again_changes_nothing() {
         router.metric("route_table_bytes", None),
         router.metric("next_hops", None),
     );
+    let changed = router.metric("routes_changed_total", None);
     for _ in 0..5 {
         apply(&mut router, &acquainted());
     }
+    assert_eq!(router.metric("routes_changed_total", None), changed);
+    let mut config = acquainted();
+    config["routes_text"] = "192.0.2.0/24 via 10.0.1.9".into();
+    apply(&mut router, &config);
+    assert_eq!(router.metric("routes_changed_total", None), changed + 1);
+    apply(&mut router, &acquainted());
+    assert_eq!(router.metric("routes_changed_total", None), changed + 2);
     assert_eq!(
         tables,
         (
