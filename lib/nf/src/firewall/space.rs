@@ -88,7 +88,6 @@ fn kind_of(fragment: u32, in_port: u8, family: u32) -> u32 {
 
 /// What a rule asks for on each axis; `None` where it asks nothing.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Region {
     pub src_v4: Option<Set<u32>>,
     pub dst_v4: Option<Set<u32>>,
