@@ -4,11 +4,10 @@ use crate::model::{Deployment, Instance, PortRef};
 use crate::plan::needs_replacing;
 use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::table::Table;
-use crate::wiring::{Destination, wiring};
 use nfluid_api::types::{Change, Kind, Verb};
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Longest value that is shown.
 const VALUE_CHARS_MAX: usize = 40;
@@ -112,6 +111,9 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
             changes.push(change(Verb::Created, Kind::Instance, name));
             continue;
         };
+        if before == instance && old.flavor(&before.flavor) == new.flavor(&instance.flavor) {
+            continue;
+        }
         let old_spec = InstanceSpec::resolve(old, name, before);
         let new_spec = InstanceSpec::resolve(new, name, instance);
         if old_spec != new_spec {
@@ -171,24 +173,27 @@ fn reordered_chains(old: &Deployment, new: &Deployment) -> BTreeSet<String> {
         let Some(old_order) = old.get(port) else {
             continue;
         };
-        let in_both = |order: &[String], other: &[String]| -> Vec<String> {
-            let common = order.iter().filter(|name| other.contains(name));
-            common.cloned().collect()
-        };
-        let before = in_both(old_order, new_order);
-        let after = in_both(new_order, old_order);
+        let before = common(old_order, new_order);
+        let after = common(new_order, old_order);
         let moved = after.iter().zip(&before).filter(|(a, b)| a != b);
-        reordered.extend(moved.map(|(name, _)| name.clone()));
+        reordered.extend(moved.map(|(name, _)| (*name).to_owned()));
     }
     reordered
 }
 
-fn classifiers(deployment: &Deployment) -> BTreeMap<PortRef, Vec<String>> {
-    let mut orders = BTreeMap::new();
-    for (port, destination) in wiring(deployment) {
-        if let Destination::Classify(entries) = destination {
-            let names = entries.into_iter().map(|entry| entry.chain);
-            orders.insert(port, names.collect());
+/// The names of `order` that are in `other` as well.
+fn common<'a>(order: &[&'a str], other: &[&str]) -> Vec<&'a str> {
+    let other: HashSet<&str> = other.iter().copied().collect();
+    let both = order.iter().filter(|name| other.contains(*name));
+    both.copied().collect()
+}
+
+/// The chains that start or end at each port, in the order of their precedence.
+fn classifiers(deployment: &Deployment) -> BTreeMap<&PortRef, Vec<&str>> {
+    let mut orders: BTreeMap<&PortRef, Vec<&str>> = BTreeMap::new();
+    for (name, chain) in deployment.chains.iter() {
+        for end in [&chain.from, &chain.to] {
+            orders.entry(end).or_default().push(name);
         }
     }
     orders

@@ -3,7 +3,7 @@
 use crate::decode::{Attachments, decode};
 use crate::model::Deployment;
 use crate::report::Report;
-use crate::validate::{Environment, validate};
+use crate::validate::{Background, Environment, validate};
 use crate::yaml::{Node, SyntaxError, parse};
 use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
 
@@ -47,7 +47,11 @@ pub fn read(
     if request.merge {
         deployment = merged(present, deployment);
     }
-    validate(&deployment, Some(&root), environment, &mut report);
+    let background = Background {
+        root: Some(&root),
+        present: Some(present),
+    };
+    validate(&deployment, background, environment, &mut report);
     let warnings = report.finish()?;
     Ok(Checked {
         deployment,

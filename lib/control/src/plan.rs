@@ -88,21 +88,21 @@ fn wire_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) -
     };
     let ports: BTreeSet<&PortRef> = current.wires.keys().chain(desired.wires.keys()).collect();
     for port in ports {
-        let mut old = current.wires.get(port).cloned();
-        let new = desired.wires.get(port).cloned();
+        let mut old = current.wires.get(port);
+        let new = desired.wires.get(port);
         let disturbed = |to: &Destination| rebuilt.contains(port) || leads_to(to, rebuilt);
-        if old.as_ref().is_some_and(disturbed) {
+        if old.is_some_and(disturbed) {
             steps.disconnect.push(Action::Wire {
                 port: port.clone(),
-                old: old.take(),
+                old: old.take().cloned(),
                 new: None,
             });
         }
         if old != new {
             steps.connect.push(Action::Wire {
                 port: port.clone(),
-                old,
-                new,
+                old: old.cloned(),
+                new: new.cloned(),
             });
         }
     }

@@ -158,7 +158,7 @@ impl Store for FileStore {
     }
 
     fn stage(&mut self, deployment: &Deployment) -> Result<(), StateError> {
-        let text = serde_json::to_vec_pretty(deployment)?;
+        let text = serde_json::to_vec(deployment)?;
         self.write_staged(&text).map_err(|cause| {
             // Half a file is of no use, and may be what fills the disk.
             self.discard();

@@ -352,6 +352,28 @@ fn what_cannot_be_restored_keeps_nothing_else_from_working_nor_lets_traffic_arou
 }
 
 #[test]
+fn an_interface_that_vanished_does_not_hinder_other_changes() {
+    let vanished = BASE.replace("interface: eth1", "interface: eth99");
+    let store = MemoryStore {
+        committed: Some(
+            nfluid_control::document::read_unchecked(&vanished, None).expect("can be read"),
+        ),
+        ..MemoryStore::default()
+    };
+    let mut controller =
+        Controller::load(ModelPlatform::default(), store, Inventory::default()).expect("loads");
+    assert!(controller.restore().is_empty());
+    let changed = vanished.replace("rules: [a]", "rules: [a, b]");
+    let response = apply(&mut controller, &changed).expect("eth99 is no news");
+    assert_eq!(response.changes.len(), 1);
+    let fresh = changed.replace("interface: eth99", "interface: eth98");
+    assert_eq!(
+        apply(&mut controller, &fresh).expect_err("missing").status,
+        422
+    );
+}
+
+#[test]
 fn objects_that_were_missing_are_made_by_the_next_apply_and_reported() {
     let platform = ModelPlatform {
         fail_at: Some(3),

@@ -1,6 +1,6 @@
 //! Instances: what runs in them, its configuration, flavor and memory.
 
-use super::{Environment, PORTS_MAX};
+use super::{Background, Environment, PORTS_MAX};
 use crate::decode::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
@@ -11,7 +11,7 @@ use crate::yaml::Node;
 
 pub fn check(
     deployment: &Deployment,
-    root: Option<&Node>,
+    background: Background<'_>,
     environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
@@ -19,7 +19,12 @@ pub fn check(
     let host_bytes = environment.host.memory_bytes();
     for (name, instance) in deployment.instances.iter() {
         let path = format!("instances.{name}");
-        check_program(name, instance, &path, root, environment, report);
+        let before = background
+            .present
+            .and_then(|present| present.instances.get(name));
+        if before != Some(instance) {
+            check_program(name, instance, &path, background.root, environment, report);
+        }
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
         total = total.saturating_add(memory.0);
     }

@@ -26,15 +26,24 @@ pub struct Environment<'a> {
     pub catalogue: &'a dyn Catalogue,
 }
 
-/// Checks a deployment. `root` is the document that it was read from, if it was.
+/// What is known about a deployment beside itself.
+#[derive(Clone, Copy, Default)]
+pub struct Background<'a> {
+    /// The document that it was read from, if it was.
+    pub root: Option<&'a Node>,
+    /// The deployment in force: configurations that it has already need no second look.
+    pub present: Option<&'a Deployment>,
+}
+
+/// Checks a deployment.
 pub fn validate(
     deployment: &Deployment,
-    root: Option<&Node>,
+    background: Background<'_>,
     environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
-    uplinks::check(deployment, environment.host, report);
-    instances::check(deployment, root, environment, report);
+    uplinks::check(deployment, background.present, environment.host, report);
+    instances::check(deployment, background, environment, report);
     shares::check(deployment, environment.host, report);
     validate_structure(deployment, report);
 }

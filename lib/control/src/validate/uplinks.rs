@@ -8,7 +8,12 @@ use std::collections::HashMap;
 /// Longest name of an interface in bytes (the kernel's IFNAMSIZ without its final zero).
 const INTERFACE_NAME_MAX: usize = 15;
 
-pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
+pub fn check(
+    deployment: &Deployment,
+    present: Option<&Deployment>,
+    host: &dyn Host,
+    report: &mut Report<'_>,
+) {
     let mut users: HashMap<(&str, Option<&str>), &str> = HashMap::new();
     for (name, uplink) in deployment.uplinks.iter() {
         let path = format!("uplinks.{name}");
@@ -34,6 +39,11 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
                 format!("uplink '{other}' has the interface '{}' already", place.0),
                 "use one uplink per interface; several chains may share it",
             );
+            continue;
+        }
+        // An interface in use may vanish and return at any time: that the daemon sees to, and it
+        // must not keep the rest of a deployment from being changed meanwhile.
+        if present.and_then(|present| present.uplinks.get(name)) == Some(uplink) {
             continue;
         }
         match uplink.kind {
