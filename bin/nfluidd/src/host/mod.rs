@@ -174,7 +174,7 @@ impl Host {
     /// Instances go on.
     pub fn close(&mut self) {
         for (name, uplink) in std::mem::take(&mut self.uplinks) {
-            if let Err(error) = uplink.close() {
+            if let Err(error) = uplink.close(&self.switch) {
                 tracing::warn!(uplink = name, %error, "closing the uplink");
             }
         }

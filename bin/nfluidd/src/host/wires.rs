@@ -18,11 +18,7 @@ impl Host {
                 self.switch.connect(id, SwitchDestination::Link(peer_id)).map_err(failed)?;
             }
             Some(Destination::Switch(place)) => self.join(port, id, place)?,
-            Some(Destination::Classify(entries)) => {
-                let rules = super::uplinks::rules(entries, |to| self.port_id(to))?;
-                self.switch.set_rules(id, &rules).map_err(failed)?;
-                self.switch.connect(id, SwitchDestination::Classifier).map_err(failed)?;
-            }
+            Some(Destination::Classify(_)) => return Err(PlatformError::new(PlatformErrorKind::Unsupported, "classifier")),
         }
         let before = match to {
             Some(to) => self.wires.insert(port.clone(), to.clone()),
