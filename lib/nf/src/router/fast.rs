@@ -9,7 +9,6 @@ use super::Router;
 use super::config::{PORTS_MAX, Port};
 use super::hops::FastHop;
 use crate::function::Nanos;
-use arrayvec::ArrayVec;
 use nfluid_ring::layout::BATCH_MAX;
 use nfluid_ring::{Batch, Frame};
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -99,7 +98,11 @@ impl Router {
             *hop = self.fib.v4.finish(*hop, destination);
         }
         if any_ipv6 {
-            self.look_up_ipv6(frames, &plain, &mut hops);
+            for ((hop, frame), kind) in hops.iter_mut().zip(&*frames).zip(plain) {
+                if kind == Plain::Ipv6 {
+                    *hop = self.fib.v6.lookup(ipv6_destination(frame.bytes()));
+                }
+            }
         }
 
         let table = self.fib.hops.fast();
@@ -121,25 +124,6 @@ impl Router {
             let frame = &mut frames[slow.trailing_zeros() as usize];
             self.handle(now, frame, outbox);
             slow &= slow - 1;
-        }
-    }
-
-    /// The hops of the batch's plain IPv6 packets.
-    fn look_up_ipv6(&self, frames: &[Frame<'_>], plain: &[Plain], hops: &mut [u32]) {
-        let mut places = ArrayVec::<usize, BATCH_MAX>::new();
-        let mut addresses = ArrayVec::<u128, BATCH_MAX>::new();
-        for (at, frame) in frames.iter().enumerate() {
-            if plain[at] == Plain::Ipv6 {
-                places.push(at);
-                addresses.push(ipv6_destination(frame.bytes()));
-            }
-        }
-        let mut found = [0u32; BATCH_MAX];
-        self.fib
-            .v6
-            .lookup_all(&addresses, &mut found[..addresses.len()]);
-        for (at, hop) in places.iter().zip(found) {
-            hops[*at] = hop;
         }
     }
 }

@@ -15,9 +15,6 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Searches that take their steps together: enough for all cache misses that a core has in flight.
-const LANES: usize = 16;
-
 /// An address of 128 bits in network order.
 pub type Bits = u128;
 
@@ -91,6 +88,9 @@ impl Lpm6 {
     }
 
     /// Value of the longest prefix that holds `address`, 0 if there is none.
+    ///
+    /// Taking the steps of several searches together, so that their cache misses overlap, was tried
+    /// and measured: not faster with 200,000 routes, 40 % slower with ten.
     #[inline]
     pub fn lookup(&self, address: Bits) -> u32 {
         let mut best = self.default;
@@ -107,59 +107,6 @@ impl Lpm6 {
             }
         }
         best
-    }
-
-    /// [`Lpm6::lookup`] for many addresses at once; `found` is as long as `addresses`.
-    ///
-    /// All searches take their steps together: each step first reads the cells of all addresses,
-    /// whatever they hold, so that the cache misses overlap, and only then decides.
-    pub fn lookup_all(&self, addresses: &[Bits], found: &mut [u32]) {
-        for (addresses, found) in addresses.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            self.lookup_lanes(addresses, found);
-        }
-    }
-
-    fn lookup_lanes(&self, addresses: &[Bits], found: &mut [u32]) {
-        found.fill(self.default);
-        if self.entries.cells.is_empty() {
-            return;
-        }
-        let mut ranges = [(0u8, self.lengths.len() as u8); LANES];
-        let mut homes = [0u32; LANES];
-        for _ in 0..=self.lengths.len().ilog2() {
-            let mut touched = 0;
-            for ((home, address), (low, high)) in homes.iter_mut().zip(addresses).zip(ranges) {
-                let middle = u8::midpoint(low, high).min(self.lengths.len() as u8 - 1);
-                let length = self.lengths[usize::from(middle)];
-                let prefix = masked(*address, length);
-                let at = self
-                    .entries
-                    .home((prefix >> 64) as u64, prefix as u64, length);
-                touched |= self.entries.cells[at].length;
-                *home = at as u32;
-            }
-            core::hint::black_box(touched);
-            let lanes = homes
-                .iter()
-                .zip(addresses)
-                .zip(&mut ranges)
-                .zip(&mut *found);
-            for (((home, address), (low, high)), best) in lanes {
-                if low >= high {
-                    continue;
-                }
-                let middle = u8::midpoint(*low, *high);
-                let length = self.lengths[usize::from(middle)];
-                let prefix = masked(*address, length);
-                match self.entries.position_from(*home as usize, prefix, length) {
-                    Ok(at) => {
-                        *best = self.entries.cells[at].best;
-                        *low = middle + 1;
-                    }
-                    Err(_) => *high = middle,
-                }
-            }
-        }
     }
 
     /// Value of exactly this prefix.
@@ -399,15 +346,8 @@ impl Table {
     /// Where the prefix is (`Ok`) or would go (`Err`); there is always an empty cell.
     #[inline]
     fn position(&self, address: Bits, length: u8) -> Result<usize, usize> {
-        let home = self.home((address >> 64) as u64, address as u64, length);
-        self.position_from(home, address, length)
-    }
-
-    /// As [`Table::position`], from the prefix's home on.
-    #[inline]
-    fn position_from(&self, home: usize, address: Bits, length: u8) -> Result<usize, usize> {
         let (high, low) = ((address >> 64) as u64, address as u64);
-        let mut at = home;
+        let mut at = self.home(high, low, length);
         loop {
             let cell = &self.cells[at];
             if cell.length == 0 {
@@ -541,11 +481,6 @@ mod tests {
                 for probe in edges.into_iter().chain([past]).chain(held).chain(probes.iter().map(|p| p.0)) {
                     prop_assert_eq!(table.lookup(probe), naive(&routes, probe));
                 }
-                let many: Vec<Bits> = probes.iter().map(|p| p.0).chain(edges).collect();
-                let mut found = vec![9; many.len()];
-                table.lookup_all(&many, &mut found);
-                let one_by_one: Vec<u32> = many.iter().map(|probe| table.lookup(*probe)).collect();
-                prop_assert_eq!(found, one_by_one);
                 prop_assert_eq!(table.route_count(), routes.len());
             }
             for (address, length, _) in routes {
