@@ -43,6 +43,18 @@ pub enum UplinkError {
         /// The name of the namespace that has one.
         found: String,
     },
+    /// A tap was asked for, but the interface is something else.
+    #[error(
+        "interface {interface} in {namespace} is no tap, but {kind}: choose another name, or remove 'kind: tap'"
+    )]
+    NoTap {
+        /// The interface.
+        interface: String,
+        /// Where.
+        namespace: String,
+        /// What it is.
+        kind: String,
+    },
     /// Another XDP program is attached.
     #[error(
         "interface {interface} has an XDP program already: '{program}' (id {id}); stop its owner, or remove it with 'ip link set dev {interface} xdp off'"

@@ -37,6 +37,7 @@ mod shared;
 mod spec;
 mod state;
 mod tap;
+mod tap_worker;
 mod worker;
 mod xsk;
 
@@ -63,7 +64,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
+use tap_worker::TapWorker;
 use worker::Worker;
+
+/// What an uplink's thread does until it is told to stop.
+type Work = Box<dyn FnOnce()>;
 
 /// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.
 const SPARE_SLOTS: u32 = 1024;
@@ -89,10 +94,13 @@ impl Uplink {
     pub fn open(switch: &Switch, spec: UplinkSpec) -> Result<Self, UplinkError> {
         check(&spec)?;
         let netns = NetNs::open(spec.netns.as_deref())?;
-        let (mac, hardware) = netns.within(|| {
-            let link = connection::find(&Netlink::open()?, &spec, &netns)?;
-            Ok((link.mac, features::is_hardware(&spec.interface)))
-        })?;
+        let (mac, hardware) = match spec.kind {
+            Kind::Tap => (None, false),
+            Kind::Xdp => netns.within(|| {
+                let link = connection::find(&Netlink::open()?, &spec, &netns)?;
+                Ok((link.mac, features::is_hardware(&spec.interface)))
+            })?,
+        };
         let port = PortSpec {
             tx_slots: if hardware {
                 SPARE_SLOTS
@@ -144,7 +152,10 @@ impl Uplink {
         memory: &InstanceMemory,
         netns: NetNs,
     ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
-        let receiver = Receiver::load(switch, spec.port)?;
+        let receiver = match spec.kind {
+            Kind::Xdp => Some(Receiver::load(switch, spec.port)?),
+            Kind::Tap => None,
+        };
         let ring = attach(memory)?;
         let ports = switch
             .object
@@ -161,17 +172,22 @@ impl Uplink {
         let thread = thread::Builder::new()
             .name(format!("uplink-{}", spec.interface))
             .spawn(move || {
-                let worker = netns.enter().and_then(|()| {
-                    Worker::start(spec, netns, receiver, ring, shared_there, stop_there)
+                let work = netns.enter().and_then(|()| -> Result<Work, UplinkError> {
+                    let (shared, stop) = (shared_there, stop_there);
+                    if let Some(receiver) = receiver {
+                        let worker = Worker::start(spec, netns, receiver, ring, shared, stop)?;
+                        return Ok(Box::new(move || worker.run()));
+                    }
+                    let worker = TapWorker::start(spec, &netns, ring, shared, stop)?;
+                    Ok(Box::new(move || worker.run()))
                 });
-                match worker {
-                    Ok(worker) => {
-                        let _nobody_waits = ready.send(Ok(()));
-                        worker.run();
-                    }
-                    Err(error) => {
-                        let _nobody_waits = ready.send(Err(error));
-                    }
+                let (outcome, work) = match work {
+                    Ok(work) => (Ok(()), Some(work)),
+                    Err(error) => (Err(error), None),
+                };
+                let _nobody_waits = ready.send(outcome);
+                if let Some(work) = work {
+                    work();
                 }
             })
             .map_err(UplinkError::system("starting the uplink's thread"))?;

@@ -10,7 +10,6 @@ use super::packet::PacketSocket;
 use super::shared::Shared;
 use super::spec::TransmitPath;
 use super::xsk::{Copying, Xsk};
-use crate::DropReason;
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::{Port, TakenSlot};
 use std::sync::Arc;
@@ -275,6 +274,3 @@ pub fn discard(port: &mut Port, shared: &Shared) -> usize {
     shared.refuse(lost as u64);
     lost
 }
-
-/// The reason under which refused frames are counted.
-pub const REFUSED: DropReason = DropReason::Uplink;

@@ -1,7 +1,7 @@
 //! What an uplink's thread shares with the daemon's other threads.
 
-use super::outlet::REFUSED;
 use super::spec::{UplinkPath, UplinkStatus};
+use crate::DropReason;
 use crate::states::States;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -53,9 +53,21 @@ impl Shared {
     pub fn refuse(&self, frames: u64) {
         if frames > 0 {
             self.refused_frames.fetch_add(frames, Relaxed);
-            let drops = &self.states.port(self.port).drops;
-            drops[REFUSED as usize].fetch_add(frames, Relaxed);
+            self.count(DropReason::Uplink, frames);
         }
+    }
+
+    /// Counts frames that the port's owner dropped as their sender.
+    pub fn count(&self, reason: DropReason, frames: u64) {
+        self.states.port(self.port).drops[reason as usize].fetch_add(frames, Relaxed);
+    }
+
+    /// Counts frames that entered, but not through the switch.
+    pub fn entered(&self, frames: u64) {
+        self.states
+            .port(self.port)
+            .tx_frames
+            .fetch_add(frames, Relaxed);
     }
 
     /// Notes how the uplink works now.
