@@ -227,6 +227,11 @@ fn an_interface_that_vanishes_is_found_again() {
     let up = ground.netns("up");
     run(&format!("ip netns del {up}"));
     eventually("it is missed", || uplink.status().path.is_none());
+    let out = ground.netns("out");
+    let far_end = || attempt(&format!("ip -n {out} link show out0")).0;
+    eventually("the namespace is gone with all that is in it", || {
+        !far_end()
+    });
     run(&format!("ip netns add {up}"));
     ground.join(("up", "up0"), ("out", "out0"));
     eventually("it is found", || uplink.status().path.is_some());

@@ -298,6 +298,15 @@ fn attach(memory: &InstanceMemory) -> Result<Attached, UplinkError> {
     Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
 }
 
+/// Whether the interface of `spec` is where it says.
+///
+/// # Errors
+/// [`UplinkError::NoNamespace`], [`UplinkError::NoInterface`] or [`UplinkError::Elsewhere`].
+pub fn look(spec: &UplinkSpec) -> Result<(), UplinkError> {
+    let netns = NetNs::open(spec.netns.as_deref())?;
+    netns.within(|| connection::find(&Netlink::open()?, spec, &netns).map(|_| ()))
+}
+
 /// Undoes what a daemon that crashed has left on interfaces, by the records in `dir`, except for
 /// uplinks that `keep` names: those will be opened again, and taken over. Returns the names of the
 /// uplinks that were cleaned; what fails is logged and tried again next time.

@@ -47,11 +47,6 @@ impl NetNs {
         self.id
     }
 
-    /// The path by which it was opened.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
     /// The descriptor, for questions to the kernel.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd

@@ -17,6 +17,7 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ const CONFIRMATION: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_millis(250);
 /// Between two looks at the interface under load, when the doorbell is never waited for.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// The daemon's own namespace, whatever this thread's is.
+const DAEMONS: &str = "/proc/self/ns/net";
 
 /// The thread's state.
 pub struct Worker {
@@ -162,6 +166,10 @@ impl Worker {
     fn look(&mut self) {
         self.next_look = Instant::now() + LOOK;
         self.monitor.drain();
+        if self.connection.is_some() && !self.is_at_home() {
+            self.leave_namespace();
+            return;
+        }
         match &mut self.connection {
             Some(connection) => {
                 let stuck = connection.outlet.is_stuck();
@@ -194,6 +202,24 @@ impl Worker {
         self.try_again();
     }
 
+    /// The namespace has lost its name; the interface in it may still be there.
+    fn leave_namespace(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            namespace = %self.netns,
+            "the namespace is gone; waiting for it to return"
+        );
+        self.shared.vanished.fetch_add(1, Relaxed);
+        self.shared.set_path(None);
+        self.last = None;
+        let outlet = connection.close(&self.spec);
+        outlet.abandon(&mut self.ring.ports[0], &self.shared);
+        self.try_again();
+    }
+
     /// Confirmations have not come: a new socket.
     fn renew_outlet(&mut self) {
         let Some(connection) = self.connection.take() else {
@@ -213,8 +239,8 @@ impl Worker {
     }
 
     fn try_again(&mut self) {
-        self.follow_namespace();
-        match self.connect() {
+        let connected = self.follow_namespace().and_then(|()| self.connect());
+        match connected {
             Ok(()) => {
                 tracing::info!(
                     uplink = self.spec.name,
@@ -227,31 +253,36 @@ impl Worker {
         }
     }
 
-    /// A namespace may have been removed and made again under the same name.
-    fn follow_namespace(&mut self) {
-        let Some(path) = self.netns.path() else {
-            return;
+    /// Is the thread in the namespace that the path names now? It may have been removed, and made
+    /// again. A removed one must not be kept alive by this thread, nor the interfaces in it.
+    fn is_at_home(&self) -> bool {
+        let now = self.netns_named();
+        now.is_none_or(|now| now.is_ok_and(|now| now.id() == self.netns.id()))
+    }
+
+    /// What the path names now; `None`: the uplink has no path.
+    fn netns_named(&self) -> Option<Result<NetNs, UplinkError>> {
+        self.spec
+            .netns
+            .as_deref()
+            .map(|path| NetNs::open(Some(path)))
+    }
+
+    /// Moves to the namespace that the path names now, or out of the one that is gone.
+    fn follow_namespace(&mut self) -> Result<(), UplinkError> {
+        let (next, missing) = match self.netns_named() {
+            None => return Ok(()),
+            Some(Ok(next)) => (next, None),
+            Some(Err(error)) => (NetNs::open(Some(Path::new(DAEMONS)))?, Some(error)),
         };
-        let Ok(now) = NetNs::open(Some(path)) else {
-            return;
-        };
-        if now.id() == self.netns.id() {
-            return;
+        if next.id() != self.netns.id() {
+            next.enter()?;
+            self.monitor = LinkMonitor::open()?;
+            self.events = watch(&self.monitor, &self.stop)?;
+            self.netlink = Netlink::open()?;
+            self.netns = next;
         }
-        let moved = now.enter().and_then(|()| {
-            let monitor = LinkMonitor::open()?;
-            let events = watch(&monitor, &self.stop)?;
-            Ok((Netlink::open()?, monitor, events))
-        });
-        match moved {
-            Ok((netlink, monitor, events)) => {
-                self.netns = now;
-                self.netlink = netlink;
-                self.monitor = monitor;
-                self.events = events;
-            }
-            Err(error) => self.complain(&error),
-        }
+        missing.map_or(Ok(()), Err)
     }
 
     /// Says an error once, not four times a second.
