@@ -28,7 +28,9 @@ impl Host for ThisHost {
     fn memory_bytes(&self) -> u64 {
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib: u64 = total.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+        let kib: u64 = total
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0);
         kib * 1024
     }
 
@@ -37,7 +39,9 @@ impl Host for ThisHost {
     }
 
     fn program(&self, path: &str) -> Result<(), String> {
-        nfluid_sandbox::Program::open(Path::new(path)).map(|_| ()).map_err(|error| error.to_string())
+        nfluid_sandbox::Program::open(Path::new(path))
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -47,7 +51,10 @@ pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        catalogue::ENTRIES.iter().map(|entry| entry.name.to_owned()).collect()
+        catalogue::ENTRIES
+            .iter()
+            .map(|entry| entry.name.to_owned())
+            .collect()
     }
 
     fn ports(&self, nf: &str) -> Option<(usize, usize)> {
@@ -63,6 +70,10 @@ impl Catalogue for BuiltIn {
         let ports: Vec<PortInfo> = ports.iter().map(info).collect();
         catalogue::build(nf, config, &ports)
             .map(|_| ())
-            .map_err(|error| NfConfigError { path: error.path, line: error.line, message: error.message })
+            .map_err(|error| NfConfigError {
+                path: error.path,
+                line: error.line,
+                message: error.message,
+            })
     }
 }

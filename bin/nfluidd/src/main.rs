@@ -39,7 +39,12 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     nf_program: Option<PathBuf>,
     /// What to log: error, warn, info, debug, trace, or per module.
-    #[arg(long, env = "NFLUID_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        env = "NFLUID_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     log: String,
 }
 
@@ -60,22 +65,37 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
-        anyhow::bail!("nfluidd needs root: it makes cgroups, namespaces and loads the switch into the kernel");
+        anyhow::bail!(
+            "nfluidd needs root: it makes cgroups, namespaces and loads the switch into the kernel"
+        );
     }
-    let pin = arguments.bpf_dir.unwrap_or_else(|| PathBuf::from("/sys/fs/bpf").join(&arguments.name));
+    let pin = arguments
+        .bpf_dir
+        .unwrap_or_else(|| PathBuf::from("/sys/fs/bpf").join(&arguments.name));
     serve::mount_bpf_file_system(&pin)?;
     let nf_program = match arguments.nf_program {
         Some(path) => path,
-        None => std::env::current_exe().context("finding this program")?.with_file_name("nfluid-nf"),
+        None => std::env::current_exe()
+            .context("finding this program")?
+            .with_file_name("nfluid-nf"),
     };
-    let socket = arguments.socket.unwrap_or_else(|| arguments.run_dir.join("nfluidd.sock"));
+    let socket = arguments
+        .socket
+        .unwrap_or_else(|| arguments.run_dir.join("nfluidd.sock"));
     std::fs::create_dir_all(&arguments.state_dir)
         .with_context(|| format!("creating {}", arguments.state_dir.display()))?;
     let _alone = serve::lock_platform(&arguments.run_dir)?;
 
-    let settings = Settings { name: arguments.name, paths: Paths::new(arguments.run_dir, pin), nf_program };
+    let settings = Settings {
+        name: arguments.name,
+        paths: Paths::new(arguments.run_dir, pin),
+        nf_program,
+    };
     let host = Arc::new(Mutex::new(Host::new(settings)?));
-    let controller = restore(&host, FileStore::new(arguments.state_dir.join("state.json")))?;
+    let controller = restore(
+        &host,
+        FileStore::new(arguments.state_dir.join("state.json")),
+    )?;
     let supervised = Arc::clone(&host);
     std::thread::Builder::new()
         .name("supervisor".to_owned())
@@ -98,9 +118,17 @@ fn restore(
     let failures = controller.restore();
     let mut locked = lock(host);
     for failure in &failures {
-        locked.event(EventKind::Warning, None, format!("cannot {}: {}", failure.action, failure.cause));
+        locked.event(
+            EventKind::Warning,
+            None,
+            format!("cannot {}: {}", failure.action, failure.cause),
+        );
     }
-    locked.event(EventKind::DaemonStarted, None, format!("nfluidd {} is up", env!("CARGO_PKG_VERSION")));
+    locked.event(
+        EventKind::DaemonStarted,
+        None,
+        format!("nfluidd {} is up", env!("CARGO_PKG_VERSION")),
+    );
     drop(locked);
     Ok(controller)
 }

@@ -20,9 +20,12 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 /// # Errors
 /// When it cannot be mounted or made.
 pub fn mount_bpf_file_system(directory: &Path) -> anyhow::Result<()> {
-    let parent = directory.parent().context("--bpf-dir is the root directory")?;
+    let parent = directory
+        .parent()
+        .context("--bpf-dir is the root directory")?;
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-    let found = rustix::fs::statfs(parent).with_context(|| format!("looking at {}", parent.display()))?;
+    let found =
+        rustix::fs::statfs(parent).with_context(|| format!("looking at {}", parent.display()))?;
     if found.f_type as u64 & 0xffff_ffff != BPF_FS_MAGIC {
         rustix::mount::mount("bpf", parent, "bpf", MountFlags::empty(), None)
             .with_context(|| format!("mounting a BPF file system at {}", parent.display()))?;
@@ -45,7 +48,10 @@ pub fn lock_platform(run_dir: &Path) -> anyhow::Result<OwnedFd> {
     let file = rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)
         .with_context(|| format!("opening {}", path.display()))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("another nfluidd has this platform ({} is locked)", path.display());
+        bail!(
+            "another nfluidd has this platform ({} is locked)",
+            path.display()
+        );
     }
     Ok(file)
 }
@@ -64,8 +70,10 @@ pub fn until_terminated(daemon: Daemon, socket: &Path) -> anyhow::Result<()> {
     tracing::info!(socket = %socket.display(), "listening");
     let router = nfluid_api::server::router(Arc::new(daemon));
     let served = runtime.block_on(async {
-        let (mut term, mut interrupt) =
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (mut term, mut interrupt) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
         tokio::select! {
             result = async { axum::serve(listener, router).await } => result,
             _ = term.recv() => Ok(()),
@@ -81,8 +89,8 @@ pub fn until_terminated(daemon: Daemon, socket: &Path) -> anyhow::Result<()> {
 fn bind(socket: &Path) -> anyhow::Result<UnixListener> {
     // The platform's lock is ours: a socket that lies there is of a daemon that died.
     let _ = fs::remove_file(socket);
-    let listener =
-        UnixListener::bind(socket).with_context(|| format!("making the socket {}", socket.display()))?;
+    let listener = UnixListener::bind(socket)
+        .with_context(|| format!("making the socket {}", socket.display()))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o660))
         .with_context(|| format!("restricting {}", socket.display()))?;
     // Members of the group may use the API; without such a group, root alone.
@@ -95,6 +103,8 @@ fn bind(socket: &Path) -> anyhow::Result<UnixListener> {
 
 fn group_id(name: &str) -> Option<u32> {
     let groups = fs::read_to_string("/etc/group").ok()?;
-    let line = groups.lines().find(|line| line.split(':').next() == Some(name))?;
+    let line = groups
+        .lines()
+        .find(|line| line.split(':').next() == Some(name))?;
     line.split(':').nth(2)?.parse().ok()
 }

@@ -28,11 +28,16 @@ pub struct Daemon {
 impl Daemon {
     /// Puts the parts together.
     pub fn new(host: Shared, controller: Controller<HostPlatform, FileStore>) -> Self {
-        Daemon { host, controller: Mutex::new(controller) }
+        Daemon {
+            host,
+            controller: Mutex::new(controller),
+        }
     }
 
     fn controller(&self) -> MutexGuard<'_, Controller<HostPlatform, FileStore>> {
-        self.controller.lock().unwrap_or_else(PoisonError::into_inner)
+        self.controller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn model(&self) -> Deployment {
@@ -59,7 +64,10 @@ impl Server for Daemon {
         Version {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: "v1".to_owned(),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
             data_plane: lock(&self.host).data_plane(),
         }
     }
@@ -67,31 +75,58 @@ impl Server for Daemon {
     fn health(&self) -> Health {
         let mut reasons = Vec::new();
         let controller = self.controller();
-        let missing = nfluid_control::plan::plan(controller.present(), &Inventory::of(controller.deployment()));
-        reasons.extend(missing.iter().map(|action| format!("still to do: {action}")));
+        let missing = nfluid_control::plan::plan(
+            controller.present(),
+            &Inventory::of(controller.deployment()),
+        );
+        reasons.extend(
+            missing
+                .iter()
+                .map(|action| format!("still to do: {action}")),
+        );
         drop(controller);
         let host = lock(&self.host);
         for instance in host.instance_statuses() {
-            if instance.state != InstanceState::Running && instance.state != InstanceState::Stopped {
+            if instance.state != InstanceState::Running && instance.state != InstanceState::Stopped
+            {
                 reasons.push(format!("instance {} is {}", instance.name, instance.state));
             }
         }
         for uplink in host.uplink_statuses() {
-            reasons.extend(uplink.reason.map(|why| format!("uplink {}: {why}", uplink.name)));
+            reasons.extend(
+                uplink
+                    .reason
+                    .map(|why| format!("uplink {}: {why}", uplink.name)),
+            );
         }
-        let status = if reasons.is_empty() { HealthStatus::Ok } else { HealthStatus::Degraded };
+        let status = if reasons.is_empty() {
+            HealthStatus::Ok
+        } else {
+            HealthStatus::Degraded
+        };
         Health { status, reasons }
     }
 
     fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse, Problem> {
-        let environment = Environment { host: &ThisHost, catalogue: &BuiltIn };
+        let environment = Environment {
+            host: &ThisHost,
+            catalogue: &BuiltIn,
+        };
         let result = self.controller().apply(&request, environment);
-        if request.dry_run { result } else { self.told("apply", result) }
+        if request.dry_run {
+            result
+        } else {
+            self.told("apply", result)
+        }
     }
 
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
         let result = self.controller().delete(&request);
-        if request.dry_run { result } else { self.told("delete", result) }
+        if request.dry_run {
+            result
+        } else {
+            self.told("delete", result)
+        }
     }
 
     fn deployment(&self) -> Value {
@@ -117,7 +152,11 @@ impl Server for Daemon {
             name: link.name(),
             a: link.0.to_string(),
             b: link.1.to_string(),
-            state: all_up([&link.0, &link.1].into_iter().map(|port| host.port_state(port))),
+            state: all_up(
+                [&link.0, &link.1]
+                    .into_iter()
+                    .map(|port| host.port_state(port)),
+            ),
         };
         model.links.iter().map(status).collect()
     }
@@ -147,12 +186,20 @@ impl Server for Daemon {
         let (mut stats, sockets) = {
             let host = lock(&self.host);
             let mut stats = host.stats();
-            stats.chains = model.chains.iter().map(|(name, chain)| chain_stats(&host, name, chain)).collect();
+            stats.chains = model
+                .chains
+                .iter()
+                .map(|(name, chain)| chain_stats(&host, name, chain))
+                .collect();
             (stats, host.control_sockets())
         };
         // The NFs are asked without the lock: one that does not answer holds up nobody else.
         for (name, socket) in sockets {
-            if let Some(instance) = stats.instances.iter_mut().find(|instance| instance.name == name) {
+            if let Some(instance) = stats
+                .instances
+                .iter_mut()
+                .find(|instance| instance.name == name)
+            {
                 instance.metrics = host::nf_metrics(&socket);
             }
         }
@@ -176,18 +223,24 @@ impl Server for Daemon {
     }
 
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem> {
-        let socket = lock(&self.host).control_socket(instance).ok_or_else(|| Self::no_instance(instance))?;
+        let socket = lock(&self.host)
+            .control_socket(instance)
+            .ok_or_else(|| Self::no_instance(instance))?;
         let output = host::nf_command(&socket, &command.name, &command.args)
             .map_err(|error| Problem::bad_request(format!("{instance}: {error:#}")))?;
         Ok(CommandResponse { output })
     }
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
-        lock(&self.host).restart(instance).map_err(|error| Problem::failed(error.to_string()))
+        lock(&self.host)
+            .restart(instance)
+            .map_err(|error| Problem::failed(error.to_string()))
     }
 
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
-        let port: PortRef = port.parse().map_err(|error| Problem::bad_request(format!("{error}")))?;
+        let port: PortRef = port
+            .parse()
+            .map_err(|error| Problem::bad_request(format!("{error}")))?;
         host::capture(&self.host, &port)
     }
 
@@ -218,18 +271,30 @@ fn doctor(data_plane: &[String]) -> DoctorReport {
 }
 
 fn all_up(mut states: impl Iterator<Item = PortState>) -> PortState {
-    if states.all(|state| state == PortState::Up) { PortState::Up } else { PortState::Down }
+    if states.all(|state| state == PortState::Up) {
+        PortState::Up
+    } else {
+        PortState::Down
+    }
 }
 
 /// Every port that a chain's frames go through.
 fn chain_ports(chain: &Chain) -> Vec<PortRef> {
-    let hops = chain.via.iter().flat_map(|hop| [hop.input_port(), hop.output_port()]);
-    [chain.from.clone()].into_iter().chain(hops).chain([chain.to.clone()]).collect()
+    let hops = chain
+        .via
+        .iter()
+        .flat_map(|hop| [hop.input_port(), hop.output_port()]);
+    [chain.from.clone()]
+        .into_iter()
+        .chain(hops)
+        .chain([chain.to.clone()])
+        .collect()
 }
 
 /// What entered a chain: what its first, and backwards its last, NF received.
 fn chain_stats(host: &crate::host::Host, name: &str, chain: &Chain) -> ChainStats {
-    let received = |port: Option<PortRef>| port.map_or(0, |port| host.counters_of(&port).rx_packets);
+    let received =
+        |port: Option<PortRef>| port.map_or(0, |port| host.counters_of(&port).rx_packets);
     ChainStats {
         name: name.to_owned(),
         forward_packets: received(chain.via.first().map(|hop| hop.input_port())),

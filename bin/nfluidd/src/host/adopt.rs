@@ -19,30 +19,53 @@ impl Host {
         let mut present = Inventory::default();
         let recorded = record::names(&self.settings.paths.records());
         for name in &recorded {
-            let Some(spec) = desired.instances.get(name) else { continue };
+            let Some(spec) = desired.instances.get(name) else {
+                continue;
+            };
             match self.adopt_instance(name, spec) {
                 Ok(()) => {
                     present.instances.insert(name.clone(), spec.clone());
-                    self.event(EventKind::Adopted, Some((Kind::Instance, name)), "still runs, taken over");
+                    self.event(
+                        EventKind::Adopted,
+                        Some((Kind::Instance, name)),
+                        "still runs, taken over",
+                    );
                 }
                 Err(why) => {
-                    self.event(EventKind::Warning, Some((Kind::Instance, name)), format!("not taken over: {why:#}"));
+                    self.event(
+                        EventKind::Warning,
+                        Some((Kind::Instance, name)),
+                        format!("not taken over: {why:#}"),
+                    );
                 }
             }
         }
         self.remove_leftovers();
+        let kept = |name: &str| desired.uplinks.contains_key(name);
+        for name in nfluid_switch::uplink::clean_leftovers(&self.settings.paths.uplinks(), kept) {
+            self.event(
+                EventKind::Removed,
+                Some((Kind::Uplink, &name)),
+                "left by a daemon that crashed",
+            );
+        }
         present
     }
 
     fn adopt_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
-        let record = Record::load(&self.settings.paths.record(name)).context("reading its record")?;
+        let record =
+            Record::load(&self.settings.paths.record(name)).context("reading its record")?;
         if record.spec != serde_json::to_string(spec)? {
             bail!("it was made from another specification");
         }
         let process = record.process.as_ref().context("it had no process")?;
         let process = Instance::adopt(&process.into())?;
         let specs = port_specs(spec, record.first_port);
-        let memory = InstanceMemory::reopen(&self.switch, &self.settings.paths.instance_pins(name), &specs)?;
+        let memory = InstanceMemory::reopen(
+            &self.switch,
+            &self.settings.paths.instance_pins(name),
+            &specs,
+        )?;
         let cgroup = self.cgroups.open(&cgroup_name(name))?;
         for id in record.first_port..record.first_port + specs.len() as u32 {
             self.port_ids.mark(id);
@@ -70,7 +93,10 @@ impl Host {
         let names = self.cgroups.names().unwrap_or_default();
         let doomed = names.iter().filter_map(|name| name.strip_prefix("i-"));
         for name in doomed.filter(|name| !self.instances.contains_key(*name)) {
-            let removed = self.cgroups.open(&cgroup_name(name)).and_then(nfluid_sandbox::cgroup::Cgroup::remove);
+            let removed = self
+                .cgroups
+                .open(&cgroup_name(name))
+                .and_then(nfluid_sandbox::cgroup::Cgroup::remove);
             if let Err(error) = removed {
                 tracing::warn!(instance = name, %error, "removing a leftover");
             }

@@ -44,5 +44,9 @@ pub fn open_woken(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn open(path: &Path, end: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(path, end | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        path,
+        end | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }

@@ -29,13 +29,19 @@ pub struct Listeners(Arc<Mutex<Vec<Listener>>>);
 pub fn capture(host: &Shared, port: &PortRef) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
     let mut locked = lock(host);
     let id = locked.port_id(port).ok_or_else(|| {
-        Problem::not_found(format!("there is no port '{port}'")).with_remedy("'nfluid get ports' and 'nfluid get uplinks' list them")
+        Problem::not_found(format!("there is no port '{port}'"))
+            .with_remedy("'nfluid get ports' and 'nfluid get uplinks' list them")
     })?;
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    let header: Vec<u8> = PCAP_HEADER.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let header: Vec<u8> = PCAP_HEADER
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
     // The channel is empty: there is room.
     let _ = sender.try_send(header);
-    locked.listen(id, sender).map_err(|error| Problem::failed(format!("capturing: {error:#}")))?;
+    locked
+        .listen(id, sender)
+        .map_err(|error| Problem::failed(format!("capturing: {error:#}")))?;
     Ok(receiver)
 }
 
@@ -50,19 +56,21 @@ impl Host {
         if first {
             let reader = self.switch.capture_reader()?;
             let switch = Arc::clone(&self.switch);
-            std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
-                let offset_ns = realtime_offset_ns();
-                let read = reader.run(LOOK, |captured| {
-                    match captured {
-                        Some(captured) => listeners.hand_out(&captured, offset_ns),
-                        None => return listeners.drop_the_gone(&switch),
+            std::thread::Builder::new()
+                .name("capture".to_owned())
+                .spawn(move || {
+                    let offset_ns = realtime_offset_ns();
+                    let read = reader.run(LOOK, |captured| {
+                        match captured {
+                            Some(captured) => listeners.hand_out(&captured, offset_ns),
+                            None => return listeners.drop_the_gone(&switch),
+                        }
+                        true
+                    });
+                    if let Err(error) = read {
+                        tracing::warn!(%error, "capture");
                     }
-                    true
-                });
-                if let Err(error) = read {
-                    tracing::warn!(%error, "capture");
-                }
-            })?;
+                })?;
         }
         Ok(())
     }
@@ -71,7 +79,10 @@ impl Host {
 impl Listeners {
     fn hand_out(&self, captured: &Captured<'_>, offset_ns: u64) {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for listener in list.iter().filter(|l| l.port == captured.from || l.port == captured.to) {
+        for listener in list
+            .iter()
+            .filter(|l| l.port == captured.from || l.port == captured.to)
+        {
             let _ = listener.frames.try_send(pcap_record(captured, offset_ns));
         }
     }
@@ -79,8 +90,9 @@ impl Listeners {
     /// Ends the captures that nobody reads any more. `false`: there is none left.
     fn drop_the_gone(&self, switch: &nfluid_switch::Switch) -> bool {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (gone, here): (Vec<Listener>, Vec<Listener>) =
-            std::mem::take(&mut *list).into_iter().partition(|listener| listener.frames.is_closed());
+        let (gone, here): (Vec<Listener>, Vec<Listener>) = std::mem::take(&mut *list)
+            .into_iter()
+            .partition(|listener| listener.frames.is_closed());
         for listener in gone {
             if here.iter().all(|other| other.port != listener.port) {
                 switch.set_capture(listener.port, false);
@@ -94,7 +106,12 @@ impl Listeners {
 fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
     let time_us = (captured.time_ns + offset_ns) / 1000;
     let len = captured.frame.len() as u32;
-    let head = [(time_us / 1_000_000) as u32, (time_us % 1_000_000) as u32, len, len];
+    let head = [
+        (time_us / 1_000_000) as u32,
+        (time_us % 1_000_000) as u32,
+        len,
+        len,
+    ];
     let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     record.extend_from_slice(captured.frame);
     record

@@ -13,7 +13,11 @@ pub struct Ids {
 impl Ids {
     /// Numbers from `first` up to, but without, `end`.
     pub fn new(first: u32, end: u32) -> Self {
-        Ids { first, end, used: BTreeSet::new() }
+        Ids {
+            first,
+            end,
+            used: BTreeSet::new(),
+        }
     }
 
     /// `count` free numbers, one after the other; the first of them.

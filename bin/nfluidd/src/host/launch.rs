@@ -1,6 +1,6 @@
 //! Starting the program of an instance in its sandbox.
 
-use super::record::RecordedProcess;
+use super::record::{Record, RecordedProcess};
 use super::{Host, bells};
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
@@ -13,6 +13,7 @@ use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{InheritedFd, Instance, Launch, NetNs, Program, Root, ShellSpec, spawn};
 use nfluid_switch::InstanceMemory;
 use rustix::fs::{MemfdFlags, memfd_create};
+use serde_json::Value;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -38,7 +39,9 @@ impl Programs {
             .and_then(|program| program.sealed_copy())
             .context("the program that hosts built-in NFs (--nf-program)")?;
         let filter = filter(&program)?;
-        Ok(Programs { built_in: (program, filter) })
+        Ok(Programs {
+            built_in: (program, filter),
+        })
     }
 }
 
@@ -62,7 +65,7 @@ impl Host {
         spec: &InstanceSpec,
         memory: &InstanceMemory,
         cgroup: &Cgroup,
-        user: u32,
+        record: &Record,
     ) -> anyhow::Result<(Instance, Vec<Option<String>>)> {
         let own;
         let (program, filter) = match &spec.program {
@@ -74,10 +77,13 @@ impl Host {
                 (&own.0, &own.1)
             }
         };
-        let inheritance = self.inheritance(name, spec, memory)?;
+        let inheritance = self.inheritance(name, spec, memory, record.seed)?;
         let shell = ShellSpec {
             name: name.to_owned(),
-            id: self.kernel_ids.get(user).context("no kernel user is left")?,
+            id: self
+                .kernel_ids
+                .get(record.user)
+                .context("no kernel user is left")?,
             cgroup,
             root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(self.empty_net.as_fd()),
@@ -86,19 +92,47 @@ impl Host {
         let mut launch = Launch::new(program, filter);
         launch.argv.extend(arguments(&spec.program)?);
         launch.env = inheritance.env;
-        launch.cpus = (!spec.resources.cpus.is_empty())
-            .then(|| spec.resources.cpus.iter().map(|cpu| *cpu as usize).collect());
-        let log = bells::open_both(&self.settings.paths.log_pipe(name)).context("opening the log pipe")?;
-        launch.fds = vec![InheritedFd { fd: log.as_fd(), number: 1 }, InheritedFd { fd: log.as_fd(), number: 2 }];
-        let all = memory.fds().into_iter().chain(inheritance.fds.iter().map(AsFd::as_fd));
-        launch.fds.extend((FIRST_FD..).zip(all).map(|(number, fd): (RawFd, BorrowedFd<'_>)| InheritedFd { fd, number }));
+        launch.cpus = (!spec.resources.cpus.is_empty()).then(|| {
+            spec.resources
+                .cpus
+                .iter()
+                .map(|cpu| *cpu as usize)
+                .collect()
+        });
+        let log = bells::open_both(&self.settings.paths.log_pipe(name))
+            .context("opening the log pipe")?;
+        launch.fds = vec![
+            InheritedFd {
+                fd: log.as_fd(),
+                number: 1,
+            },
+            InheritedFd {
+                fd: log.as_fd(),
+                number: 2,
+            },
+        ];
+        let all = memory
+            .fds()
+            .into_iter()
+            .chain(inheritance.fds.iter().map(AsFd::as_fd));
+        launch.fds.extend(
+            (FIRST_FD..)
+                .zip(all)
+                .map(|(number, fd): (RawFd, BorrowedFd<'_>)| InheritedFd { fd, number }),
+        );
         let spawned = spawn(&shell, &launch)?;
         tracing::debug!(instance = name, barriers = %spawned.barriers, "started");
         Ok((spawned.instance, inheritance.bells))
     }
 
     /// Own bell, peers' bells, port table, configuration, control socket - and their numbers.
-    fn inheritance(&self, name: &str, spec: &InstanceSpec, memory: &InstanceMemory) -> anyhow::Result<Inheritance> {
+    fn inheritance(
+        &self,
+        name: &str,
+        spec: &InstanceSpec,
+        memory: &InstanceMemory,
+        seed: u64,
+    ) -> anyhow::Result<Inheritance> {
         let paths = &self.settings.paths;
         let map_fds = memory.fds().len() as RawFd;
         let mut fds = Vec::new();
@@ -112,7 +146,9 @@ impl Host {
         for port in &spec.ports {
             let peer = self.link_peer(&PortRef::instance(name, &port.name));
             peers.push(match &peer {
-                Some(peer) => give(bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?),
+                Some(peer) => give(
+                    bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
+                ),
                 None => -1,
             });
             given.push(peer);
@@ -123,14 +159,26 @@ impl Host {
         if let ProgramModel::BuiltIn { nf } = &spec.program {
             env.push(("NFLUID_NF", nf.clone()));
         }
-        let config = serde_json::to_vec(&spec.config)?;
-        env.push(("NFLUID_CONFIG_FD", give(memory_file("config", &config)?).to_string()));
-        env.push(("NFLUID_CONTROL_FD", give(control_socket(&paths.control(name))?).to_string()));
+        let config = serde_json::to_vec(&seeded(&spec.program, &spec.config, seed))?;
+        env.push((
+            "NFLUID_CONFIG_FD",
+            give(memory_file("config", &config)?).to_string(),
+        ));
+        env.push((
+            "NFLUID_CONTROL_FD",
+            give(control_socket(&paths.control(name))?).to_string(),
+        ));
         let env = env
             .into_iter()
-            .map(|(key, value)| CString::new(format!("{key}={value}")).context("a NUL in the environment"))
+            .map(|(key, value)| {
+                CString::new(format!("{key}={value}")).context("a NUL in the environment")
+            })
             .collect::<anyhow::Result<_>>()?;
-        Ok(Inheritance { fds, env, bells: given })
+        Ok(Inheritance {
+            fds,
+            env,
+            bells: given,
+        })
     }
 
     /// The instance at the other end of a link, if the port is or will be linked to one.
@@ -142,24 +190,47 @@ impl Host {
     }
 }
 
+/// The NFs that take a seed for their hash tables.
+const SEEDED: [&str; 3] = ["firewall", "limiter", "nat"];
+
+/// The configuration with a seed, for an NF that takes one and was given none.
+pub fn seeded(program: &ProgramModel, config: &Value, seed: u64) -> Value {
+    let mut config = config.clone();
+    if matches!(program, ProgramModel::BuiltIn { nf } if SEEDED.contains(&nf.as_str())) {
+        if config.is_null() {
+            config = Value::Object(serde_json::Map::new());
+        }
+        if let Value::Object(keys) = &mut config {
+            keys.entry("seed").or_insert_with(|| seed.into());
+        }
+    }
+    config
+}
+
 fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
     let args = match program {
         ProgramModel::BuiltIn { .. } => [].as_slice(),
         ProgramModel::Path { args, .. } => args,
     };
-    args.iter().map(|arg| CString::new(arg.as_str()).context("a NUL in an argument")).collect()
+    args.iter()
+        .map(|arg| CString::new(arg.as_str()).context("a NUL in an argument"))
+        .collect()
 }
 
 fn memory_file(name: &str, content: &[u8]) -> anyhow::Result<OwnedFd> {
-    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC).context("making a memory file")?);
-    file.write_all(content).and_then(|()| file.rewind()).context("writing a memory file")?;
+    let mut file =
+        File::from(memfd_create(name, MemfdFlags::CLOEXEC).context("making a memory file")?);
+    file.write_all(content)
+        .and_then(|()| file.rewind())
+        .context("writing a memory file")?;
     Ok(file.into())
 }
 
 fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
     // Left by a predecessor of the instance.
     let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path).with_context(|| format!("binding {}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("binding {}", path.display()))?;
     Ok(listener.into())
 }
 

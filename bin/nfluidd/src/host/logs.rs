@@ -58,7 +58,11 @@ impl LogCollector {
 
     /// Reads the log of instance `name` from `pipe` into `file`, and keeps `bell` open.
     pub fn follow(&self, name: &str, pipe: OwnedFd, file: PathBuf, bell: OwnedFd) {
-        let followed = Followed { pipe: Arc::new(pipe), file, _bell: bell };
+        let followed = Followed {
+            pipe: Arc::new(pipe),
+            file,
+            _bell: bell,
+        };
         self.table().insert(name.to_owned(), followed);
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -76,10 +80,17 @@ impl LogCollector {
 fn collect(table: &Table, wake: &OwnedFd) {
     let followed: Vec<(Arc<OwnedFd>, PathBuf)> = {
         let table = table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.values().map(|one| (Arc::clone(&one.pipe), one.file.clone())).collect()
+        table
+            .values()
+            .map(|one| (Arc::clone(&one.pipe), one.file.clone()))
+            .collect()
     };
     let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-    fds.extend(followed.iter().map(|(pipe, _)| PollFd::new(pipe.as_ref(), PollFlags::IN)));
+    fds.extend(
+        followed
+            .iter()
+            .map(|(pipe, _)| PollFd::new(pipe.as_ref(), PollFlags::IN)),
+    );
     if poll(&mut fds, None).is_err() {
         return;
     }
@@ -118,9 +129,18 @@ pub fn read_lines(path: &Path, since: u64, tail: usize) -> io::Result<(Vec<Strin
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(2 * FILE_MAX).read_to_end(&mut bytes)?;
-    let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let end = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
     let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     let skip = lines.len().saturating_sub(tail);
-    Ok((lines[skip..].iter().map(|line| (*line).to_owned()).collect(), start + end as u64))
+    Ok((
+        lines[skip..]
+            .iter()
+            .map(|line| (*line).to_owned())
+            .collect(),
+        start + end as u64,
+    ))
 }

@@ -92,7 +92,9 @@ pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
 
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as u64)
 }
 
 impl Host {
@@ -142,7 +144,12 @@ impl Host {
     }
 
     /// Records an event and tells those who wait for one.
-    pub fn event(&mut self, kind: EventKind, subject: Option<(Kind, &str)>, message: impl Into<String>) {
+    pub fn event(
+        &mut self,
+        kind: EventKind,
+        subject: Option<(Kind, &str)>,
+        message: impl Into<String>,
+    ) {
         let message = message.into();
         tracing::info!(event = %kind, subject = ?subject.map(|(_, name)| name), "{message}");
         let newest = self.events.record(now_ms(), kind, subject, message);
@@ -165,7 +172,12 @@ impl Host {
             PortRef::Uplink(name) => self.uplinks.get(name).map(RunningUplink::port_id),
             PortRef::Instance { instance, port } => {
                 let running = self.instances.get(instance)?;
-                running.memory.ports.iter().find(|part| part.spec.name == *port).map(|part| part.spec.id)
+                running
+                    .memory
+                    .ports
+                    .iter()
+                    .find(|part| part.spec.name == *port)
+                    .map(|part| part.spec.id)
             }
         }
     }

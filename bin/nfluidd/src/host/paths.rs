@@ -67,7 +67,8 @@ impl Paths {
     pub fn create(&self) -> anyhow::Result<()> {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;
-        let below = ["instances", "bells", "logs", "control", "uplinks"].map(|name| self.run.join(name));
+        let below =
+            ["instances", "bells", "logs", "control", "uplinks"].map(|name| self.run.join(name));
         for directory in below.iter().chain([&self.pin, &self.pin.join("instances")]) {
             std::fs::DirBuilder::new()
                 .recursive(true)

@@ -15,6 +15,7 @@ use nfluid_control::wiring::Destination;
 use nfluid_sandbox::cgroup::{Cgroup, Share};
 use nfluid_switch::InstanceMemory;
 use serde_json::{Value, json};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// Processes and threads that an instance may have.
@@ -34,10 +35,17 @@ impl Platform for HostPlatform {
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
         for action in actions {
-            if let Action::Wire { port, new: Some(to), .. } = action {
+            if let Action::Wire {
+                port,
+                new: Some(to),
+                ..
+            } = action
+            {
                 host.planned.insert(port.clone(), to.clone());
             }
-            if let Action::CreateInstance { name, .. } | Action::ReplaceInstance { name, .. } = action {
+            if let Action::CreateInstance { name, .. } | Action::ReplaceInstance { name, .. } =
+                action
+            {
                 // A peer that starts earlier is given this bell.
                 host.make_pipes(name).map_err(error)?;
             }
@@ -51,7 +59,10 @@ impl Platform for HostPlatform {
 
     fn create_switch(&mut self, name: &str, spec: &SwitchModel) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        let id = host.switch_ids.take(1).ok_or_else(|| exhausted("switches"))?;
+        let id = host
+            .switch_ids
+            .take(1)
+            .ok_or_else(|| exhausted("switches"))?;
         host.switches.insert(name.to_owned(), (id, *spec));
         Ok(())
     }
@@ -62,7 +73,10 @@ impl Platform for HostPlatform {
             *model = *new;
         }
         let ageing_s = (new.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
-        let members = host.wires.iter().filter(|(_, to)| to.switch() == Some(name));
+        let members = host
+            .wires
+            .iter()
+            .filter(|(_, to)| to.switch() == Some(name));
         for id in members.filter_map(|(port, _)| host.port_id(port)) {
             host.switch.set_fdb_limits(id, ageing_s, new.addresses);
         }
@@ -88,7 +102,11 @@ impl Platform for HostPlatform {
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
         host.create_instance(name, spec).map_err(error)?;
-        host.event(EventKind::Started, Some((Kind::Instance, name)), format!("{} runs", spec.program.name()));
+        host.event(
+            EventKind::Started,
+            Some((Kind::Instance, name)),
+            format!("{} runs", spec.program.name()),
+        );
         Ok(())
     }
 
@@ -105,17 +123,32 @@ impl Platform for HostPlatform {
             host.create_instance(name, old).map_err(error)?;
             return Err(error(why));
         }
-        host.event(EventKind::Replaced, Some((Kind::Instance, name)), "replaced");
+        host.event(
+            EventKind::Replaced,
+            Some((Kind::Instance, name)),
+            "replaced",
+        );
         Ok(())
     }
 
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
-        let control = lock(&self.0).settings.paths.control(name);
-        let request = json!({ "op": "reconfigure", "config": config });
+        let (control, config_with_seed) = {
+            let host = lock(&self.0);
+            let running = host.instances.get(name).ok_or_else(|| {
+                PlatformError::new(
+                    PlatformErrorKind::NotFound,
+                    format!("there is no instance {name}"),
+                )
+            })?;
+            let seeded = launch::seeded(&running.spec.program, config, running.record.seed);
+            (host.settings.paths.control(name), seeded)
+        };
+        let request = json!({ "op": "reconfigure", "config": config_with_seed });
         nf_socket::ask(&control, &request)
             .map_err(|why| PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}")))?;
         let mut host = lock(&self.0);
-        host.change_record(name, |running| running.spec.config = config.clone()).map_err(error)
+        host.change_record(name, |running| running.spec.config = config.clone())
+            .map_err(error)
     }
 
     fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
@@ -123,7 +156,8 @@ impl Platform for HostPlatform {
         if let Some(running) = host.instances.get(name) {
             set_resources(&running.cgroup, resources).map_err(error)?;
         }
-        host.change_record(name, |running| running.spec.resources = resources.clone()).map_err(error)
+        host.change_record(name, |running| running.spec.resources = resources.clone())
+            .map_err(error)
     }
 
     fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
@@ -148,7 +182,10 @@ impl Platform for HostPlatform {
 }
 
 fn exhausted(what: &str) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::Exhausted, format!("the platform has no room for more {what}"))
+    PlatformError::new(
+        PlatformErrorKind::Exhausted,
+        format!("the platform has no room for more {what}"),
+    )
 }
 
 /// Weight, cap and memory of an instance's cgroup.
@@ -157,7 +194,9 @@ fn set_resources(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
         Share::from_per_mille(((share.percent() * 10.0).round() as u32).max(1))
     };
     // Without a promise: as little as there is, so that promises hold.
-    let weight = resources.share.map_or_else(|| Share::from_per_mille(1), share)?;
+    let weight = resources
+        .share
+        .map_or_else(|| Share::from_per_mille(1), share)?;
     cgroup.set_weight(weight)?;
     cgroup.set_cap(resources.cap.map(share).transpose()?)?;
     cgroup.set_memory(resources.memory.0)?;
@@ -178,13 +217,35 @@ impl Host {
     }
 
     /// Makes and starts an instance; takes back everything if that fails.
-    pub(super) fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
+    pub(super) fn create_instance(
+        &mut self,
+        name: &str,
+        spec: &InstanceSpec,
+    ) -> anyhow::Result<()> {
         self.make_pipes(name)?;
         let ports = spec.ports.len() as u32;
-        let first_port = self.port_ids.take(ports).context("the platform has no room for more ports")?;
-        let pool = self.pool_ids.take(1).context("the platform has no room for more instances")?;
-        let user = self.user_ids.take(1).context("the platform has no room for more instances")?;
-        let record = Record { spec: serde_json::to_string(spec)?, first_port, pool, user, ..Record::default() };
+        let first_port = self
+            .port_ids
+            .take(ports)
+            .context("the platform has no room for more ports")?;
+        let pool = self
+            .pool_ids
+            .take(1)
+            .context("the platform has no room for more instances")?;
+        let user = self
+            .user_ids
+            .take(1)
+            .context("the platform has no room for more instances")?;
+        let spec_text = serde_json::to_string(spec)?;
+        let seed = RandomState::new().hash_one(name);
+        let record = Record {
+            spec: spec_text,
+            first_port,
+            pool,
+            user,
+            seed,
+            ..Record::default()
+        };
         match self.build(name, spec, record.clone()) {
             Ok(running) => {
                 self.instances.insert(name.to_owned(), running);
@@ -197,7 +258,12 @@ impl Host {
         }
     }
 
-    fn build(&mut self, name: &str, spec: &InstanceSpec, mut record: Record) -> anyhow::Result<Running> {
+    fn build(
+        &mut self,
+        name: &str,
+        spec: &InstanceSpec,
+        mut record: Record,
+    ) -> anyhow::Result<Running> {
         let specs = port_specs(spec, record.first_port);
         let mut memory = InstanceMemory::create(&self.switch, record.pool, &specs)?;
         let pins = self.settings.paths.instance_pins(name);
@@ -212,7 +278,7 @@ impl Host {
             }
         };
         let started = set_resources(&cgroup, &spec.resources)
-            .and_then(|()| self.launch(name, spec, &memory, &cgroup, record.user));
+            .and_then(|()| self.launch(name, spec, &memory, &cgroup, &record));
         let (process, bells) = match started {
             Ok(started) => started,
             Err(why) => {
@@ -223,7 +289,9 @@ impl Host {
         };
         record.process = launch::recorded(&process);
         record.bells = bells;
-        record.save(&self.settings.paths.record(name)).context("writing down the instance")?;
+        record
+            .save(&self.settings.paths.record(name))
+            .context("writing down the instance")?;
         Ok(Running {
             spec: spec.clone(),
             memory,
@@ -245,7 +313,12 @@ impl Host {
         self.user_ids.free(record.user);
         let paths = &self.settings.paths;
         let _ = std::fs::remove_dir_all(paths.instance_pins(name));
-        for file in [paths.record(name), paths.bell(name), paths.log_pipe(name), paths.control(name)] {
+        for file in [
+            paths.record(name),
+            paths.bell(name),
+            paths.log_pipe(name),
+            paths.control(name),
+        ] {
             let _ = std::fs::remove_file(file);
         }
         self.logs.forget(name);
@@ -253,8 +326,16 @@ impl Host {
 
     /// Kills and removes an instance.
     pub(super) fn remove_instance(&mut self, name: &str) -> anyhow::Result<()> {
-        let Some(running) = self.instances.remove(name) else { return Ok(()) };
-        let Running { memory, cgroup, process, record, .. } = running;
+        let Some(running) = self.instances.remove(name) else {
+            return Ok(());
+        };
+        let Running {
+            memory,
+            cgroup,
+            process,
+            record,
+            ..
+        } = running;
         if let Some(process) = process {
             process.kill()?;
             process.wait_timeout(DEATH)?;
@@ -267,44 +348,81 @@ impl Host {
 
     /// Starts the successor of an instance that has ended, on the same ports.
     pub(super) fn start_again(&mut self, name: &str) -> anyhow::Result<()> {
-        let running = self.instances.get(name).context("there is no such instance")?;
-        let started = self.launch(name, &running.spec, &running.memory, &running.cgroup, running.record.user);
+        let running = self
+            .instances
+            .get(name)
+            .context("there is no such instance")?;
+        let started = self.launch(
+            name,
+            &running.spec,
+            &running.memory,
+            &running.cgroup,
+            &running.record,
+        );
         let (process, bells) = started?;
         let time = supervisor_time(self.started);
         let path = self.settings.paths.record(name);
         let switch = std::sync::Arc::clone(&self.switch);
-        let running = self.instances.get_mut(name).context("there is no such instance")?;
+        let running = self
+            .instances
+            .get_mut(name)
+            .context("there is no such instance")?;
         running.record.process = launch::recorded(&process);
         running.record.bells = bells;
         running.process = Some(process);
         running.state = InstanceState::Running;
         running.since = Instant::now();
         running.supervisor.started(time);
-        running.record.save(&path).context("writing down the instance")?;
+        running
+            .record
+            .save(&path)
+            .context("writing down the instance")?;
         switch.revive(&running.memory);
         Ok(())
     }
 
-    fn change_record(&mut self, name: &str, change: impl FnOnce(&mut Running)) -> anyhow::Result<()> {
+    fn change_record(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Running),
+    ) -> anyhow::Result<()> {
         let path = self.settings.paths.record(name);
-        let running = self.instances.get_mut(name).context("there is no such instance")?;
+        let running = self
+            .instances
+            .get_mut(name)
+            .context("there is no such instance")?;
         change(running);
         running.record.spec = serde_json::to_string(&running.spec)?;
-        running.record.save(&path).context("writing down the instance")
+        running
+            .record
+            .save(&path)
+            .context("writing down the instance")
     }
 
     /// An operator's restart: the process is killed, past failures are forgiven.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         let Some(running) = self.instances.get_mut(name) else {
-            return Err(PlatformError::new(PlatformErrorKind::NotFound, format!("there is no instance {name}")));
+            return Err(PlatformError::new(
+                PlatformErrorKind::NotFound,
+                format!("there is no instance {name}"),
+            ));
         };
         running.supervisor.forgive();
         if let Some(process) = running.process.take() {
             process.kill().map_err(|why| error(why.into()))?;
-            process.wait_timeout(DEATH).map_err(|why| error(why.into()))?;
+            process
+                .wait_timeout(DEATH)
+                .map_err(|why| error(why.into()))?;
         }
-        let lost = self.switch.reclaim(&self.instances[name].memory).map_err(failed)?;
-        self.event(EventKind::Restarting, Some((Kind::Instance, name)), format!("restarted on request; {lost} frames lost in its rings"));
+        let lost = self
+            .switch
+            .reclaim(&self.instances[name].memory)
+            .map_err(failed)?;
+        self.event(
+            EventKind::Restarting,
+            Some((Kind::Instance, name)),
+            format!("restarted on request; {lost} frames lost in its rings"),
+        );
         self.start_again(name).map_err(error)
     }
 }

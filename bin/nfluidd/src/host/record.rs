@@ -19,6 +19,9 @@ pub struct Record {
     pub user: u32,
     /// Its process.
     pub process: Option<RecordedProcess>,
+    /// Seed of its hash tables, so that nobody outside can aim at one bucket.
+    #[serde(default)]
+    pub seed: u64,
     /// The instances whose bells it was given, by port.
     pub bells: Vec<Option<String>>,
 }
@@ -75,6 +78,11 @@ impl Record {
 pub fn names(directory: &Path) -> BTreeSet<String> {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     files
-        .filter_map(|file| file.file_name().to_str()?.strip_suffix(".json").map(str::to_owned))
+        .filter_map(|file| {
+            file.file_name()
+                .to_str()?
+                .strip_suffix(".json")
+                .map(str::to_owned)
+        })
         .collect()
 }

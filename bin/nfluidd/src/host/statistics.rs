@@ -16,7 +16,9 @@ use std::path::PathBuf;
 impl Host {
     /// Traffic of a port.
     pub fn counters_of(&self, port: &PortRef) -> Counters {
-        self.port_id(port).map(|id| counters(&self.switch.counters(id))).unwrap_or_default()
+        self.port_id(port)
+            .map(|id| counters(&self.switch.counters(id)))
+            .unwrap_or_default()
     }
 
     /// Whether the port takes part.
@@ -28,18 +30,27 @@ impl Host {
     }
 
     fn destination_of(&self, port: &PortRef) -> String {
-        self.wires.get(port).map_or_else(|| "nowhere".to_owned(), ToString::to_string)
+        self.wires
+            .get(port)
+            .map_or_else(|| "nowhere".to_owned(), ToString::to_string)
     }
 
     /// All instances.
     pub fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        self.instances.iter().map(|(name, running)| instance_status(name, running)).collect()
+        self.instances
+            .iter()
+            .map(|(name, running)| instance_status(name, running))
+            .collect()
     }
 
     /// All ports of instances.
     pub fn port_statuses(&self) -> Vec<PortStatus> {
         let all = self.instances.iter().flat_map(|(name, running)| {
-            running.spec.ports.iter().map(move |port| (PortRef::instance(name, &port.name), port, running.spec.ring))
+            running
+                .spec
+                .ports
+                .iter()
+                .map(move |port| (PortRef::instance(name, &port.name), port, running.spec.ring))
         });
         all.map(|(port, spec, ring)| PortStatus {
             name: port.to_string(),
@@ -56,12 +67,20 @@ impl Host {
     pub fn switch_statuses(&self) -> Vec<SwitchStatus> {
         let entries = self.switch.fdb_entries().unwrap_or_default();
         let status = |(name, (id, model)): (&String, &(u32, nfluid_control::model::Switch))| {
-            let ports = self.wires.iter().filter(|(_, to)| to.switch() == Some(name));
+            let ports = self
+                .wires
+                .iter()
+                .filter(|(_, to)| to.switch() == Some(name));
             SwitchStatus {
                 name: name.clone(),
                 ports: ports.map(|(port, _)| port.to_string()).collect(),
                 ageing_s: model.ageing.0 / 1000,
-                addresses: Some(entries.iter().filter(|entry| entry.switch == *id && !entry.aged).count() as u64),
+                addresses: Some(
+                    entries
+                        .iter()
+                        .filter(|entry| entry.switch == *id && !entry.aged)
+                        .count() as u64,
+                ),
             }
         };
         self.switches.iter().map(status).collect()
@@ -79,7 +98,11 @@ impl Host {
                 kind: uplink.kind().to_owned(),
                 mode,
                 mode_reason: reason,
-                state: if uplink.problem().is_none() { PortState::Up } else { PortState::Down },
+                state: if uplink.problem().is_none() {
+                    PortState::Up
+                } else {
+                    PortState::Down
+                },
                 reason: uplink.problem(),
                 mac: Mac(uplink.mac()).to_string(),
                 destination: self.destination_of(&port),
@@ -100,12 +123,20 @@ impl Host {
             }
         }
         for (name, uplink) in &self.uplinks {
-            ports.push(self.port_stats(&PortRef::Uplink(name.clone()), uplink.port_id(), uplink.spec.ring));
+            ports.push(self.port_stats(
+                &PortRef::Uplink(name.clone()),
+                uplink.port_id(),
+                uplink.spec.ring,
+            ));
         }
         Stats {
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
-            instances: self.instances.iter().map(|(name, running)| instance_stats(name, running)).collect(),
+            instances: self
+                .instances
+                .iter()
+                .map(|(name, running)| instance_stats(name, running))
+                .collect(),
             chains: Vec::new(),
         }
     }
@@ -124,28 +155,47 @@ impl Host {
     /// Control sockets of all running built-in NFs.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
-            running.process.is_some() && matches!(running.spec.program, nfluid_control::model::Program::BuiltIn { .. })
+            running.process.is_some()
+                && matches!(
+                    running.spec.program,
+                    nfluid_control::model::Program::BuiltIn { .. }
+                )
         });
-        running.map(|(name, _)| (name.clone(), self.settings.paths.control(name))).collect()
+        running
+            .map(|(name, _)| (name.clone(), self.settings.paths.control(name)))
+            .collect()
     }
 
     /// Where an instance listens for commands.
     pub fn control_socket(&self, name: &str) -> Option<PathBuf> {
-        self.instances.contains_key(name).then(|| self.settings.paths.control(name))
+        self.instances
+            .contains_key(name)
+            .then(|| self.settings.paths.control(name))
     }
 
     /// Lines of an instance's log; `None`: no such instance.
-    pub fn log_lines(&self, name: &str, since: u64, tail: usize) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        self.instances.contains_key(name).then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
+    pub fn log_lines(
+        &self,
+        name: &str,
+        since: u64,
+        tail: usize,
+    ) -> Option<std::io::Result<(Vec<String>, u64)>> {
+        self.instances
+            .contains_key(name)
+            .then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
 }
 
 /// An NF's own metrics; empty if it does not answer.
 pub fn nf_metrics(control: &std::path::Path) -> BTreeMap<String, f64> {
-    let Ok(answer) = nf_socket::ask(control, &json!({ "op": "metrics" })) else { return BTreeMap::new() };
+    let Ok(answer) = nf_socket::ask(control, &json!({ "op": "metrics" })) else {
+        return BTreeMap::new();
+    };
     let metrics = answer.get("nf").and_then(Value::as_object);
     let pairs = metrics.into_iter().flatten();
-    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
+    pairs
+        .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+        .collect()
 }
 
 /// Runs an operator's command in an instance.
@@ -153,11 +203,16 @@ pub fn nf_metrics(control: &std::path::Path) -> BTreeMap<String, f64> {
 /// # Errors
 /// When it does not answer, or refuses.
 pub fn nf_command(control: &std::path::Path, name: &str, args: &[String]) -> anyhow::Result<Value> {
-    nf_socket::ask(control, &json!({ "op": "command", "name": name, "args": args }))
+    nf_socket::ask(
+        control,
+        &json!({ "op": "command", "name": name, "args": args }),
+    )
 }
 
 fn counters(found: &PortCounters) -> Counters {
-    let drops = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), found.dropped(*reason)));
+    let drops = DropReason::ALL
+        .iter()
+        .map(|reason| (reason.name().to_owned(), found.dropped(*reason)));
     Counters {
         rx_packets: found.rx_frames,
         rx_bytes: found.rx_bytes,
@@ -175,16 +230,28 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
         tier: "process".to_owned(),
         state: running.state,
         pid: running.pid(),
-        uptime_ms: running.pid().map(|_| running.since.elapsed().as_millis() as u64),
+        uptime_ms: running
+            .pid()
+            .map(|_| running.since.elapsed().as_millis() as u64),
         restarts: running.supervisor.restarts(),
         last_exit: running.last_exit.clone(),
         flavor: spec.flavor.clone(),
         ring: spec.ring,
-        share_percent: spec.resources.share.map(nfluid_control::quantity::Share::percent),
-        cap_percent: spec.resources.cap.map(nfluid_control::quantity::Share::percent),
+        share_percent: spec
+            .resources
+            .share
+            .map(nfluid_control::quantity::Share::percent),
+        cap_percent: spec
+            .resources
+            .cap
+            .map(nfluid_control::quantity::Share::percent),
         cpus: spec.resources.cpus.clone(),
         memory_limit_bytes: spec.resources.memory.0,
-        ports: spec.ports.iter().map(|port| format!("{name}.{}", port.name)).collect(),
+        ports: spec
+            .ports
+            .iter()
+            .map(|port| format!("{name}.{}", port.name))
+            .collect(),
         config: spec.config.clone(),
     }
 }
@@ -194,7 +261,11 @@ fn instance_stats(name: &str, running: &Running) -> InstanceStats {
     InstanceStats {
         name: name.to_owned(),
         cpu_ns: used.cpu_usage_ns.unwrap_or(0),
-        share_percent: running.spec.resources.share.map(nfluid_control::quantity::Share::percent),
+        share_percent: running
+            .spec
+            .resources
+            .share
+            .map(nfluid_control::quantity::Share::percent),
         throttled_ns: used.throttled_ns,
         memory_bytes: used.memory_bytes,
         memory_limit_bytes: Some(running.spec.resources.memory.0),

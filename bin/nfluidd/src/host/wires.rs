@@ -9,16 +9,31 @@ use nfluid_switch::SwitchError;
 
 impl Host {
     /// Sends the frames of `port` to `to`, or nowhere.
-    pub(super) fn connect(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {
+    pub(super) fn connect(
+        &mut self,
+        port: &PortRef,
+        to: Option<&Destination>,
+    ) -> Result<(), PlatformError> {
         let id = self.port_id(port).ok_or_else(|| missing(port))?;
         match to {
-            None => self.switch.connect(id, SwitchDestination::None).map_err(failed)?,
+            None => self
+                .switch
+                .connect(id, SwitchDestination::None)
+                .map_err(failed)?,
             Some(Destination::Port(peer)) => {
                 let peer_id = self.port_id(peer).ok_or_else(|| missing(peer))?;
-                self.switch.connect(id, SwitchDestination::Link(peer_id)).map_err(failed)?;
+                self.switch
+                    .connect(id, SwitchDestination::Link(peer_id))
+                    .map_err(failed)?;
             }
             Some(Destination::Switch(place)) => self.join(port, id, place)?,
-            Some(Destination::Classify(_)) => return Err(PlatformError::new(PlatformErrorKind::Unsupported, "classifier")),
+            Some(Destination::Classify(entries)) => {
+                let rules = super::uplinks::rules(entries, |to| self.port_id(to));
+                self.switch.set_rules(id, &rules).map_err(failed)?;
+                self.switch
+                    .connect(id, SwitchDestination::Classifier)
+                    .map_err(failed)?;
+            }
         }
         let before = match to {
             Some(to) => self.wires.insert(port.clone(), to.clone()),
@@ -31,19 +46,28 @@ impl Host {
     }
 
     fn join(&self, port: &PortRef, id: u32, place: &SwitchPort) -> Result<(), PlatformError> {
-        let (switch, model) = self
-            .switches
-            .get(&place.switch)
-            .ok_or_else(|| PlatformError::new(PlatformErrorKind::NotFound, format!("no switch {}", place.switch)))?;
+        let (switch, model) = self.switches.get(&place.switch).ok_or_else(|| {
+            PlatformError::new(
+                PlatformErrorKind::NotFound,
+                format!("no switch {}", place.switch),
+            )
+        })?;
         self.switch.set_learning(id, place.learn);
         let ageing_s = (model.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
         self.switch.set_fdb_limits(id, ageing_s, model.addresses);
-        self.switch.connect(id, SwitchDestination::Switch(*switch)).map_err(failed)?;
-        if let PortRef::Instance { instance, port: name } = port
+        self.switch
+            .connect(id, SwitchDestination::Switch(*switch))
+            .map_err(failed)?;
+        if let PortRef::Instance {
+            instance,
+            port: name,
+        } = port
             && let Some(running) = self.instances.get(instance)
             && let Some(spec) = running.spec.ports.iter().find(|spec| spec.name == *name)
         {
-            self.switch.pin_address(*switch, 0, spec.mac.0, id).map_err(failed)?;
+            self.switch
+                .pin_address(*switch, 0, spec.mac.0, id)
+                .map_err(failed)?;
         }
         Ok(())
     }
@@ -51,23 +75,41 @@ impl Host {
     /// A link's sender wakes its peer itself if it was given the peer's bell when it started; for
     /// any other the switch does.
     fn choose_bell(&self, receiver: &PortRef) {
-        let (Some(id), Some(owner)) = (self.port_id(receiver), receiver.owner()) else { return };
-        let senders = self.wires.iter().filter(|(_, to)| **to == Destination::Port(receiver.clone()));
-        let all_ring = senders.into_iter().all(|(from, _)| self.can_ring(from, owner));
+        let (Some(id), Some(owner)) = (self.port_id(receiver), receiver.owner()) else {
+            return;
+        };
+        let senders = self
+            .wires
+            .iter()
+            .filter(|(_, to)| **to == Destination::Port(receiver.clone()));
+        let all_ring = senders
+            .into_iter()
+            .all(|(from, _)| self.can_ring(from, owner));
         self.switch.set_kernel_bell(id, !all_ring);
     }
 
     fn can_ring(&self, sender: &PortRef, receiver: &str) -> bool {
-        let PortRef::Instance { instance, port } = sender else { return false };
-        let Some(running) = self.instances.get(instance) else { return false };
-        let index = running.spec.ports.iter().position(|spec| spec.name == *port);
+        let PortRef::Instance { instance, port } = sender else {
+            return false;
+        };
+        let Some(running) = self.instances.get(instance) else {
+            return false;
+        };
+        let index = running
+            .spec
+            .ports
+            .iter()
+            .position(|spec| spec.name == *port);
         let bell = index.and_then(|index| running.record.bells.get(index));
         bell.and_then(Option::as_deref) == Some(receiver)
     }
 }
 
 fn missing(port: &PortRef) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::NotFound, format!("there is no port {port}"))
+    PlatformError::new(
+        PlatformErrorKind::NotFound,
+        format!("there is no port {port}"),
+    )
 }
 
 /// An error of the switch, for the operator.

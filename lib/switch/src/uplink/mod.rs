@@ -43,7 +43,9 @@ mod xsk;
 
 pub use error::UplinkError;
 pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};
-pub use spec::{Kind, Mode, ReceivePath, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
+pub use spec::{
+    Kind, Mode, ReceivePath, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus,
+};
 
 use crate::abi::{PORT_PASS, PORT_UP};
 use crate::instance::{InstanceMemory, PortSpec};
