@@ -4,7 +4,7 @@
 mod uplink_ground;
 
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::uplink::{Mode, ReceivePath, TransmitPath};
+use nfluid_switch::uplink::{Mode, ReceivePath, Transmit, TransmitPath, Uplink};
 use nfluid_switch::{Destination, DropReason};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -68,7 +68,7 @@ fn exchange(outside: &Raw, port: &mut Port, mtu: usize, tag: &[u8]) {
     }
 }
 
-fn frames_cross(test: &str, mode: Mode, want: ReceivePath, mtu: usize) {
+fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
     let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
         return;
     };
@@ -78,10 +78,19 @@ fn frames_cross(test: &str, mode: Mode, want: ReceivePath, mtu: usize) {
     run(&format!("ip -n {out} link set out0 mtu {mtu}"));
     let mut spec = ground.spec("up", "up0");
     spec.mode = mode;
+    spec.transmit = transmit;
     let uplink = ground.open(&spec).expect("an uplink");
     let path = uplink.status().path.expect("it is connected");
+    let want = match mode {
+        Mode::Generic => ReceivePath::Generic,
+        _ => ReceivePath::Native,
+    };
     assert_eq!(path.receive, want, "{path:?}");
-    assert_eq!(path.transmit, TransmitPath::XdpCopy, "{path:?}");
+    let want = match transmit {
+        Transmit::Packet => TransmitPath::Packet,
+        _ => TransmitPath::XdpCopy,
+    };
+    assert_eq!(path.transmit, want, "{path:?}");
     let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
     let switch = &ground.scratch.switch;
     switch
@@ -110,16 +119,21 @@ fn frames_cross(test: &str, mode: Mode, want: ReceivePath, mtu: usize) {
 
 #[test]
 fn frames_of_every_length_cross_natively() {
-    frames_cross("native", Mode::Auto, ReceivePath::Native, 1500);
+    frames_cross("native", Mode::Auto, Transmit::Auto, 1500);
 }
 
 #[test]
 fn frames_of_every_length_cross_generically() {
-    frames_cross("generic", Mode::Generic, ReceivePath::Generic, 2018);
+    frames_cross("generic", Mode::Generic, Transmit::Copy, 2018);
+}
+
+#[test]
+fn frames_of_every_length_cross_without_af_xdp() {
+    frames_cross("packet", Mode::Native, Transmit::Packet, 1500);
 }
 
 /// Two namespaces, each behind an uplink; the uplinks are linked.
-fn joined(test: &str, mode: Mode) -> Option<(Ground, [nfluid_switch::uplink::Uplink; 2])> {
+fn joined(test: &str, mode: Mode) -> Option<(Ground, [Uplink; 2])> {
     let mut ground = Ground::new(test, &["up", "a", "b"])?;
     ground.join(("up", "up0"), ("a", "in0"));
     ground.join(("up", "up1"), ("b", "in0"));
@@ -220,4 +234,204 @@ fn datagrams_are_answered_one_by_one() {
         assert_eq!(bytes[..len], number.to_be_bytes());
     }
     drop(uplinks);
+}
+
+#[test]
+fn a_frame_longer_than_the_interface_takes_is_dropped_and_counted() {
+    for (test, transmit) in [("long", Transmit::Auto), ("longp", Transmit::Packet)] {
+        let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+            return;
+        };
+        ground.join(("up", "up0"), ("out", "out0"));
+        let mut spec = ground.spec("up", "up0");
+        spec.transmit = transmit;
+        let uplink = ground.open(&spec).expect("an uplink");
+        let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+        let switch = &ground.scratch.switch;
+        switch
+            .connect(instance.id(0), Destination::Link(spec.port))
+            .expect("connect");
+        let mut ring = instance.attach().expect("attach");
+        let outside = ground.raw("out", "out0");
+        let port = &mut ring.ports[0];
+        let tag = [0x81, 0, 0, 5];
+        for (tag, len) in [
+            (&[][..], 1514),
+            (&[], 1515),
+            (&tag, 1518),
+            (&tag, 1519),
+            (&[], 2032),
+            (&[], 60),
+        ] {
+            let frame = frame(OUTSIDE, INSIDE, tag, len, len as u32);
+            assert!(port.send(|slot| {
+                slot[..len].copy_from_slice(&frame);
+                len
+            }));
+        }
+        port.flush(WhenFull::Drop).expect("the port is up");
+        for len in [1514, 1518, 60] {
+            let frame = outside.receive_wanted(|frame| frame.starts_with(&OUTSIDE));
+            assert_eq!(frame.expect("a frame").len(), len);
+        }
+        eventually("all are accounted for", || {
+            let status = uplink.status();
+            status.sent_frames == 3 && status.refused_frames == 3
+        });
+        assert_eq!(switch.counters(spec.port).dropped(DropReason::Uplink), 3);
+    }
+}
+
+#[test]
+fn frames_too_long_for_a_slot_are_dropped_and_counted() {
+    let Some(mut ground) = Ground::new("jumbo", &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    for (name, interface) in [("up", "up0"), ("out", "out0")] {
+        let netns = ground.netns(name);
+        run(&format!("ip -n {netns} link set {interface} mtu 9000"));
+    }
+    let spec = ground.spec("up", "up0");
+    let _uplink = ground.open(&spec).expect("an uplink");
+    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+    let switch = &ground.scratch.switch;
+    switch
+        .connect(spec.port, Destination::Link(instance.id(0)))
+        .expect("connect");
+    let mut ring = instance.attach().expect("attach");
+    let outside = ground.raw("out", "out0");
+    for len in [9014, 2033, 2032] {
+        outside.send(&frame(INSIDE, OUTSIDE, &[], len, 1));
+    }
+    let want = frame(INSIDE, OUTSIDE, &[], 2032, 1);
+    assert_eq!(take(&mut ring.ports[0], 1), [want]);
+    let counters = switch.counters(spec.port);
+    assert_eq!(counters.dropped(DropReason::BadLength), 2);
+    assert_eq!(counters.tx_frames, 3);
+}
+
+#[test]
+fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
+    let Some(mut ground) = Ground::new("switch", &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    let spec = ground.spec("up", "up0");
+    let _uplink = ground.open(&spec).expect("an uplink");
+    let instances: Vec<_> = (0..3)
+        .map(|_| ground.scratch.instance(1, 64, 64).expect("an instance"))
+        .collect();
+    let switch = &ground.scratch.switch;
+    switch
+        .connect(spec.port, Destination::Switch(7))
+        .expect("connect");
+    let mut ports: Vec<Port> = Vec::new();
+    for instance in &instances {
+        let id = instance.id(0);
+        switch.connect(id, Destination::Switch(7)).expect("connect");
+        switch
+            .pin_address(7, 0, instance.mac(0), id)
+            .expect("pinned");
+        ports.append(&mut instance.attach().expect("attach").ports);
+    }
+    let outside = ground.raw("out", "out0");
+    let mac = |i: usize| instances[i].mac(0);
+    let mut entered = 0;
+    let mut arrive = |bytes: &[u8], copies: u64| -> Vec<usize> {
+        outside.send(bytes);
+        entered += copies;
+        let counted = || switch.counters(spec.port).tx_frames;
+        eventually("it has come in", || counted() >= entered);
+        assert_eq!(counted(), entered);
+        let mut got = Vec::new();
+        for (index, port) in ports.iter_mut().enumerate() {
+            port.receive(64, |frame| {
+                assert_eq!(frame, bytes);
+                got.push(index);
+            });
+        }
+        got
+    };
+    let from = |src: [u8; 6], dst: [u8; 6]| frame(dst, src, &[], 80, 5);
+    assert_eq!(arrive(&from(OUTSIDE, mac(1)), 1), [1]);
+    assert_eq!(arrive(&from(OUTSIDE, [0xff; 6]), 3), [0, 1, 2]);
+    assert_eq!(arrive(&from(OUTSIDE, [2, 9, 9, 9, 9, 9]), 3), [0, 1, 2]);
+    // A tenant's address does not come from the wire, a bridge's own protocol goes nowhere, and
+    // what is known to be on the wire stays there.
+    assert_eq!(arrive(&from(mac(0), mac(1)), 1), [0usize; 0]);
+    assert_eq!(
+        arrive(&from(OUTSIDE, [1, 0x80, 0xc2, 0, 0, 0]), 1),
+        [0usize; 0]
+    );
+    assert_eq!(arrive(&from([2, 7, 7, 7, 7, 7], OUTSIDE), 1), [0usize; 0]);
+    let counters = switch.counters(spec.port);
+    for reason in [
+        DropReason::ForeignMac,
+        DropReason::ReservedMac,
+        DropReason::SamePort,
+    ] {
+        assert_eq!(counters.dropped(reason), 1, "{reason}");
+    }
+    assert_eq!(counters.fdb_used, 2);
+    // The way back is known: no flood.
+    let answer = frame(OUTSIDE, mac(2), &[], 70, 6);
+    assert!(ports[2].send(|slot| {
+        slot[..70].copy_from_slice(&answer);
+        70
+    }));
+    ports[2].flush(WhenFull::Drop).expect("the port is up");
+    let back = outside.receive_wanted(|frame| frame.starts_with(&OUTSIDE));
+    assert_eq!(back, Some(answer));
+    assert_eq!(switch.counters(instances[2].id(0)).tx_frames, 1);
+}
+
+#[test]
+fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
+    const FRAMES: u64 = 20_000;
+    let Some((mut ground, uplinks)) = joined("sum", Mode::Auto) else {
+        return;
+    };
+    // Two namespaces send at once, on different CPUs, into one port whose owner comes and goes.
+    let instance = ground.scratch.instance(1, 64, 64).expect("an instance");
+    let switch = &ground.scratch.switch;
+    for uplink in &uplinks {
+        switch
+            .connect(uplink.spec().port, Destination::Link(instance.id(0)))
+            .expect("connect");
+    }
+    let mut ring = instance.attach().expect("attach");
+    let sockets = ["a", "b"].map(|name| ground.raw(name, "in0"));
+    let mut got = 0;
+    thread::scope(|scope| {
+        let senders = sockets.each_ref().map(|socket| {
+            scope.spawn(|| {
+                for number in 0..FRAMES as u32 {
+                    let len = 14 + number as usize % 1500;
+                    socket.send(&frame(INSIDE, OUTSIDE, &[], len, number));
+                }
+            })
+        });
+        while !senders.iter().all(thread::ScopedJoinHandle::is_finished) {
+            got += ring.ports[0].receive(64, |_| ()) as u64;
+            thread::sleep(Duration::from_micros(200));
+        }
+    });
+    let ports = uplinks.each_ref().map(|uplink| uplink.spec().port);
+    let entered = || ports.map(|port| switch.counters(port).tx_frames);
+    eventually("all have come in", || {
+        entered().iter().all(|n| *n >= FRAMES)
+    });
+    got += ring.ports[0].receive(usize::MAX, |_| ()) as u64;
+    let delivered = switch.counters(instance.id(0));
+    let dropped: u64 = ports
+        .map(|port| switch.counters(port).dropped_total())
+        .iter()
+        .sum();
+    assert_eq!(delivered.rx_frames, got);
+    assert_eq!(
+        entered().iter().sum::<u64>(),
+        delivered.rx_frames + delivered.dropped_total() + dropped
+    );
+    assert!(delivered.dropped(DropReason::RingFull) > 0, "{delivered:?}");
 }

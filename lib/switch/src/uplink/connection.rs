@@ -101,7 +101,7 @@ impl Connection {
         let made =
             Self::hold(netlink, &link, spec, receiver, &mut record, previous).and_then(|hooked| {
                 keep(&record)?;
-                let outlet = Outlet::open(&link, hooked.hook, slots, port)?;
+                let outlet = Outlet::open(&link, hooked.hook, spec.transmit, slots, port)?;
                 Ok((hooked, outlet))
             });
         let (hooked, outlet) = match made {

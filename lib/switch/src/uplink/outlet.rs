@@ -8,7 +8,7 @@ use super::error::UplinkError;
 use super::netlink::{Link, XdpHook};
 use super::packet::PacketSocket;
 use super::shared::Shared;
-use super::spec::TransmitPath;
+use super::spec::{Transmit, TransmitPath};
 use super::xsk::{Copying, Xsk};
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::{Port, TakenSlot};
@@ -73,40 +73,17 @@ impl Outlet {
     pub fn open(
         link: &Link,
         hook: XdpHook,
+        transmit: Transmit,
         slots: Slots,
         port: &Port,
     ) -> Result<Self, UplinkError> {
-        let mut why = Vec::new();
-        let mut socket = None;
-        for copying in [Copying::Zero, Copying::Once] {
-            if copying == Copying::Zero && (hook != XdpHook::Native || slots.spare.len() < BATCH) {
-                continue;
-            }
-            let spare = slots.spare.clone();
-            match Xsk::open(link.index, &slots.pool, slots.count, spare, copying) {
-                Ok(xsk) => {
-                    socket = Some(Socket::Xsk(xsk));
-                    break;
-                }
-                Err(error) => why.push(format!("{copying:?}: {error}")),
-            }
-        }
-        let socket = match socket {
-            Some(socket) => socket,
-            None => {
-                let packet = PacketSocket::open(link.index)?;
-                if let Err(error) = packet.bypass_queueing() {
-                    tracing::debug!(%error, "frames go through the queueing discipline");
-                }
-                Socket::Packet(packet)
-            }
-        };
+        let (socket, why) = open_socket(link, hook, transmit, &slots)?;
         Ok(Outlet {
             socket,
             busy: vec![false; slots.count as usize],
             slots,
             mtu: link.mtu,
-            why: why.join("; "),
+            why,
             in_flight: 0,
             released: port.taken(),
             last_progress: Instant::now(),
@@ -248,6 +225,40 @@ impl Outlet {
         drop(self.socket);
         port.release();
     }
+}
+
+/// The fastest socket that may be had, and why none of the faster ones.
+fn open_socket(
+    link: &Link,
+    hook: XdpHook,
+    transmit: Transmit,
+    slots: &Slots,
+) -> Result<(Socket, String), UplinkError> {
+    let can_be_zero = hook == XdpHook::Native && slots.spare.len() > BATCH;
+    let (ways, mut why): (&[Copying], _) = match transmit {
+        Transmit::Auto if can_be_zero => (&[Copying::Zero, Copying::Once], Vec::new()),
+        Transmit::Auto => {
+            let why = "zero-copy: only real hardware behind native XDP has it";
+            (&[Copying::Once], vec![why.to_owned()])
+        }
+        Transmit::Copy => (&[Copying::Once], vec!["copy mode was asked for".to_owned()]),
+        Transmit::Packet => (&[], vec!["AF_PACKET was asked for".to_owned()]),
+    };
+    for &copying in ways {
+        let spare = slots.spare.clone();
+        match Xsk::open(link.index, &slots.pool, slots.count, spare, copying) {
+            Ok(xsk) => return Ok((Socket::Xsk(xsk), why.join("; "))),
+            Err(error) => why.push(match copying {
+                Copying::Zero => format!("zero-copy: {error}"),
+                Copying::Once => format!("AF_XDP: {error}"),
+            }),
+        }
+    }
+    let packet = PacketSocket::open(link.index)?;
+    if let Err(error) = packet.bypass_queueing() {
+        tracing::debug!(%error, "frames go through the queueing discipline");
+    }
+    Ok((Socket::Packet(packet), why.join("; ")))
 }
 
 /// Does the interface take a frame of this length?

@@ -26,6 +26,18 @@ impl Mode {
     }
 }
 
+/// By which kind of socket frames go out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transmit {
+    /// The fastest that the interface takes.
+    #[default]
+    Auto,
+    /// AF_XDP, but never zero-copy: for drivers whose zero-copy mode is broken.
+    Copy,
+    /// AF_PACKET.
+    Packet,
+}
+
 /// What the uplink stands on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -49,6 +61,8 @@ pub struct UplinkSpec {
     pub kind: Kind,
     /// XDP mode.
     pub mode: Mode,
+    /// Kind of socket.
+    pub transmit: Transmit,
     /// Address to give to the interface; `None`: leave it.
     pub mac: Option<[u8; 6]>,
     /// Number of the uplink's port.
@@ -72,6 +86,7 @@ impl UplinkSpec {
             netns: None,
             kind: Kind::Xdp,
             mode: Mode::Auto,
+            transmit: Transmit::Auto,
             mac: None,
             port,
             pool,
