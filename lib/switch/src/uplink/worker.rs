@@ -301,10 +301,12 @@ impl Worker {
     fn end(mut self) {
         let Some(connection) = self.connection.take() else {
             // The interface may come back when nobody is there to clean it: nothing is on it then.
-            if let (Some(record), Some(dir)) = (&self.last, &self.spec.state_dir) {
-                if let Err(error) = record.forget(dir) {
-                    tracing::warn!(uplink = self.spec.name, %error);
-                }
+            let forgotten = match (&self.last, &self.spec.state_dir) {
+                (Some(record), Some(dir)) => record.forget(dir),
+                _ => Ok(()),
+            };
+            if let Err(error) = forgotten {
+                tracing::warn!(uplink = self.spec.name, %error);
             }
             return;
         };
