@@ -32,9 +32,7 @@ static __always_inline void copy_long(void *dst, void *src, __u64 len)
 {
 	struct bpf_dynptr to;
 
-	/* Says again, on the register that the helper gets, what the verifier has forgotten. */
-	asm volatile("" : "+r"(len));
-	if (!length_ok(len))
+	if (!length_proven(len))
 		return;
 	bpf_dynptr_from_mem(dst, NFL_SLOT_SIZE, 0, &to);
 	bpf_dynptr_write(&to, 0, src, len, 0);

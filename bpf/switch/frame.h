@@ -82,4 +82,20 @@ static __always_inline bool length_ok(__u64 len)
 	return len >= NFL_FRAME_MIN && len <= NFL_FRAME_MAX;
 }
 
+/*
+ * The same about the register that a helper gets next. The compiler would make one comparison of
+ * the two, on a difference, from which verifiers before 6.11 learn nothing about the length.
+ */
+#define length_proven(len)                                                                         \
+	({                                                                                         \
+		bool proven = false;                                                               \
+		asm volatile("" : "+r"(len));                                                      \
+		if ((len) >= NFL_FRAME_MIN) {                                                      \
+			asm volatile("" : "+r"(len));                                              \
+			if ((len) <= NFL_FRAME_MAX)                                                \
+				proven = true;                                                     \
+		}                                                                                  \
+		proven;                                                                            \
+	})
+
 #endif
