@@ -301,11 +301,19 @@ impl Port {
 
     /// True if another frame of another port's slot can be queued.
     #[inline]
-    pub(crate) fn can_queue(&self) -> bool {
+    pub fn can_queue(&self) -> bool {
         self.queued() <= self.mask
     }
 
-    /// Queues whatever descriptor it is given, for tests of the switch against hostile NFs.
+    /// The slot that the next [`Port::send`] uses, for callers that write it before they send;
+    /// `None` if no slot is free.
+    #[inline]
+    pub fn next_tx_slot(&self) -> Option<u32> {
+        (self.room() > 0).then(|| self.entry.tx_base + self.tx_slot)
+    }
+
+    /// Queues whatever descriptor it is given: for the C library, which has checked it, and for
+    /// tests of the switch against hostile NFs.
     pub fn queue_raw(&mut self, len: u16, slot: u32) {
         self.queue(Received { slot, len });
     }

@@ -1,0 +1,22 @@
+//! `libnfluid`: the port library for C. Its manual is `lib/ring/include/nfluid.h`; this is the thin
+//! layer between that header and `nfluid-ring`.
+//!
+//! No panic crosses the boundary: each function runs inside [`errors::status`] or
+//! [`errors::or_null`]. Pointers are checked for null and nothing else: that they are what the
+//! header asks for, and which thread may use them when, is the caller's part of the contract.
+
+mod errors;
+mod instance;
+mod ports;
+mod traffic;
+
+pub use errors::nfl_strerror;
+pub use instance::{NflInstance, nfl_attach, nfl_detach, nfl_wait};
+pub use ports::{
+    NflPort, nfl_port_at, nfl_port_by_name, nfl_port_count, nfl_port_index, nfl_port_mac,
+    nfl_port_mtu, nfl_port_name, nfl_port_queue, nfl_port_queues,
+};
+pub use traffic::{
+    NflFrame, NflStats, nfl_flush, nfl_forward, nfl_queued, nfl_receive, nfl_release,
+    nfl_send_copy, nfl_stats, nfl_tx_commit, nfl_tx_reserve,
+};

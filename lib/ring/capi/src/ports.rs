@@ -1,0 +1,260 @@
+//! Ports by number and by name, and what the platform says about them.
+
+use crate::errors::{Errno, INVALID, count, or_null, status};
+use crate::instance::NflInstance;
+use nfluid_ring::attach::PortEntry;
+use nfluid_ring::port::Port;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What other ports of the instance must know of one: where its frames lie, and which ports have
+/// some of them queued.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    rx_base: u32,
+    rx_slots: u32,
+    /// Bit per port that has frames of this one queued.
+    borrowers: AtomicU64,
+}
+
+impl Lane {
+    pub(crate) fn of(port: &Port) -> Self {
+        Lane {
+            rx_base: port.entry().rx_base,
+            rx_slots: port.entry().ring_slots,
+            borrowers: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether frames that the port receives lie in this slot.
+    #[inline]
+    fn has(&self, slot: u32) -> bool {
+        slot.wrapping_sub(self.rx_base) < self.rx_slots
+    }
+}
+
+/// `struct nfl_port`: a port and its place in the instance.
+#[derive(Debug)]
+pub struct NflPort {
+    port: NonNull<Port>,
+    index: usize,
+    name: CString,
+    lanes: Arc<[Lane]>,
+    /// Bit per port whose frames are queued here.
+    lenders: u64,
+    /// The next TX slot is being written by the caller.
+    pub(crate) reserved: bool,
+}
+
+impl NflPort {
+    pub(crate) fn new(
+        port: NonNull<Port>,
+        index: usize,
+        entry: &PortEntry,
+        lanes: Arc<[Lane]>,
+    ) -> Self {
+        NflPort {
+            port,
+            index,
+            name: CString::new(entry.name()).unwrap_or_default(),
+            lanes,
+            lenders: 0,
+            reserved: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline]
+    pub(crate) fn port(&self) -> &Port {
+        // SAFETY: the port lives as long as its handle; it is used by one thread at a time, which
+        // is the one that has the handle.
+        unsafe { self.port.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn port_mut(&mut self) -> &mut Port {
+        // SAFETY: as above, and the handle is borrowed mutably.
+        unsafe { self.port.as_mut() }
+    }
+
+    /// Notes that a frame of port `lender` is about to be queued here.
+    ///
+    /// # Errors
+    /// `EINVAL` if that port does not exist or has no frames in `slot`.
+    #[inline]
+    pub(crate) fn borrow_from(&mut self, lender: u16, slot: u32) -> Result<(), Errno> {
+        let lender = usize::from(lender);
+        let lane = self.lanes.get(lender).ok_or(INVALID)?;
+        if !lane.has(slot) {
+            return Err(INVALID);
+        }
+        if self.lenders & (1 << lender) == 0 {
+            self.lenders |= 1 << lender;
+            lane.borrowers.fetch_or(1 << self.index, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Nothing is queued any more: what other ports lent is theirs again.
+    #[inline]
+    pub(crate) fn return_all(&mut self) {
+        while self.lenders != 0 {
+            let lender = self.lenders.trailing_zeros() as usize;
+            self.lenders &= self.lenders - 1;
+            let lane = &self.lanes[lender];
+            lane.borrowers
+                .fetch_and(!(1 << self.index), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether frames of this port are still queued somewhere.
+    #[inline]
+    pub(crate) fn has_lent(&self) -> bool {
+        self.lanes[self.index].borrowers.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Number of ports, queues counted.
+///
+/// # Safety
+/// `instance` is null or attached.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_count(instance: *const NflInstance) -> c_int {
+    status(|| {
+        // SAFETY: null or attached, as the caller promises.
+        let instance = unsafe { instance.as_ref() }.ok_or(INVALID)?;
+        Ok(count(instance.port_count()))
+    })
+}
+
+/// The port of this number; null if there is none.
+///
+/// # Safety
+/// `instance` is null or attached.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_at(instance: *mut NflInstance, index: c_uint) -> *mut NflPort {
+    or_null(|| {
+        // SAFETY: null or attached, as the caller promises.
+        let instance = unsafe { instance.as_ref() }?;
+        instance.handle(usize::try_from(index).ok()?)
+    })
+}
+
+/// A queue of the port of this name; null if there is none.
+///
+/// # Safety
+/// `instance` is null or attached; `name` is null or ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_by_name(
+    instance: *mut NflInstance,
+    name: *const c_char,
+    queue: c_uint,
+) -> *mut NflPort {
+    or_null(|| {
+        // SAFETY: null or attached, as the caller promises.
+        let instance = unsafe { instance.as_ref() }?;
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and the caller promises that it ends with a NUL.
+        let name = unsafe { CStr::from_ptr(name) };
+        (0..instance.port_count())
+            .filter_map(|index| instance.handle(index))
+            .find(|&handle| {
+                // SAFETY: a handle of the instance. Its name and its port's entry never change, and
+                // references to fields that do are not made.
+                let (own, port) = unsafe { (&(*handle).name, (*handle).port.as_ptr()) };
+                // SAFETY: as above.
+                let entry = unsafe { (*port).entry() };
+                own.as_c_str() == name && c_uint::from(entry.queue) == queue
+            })
+    })
+}
+
+/// What `tell` says about a port.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+unsafe fn about(port: *const NflPort, tell: impl FnOnce(&NflPort) -> c_int) -> c_int {
+    status(|| {
+        // SAFETY: as this function's caller promises.
+        let port = unsafe { port.as_ref() }.ok_or(INVALID)?;
+        Ok(tell(port))
+    })
+}
+
+/// The port's number in its instance.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_index(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { about(port, |port| count(port.index())) }
+}
+
+/// The port's name; null for a null pointer.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_name(port: *const NflPort) -> *const c_char {
+    // SAFETY: null or a port, as the caller promises.
+    let name = unsafe { port.as_ref() }.map(|port| port.name.as_ptr());
+    name.unwrap_or(std::ptr::null())
+}
+
+/// Writes the port's MAC address.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone; `mac` is null or
+/// has 6 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_mac(port: *const NflPort, mac: *mut u8) -> c_int {
+    status(|| {
+        // SAFETY: null or a port, as the caller promises.
+        let port = unsafe { port.as_ref() }.ok_or(INVALID)?;
+        if mac.is_null() {
+            return Err(INVALID);
+        }
+        // SAFETY: not null, and of 6 bytes, as the caller promises.
+        unsafe { mac.cast::<[u8; 6]>().write(port.port().entry().mac) };
+        Ok(0)
+    })
+}
+
+/// Largest IP packet of the port in bytes.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_mtu(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { about(port, |port| port.port().entry().mtu.into()) }
+}
+
+/// Which queue of its port this is, from 0.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_queue(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { about(port, |port| port.port().entry().queue.into()) }
+}
+
+/// How many queues the port has.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_queues(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { about(port, |port| port.port().entry().queues.into()) }
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * libnfluid: the ports of an nfluid instance, for C (C11) and C++. Link with -lnfluid.
+ *
+ * A program that nfluid starts as an instance attaches once and then, again and again, receives
+ * frames in place, changes or answers them, sends or forwards them, flushes, releases:
+ *
+ *	nfl_receive -> nfl_forward, nfl_send_copy, nfl_tx_reserve + nfl_tx_commit -> nfl_flush
+ *	-> nfl_release, and nfl_wait when there is nothing to do.
+ *
+ * Frames are Ethernet frames without FCS, of NFL_FRAME_MIN to NFL_FRAME_MAX bytes.
+ *
+ * Errors. Functions that return int return 0 or a count, or a negative errno value, whose meaning
+ * nfl_strerror() tells. -EINVAL stands for a null pointer or an argument out of range, -EFAULT for
+ * an error of the library itself; both may come from every such function.
+ *
+ * Ownership. The instance belongs to the caller until nfl_detach(); ports and names belong to the
+ * instance. The bytes of a received frame are the caller's, to read and to write, from nfl_receive()
+ * to nfl_release(); those of a reserved slot from nfl_tx_reserve() to nfl_tx_commit().
+ *
+ * Threads. A port is used by one thread at a time; different threads may use different ports (and
+ * queues of one port, which are ports of their own) at the same time. nfl_forward() uses the port
+ * that the frame goes to and refers to the one that it came from: both are the calling thread's.
+ * While a thread is in nfl_wait() or nfl_detach(), no other is in any function of the instance or
+ * of its ports.
+ *
+ * Signals. nfl_attach() sets SIGPIPE to SIG_IGN if it is SIG_DFL: a peer that ended must not end
+ * this program. A handler of the program's own is left as it is.
+ */
+#ifndef NFLUID_H
+#define NFLUID_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NFL_FRAME_MIN 14 /* bytes: an Ethernet header */
+#define NFL_FRAME_MAX 2032 /* bytes, without FCS */
+#define NFL_SLOT_SIZE 2048 /* bytes from one frame slot to the next */
+#define NFL_PORTS_MAX 64 /* ports of an instance, queues counted */
+#define NFL_RING_MAX 1024 /* frames that a port can hold in one direction */
+#define NFL_WAIT_MAX_MS 500 /* longest nfl_wait() */
+
+/* What an instance is attached to. */
+struct nfl_instance;
+
+/* A port of an instance, or one queue of a port that has several. */
+struct nfl_port;
+
+/* A received frame, in place. */
+struct nfl_frame {
+	uint8_t *data; /* first byte; NFL_FRAME_MAX bytes from here on are the frame's to grow */
+	uint16_t len; /* bytes; may be changed before nfl_forward() */
+	uint16_t port; /* index of the port that received it */
+	uint32_t slot; /* where it lies in the instance's memory */
+};
+
+/* What the library has counted on a port since nfl_attach(); drops are counted by the switch. */
+struct nfl_stats {
+	uint64_t rx_frames; /* frames received */
+	uint64_t rx_bytes; /* their bytes */
+	uint64_t tx_frames; /* frames handed to the switch */
+	uint64_t calls; /* hyperio calls */
+	uint64_t rings; /* wake-ups given to a link's peer */
+	uint64_t tx_no_slot; /* frames that found no free slot */
+	uint64_t tx_errors; /* calls that failed; their frames were discarded */
+};
+
+/*
+ * Attaches to the ports that the environment names (NFLUID_ATTACH_FD) and stores the instance in
+ * *instance. Once per process; call it before other threads start, as it reads the environment.
+ * 0; -ENOENT: not started as an nfluid instance; -EALREADY: this process has attached before;
+ * -EPROTO: the port table is damaged; else why it could not be read or mapped. *instance is NULL
+ * after an error.
+ */
+int nfl_attach(struct nfl_instance **instance);
+
+/* Gives the instance and its ports back. Frames that are held or queued are lost. NULL is ignored. */
+void nfl_detach(struct nfl_instance *instance);
+
+/* What the (negative) return value `error` means and what to do; never NULL, never to be freed. */
+const char *nfl_strerror(int error);
+
+/* Number of ports, queues counted; they are numbered from 0 in the order of the deployment. */
+int nfl_port_count(const struct nfl_instance *instance);
+
+/* The port of this number; NULL if there is none. */
+struct nfl_port *nfl_port_at(struct nfl_instance *instance, unsigned int index);
+
+/* Queue `queue` (0: the first) of the port of this name; NULL if there is none. */
+struct nfl_port *nfl_port_by_name(struct nfl_instance *instance, const char *name,
+				  unsigned int queue);
+
+/* The port's number in its instance. */
+int nfl_port_index(const struct nfl_port *port);
+
+/* The port's name in the deployment; NULL for a null pointer. */
+const char *nfl_port_name(const struct nfl_port *port);
+
+/* Writes the port's MAC address, 6 bytes, to `mac`. */
+int nfl_port_mac(const struct nfl_port *port, uint8_t *mac);
+
+/* Largest IP packet of the port, in bytes. */
+int nfl_port_mtu(const struct nfl_port *port);
+
+/* Which queue of its port this is, from 0. */
+int nfl_port_queue(const struct nfl_port *port);
+
+/* How many queues the port has. */
+int nfl_port_queues(const struct nfl_port *port);
+
+/*
+ * Receives at most `max` frames and describes them in frames[0..]; never blocks. Returns how many:
+ * 0 if none waits. They are held until nfl_release(): a receiver that holds a whole ring of frames
+ * gets no more, and the switch drops and counts what is sent to it.
+ */
+int nfl_receive(struct nfl_port *port, struct nfl_frame *frames, size_t max);
+
+/*
+ * Gives the slots of all frames received on the port back to the switch; their bytes may not be
+ * touched from now on. -EBUSY: some of them were forwarded and not flushed; nothing was released.
+ */
+int nfl_release(struct nfl_port *port);
+
+/*
+ * Queues a copy of `len` bytes. -EMSGSIZE: not the length of a frame; -ENOBUFS: no slot is free,
+ * flush first; -EBUSY: a slot is reserved, commit it first.
+ */
+int nfl_send_copy(struct nfl_port *port, const uint8_t *data, size_t len);
+
+/*
+ * Reserves the next slot, to write a frame in place: *data has NFL_FRAME_MAX bytes, of any content.
+ * Returns that number. One slot per port is reserved at a time: a second call names the same slot.
+ * -ENOBUFS: no slot is free, flush first.
+ */
+int nfl_tx_reserve(struct nfl_port *port, uint8_t **data);
+
+/*
+ * Queues the first `len` bytes of the reserved slot; 0 gives the slot back instead. -EMSGSIZE and
+ * -ENOBUFS as for nfl_send_copy(): the slot stays reserved. -EINVAL: no slot is reserved.
+ */
+int nfl_tx_commit(struct nfl_port *port, size_t len);
+
+/*
+ * Queues a received frame of the same instance, with its present bytes and frame->len, on `to`;
+ * nothing is copied. The frame's bytes may not be changed, and it may not be released, before the
+ * next flush of `to` has consumed it. One frame may be forwarded to several ports. frame->data must
+ * be as nfl_receive() set it. -EINVAL: not a frame of this instance; -EMSGSIZE: not the length of a
+ * frame; -ENOBUFS: the port's ring is full, flush first.
+ */
+int nfl_forward(struct nfl_port *to, const struct nfl_frame *frame);
+
+/* Flag of nfl_flush(): what a full link does not take stays queued. A switch drops in any case. */
+#define NFL_KEEP 1u
+
+/*
+ * Hands all queued frames to the switch, in the calling thread's own time, and wakes the receiver.
+ * Returns how many frames were consumed. Without NFL_KEEP, those that find a full receiver are
+ * dropped and counted there. -EBUSY: another thread is in a call on this port; -ENETDOWN: the port
+ * is down. After an error the queued frames are gone.
+ */
+int nfl_flush(struct nfl_port *port, unsigned int flags);
+
+/* Frames queued and not yet consumed. */
+int nfl_queued(const struct nfl_port *port);
+
+/* What nfl_wait() returns. */
+#define NFL_WOKEN_NOTHING 0 /* the time is over, a signal came, or a ring without a frame */
+#define NFL_WOKEN_FRAME 1 /* some port has a frame */
+#define NFL_WOKEN_FD 2 /* other_fd is ready */
+
+/*
+ * Waits until a port of the instance has a frame, `other_fd` (-1: none) can be read, or timeout_ms
+ * milliseconds are over; at most NFL_WAIT_MAX_MS, which a negative timeout stands for. It spins for
+ * some microseconds while that has paid lately, then sleeps. Flush first: it sends nothing.
+ * -EBADF: other_fd is not open.
+ */
+int nfl_wait(struct nfl_instance *instance, int other_fd, int timeout_ms);
+
+/* Writes what the library has counted on the port to *stats. */
+int nfl_stats(const struct nfl_port *port, struct nfl_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NFLUID_H */
