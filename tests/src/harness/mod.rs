@@ -2,5 +2,6 @@
 
 pub mod attempt;
 pub mod cell;
+pub mod platform;
 pub mod program;
 pub mod skip;

@@ -1,0 +1,305 @@
+//! Each party of a platform is killed in turn: what it leaves, who notices, and what goes on.
+
+use nfluid_tests::harness::platform::{Platform, eventually, is_alive, must, run, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+/// Two hosts in one subnet, joined by a chain of bridges.
+const CHAIN: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+instances:
+  a: { nf: bridge }
+  b: { nf: bridge }
+chains:
+  web: { from: lan, to: wan, via: [a, b] }
+";
+
+/// Two bridges between two switches: a broadcast that enters runs in circles for ever, and no uplink has a part in it.
+const CIRCLE: &str = "
+version: 1
+switches: { front: {}, back: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: front }
+instances:
+  a: { nf: bridge, cap: 10%, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
+  b: { nf: bridge, cap: 10%, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
+";
+
+const SERVER: &str = "10.0.0.2";
+
+fn two_hosts(test: &str) -> Option<Platform> {
+    let mut platform = Platform::new(test)?;
+    platform.host("client", "10.0.0.1/24");
+    platform.host("server", "10.0.0.2/24");
+    Some(platform)
+}
+
+#[test]
+fn a_killed_instance_is_restarted_and_the_others_are_not() {
+    let Some(platform) = two_hosts("a_killed_instance_is_restarted_and_the_others_are_not") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    for round in 1..=3 {
+        let before = platform.pids();
+        signal(before["a"], Signal::KILL);
+        eventually("it runs again", || {
+            platform
+                .pids()
+                .get("a")
+                .is_some_and(|pid| *pid != before["a"])
+        });
+        eventually("a ping crosses again", || platform.pings("client", SERVER));
+        let after = platform.instance("a");
+        assert_eq!(after["restarts"], round, "{after}");
+        assert!(
+            after["last_exit"]
+                .as_str()
+                .is_some_and(|how| how.contains('9') || how.contains("KILL")),
+            "{after}"
+        );
+        assert_eq!(platform.pids()["b"], before["b"]);
+        assert!(!is_alive(before["a"]));
+    }
+    let events = platform.events_of("a");
+    assert_eq!(
+        events.iter().filter(|kind| *kind == "crashed").count(),
+        3,
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_policy_decides_whether_an_instance_comes_back() {
+    let Some(platform) = two_hosts("a_policy_decides_whether_an_instance_comes_back") else {
+        return;
+    };
+    let policies = CHAIN
+        .replace("a: { nf: bridge }", "a: { nf: bridge, restart: never }")
+        .replace(
+            "b: { nf: bridge }",
+            "b: { nf: bridge, restart: { policy: always, backoff: 10ms..20ms, max: 2, healthy: 1h } }",
+        );
+    platform.apply(&policies);
+    signal(platform.pids()["a"], Signal::KILL);
+    eventually("it is left alone", || {
+        platform.instance("a")["state"] == "stopped"
+    });
+
+    for restarts in 1..=2 {
+        let pid = platform.pids()["b"];
+        signal(pid, Signal::KILL);
+        eventually("it runs again", || {
+            platform.pids().get("b").is_some_and(|now| *now != pid)
+        });
+        assert_eq!(platform.instance("b")["restarts"], restarts);
+    }
+    signal(platform.pids()["b"], Signal::KILL);
+    eventually("it is given up", || {
+        platform.instance("b")["state"] == "failed"
+    });
+    let events = platform.events_of("b");
+    assert_eq!(
+        events.iter().filter(|kind| *kind == "crash_loop").count(),
+        1,
+        "{events:?}"
+    );
+    assert!(platform.pids().is_empty());
+    assert_eq!(platform.instance("a")["restarts"], 0);
+
+    // An operator's word counts more than a policy.
+    for name in ["a", "b"] {
+        let restarted = platform.nfluid(&["restart", name]);
+        assert!(restarted.succeeded(), "{restarted:?}");
+    }
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
+fn instances_outlive_a_killed_daemon_and_the_next_one_adopts_them() {
+    let Some(mut platform) =
+        two_hosts("instances_outlive_a_killed_daemon_and_the_next_one_adopts_them")
+    else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = platform.pids();
+    assert_eq!(before.len(), 2);
+    for _ in 0..2 {
+        platform.kill_daemon();
+        assert!(before.values().all(|pid| is_alive(*pid)));
+        platform.start();
+        assert_eq!(platform.pids(), before);
+        for name in ["a", "b"] {
+            assert_eq!(platform.events_of(name), ["adopted"]);
+        }
+        assert_eq!(platform.apply(CHAIN), [""; 0], "all is as desired");
+        eventually("a ping crosses again", || platform.pings("client", SERVER));
+    }
+    // What was adopted is supervised as well.
+    signal(before["a"], Signal::KILL);
+    eventually("it runs again", || {
+        platform
+            .pids()
+            .get("a")
+            .is_some_and(|pid| *pid != before["a"])
+    });
+    eventually("a ping crosses the new one", || {
+        platform.pings("client", SERVER)
+    });
+}
+
+#[test]
+fn an_instance_that_died_with_the_daemon_is_made_anew() {
+    let Some(mut platform) = two_hosts("an_instance_that_died_with_the_daemon_is_made_anew") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    let before = platform.pids();
+    platform.kill_daemon();
+    signal(before["a"], Signal::KILL);
+    eventually("it is dead", || !is_alive(before["a"]));
+    platform.start();
+    eventually("it runs", || platform.pids().contains_key("a"));
+    assert_ne!(platform.pids()["a"], before["a"]);
+    assert_eq!(platform.pids()["b"], before["b"]);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
+fn frames_run_between_instances_without_a_daemon() {
+    let Some(mut platform) = two_hosts("frames_run_between_instances_without_a_daemon") else {
+        return;
+    };
+    platform.apply(CIRCLE);
+    let sockets = ["a", "b"].map(|name| platform.run_dir().join("control").join(name));
+    let forwarded = || sockets.each_ref().map(|path| forwarded_by(path));
+    eventually("a broadcast runs in circles", || {
+        // Nobody has this address: the client asks all for it.
+        platform.pings("client", "10.0.0.77");
+        let before = forwarded();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let after = forwarded();
+        (0..2).all(|number| after[number] > before[number] + 10.0)
+    });
+    platform.kill_daemon();
+    for _ in 0..3 {
+        let before = forwarded();
+        eventually("both bridges forward still", || {
+            let after = forwarded();
+            (0..2).all(|number| after[number] > before[number] + 100.0)
+        });
+    }
+    platform.start();
+    for name in ["a", "b"] {
+        assert_eq!(platform.events_of(name), ["adopted"]);
+    }
+}
+
+/// Frames that a bridge says that it has forwarded.
+fn forwarded_by(control: &std::path::Path) -> f64 {
+    let mut stream = UnixStream::connect(control).expect("it listens");
+    stream
+        .write_all(b"{\"op\":\"metrics\"}\n")
+        .expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("it answers");
+    let answer: Value = serde_json::from_str(&line).expect("JSON");
+    let metrics = answer["ok"]["nf"].as_object().expect("metrics");
+    metrics
+        .iter()
+        .filter(|(name, _)| name.starts_with("packets_forwarded_total"))
+        .map(|(_, value)| value.as_f64().expect("a figure"))
+        .sum()
+}
+
+#[test]
+fn a_terminated_daemon_leaves_interfaces_alone_and_instances_running() {
+    let Some(mut platform) =
+        two_hosts("a_terminated_daemon_leaves_interfaces_alone_and_instances_running")
+    else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    assert_eq!(programs_on(&platform), 2, "one on each interface");
+    let before = platform.pids();
+    assert!(platform.terminate_daemon().success());
+    assert_eq!(programs_on(&platform), 0);
+    assert!(!platform.socket().exists());
+    assert!(before.values().all(|pid| is_alive(*pid)));
+
+    platform.start();
+    assert_eq!(platform.pids(), before);
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    assert!(platform.pids().is_empty());
+    assert!(before.values().all(|pid| !is_alive(*pid)));
+    assert_eq!(programs_on(&platform), 0);
+    assert!(platform.terminate_daemon().success());
+    assert_eq!(platform.processes(), [0; 0]);
+    // What remains is the platform's own frame, no part of which is an instance's.
+    for cgroup in platform.cgroups() {
+        assert_eq!(
+            names_in(&cgroup).iter().find(|name| name.starts_with("i-")),
+            None
+        );
+    }
+    let places = [platform.pins(), platform.run_dir()];
+    for place in places.map(|place| place.join("instances")) {
+        assert_eq!(names_in(&place), [""; 0], "{}", place.display());
+    }
+}
+
+/// Names of the files and directories in a directory.
+fn names_in(directory: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("it is there");
+    entries
+        .map(|entry| entry.expect("it can be read").file_name())
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn an_uplink_outlives_its_interface() {
+    let Some(mut platform) = two_hosts("an_uplink_outlives_its_interface") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = platform.pids();
+    must(&format!("ip -n {} link del client", platform.edge()));
+    eventually("its loss is told", || {
+        platform
+            .events_of("lan")
+            .contains(&"uplink_down".to_owned())
+    });
+    must(&format!(
+        "ip netns del {}",
+        platform.edge().replace("-p", "-client")
+    ));
+    platform.host("client", "10.0.0.1/24");
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+    assert_eq!(platform.pids(), before);
+}
+
+/// Interfaces of the platform that have an XDP program.
+fn programs_on(platform: &Platform) -> usize {
+    let shown = run(&format!("ip -n {} -j link", platform.edge()));
+    let links: Value = serde_json::from_str(&shown.stdout).expect("JSON was asked for");
+    let links = links.as_array().expect("a list");
+    links
+        .iter()
+        .filter(|link| link.get("xdp").is_some())
+        .count()
+}
