@@ -1,10 +1,12 @@
 //! nfluidd, nfluid and nfluid-nf together: what is applied, refused, captured and counted.
 
-use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Two hosts in one subnet, joined by a chain of bridges.
 const CHAIN: &str = "
@@ -240,7 +242,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     else {
         return;
     };
-    platform.apply(CHAIN);
+    platform.apply(&CHAIN.replace("nf: firewall", "nf: firewall\n    restart: never"));
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let flood = "ping -n -q -f -c 5000 -s 300 10.0.0.2";
     assert!(platform.on("client", flood).succeeded());
@@ -251,25 +253,10 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     let sent = platform.on("client", &format!("python3 {}", path.display()));
     assert!(sent.succeeded(), "{sent:?}");
 
-    let mut stats = platform.ask(&["stats"]);
-    eventually("traffic stops", || {
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let now = platform.ask(&["stats"]);
-        let same = stats["ports"] == now["ports"];
-        stats = now;
-        same
-    });
-    let total = |key: &str| -> u64 {
-        list(&stats["ports"])
-            .map(|port| port["counters"][key].as_u64().expect("a counter"))
-            .sum()
-    };
-    let dropped: u64 = list(&stats["ports"])
-        .map(|port| drops(&port["counters"]))
-        .sum();
+    let stats = settled(&platform);
     assert_eq!(
-        total("tx_packets"),
-        total("rx_packets") + dropped,
+        entered(&stats),
+        delivered(&stats) + dropped(&stats),
         "{stats:#}"
     );
 
@@ -297,6 +284,53 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
         through("fw", "tx_packets") >= 10_000,
         "and answered pings: {stats:#}"
     );
+
+    // An NF that is gone: what was meant for it is dropped, and counted.
+    signal(platform.pids()["fw"], Signal::KILL);
+    eventually("it is gone", || {
+        platform.instance("fw")["state"] == "stopped"
+    });
+    platform.on("client", "ping -n -q -i 0.01 -W 1 -c 50 10.0.0.2");
+    let after = settled(&platform);
+    assert_eq!(
+        entered(&after),
+        delivered(&after) + dropped(&after),
+        "{after:#}"
+    );
+    assert!(dropped(&after) > dropped(&stats), "{after:#}");
+}
+
+/// Figures after the last frame has come to its end.
+fn settled(platform: &Platform) -> Value {
+    let mut stats = platform.ask(&["stats"]);
+    eventually("traffic stops", || {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = platform.ask(&["stats"]);
+        let same = stats["ports"] == now["ports"];
+        stats = now;
+        same
+    });
+    stats
+}
+
+fn entered(stats: &Value) -> u64 {
+    total(stats, "tx_packets")
+}
+
+fn delivered(stats: &Value) -> u64 {
+    total(stats, "rx_packets")
+}
+
+fn dropped(stats: &Value) -> u64 {
+    list(&stats["ports"])
+        .map(|port| drops(&port["counters"]))
+        .sum()
+}
+
+fn total(stats: &Value, key: &str) -> u64 {
+    list(&stats["ports"])
+        .map(|port| port["counters"][key].as_u64().expect("a counter"))
+        .sum()
 }
 
 fn port<'a>(stats: &'a Value, name: &str) -> &'a Value {
