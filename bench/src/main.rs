@@ -76,6 +76,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             arguments.experiment
         );
     }
+    if !rustix::process::geteuid().is_root() {
+        return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
+    }
     let mut report = Report::new(arguments.quick);
     for experiment in chosen {
         (experiment.run)(&mut report)?;

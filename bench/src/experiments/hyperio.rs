@@ -1,10 +1,11 @@
-//! The hyperio call: empty against getpid, and with frames by batch and size, all on one core.
+//! The hyperio call: empty against getpid, and with frames by batch and size, all on one core, in CPU
+//! time: what else runs on the core is not counted.
 
 use crate::report::{Report, significant, table};
+use crate::roles::cpu_seconds;
 use crate::statistics::Samples;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::Scratch;
-use std::time::Instant;
 
 const RING: u32 = 256;
 
@@ -90,7 +91,7 @@ fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
 }
 
 fn per_frame(from: &mut Port, to: &mut Port, len: usize, batch: usize, calls: usize) -> f64 {
-    let start = Instant::now();
+    let start = cpu_seconds();
     for _ in 0..calls {
         for _ in 0..batch {
             // Room is certain: the last flush consumed everything.
@@ -99,13 +100,13 @@ fn per_frame(from: &mut Port, to: &mut Port, len: usize, batch: usize, calls: us
         let _ = from.flush(WhenFull::Drop);
         to.receive(batch, |_| ());
     }
-    start.elapsed().as_nanos() as f64 / (calls * batch) as f64
+    (cpu_seconds() - start) * 1e9 / (calls * batch) as f64
 }
 
 fn time(calls: usize, mut call: impl FnMut()) -> f64 {
-    let start = Instant::now();
+    let start = cpu_seconds();
     for _ in 0..calls {
         call();
     }
-    start.elapsed().as_nanos() as f64 / calls as f64
+    (cpu_seconds() - start) * 1e9 / calls as f64
 }

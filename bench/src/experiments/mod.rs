@@ -1,9 +1,15 @@
 //! The experiments, one file each.
 
+mod alone;
 mod hyperio;
+mod nf;
 mod nonf;
+mod routes;
+mod rules;
+pub mod subject;
 pub mod traffic;
 
+use crate::CannotRun;
 use crate::report::Report;
 
 /// An experiment.
@@ -28,4 +34,31 @@ pub const ALL: &[Experiment] = &[
         summary: "sender -> switch -> receiver that reads the payload, two cores and one",
         run: nonf::run,
     },
+    Experiment {
+        name: "nf",
+        summary: "bridge, firewall, router, nat: the NF alone on one core, traffic on the other",
+        run: nf::run,
+    },
+    Experiment {
+        name: "rules",
+        summary: "firewall with 10 to 10,000 rules, of which the last one matches",
+        run: rules::run,
+    },
+    Experiment {
+        name: "routes",
+        summary: "router with 1,000,000 routes, random destinations",
+        run: routes::run,
+    },
 ];
+
+/// Whether two processes can run at once.
+///
+/// # Errors
+/// [`CannotRun`] with one core.
+fn two_cores() -> Result<(), CannotRun> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        Err(CannotRun("it needs two cores".to_owned()))
+    } else {
+        Ok(())
+    }
+}

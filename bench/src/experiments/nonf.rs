@@ -1,6 +1,6 @@
 //! No NF: sender -> switch -> receiver that reads every byte (H5 "no NF").
 
-use crate::CannotRun;
+use super::two_cores;
 use crate::peer::{Peer, run_together};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
@@ -22,9 +22,7 @@ struct Lane {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err(CannotRun("it needs two cores".to_owned()).into());
-    }
+    two_cores()?;
     let mut scratch = Scratch::new("nonf")?;
     let sizes = report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 1514]);
     let mut lanes = Vec::new();
