@@ -360,6 +360,12 @@ impl Port {
         let tail = words.switch.tx_tail.load(Ordering::Acquire);
         let asleep = words.switch.peer_asleep.load(Ordering::Relaxed);
         let consumed = tail.wrapping_sub(self.tx_done);
+        if consumed > self.queued() {
+            // Another thread uses this port too: positions mean nothing any more.
+            self.stats.tx_errors += 1;
+            self.discard_queued();
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
         self.tx_done = tail;
         self.stats.tx_frames += u64::from(consumed);
         if asleep != 0 && asleep != self.rung {
