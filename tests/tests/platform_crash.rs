@@ -5,6 +5,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Two hosts in one subnet, joined by a chain of bridges.
 const CHAIN: &str = "
@@ -174,6 +176,43 @@ fn an_instance_that_died_with_the_daemon_is_made_anew() {
 }
 
 #[test]
+fn a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend() {
+    let Some(mut platform) =
+        two_hosts("a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend")
+    else {
+        return;
+    };
+    let deployment = CHAIN.replace("EDGE", &platform.edge());
+    let path = platform.directory().join("chain.yaml");
+    std::fs::write(&path, deployment).expect("the directory is ours");
+    // An apply takes some 150 ms: the daemon dies before, in the middle of, and after it.
+    for delay_ms in (0..240).step_by(30) {
+        let mut applying = platform.nfluid_command();
+        applying.args(["apply", "-f"]).arg(&path);
+        applying.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut applying = applying.spawn().expect("nfluid is built");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        platform.kill_daemon();
+        applying.wait().expect("it is our child");
+
+        platform.start();
+        platform.apply(CHAIN);
+        assert_eq!(platform.apply(CHAIN), [""; 0], "after {delay_ms} ms");
+        assert_eq!(platform.pids().len(), 2, "after {delay_ms} ms");
+        eventually("a ping crosses", || platform.pings("client", SERVER));
+        let deleted = platform.nfluid(&["delete", "--all"]);
+        assert!(deleted.succeeded(), "after {delay_ms} ms: {deleted:?}");
+        assert_eq!(cells(&platform), [""; 0], "after {delay_ms} ms");
+        assert_eq!(platform.instance_processes(), [0; 0], "after {delay_ms} ms");
+        assert_eq!(programs_on(&platform), 0, "after {delay_ms} ms");
+    }
+    assert!(platform.terminate_daemon().success());
+    eventually("no helper of a killed daemon is left", || {
+        platform.processes().is_empty()
+    });
+}
+
+#[test]
 fn frames_run_between_instances_without_a_daemon() {
     let Some(mut platform) = two_hosts("frames_run_between_instances_without_a_daemon") else {
         return;
@@ -185,7 +224,7 @@ fn frames_run_between_instances_without_a_daemon() {
         // Nobody has this address: the client asks all for it.
         platform.pings("client", "10.0.0.77");
         let before = forwarded();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let after = forwarded();
         (0..2).all(|number| after[number] > before[number] + 10.0)
     });
@@ -247,18 +286,23 @@ fn a_terminated_daemon_leaves_interfaces_alone_and_instances_running() {
     assert!(before.values().all(|pid| !is_alive(*pid)));
     assert_eq!(programs_on(&platform), 0);
     assert!(platform.terminate_daemon().success());
-    assert_eq!(platform.processes(), [0; 0]);
-    // What remains is the platform's own frame, no part of which is an instance's.
-    for cgroup in platform.cgroups() {
-        assert_eq!(
-            names_in(&cgroup).iter().find(|name| name.starts_with("i-")),
-            None
-        );
-    }
+    eventually("the daemon's helpers end with it", || {
+        platform.processes().is_empty()
+    });
+    assert_eq!(cells(&platform), [""; 0]);
     let places = [platform.pins(), platform.run_dir()];
     for place in places.map(|place| place.join("instances")) {
         assert_eq!(names_in(&place), [""; 0], "{}", place.display());
     }
+}
+
+/// Cgroups of instances.
+fn cells(platform: &Platform) -> Vec<String> {
+    let names = platform
+        .cgroups()
+        .into_iter()
+        .flat_map(|cgroup| names_in(&cgroup));
+    names.filter(|name| name.starts_with("i-")).collect()
 }
 
 /// Names of the files and directories in a directory.

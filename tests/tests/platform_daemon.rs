@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -158,6 +159,37 @@ fn wrong_input_is_refused_and_changes_nothing() {
         Some(1)
     );
     eventually("a ping crosses still", || platform.pings("client", SERVER));
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_undone() {
+    let Some(platform) = two_hosts("what_cannot_be_carried_out_is_undone") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = (platform.pids(), platform.ask(&["get", "deployment"]));
+    let nonsense = platform.directory().join("nonsense");
+    fs::write(&nonsense, "no program").expect("the directory is ours");
+    fs::set_permissions(&nonsense, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let added = format!(
+        "  br: {{ nf: bridge }}\n  aa: {{ nf: bridge }}\n  zz: {{ program: {} }}",
+        nonsense.display()
+    );
+    let failing = CHAIN
+        .replace("  br: { nf: bridge }", &added)
+        .replace("[br, fw]", "[aa, zz, br]");
+    for _ in 0..2 {
+        let outcome = platform.try_apply(&failing);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("zz"), "{outcome:?}");
+        assert_eq!(
+            (platform.pids(), platform.ask(&["get", "deployment"])),
+            before
+        );
+        eventually("a ping crosses still", || platform.pings("client", SERVER));
+    }
+    assert_eq!(platform.apply(CHAIN), [""; 0]);
 }
 
 #[test]

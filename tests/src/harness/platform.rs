@@ -345,9 +345,18 @@ impl Platform {
         own.filter(|path| path.is_dir()).collect()
     }
 
-    /// Processes in the platform's cgroups.
+    /// Processes in the platform's cgroups: the daemon's with its helpers, and the instances'.
     pub fn processes(&self) -> Vec<u32> {
-        let mark = format!("/{}/", self.name);
+        self.processes_below("")
+    }
+
+    /// Processes in the cgroups of instances.
+    pub fn instance_processes(&self) -> Vec<u32> {
+        self.processes_below("i-")
+    }
+
+    fn processes_below(&self, prefix: &str) -> Vec<u32> {
+        let mark = format!("/{}/{prefix}", self.name);
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter(|pid: &u32| is_alive(*pid))
