@@ -99,7 +99,8 @@ static __always_inline void parse_ports(struct xdp_md *ctx, __u32 at, struct nfl
 {
 	__u16 ports[2];
 
-	if (flow->proto != IPPROTO_TCP_ && flow->proto != IPPROTO_UDP_ && flow->proto != IPPROTO_SCTP_)
+	if (flow->proto != IPPROTO_TCP_ && flow->proto != IPPROTO_UDP_ &&
+	    flow->proto != IPPROTO_SCTP_)
 		return;
 	if (bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
 		return;
@@ -156,7 +157,8 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, __u32 at, struct nfl_
 	parse_ports(ctx, at, flow);
 }
 
-static __always_inline bool address_matches(const __u64 *address, const __u64 *want, const __u64 *mask)
+static __always_inline bool address_matches(const __u64 *address, const __u64 *want,
+					    const __u64 *mask)
 {
 	return !(((address[0] ^ want[0]) & mask[0]) | ((address[1] ^ want[1]) & mask[1]));
 }

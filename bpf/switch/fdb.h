@@ -12,8 +12,9 @@ static __always_inline __u32 fdb_now(void)
 	return bpf_ktime_get_ns() >> 30;
 }
 
-/* The port of `address`, or NFL_PORTS_MAX if it is unknown or has aged out. */
-static __always_inline __u32 fdb_find(__u32 sw, __u64 address)
+/* The port of `address`, or NFL_PORTS_MAX if it is unknown or has aged out. A function of its own:
+ * its key would take stack from all that the caller calls, and kernels before 6.8 are strict. */
+static __noinline __u32 fdb_find(__u32 sw, __u64 address)
 {
 	struct nfl_fdb_key key = { .address = address, .sw = sw };
 	struct nfl_fdb_entry *entry = bpf_map_lookup_elem(&nfl_fdb, &key);
@@ -30,7 +31,7 @@ static __always_inline __u32 fdb_find(__u32 sw, __u64 address)
  * port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
  * frames are flooded instead, and cannot push out the addresses that are known.
  */
-static __always_inline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw, __u64 address)
+static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw, __u64 address)
 {
 	struct nfl_fdb_key key = { .address = address, .sw = sw };
 	struct nfl_fdb_entry fresh = { .port = me, .seen = fdb_now(), .ageing = port->ageing };
@@ -48,7 +49,8 @@ static __always_inline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw,
 			entry->seen = fresh.seen;
 		return true;
 	}
-	if (port->fdb_used >= port->fdb_limit || bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
+	if (port->fdb_used >= port->fdb_limit ||
+	    bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
 		__sync_fetch_and_add(&port->fdb_refused, 1);
 	else
 		__sync_fetch_and_add(&port->fdb_used, 1);

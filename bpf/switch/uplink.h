@@ -50,7 +50,8 @@ static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop rea
 }
 
 /* May a frame with this source come in here? Learns it. */
-static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me, const struct header *h)
+static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
+					      const struct header *h)
 {
 	if (port->flags & NFL_PORT_PINNED && header_src(h) != port->mac)
 		return false;
@@ -81,13 +82,15 @@ static __always_inline long FORM(reserve_arrival)(struct arrival *a)
 LOOP_BODY(reserve_arrival, arrival)
 
 /* The queue of port `id` that takes the frame: its first bytes decide, as for frames in slots. */
-static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to, __u32 *id)
+static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
+						       __u32 *id)
 {
 	__u64 words[FLOW_BYTES / 8 + 1] = {};
 	void *head = (void *)words + 2; /* addresses are aligned then, as the stack must be read */
 	__u32 queue;
 
-	if (bpf_xdp_load_bytes(ctx, 0, head, FLOW_BYTES) && bpf_xdp_load_bytes(ctx, 0, head, NFL_FRAME_MIN))
+	if (bpf_xdp_load_bytes(ctx, 0, head, FLOW_BYTES) &&
+	    bpf_xdp_load_bytes(ctx, 0, head, NFL_FRAME_MIN))
 		return false;
 	queue = flow_queue(head, to->port->queues);
 	*id += queue;
@@ -176,7 +179,8 @@ __noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me)
 }
 
 /* A frame for a switch. */
-static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_port *port, __u32 me, __u64 len)
+static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_port *port, __u32 me,
+					       __u64 len)
 {
 	struct header header = {};
 	__u64 address;
