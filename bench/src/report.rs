@@ -58,11 +58,6 @@ impl Report {
         }
     }
 
-    /// Whether the run must end within 20 seconds.
-    pub fn quick(&self) -> bool {
-        self.quick
-    }
-
     /// `full` in a full run, `quick` in a quick one.
     pub fn choose<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }

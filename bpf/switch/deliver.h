@@ -69,7 +69,8 @@ static __always_inline void reserve(struct reservation *r, struct target *t)
 	}
 	if (take > r->want)
 		take = r->want;
-	if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, reserved + take) != reserved) {
+	if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, reserved + take) !=
+	    reserved) {
 		r->end = RESERVE_AGAIN;
 		return;
 	}

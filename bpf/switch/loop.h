@@ -16,7 +16,7 @@
 		asm volatile goto("1:.byte 0xe5;"                                                  \
 				  ".byte 0;"                                                       \
 				  ".long ((%l[l_break] - 1b - 8) / 8) & 0xffff;"                   \
-				  ".short 0" ::::l_break);                                         \
+				  ".short 0" :: ::l_break);                                        \
 		goto l_continue;                                                                   \
 l_break:                                                                                           \
 		ret = false;                                                                       \

@@ -87,7 +87,7 @@ static __always_inline void call_end(struct call *c)
 	SEC("cgroup/setsockopt")                                                                   \
 	int hyperio_##form(struct bpf_sockopt *ctx)                                                \
 	{                                                                                          \
-		struct call c;                                                                            \
+		struct call c;                                                                     \
 		__u32 *id;                                                                         \
 		int error = EPERM_;                                                                \
                                                                                                    \

@@ -293,7 +293,8 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	}
 	if (h.slots.end == RESERVE_DONE) {
 		h.from.port->tx_frames += h.slots.got;
-		epoch = FORM(copy_run)(me, h.to_id | h.slots.got << 16, position, h.slots.first, h.address);
+		epoch = FORM(copy_run)(me, h.to_id | h.slots.got << 16, position, h.slots.first,
+				       h.address);
 		if (epoch && link && !(h.to.port->flags & NFL_PORT_KERNEL_BELL))
 			WRITE_ONCE(h.from.ring->peer_asleep, epoch);
 		else

@@ -26,7 +26,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         Samples::default(),
     );
     for _ in 0..rounds {
-        let floor = time(calls, || drop(rustix::process::getppid()));
+        let floor = time(calls, || {
+            std::hint::black_box(rustix::process::getppid());
+        });
         let call = time(calls, || drop(from.nop()));
         getpid.push(floor);
         nop.push(call);

@@ -69,7 +69,9 @@ fn uplink(scratch: &mut Scratch, interface: &str, slots: u32) -> Outcome<Uplink>
 }
 
 fn frames(len: usize, seconds: f64, slots: u32) -> Outcome<()> {
-    run(&format!("ip -n {MIDDLE} link add a type veth peer name b"))?;
+    run(&format!(
+        "ip -n {MIDDLE} link add name a type veth peer name b"
+    ))?;
     for interface in ["a", "b"] {
         run(&format!("ip -n {MIDDLE} link set {interface} up"))?;
     }

@@ -59,7 +59,9 @@ impl Switch {
     /// # Errors
     /// When the map cannot be opened.
     pub fn capture_reader(&self) -> Result<CaptureReader, SwitchError> {
-        Ok(CaptureReader { map: crate::program::map(&self.object, "nfl_captures")? })
+        Ok(CaptureReader {
+            map: crate::program::map(&self.object, "nfl_captures")?,
+        })
     }
 }
 
@@ -87,9 +89,12 @@ impl CaptureReader {
                 0
             })
             .map_err(SwitchError::bpf("reading captures"))?;
-        let ring = builder.build().map_err(SwitchError::bpf("reading captures"))?;
+        let ring = builder
+            .build()
+            .map_err(SwitchError::bpf("reading captures"))?;
         while go_on.get() {
-            ring.poll(patience).map_err(SwitchError::bpf("reading captures"))?;
+            ring.poll(patience)
+                .map_err(SwitchError::bpf("reading captures"))?;
             if !(handle.borrow_mut())(None) {
                 return Ok(());
             }
