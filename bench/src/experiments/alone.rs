@@ -2,7 +2,7 @@
 //!
 //! The figure is frames per second of CPU time of the NF's process, its sleeping and waking
 //! included: the NF's one core is not full where the traffic's core cannot keep it busy. The wall
-//! rate is in the table.
+//! rate and how busy that core was are figures beside it.
 
 use super::subject::Subject;
 use super::two_cores;
@@ -69,7 +69,11 @@ pub fn measure(
     ];
     table(title, &header, &rows);
     for lane in &lanes {
-        report.figure(&lane.id, &lane.per_cpu, "Mpps", &lane.conditions());
+        let conditions = lane.conditions();
+        let beside = |what: &str| lane.id.replace(".mpps", what);
+        report.figure(&lane.id, &lane.per_cpu, "Mpps", &conditions);
+        report.figure(beside(".wall_mpps"), &lane.wall, "Mpps", &conditions);
+        report.figure(beside(".busy_percent"), &lane.busy, "%", &conditions);
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The experiments, one file each.
 
 mod alone;
+mod chain;
+mod footprint;
 mod hyperio;
 mod nf;
 mod nonf;
@@ -8,6 +10,7 @@ mod routes;
 mod rules;
 pub mod subject;
 pub mod traffic;
+mod wake;
 
 use crate::CannotRun;
 use crate::report::Report;
@@ -48,6 +51,21 @@ pub const ALL: &[Experiment] = &[
         name: "routes",
         summary: "router with 1,000,000 routes, random destinations",
         run: routes::run,
+    },
+    Experiment {
+        name: "chain",
+        summary: "1 to 50 firewalls in a row: round trip and throughput, by placement",
+        run: chain::run,
+    },
+    Experiment {
+        name: "wake",
+        summary: "waking a sleeping receiver: latency and the sender's cost, by bell and core",
+        run: wake::run,
+    },
+    Experiment {
+        name: "footprint",
+        summary: "memory and CPU time of 1 and 100 idle instances",
+        run: footprint::run,
     },
 ];
 

@@ -8,8 +8,20 @@ use crate::report::Report;
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let subjects = [
         ("bridge", Subject::Bridge),
-        ("firewall10", Subject::Firewall { rules: 10 }),
-        ("firewall50", Subject::Firewall { rules: 50 }),
+        (
+            "firewall10",
+            Subject::Firewall {
+                rules: 10,
+                flows: 1000,
+            },
+        ),
+        (
+            "firewall50",
+            Subject::Firewall {
+                rules: 50,
+                flows: 1000,
+            },
+        ),
         ("router10", Subject::Router { routes: 10 }),
         ("nat10k", Subject::Nat { flows: 10_000 }),
     ];

@@ -20,8 +20,8 @@ const MANY_ROUTES: usize = 1000;
 pub enum Subject {
     /// Port to port.
     Bridge,
-    /// That many rules, of which only the last one matches.
-    Firewall { rules: u32 },
+    /// That many rules, of which only the last one matches, and flows (at most 65,536).
+    Firewall { rules: u32, flows: u32 },
     /// That many routes through four neighbours.
     Router { routes: usize },
     /// That many UDP flows from inside, a hundred of each host.
@@ -43,7 +43,7 @@ impl Subject {
     pub fn config(self) -> Value {
         match self {
             Subject::Bridge => Value::Null,
-            Subject::Firewall { rules } => json!({ "rules": firewall_rules(rules) }),
+            Subject::Firewall { rules, .. } => json!({ "rules": firewall_rules(rules) }),
             Subject::Router { routes } => router_config(routes),
             Subject::Nat { .. } => json!({ "pool": ["203.0.113.1"], "seed": 1 }),
         }
@@ -52,7 +52,8 @@ impl Subject {
     /// The flows of the traffic that it forwards, in the order in which they are sent.
     pub fn flows(self) -> Vec<Flow> {
         match self {
-            Subject::Bridge | Subject::Firewall { .. } => (0..FLOWS).map(numbered).collect(),
+            Subject::Bridge => (0..FLOWS).map(numbered).collect(),
+            Subject::Firewall { flows, .. } => (0..flows).map(numbered).collect(),
             Subject::Router { routes } => routed_flows(routes),
             Subject::Nat { flows } => (0..flows).map(inside_flow).collect(),
         }
@@ -64,10 +65,8 @@ impl Subject {
             Subject::Router { routes } if routes >= MANY_ROUTES => {
                 format!("{DESTINATIONS} random destinations")
             }
-            Subject::Bridge | Subject::Firewall { .. } | Subject::Router { .. } => {
-                format!("{FLOWS} flows")
-            }
-            Subject::Nat { flows } => format!("{flows} flows"),
+            Subject::Bridge | Subject::Router { .. } => format!("{FLOWS} flows"),
+            Subject::Firewall { flows, .. } | Subject::Nat { flows } => format!("{flows} flows"),
         }
     }
 }

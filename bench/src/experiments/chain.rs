@@ -1,0 +1,253 @@
+//! 1 to 50 firewalls in a row (H6 "service chain"): round trip and throughput, all NFs asleep while
+//! nothing waits.
+
+use super::subject::Subject;
+use super::two_cores;
+use crate::peer::{Peer, run_together};
+use crate::report::{Report, significant, table};
+use crate::roles::{Role, Task};
+use crate::statistics::Samples;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+
+const BATCH: usize = 64;
+const RING: u32 = 128;
+const FIREWALL: Subject = Subject::Firewall {
+    rules: 10,
+    flows: 1000,
+};
+
+/// Which cores the chain runs on.
+#[derive(Clone, Copy)]
+enum Placement {
+    /// Everything, traffic included, on core 1.
+    OneCore,
+    /// The firewalls on core 0, the traffic on core 1.
+    TrafficApart,
+    /// The first half of the firewalls on core 0, the rest and the traffic on core 1.
+    Halves,
+}
+
+impl Placement {
+    fn name(self) -> &'static str {
+        match self {
+            Placement::OneCore => "all on one core",
+            Placement::TrafficApart => "firewalls on one core, traffic on the other",
+            Placement::Halves => {
+                "half of the firewalls and the traffic on one core, half on the other"
+            }
+        }
+    }
+
+    /// Core of firewall `index` of `count`.
+    fn core(self, index: usize, count: usize) -> usize {
+        match self {
+            Placement::OneCore => 1,
+            Placement::TrafficApart => 0,
+            Placement::Halves => usize::from(2 * index >= count),
+        }
+    }
+}
+
+/// Firewalls and what drives them; the driver is the last of the peers.
+struct Chain {
+    peers: Vec<Peer>,
+    /// What the peers use lives as long as they do.
+    _instances: Vec<ScratchInstance>,
+}
+
+/// A length and a placement, measured with two chains.
+struct Lane {
+    count: usize,
+    placement: Placement,
+    ping: Chain,
+    load: Chain,
+    rtt: Samples,
+    rtt_p99: Samples,
+    mpps: Samples,
+    lost: u64,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let counts = report.choose(vec![1, 2, 5, 10, 20, 50], vec![1, 10, 50]);
+    let (rounds, seconds) = report.choose((11, 0.5), (3, 0.2));
+    let mut all = Vec::new();
+    for count in counts {
+        let mut scratch = Scratch::new("chain")?;
+        let mut lanes = Vec::new();
+        for placement in [
+            Placement::OneCore,
+            Placement::TrafficApart,
+            Placement::Halves,
+        ] {
+            // With one firewall there is nothing to halve.
+            if count > 1 || !matches!(placement, Placement::Halves) {
+                lanes.push(Lane::new(&mut scratch, count, placement)?);
+            }
+        }
+        for round in 0..=rounds {
+            for lane in &mut lanes {
+                // The first round warms up.
+                lane.measure(seconds, round > 0)?;
+            }
+        }
+        figures(report, count, &lanes);
+        all.extend(lanes.iter().map(Lane::row));
+    }
+    let header = [
+        "firewalls",
+        "placement",
+        "rtt us",
+        "p99 us",
+        "Mpps",
+        "spread",
+        "lost",
+    ];
+    table("Firewalls of 10 rules in a row", &header, &all);
+    Ok(())
+}
+
+/// The better placement of each kind is the figure.
+fn figures(report: &mut Report, count: usize, lanes: &[Lane]) {
+    let fastest = lanes
+        .iter()
+        .min_by(|a, b| a.rtt.median().total_cmp(&b.rtt.median()));
+    if let Some(lane) = fastest {
+        let conditions = lane.conditions("one frame of 64 B at a time");
+        report.figure(
+            format!("chain.{count}.rtt_us"),
+            &lane.rtt,
+            "us",
+            &conditions,
+        );
+        report.figure(
+            format!("chain.{count}.rtt_p99_us"),
+            &lane.rtt_p99,
+            "us",
+            &conditions,
+        );
+    }
+    let widest = lanes
+        .iter()
+        .max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()));
+    if let Some(lane) = widest {
+        let traffic = format!("64 B, batch {BATCH}, at most {RING} frames under way");
+        let conditions = lane.conditions(&traffic);
+        report.figure(
+            format!("chain.{count}.mpps"),
+            &lane.mpps,
+            "Mpps",
+            &conditions,
+        );
+    }
+}
+
+impl Lane {
+    fn new(scratch: &mut Scratch, count: usize, placement: Placement) -> anyhow::Result<Self> {
+        let ping = |to| Task::Ping {
+            subject: FIREWALL,
+            to,
+        };
+        let load = |to| Task::Around {
+            subject: FIREWALL,
+            to,
+            len: 64,
+            batch: BATCH,
+            window: RING,
+            blocks: true,
+        };
+        Ok(Lane {
+            count,
+            placement,
+            ping: Chain::new(scratch, count, placement, &ping)?,
+            load: Chain::new(scratch, count, placement, &load)?,
+            rtt: Samples::default(),
+            rtt_p99: Samples::default(),
+            mpps: Samples::default(),
+            lost: 0,
+        })
+    }
+
+    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
+        let ping = run_together(&mut self.ping.peers, seconds)?[self.count];
+        let load = run_together(&mut self.load.peers, seconds)?[self.count];
+        if counts {
+            self.rtt.push(ping.median_us);
+            self.rtt_p99.push(ping.p99_us);
+            self.mpps.push(load.frames as f64 / load.seconds / 1e6);
+            self.lost += ping.lost + load.lost;
+        }
+        Ok(())
+    }
+
+    fn conditions(&self, traffic: &str) -> String {
+        format!(
+            "{}; every process sleeps while nothing waits; {traffic}; {RING} slots",
+            self.placement.name()
+        )
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.count.to_string(),
+            self.placement.name().to_owned(),
+            significant(self.rtt.median()),
+            significant(self.rtt_p99.median()),
+            significant(self.mpps.median()),
+            format!("{:.0} %", self.mpps.spread_percent()),
+            self.lost.to_string(),
+        ]
+    }
+}
+
+impl Chain {
+    fn new(
+        scratch: &mut Scratch,
+        count: usize,
+        placement: Placement,
+        task: &dyn Fn([u8; 6]) -> Task,
+    ) -> anyhow::Result<Self> {
+        let mut instances = Vec::with_capacity(count + 1);
+        for _ in 0..count {
+            instances.push(scratch.instance(2, RING, 64)?);
+        }
+        let mut traffic = scratch.instance(2, RING, RING)?;
+        scratch.link((&mut traffic, 0), (&mut instances[0], 0))?;
+        for index in 1..count {
+            let (before, after) = instances.split_at_mut(index);
+            scratch.link((&mut before[index - 1], 1), (&mut after[0], 0))?;
+        }
+        scratch.link((&mut instances[count - 1], 1), (&mut traffic, 1))?;
+        let to = instances[0].mac(0);
+        let mut peers = Vec::with_capacity(count + 1);
+        for (index, instance) in instances.iter().enumerate() {
+            let role = Role {
+                core: placement.core(index, count),
+                task: Task::Nf { subject: FIREWALL },
+            };
+            peers.push(Peer::start(instance, &role)?);
+        }
+        let driver = Role {
+            core: 1,
+            task: task(to),
+        };
+        peers.push(Peer::start(&traffic, &driver)?);
+        instances.push(traffic);
+        Ok(Chain {
+            peers,
+            _instances: instances,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement;
+
+    #[test]
+    fn halves_are_halves() {
+        let cores: Vec<_> = (0..4).map(|i| Placement::Halves.core(i, 4)).collect();
+        assert_eq!(cores, [0, 0, 1, 1]);
+    }
+}
