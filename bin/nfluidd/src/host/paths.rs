@@ -72,7 +72,7 @@ impl Paths {
         for directory in below.iter().chain([&self.pin, &self.pin.join("instances")]) {
             std::fs::DirBuilder::new()
                 .recursive(true)
-                .mode(0o755)
+                .mode(0o700)
                 .create(directory)
                 .with_context(|| format!("creating {}", directory.display()))?;
         }
