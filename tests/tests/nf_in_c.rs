@@ -3,12 +3,14 @@
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
+use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
 use nfluid_ring::port::WhenFull;
 use nfluid_switch::scratch::Scratch;
 use nfluid_tests::harness::skip::{is_root, skip};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RING: u32 = 64;
 
@@ -52,10 +54,15 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A folder like the project's for the guide's commands, removed when dropped.
+/// A process is in one cgroup, and so in one private platform, at a time.
+static PLATFORM: Mutex<()> = Mutex::new(());
+
+/// A folder like the project's for the guide's commands, removed when dropped. Make the platform after it: it lets one
+/// test at a time have one.
 struct Workshop {
     folder: PathBuf,
     library: PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Workshop {
@@ -73,6 +80,7 @@ impl Workshop {
         let workshop = Self {
             folder,
             library: library_folder(),
+            _turn: PLATFORM.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let examples = workshop.folder.join("examples");
         std::os::unix::fs::symlink(project().join("examples"), examples).unwrap();
@@ -248,4 +256,54 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
          bridge: p1 received {answered} frames, {answered_bytes} bytes; sent {sent} frames\n"
     );
     assert_eq!(said, expected);
+}
+
+#[test]
+fn every_function_does_what_the_header_says() {
+    let test = "every_function_does_what_the_header_says";
+    let Some(workshop) = Workshop::new(test) else {
+        return;
+    };
+    let source = project().join("tests/tests/nf_in_c/functions.c");
+    let compile = "cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -o functions";
+    workshop.run(&format!("{compile} '{}' -lnfluid", source.display()));
+
+    let mut scratch = Scratch::new("nf-in-c-functions").unwrap();
+    let mut peer = scratch.instance(1, RING, RING).unwrap();
+    let mut subject = scratch.instance(2, RING, RING).unwrap();
+    scratch.link((&mut peer, 0), (&mut subject, 0)).unwrap();
+    let mut program = workshop.command(workshop.folder.join("functions"));
+    let child = subject.spawn(program.stdout(Stdio::piped())).unwrap();
+    let mut running = Running::new(child);
+
+    let mut peer = peer.attach().unwrap();
+    let mut receive = |peer: &mut Attached, count: usize| -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            assert_eq!(running.child.try_wait().unwrap(), None, "it has failed");
+            peer.doorbell.wait(&peer.ports, None, AGEING).unwrap();
+            peer.ports[0].receive(count, |bytes| frames.push(bytes.to_vec()));
+        }
+        frames
+    };
+    let expected = (0..RING as usize).map(|i| match i {
+        1 => vec![1; FRAME_MAX],
+        _ => vec![i as u8; FRAME_MIN + i],
+    });
+    assert_eq!(
+        receive(&mut peer, RING as usize),
+        expected.collect::<Vec<_>>()
+    );
+
+    let mut question = frame(77);
+    assert!(peer.ports[0].send(|slot| {
+        slot[..question.len()].copy_from_slice(&question);
+        question.len()
+    }));
+    assert_eq!(peer.ports[0].flush(WhenFull::Drop).unwrap(), 1);
+    assert!(running.child.wait().unwrap().success());
+    question[0] ^= 0xff;
+    let mut answers = Vec::new();
+    peer.ports[0].receive(2, |bytes| answers.push(bytes.to_vec()));
+    assert_eq!(answers, [question]);
 }
