@@ -26,7 +26,7 @@ pub const PORT_PASS: u32 = 1 << 4;
 /// Copies of the port's frames go to the daemon.
 pub const PORT_CAPTURE: u32 = 1 << 5;
 
-/// Values of [`PortState::dest_kind`].
+/// Values of `PortState::dest_kind`.
 pub mod dest {
     /// Not connected.
     pub const NONE: u32 = 0;
@@ -38,7 +38,7 @@ pub mod dest {
     pub const CLASSIFIER: u32 = 3;
 }
 
-/// Number of counters in [`PortState::drops`].
+/// Number of counters in `PortState::drops`.
 pub const DROPS: usize = 16;
 
 /// Why a frame was dropped. Each dropped frame is counted under exactly one reason.

@@ -1,7 +1,7 @@
 //! The system call filter of an instance: an allow-list, with a reason for every entry, compiled to a seccomp program.
 //!
-//! Three verdicts: what the tables of [`allowed`] name is allowed (some of it only with certain arguments); what
-//! [`hostile`] names has no place in any network function and kills the process; everything else fails with EPERM, so
+//! Three verdicts: what the tables of `allowed` name is allowed (some of it only with certain arguments); what
+//! `hostile` names has no place in any network function and kills the process; everything else fails with EPERM, so
 //! that a program that merely asks for more than it needs (a run-time looking for a newer call) goes on. `clone3` fails
 //! with ENOSYS: its flags are in memory, where a filter cannot see them, and libraries then fall back to `clone`.
 //!
