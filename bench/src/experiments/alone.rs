@@ -64,7 +64,7 @@ pub fn measure(
         "spread",
         "Mpps by the clock",
         "NF's core busy",
-        "lost",
+        "late or lost",
         "traffic",
     ];
     table(title, &header, &rows);

@@ -9,7 +9,7 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::port::WhenFull;
 use std::time::Duration;
 
-/// After this time without a frame those under way count as lost.
+/// After this time without a frame those under way count as late or lost.
 const LOST_AFTER_NS: u64 = 100_000_000;
 
 /// How much is under way, and what happens while nothing comes back.

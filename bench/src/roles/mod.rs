@@ -81,7 +81,7 @@ pub struct Outcome {
     pub median_us: f64,
     /// 99th percentile of them.
     pub p99_us: f64,
-    /// Frames that were sent and never came back.
+    /// Frames that were not back in time: lost, or late because a process did not get its core.
     pub lost: u64,
 }
 
