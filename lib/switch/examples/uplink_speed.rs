@@ -70,15 +70,15 @@ fn uplink(scratch: &mut Scratch, interface: &str, slots: u32) -> Outcome<Uplink>
 
 fn frames(len: usize, seconds: f64, slots: u32) -> Outcome<()> {
     run(&format!(
-        "ip -n {MIDDLE} link add name a type veth peer name b"
+        "ip -n {MIDDLE} link add wire0 type veth peer name wire1"
     ))?;
-    for interface in ["a", "b"] {
+    for interface in ["wire0", "wire1"] {
         run(&format!("ip -n {MIDDLE} link set {interface} up"))?;
     }
     let mut scratch = Scratch::new("speed")?;
     let (a, b) = (
-        uplink(&mut scratch, "a", slots)?,
-        uplink(&mut scratch, "b", slots)?,
+        uplink(&mut scratch, "wire0", slots)?,
+        uplink(&mut scratch, "wire1", slots)?,
     );
     let (from, to) = (
         scratch.instance(1, 256, 64)?,
@@ -129,7 +129,7 @@ fn frames(len: usize, seconds: f64, slots: u32) -> Outcome<()> {
         mpps(received),
     );
     drop((a, b));
-    run(&format!("ip -n {MIDDLE} link del a"))?;
+    run(&format!("ip -n {MIDDLE} link del wire0"))?;
     Ok(())
 }
 

@@ -69,7 +69,8 @@ pub struct UplinkSpec {
     pub port: u32,
     /// Number of its pool.
     pub pool: u32,
-    /// Slots of its ring: 64, 128, 256, 512 or 1024.
+    /// Slots of its ring: 64, 128, 256, 512 or 1024. A kernel's TCP sends bursts of several hundred
+    /// frames: on a busy machine, 256 slots lost a sixth of them, 1024 a thirtieth.
     pub ring_slots: u32,
     /// What no rule takes goes to the host's own stack.
     pub pass: bool,
@@ -78,7 +79,7 @@ pub struct UplinkSpec {
 }
 
 impl UplinkSpec {
-    /// An uplink on `interface` of the calling thread's namespace, with 256 slots.
+    /// An uplink on `interface` of the calling thread's namespace, with 1024 slots.
     pub fn new(name: &str, interface: &str, port: u32, pool: u32) -> Self {
         UplinkSpec {
             name: name.to_owned(),
@@ -90,7 +91,7 @@ impl UplinkSpec {
             mac: None,
             port,
             pool,
-            ring_slots: 256,
+            ring_slots: 1024,
             pass: false,
             state_dir: None,
         }

@@ -9,6 +9,7 @@ use super::shared::Shared;
 use super::spec::{ReceivePath, TransmitPath, UplinkPath, UplinkSpec};
 use super::state::Record;
 use super::tap;
+use super::worker::prefer_this_thread;
 use crate::DropReason;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
@@ -96,6 +97,7 @@ impl TapWorker {
 
     /// Runs until told to stop.
     pub fn run(mut self) {
+        prefer_this_thread();
         while !self.shared.stop.load(Acquire) {
             let moved = self.send_in() + self.take_out();
             if self.gone {

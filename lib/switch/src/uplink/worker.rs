@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Sleep while frames are on their way out: their confirmations ring no bell.
 const CONFIRMATION: Duration = Duration::from_millis(1);
+/// Of the uplinks' threads, on the scale of nice(1).
+const NICE: i32 = -15;
 /// Between two looks at a missing interface, or at one that refused.
 const RETRY: Duration = Duration::from_millis(250);
 /// Between two looks at the interface under load, when the doorbell is never waited for.
@@ -118,6 +120,7 @@ impl Worker {
 
     /// Runs until told to stop.
     pub fn run(mut self) {
+        prefer_this_thread();
         while !self.shared.stop.load(Acquire) {
             if self.pump() == 0 {
                 self.wait();
@@ -318,6 +321,15 @@ impl Worker {
         };
         outlet.abandon(&mut self.ring.ports[0], &self.shared);
         self.shared.set_path(None);
+    }
+}
+
+/// Lets the calling thread run before ordinary ones that are ready: while it waits for a CPU that
+/// NFs share, its ring overflows, and all of them lose frames. It runs only as long as there are
+/// frames, and each costs it less than any NF spends on it.
+pub fn prefer_this_thread() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the uplink's thread has no priority");
     }
 }
 
