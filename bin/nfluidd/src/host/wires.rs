@@ -52,6 +52,13 @@ impl Host {
                 format!("no switch {}", place.switch),
             )
         })?;
+        if place.vlan.is_some() {
+            let why = format!(
+                "port {port}: access VLANs are not there yet; tagged frames pass a switch unchanged"
+            );
+            return Err(PlatformError::new(PlatformErrorKind::Unsupported, why)
+                .with_remedy("remove 'vlan' from the port; the nf 'vlan' pushes and pops tags"));
+        }
         self.switch.set_learning(id, place.learn);
         let ageing_s = (model.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
         self.switch.set_fdb_limits(id, ageing_s, model.addresses);
