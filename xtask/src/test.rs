@@ -170,7 +170,7 @@ impl Run<'_> {
             return Ok(());
         }
         if !self.succeeds("C: building libnfluid", |s| {
-            s.cargo(["build", "-p", "nfluid-ring"])
+            s.cargo(["build", "-p", "nfluid-capi"])
         })? {
             return Ok(());
         }
