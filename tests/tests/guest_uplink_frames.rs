@@ -435,3 +435,43 @@ fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
     );
     assert!(delivered.dropped(DropReason::RingFull) > 0, "{delivered:?}");
 }
+
+#[test]
+fn a_capture_shows_what_comes_in_and_what_goes_out() {
+    let Some(mut ground) = Ground::new("capture", &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    let spec = ground.spec("up", "up0");
+    let _uplink = ground.open(&spec).expect("an uplink");
+    let instance = ground.scratch.instance(1, 64, 64).expect("an instance");
+    let switch = &ground.scratch.switch;
+    for (from, to) in [(spec.port, instance.id(0)), (instance.id(0), spec.port)] {
+        switch
+            .connect(from, Destination::Link(to))
+            .expect("connect");
+    }
+    let mut ring = instance.attach().expect("attach");
+    let outside = ground.raw("out", "out0");
+    switch.set_capture(spec.port, true);
+    let inward = frame(INSIDE, OUTSIDE, &[], 1000, 1);
+    outside.send(&inward);
+    assert_eq!(take(&mut ring.ports[0], 1), [inward.clone()]);
+    let outward = frame(OUTSIDE, INSIDE, &[], 77, 2);
+    assert!(ring.ports[0].send(|slot| {
+        slot[..77].copy_from_slice(&outward);
+        77
+    }));
+    ring.ports[0].flush(WhenFull::Drop).expect("the port is up");
+    switch.set_capture(spec.port, false);
+    let mut seen = Vec::new();
+    let reader = switch.capture_reader().expect("a reader");
+    reader
+        .run(Duration::from_millis(50), |captured| {
+            seen.extend(captured.map(|c| (c.from, c.to, c.frame.to_vec())));
+            captured.is_some()
+        })
+        .expect("captured frames");
+    let id = instance.id(0);
+    assert_eq!(seen, [(spec.port, id, inward), (id, spec.port, outward)]);
+}
