@@ -12,7 +12,6 @@
 #define SWITCH_UPLINK_H
 
 #include "capture.h"
-#include "capture.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
@@ -131,7 +130,6 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
 		return 0;
 	}
-	capture(port, a.to.port, me | id << 16, slot, len);
 	capture(port, a.to.port, me | id << 16, slot, len);
 	publish(&a.to, a.slots.first, len);
 	ring_kernel_bell(a.to.port, id, delivered(&a.to, 1, len));
