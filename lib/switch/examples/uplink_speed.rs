@@ -8,11 +8,13 @@
 //! 2. TCP: two namespaces, each behind an uplink, the uplinks linked; beside it, in the same run,
 //!    the same namespaces joined by a Linux bridge with the same offloads off.
 
-use nfluid_ring::port::WhenFull;
+use nfluid_ring::attach::Attached;
+use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
 use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Uplink, UplinkSpec};
 use std::error::Error;
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +70,53 @@ fn uplink(scratch: &mut Scratch, interface: &str, slots: u32) -> Outcome<Uplink>
     Ok(Uplink::open(&scratch.switch, spec)?)
 }
 
-fn frames(len: usize, seconds: f64, slots: u32) -> Outcome<()> {
+/// CPU time of the thread of this process that is named `name`, in seconds.
+fn cpu_of(name: &str) -> Outcome<f64> {
+    for task in fs::read_dir("/proc/self/task")?.flatten() {
+        let read = |file| fs::read_to_string(task.path().join(file));
+        if read("comm")?.trim() == name {
+            let stat = read("stat")?;
+            let fields = stat.rsplit(')').next().unwrap_or_default();
+            let ticks = fields.split_whitespace().skip(11).take(2);
+            let ticks = ticks.map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+            return Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+        }
+    }
+    Err(format!("no thread {name}").into())
+}
+
+/// Hands frames to the port as fast as they are taken.
+fn send_until(stop: &AtomicBool, port: &mut Port, len: usize) {
+    while !stop.load(Ordering::Relaxed) {
+        while port.room() > 0 {
+            port.send(|slot| {
+                slot[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+                len
+            });
+        }
+        if port.flush(WhenFull::Keep).is_ok_and(|sent| sent < 32) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Takes what arrives for a time; how much it was.
+fn receive_for(seconds: f64, ring: &mut Attached) -> u64 {
+    let start = Instant::now();
+    let mut received = 0;
+    while start.elapsed().as_secs_f64() < seconds {
+        let got = ring.ports[0].receive(64, |_| ());
+        received += got as u64;
+        if got == 0 {
+            let patience = Duration::from_millis(10);
+            let _woken = ring.doorbell.wait(&ring.ports, None, patience);
+        }
+    }
+    received
+}
+
+/// `both`: the other end of the veth is an uplink, too; else its frames end in the kernel.
+fn frames(len: usize, both: bool, seconds: f64, slots: u32) -> Outcome<()> {
     run(&format!(
         "ip -n {MIDDLE} link add wire0 type veth peer name wire1"
     ))?;
@@ -76,59 +124,45 @@ fn frames(len: usize, seconds: f64, slots: u32) -> Outcome<()> {
         run(&format!("ip -n {MIDDLE} link set {interface} up"))?;
     }
     let mut scratch = Scratch::new("speed")?;
-    let (a, b) = (
-        uplink(&mut scratch, "wire0", slots)?,
-        uplink(&mut scratch, "wire1", slots)?,
-    );
+    let out = uplink(&mut scratch, "wire0", slots)?;
+    let into = both.then(|| uplink(&mut scratch, "wire1", slots));
+    let into = into.transpose()?;
     let (from, to) = (
         scratch.instance(1, 256, 64)?,
         scratch.instance(1, 1024, 64)?,
     );
     let switch = &scratch.switch;
-    switch.connect(from.id(0), Destination::Link(a.spec().port))?;
-    switch.connect(b.spec().port, Destination::Link(to.id(0)))?;
+    switch.connect(from.id(0), Destination::Link(out.spec().port))?;
+    if let Some(into) = &into {
+        switch.connect(into.spec().port, Destination::Link(to.id(0)))?;
+    }
     let stop = AtomicBool::new(false);
     let (mut sender, mut receiver) = (from.attach()?, to.attach()?);
-    let mut received = 0u64;
-    let start = Instant::now();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let port = &mut sender.ports[0];
-            while !stop.load(Ordering::Relaxed) {
-                while port.room() > 0 {
-                    port.send(|slot| {
-                        slot[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-                        len
-                    });
-                }
-                if port.flush(WhenFull::Keep).is_ok_and(|sent| sent < 32) {
-                    thread::yield_now();
-                }
-            }
-        });
-        while start.elapsed().as_secs_f64() < seconds {
-            let got = receiver.ports[0].receive(64, |_| ());
-            received += got as u64;
-            if got == 0 {
-                let _woken =
-                    receiver
-                        .doorbell
-                        .wait(&receiver.ports, None, Duration::from_millis(10));
-            }
-        }
+    let received = thread::scope(|scope| {
+        scope.spawn(|| send_until(&stop, &mut sender.ports[0], len));
+        let received = receive_for(seconds, &mut receiver);
         stop.store(true, Ordering::Relaxed);
+        received
     });
     let mpps = |frames: u64| frames as f64 / seconds / 1e6;
-    let path = a.status().path.ok_or("the interface is gone")?;
-    println!(
-        "{len:5} B: out ({}) {:.2} Mpps, in ({}) {:.2} Mpps, read by the receiver {:.2} Mpps",
+    let (sent, cpu) = (out.status().sent_frames, cpu_of("uplink-wire0")?);
+    let path = out.status().path.ok_or("the interface is gone")?;
+    print!(
+        "{len:5} B: out ({}) {:.2} Mpps, {:.2} Mpps per core",
         path.transmit,
-        mpps(a.status().sent_frames),
-        path.receive,
-        mpps(switch.counters(b.spec().port).tx_frames),
-        mpps(received),
+        mpps(sent),
+        sent as f64 / cpu / 1e6
     );
-    drop((a, b));
+    match &into {
+        Some(into) => println!(
+            " with the receiving side ({}): {:.2} Mpps arrive, {:.2} Mpps are read",
+            path.receive,
+            mpps(switch.counters(into.spec().port).tx_frames),
+            mpps(received)
+        ),
+        None => println!(" (the other end drops)"),
+    }
+    drop((out, into));
     run(&format!("ip -n {MIDDLE} link del wire0"))?;
     Ok(())
 }
@@ -216,7 +250,8 @@ fn main() -> Outcome<()> {
     let _namespaces = Namespaces::new()?;
     println!("{slots} slots per uplink");
     for len in [64, 512, 1514] {
-        frames(len, seconds, slots)?;
+        frames(len, false, seconds, slots)?;
+        frames(len, true, seconds, slots)?;
     }
     tcp(seconds, slots)
 }
