@@ -11,7 +11,7 @@
 //! | XDP native | the driver can (veth, virtio, most NICs) | before any socket buffer is made: 15-42 ns of program per frame |
 //! | XDP generic | else, or if asked for | any interface; a socket buffer per frame, and a copy where it is shared |
 //! | AF_XDP zero-copy | native, real hardware, driver can | the NIC reads the uplink's own slots |
-//! | AF_XDP copy | else | one copy in the kernel, no queueing discipline; about 3 Mpps per core over veth |
+//! | AF_XDP copy | else | one copy in the kernel, no queueing discipline (measure: example `uplink_speed`) |
 //! | AF_PACKET | the interface takes no AF_XDP socket | works everywhere, one system call per 64 frames |
 //! | tap | `Kind::Tap` | a read and a write per frame: for programs with a kernel stack, not for load |
 //!
