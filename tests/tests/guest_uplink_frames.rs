@@ -456,7 +456,7 @@ fn a_capture_shows_what_comes_in_and_what_goes_out() {
     switch.set_capture(spec.port, true);
     let inward = frame(INSIDE, OUTSIDE, &[], 1000, 1);
     outside.send(&inward);
-    assert_eq!(take(&mut ring.ports[0], 1), [inward.clone()]);
+    assert_eq!(take(&mut ring.ports[0], 1), std::slice::from_ref(&inward));
     let outward = frame(OUTSIDE, INSIDE, &[], 77, 2);
     assert!(ring.ports[0].send(|slot| {
         slot[..77].copy_from_slice(&outward);
