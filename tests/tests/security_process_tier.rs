@@ -489,7 +489,7 @@ fn the_file_system_tree_cannot_be_changed() {
     let alone = format!("unshare:{}", libc::CLONE_NEWNS);
     let place = std::env::temp_dir();
     let mount = format!("mount:{}", place.display());
-    let control = prison.outside(&[&alone, &mount, "chroot"]);
+    let control = prison.outside(&[&alone, "private-mounts", &mount, "chroot"]);
     assert_eq!(
         (control.of(&mount), control.of("chroot")),
         (Done(0), Done(0))

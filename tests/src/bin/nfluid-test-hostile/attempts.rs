@@ -44,6 +44,12 @@ pub const TABLE: &[(&str, Attempt)] = &[
     }),
     ("clone", clone),
     ("mount", mount),
+    // What a control in a mount namespace of its own does first: where the host's root is shared, as
+    // systemd makes it, its mounts would appear on the host.
+    ("private-mounts", |_| {
+        let flags = (libc::MS_REC | libc::MS_PRIVATE) as usize;
+        call(libc::SYS_mount, [0, at("/\0"), 0, flags, 0, 0])
+    }),
     ("unmount", |_| {
         call(
             libc::SYS_umount2,
