@@ -95,13 +95,26 @@ fn without_daemon(error: ClientError) -> DoctorReport {
         other => format!("{other:?}"),
     };
     let (detail, remedy) = daemon.split_once("\n  help: ").unwrap_or((&daemon, ""));
-    DoctorReport {
-        checks: vec![Check {
-            name: "daemon".into(),
-            status: CheckStatus::Fail,
-            detail: detail.into(),
-            remedy: remedy.into(),
-        }],
+    let mut checks = vec![Check {
+        name: "daemon".into(),
+        status: CheckStatus::Fail,
+        detail: detail.into(),
+        remedy: remedy.into(),
+    }];
+    checks.extend(nfluid_sandbox::probe().into_iter().map(host_check));
+    DoctorReport { checks }
+}
+
+fn host_check(feature: nfluid_sandbox::Feature) -> Check {
+    Check {
+        name: feature.name.into(),
+        status: match feature.status {
+            nfluid_sandbox::Status::Available => CheckStatus::Ok,
+            nfluid_sandbox::Status::Degraded => CheckStatus::Warn,
+            nfluid_sandbox::Status::Missing => CheckStatus::Fail,
+        },
+        detail: feature.detail,
+        remedy: feature.remedy,
     }
 }
 
