@@ -1,6 +1,6 @@
 //! Starting the program of an instance in its sandbox.
 
-use super::record::{Record, RecordedProcess};
+use super::record::Record;
 use super::{Host, bells};
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
@@ -232,9 +232,4 @@ fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
     let listener =
         UnixListener::bind(path).with_context(|| format!("binding {}", path.display()))?;
     Ok(listener.into())
-}
-
-/// What to write down about a process.
-pub fn recorded(instance: &Instance) -> Option<RecordedProcess> {
-    Some(RecordedProcess::from(instance.identity()))
 }

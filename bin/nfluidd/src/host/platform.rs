@@ -72,13 +72,12 @@ impl Platform for HostPlatform {
         if let Some((_, model)) = host.switches.get_mut(name) {
             *model = *new;
         }
-        let ageing_s = (new.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
         let members = host
             .wires
             .iter()
             .filter(|(_, to)| to.switch() == Some(name));
         for id in members.filter_map(|(port, _)| host.port_id(port)) {
-            host.switch.set_fdb_limits(id, ageing_s, new.addresses);
+            host.limit_learning(id, new);
         }
         Ok(())
     }
@@ -287,7 +286,7 @@ impl Host {
                 return Err(why);
             }
         };
-        record.process = launch::recorded(&process);
+        record.process = Some(process.identity().into());
         record.bells = bells;
         record
             .save(&self.settings.paths.record(name))
@@ -367,7 +366,7 @@ impl Host {
             .instances
             .get_mut(name)
             .context("there is no such instance")?;
-        running.record.process = launch::recorded(&process);
+        running.record.process = Some(process.identity().into());
         running.record.bells = bells;
         running.process = Some(process);
         running.state = InstanceState::Running;

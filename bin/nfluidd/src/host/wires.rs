@@ -2,7 +2,7 @@
 
 use super::Host;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::PortRef;
+use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::wiring::{Destination, SwitchPort};
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
@@ -45,6 +45,12 @@ impl Host {
         Ok(())
     }
 
+    /// How many addresses a switch learns on a port, and for how long.
+    pub(super) fn limit_learning(&self, port: u32, model: &SwitchModel) {
+        let ageing_s = (model.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
+        self.switch.set_fdb_limits(port, ageing_s, model.addresses);
+    }
+
     fn join(&self, port: &PortRef, id: u32, place: &SwitchPort) -> Result<(), PlatformError> {
         let (switch, model) = self.switches.get(&place.switch).ok_or_else(|| {
             PlatformError::new(
@@ -60,8 +66,7 @@ impl Host {
                 .with_remedy("remove 'vlan' from the port; the nf 'vlan' pushes and pops tags"));
         }
         self.switch.set_learning(id, place.learn);
-        let ageing_s = (model.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
-        self.switch.set_fdb_limits(id, ageing_s, model.addresses);
+        self.limit_learning(id, model);
         self.switch
             .connect(id, SwitchDestination::Switch(*switch))
             .map_err(failed)?;
