@@ -243,6 +243,11 @@ async fn every_error_is_a_problem_document() {
         (get("/v1/events?colour=red"), "400"),
         (get("/v1/events?wait_ms=60001"), "400"),
         (get("/v1/instances/fw1/logs?tail=10001"), "400"),
+        (
+            get("/v1/instances/fw1/logs?since=9223372036854775808"),
+            "400",
+        ),
+        (get("/v1/events?since=9223372036854775808"), "400"),
         (get("/v1/instances/%ff"), "400"),
         (post("/v1/apply", json, "{"), "400"),
         (post("/v1/apply", json, "{\"text\": 1}"), "422"),

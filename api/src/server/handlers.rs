@@ -1,7 +1,7 @@
 //! Handlers that only look.
 
 use super::Server;
-use super::limits::LOG_LINES_MAX;
+use super::limits::{LOG_LINES_MAX, POSITION_MAX};
 use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::router::Shared;
@@ -162,6 +162,9 @@ pub async fn logs<S: Server>(
     let tail = query.tail.map_or(LOG_LINES_MAX, |tail| tail as usize);
     if tail > LOG_LINES_MAX {
         return Err(too_much("tail", LOG_LINES_MAX));
+    }
+    if query.since > POSITION_MAX {
+        return Err(too_much("since", POSITION_MAX));
     }
     blocking(shared.server, move |server| {
         server.logs(&name, query.since, tail)

@@ -26,3 +26,6 @@ pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Most log lines in one answer.
 pub(super) const LOG_LINES_MAX: usize = 10_000;
+
+/// Largest position in a log or among the events: the document's integers are those of `int64`.
+pub(super) const POSITION_MAX: u64 = i64::MAX as u64;

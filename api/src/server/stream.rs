@@ -1,7 +1,7 @@
 //! Answers that take as long as their client likes: events and captures.
 
 use super::Server;
-use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX};
+use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX, POSITION_MAX};
 use super::query::EventQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::router::Shared;
@@ -33,6 +33,9 @@ pub async fn events<S: Server>(
     let wait = Duration::from_millis(wait_ms);
     if wait > EVENT_WAIT_MAX {
         return Err(too_much("wait_ms", EVENT_WAIT_MAX.as_millis()));
+    }
+    if since > POSITION_MAX {
+        return Err(too_much("since", POSITION_MAX));
     }
     let mut newest = shared.server.newest_event();
     // An error means that time is up or that the daemon ends: either way answer with what is there.

@@ -9,6 +9,7 @@ use nfluid_api::types::{
     InstanceState, InstanceStatus, LinkStatus, Logs, PortState, PortStatus, Problem, Stats,
     SwitchStatus, UplinkStatus, Version,
 };
+use nfluid_control::apply::PlatformErrorKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::matching::MatchRule;
@@ -234,7 +235,10 @@ impl Server for Daemon {
     fn restart(&self, instance: &str) -> Result<(), Problem> {
         lock(&self.host)
             .restart(instance)
-            .map_err(|error| Problem::failed(error.to_string()))
+            .map_err(|error| match error.kind {
+                PlatformErrorKind::NotFound => Self::no_instance(instance),
+                _ => Problem::failed(error.to_string()),
+            })
     }
 
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {

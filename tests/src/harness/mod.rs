@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod cell;
+pub mod loopback;
 pub mod platform;
 pub mod program;
 pub mod skip;

@@ -237,6 +237,12 @@ impl Platform {
         Outcome::of(&mut self.daemon_command())
     }
 
+    /// Whether the daemon that was started last runs still.
+    pub fn is_up(&mut self) -> bool {
+        let daemon = self.daemon.as_mut();
+        daemon.is_some_and(|daemon| matches!(daemon.try_wait(), Ok(None)))
+    }
+
     /// Kills the daemon, as a crash would.
     ///
     /// # Panics
