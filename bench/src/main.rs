@@ -1,13 +1,16 @@
 //! `nfluid-bench`: every experiment is one command that prints a table, then one line per figure.
 
+mod dpdk;
 mod environment;
 mod experiments;
+mod host;
 mod peer;
 mod report;
 mod roles;
 mod statistics;
 
 use clap::Parser;
+use host::interrupt::{self, Interrupted};
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
             eprintln!("nfluid-bench: {error:#}");
             if error.is::<CannotRun>() {
                 ExitCode::from(CANNOT_RUN)
+            } else if error.is::<Interrupted>() {
+                ExitCode::from(interrupt::EXIT_CODE)
             } else {
                 ExitCode::FAILURE
             }
@@ -79,9 +84,17 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }
+    interrupt::watch()?;
     let mut report = Report::new(arguments.quick);
+    let several = chosen.len() > 1;
     for experiment in chosen {
-        (experiment.run)(&mut report)?;
+        match (experiment.run)(&mut report) {
+            // The others can perhaps.
+            Err(error) if several && error.is::<CannotRun>() => {
+                println!("\n{} left out: {error:#}", experiment.name);
+            }
+            result => result?,
+        }
     }
     report.print_figures();
     if let Some(path) = &arguments.json {

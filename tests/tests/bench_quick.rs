@@ -2,7 +2,9 @@
 
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
-use std::process::{Command, Output};
+use nfluid_tests::harness::platform::{eventually, run};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::{Command, Output, Stdio};
 
 fn bench(arguments: &[&str]) -> Output {
     let mut command = Command::new(program("nfluid-bench"));
@@ -31,6 +33,7 @@ fn the_list_names_each_experiment() {
         "routes",
         "rules",
         "footprint",
+        "peers",
     ] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
@@ -41,6 +44,91 @@ fn an_unknown_experiment_is_an_error() {
     let output = bench(&["nonsense"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no experiment 'nonsense'"));
+}
+
+/// Values of the figures whose names end so.
+fn values(output: &str, ending: &str) -> Vec<f64> {
+    output
+        .lines()
+        .filter_map(|line| line.strip_prefix("figure "))
+        .filter_map(|figure| figure.split_once(' '))
+        .filter(|(id, _)| id.ends_with(ending))
+        .map(|(_, value)| value.split(' ').next().expect("a value").parse())
+        .map(|value| value.expect("a number"))
+        .collect()
+}
+
+#[test]
+fn memif_is_compared_with_or_named_with_its_package() {
+    if !is_root("memif_is_compared_with_or_named_with_its_package") {
+        return;
+    }
+    let output = text(&bench(&["nonf", "--quick"]));
+    assert!(values(&output, "nonf.64.mpps")[0] > 0.0, "{output}");
+    let compared = values(&output, ".vs_memif");
+    if compared.is_empty() {
+        assert!(output.contains("apt-get install"), "{output}");
+        assert!(output.contains("libdpdk-dev"), "{output}");
+    } else {
+        assert_eq!(compared.len(), 2, "64 and 1514 bytes: {output}");
+        assert!(compared.iter().all(|ratio| *ratio > 0.0), "{output}");
+    }
+}
+
+#[test]
+fn peers_are_measured_or_left_out_by_name() {
+    if !is_root("peers_are_measured_or_left_out_by_name") {
+        return;
+    }
+    let output = text(&bench(&["peers", "--quick"]));
+    for peer in [
+        "nfluid_link",
+        "nfluid_bridge",
+        "linux_bridge",
+        "linux_nftables",
+        "xdp_redirect",
+        "testpmd_memif",
+        "testpmd_vhost",
+    ] {
+        let left_out = output.contains(&format!("{peer} left out: "));
+        let rates: Vec<f64> = ["64", "1514"]
+            .iter()
+            .flat_map(|len| values(&output, &format!("peers.{peer}.{len}.mpps")))
+            .collect();
+        let expected = if left_out { 0 } else { 2 };
+        assert_eq!(rates.len(), expected, "{peer}: {output}");
+        assert!(rates.iter().all(|rate| *rate > 0.0), "{peer}: {output}");
+        let idle = values(&output, &format!("peers.{peer}.idle_cpu_percent"));
+        assert_eq!(idle.is_empty(), left_out, "{peer}: {output}");
+    }
+}
+
+#[test]
+fn an_interrupted_experiment_leaves_nothing_behind() {
+    if !is_root("an_interrupted_experiment_leaves_nothing_behind") {
+        return;
+    }
+    let pages = || std::fs::read_to_string("/proc/sys/vm/nr_hugepages").expect("it is there");
+    let before = pages();
+    let mut child = Command::new(program("nfluid-bench"))
+        .arg("peers")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let prefix = format!("nfl-{}-", child.id());
+    let namespaces = || run("ip netns list").stdout.matches(&prefix).count();
+    eventually("it has made all its namespaces", || {
+        let over = child.try_wait().expect("it can be asked").is_some();
+        over || namespaces() >= 18
+    });
+    // What it says if it has ended: that nothing here can be compared with.
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(130 | 3)), "{errors}");
+    assert_eq!(namespaces(), 0, "{errors}");
+    assert_eq!(pages(), before);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::deps;
 use crate::session::{Interrupted, Session};
 
 /// Folders with C sources.
-const C_FOLDERS: [&str; 4] = ["bpf", "lib/ring", "examples", "tests"];
+const C_FOLDERS: [&str; 5] = ["bench", "bpf", "lib/ring", "examples", "tests"];
 
 /// Formats all sources, or only checks them.
 ///

@@ -1,13 +1,14 @@
 //! Memory and idle CPU of instances that do nothing: `nfluid-nf` with a bridge on rings of 64
 //! slots. No sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
 
-use crate::CannotRun;
+use crate::host::cpu;
+use crate::host::program::beside_this_program;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ struct Cost {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let program = beside_this_program()?;
+    let program = beside_this_program(PROGRAM, "nfluid-nf-host")?;
     let mut scratch = Scratch::new("footprint")?;
     let (rounds, seconds) = report.choose((5, 5.0), (3, 1.5));
     let mut idle = vec![start(&mut scratch, &program)?];
@@ -85,20 +86,6 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn beside_this_program() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let program = own.with_file_name(PROGRAM);
-    if program.is_file() {
-        Ok(program)
-    } else {
-        let why = format!(
-            "no {}; make it with 'cargo build --release -p nfluid-nf-host' or 'make build'",
-            program.display()
-        );
-        Err(CannotRun(why).into())
-    }
-}
-
 fn start(scratch: &mut Scratch, program: &Path) -> anyhow::Result<Idle> {
     let instance = scratch.instance(2, RING, RING)?;
     let mut command = Command::new(program);
@@ -119,9 +106,9 @@ fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cos
         cpu_percent: Samples::default(),
     };
     for _ in 0..rounds {
-        let (start, before) = (Instant::now(), cpu_ns(idle)?);
+        let (start, before) = (Instant::now(), cpu_seconds(idle)?);
         std::thread::sleep(Duration::from_secs_f64(seconds));
-        let used = (cpu_ns(idle)? - before) as f64 / 1e9;
+        let used = cpu_seconds(idle)? - before;
         cost.cpu_percent
             .push(used / start.elapsed().as_secs_f64() * 100.0);
         let bytes = idle.iter().map(memory_bytes).sum::<anyhow::Result<u64>>()?;
@@ -136,17 +123,10 @@ fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cos
     Ok(cost)
 }
 
-/// CPU time of all threads of all instances in nanoseconds.
-fn cpu_ns(idle: &[Idle]) -> anyhow::Result<u64> {
-    let mut sum = 0;
-    for one in idle {
-        for task in fs::read_dir(format!("/proc/{}/task", one.child.id()))? {
-            let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            let first = text.split_whitespace().next().context("schedstat")?;
-            sum += first.parse::<u64>().context("schedstat")?;
-        }
-    }
-    Ok(sum)
+/// CPU time of all instances in seconds.
+fn cpu_seconds(idle: &[Idle]) -> anyhow::Result<f64> {
+    let of = |one: &Idle| cpu::process_seconds(one.child.id());
+    idle.iter().map(of).sum()
 }
 
 fn memory_bytes(one: &Idle) -> anyhow::Result<u64> {

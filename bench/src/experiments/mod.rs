@@ -6,6 +6,7 @@ mod footprint;
 mod hyperio;
 mod nf;
 mod nonf;
+mod peers;
 mod routes;
 mod rules;
 pub mod subject;
@@ -34,7 +35,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "nonf",
-        summary: "sender -> switch -> receiver that reads the payload, two cores and one",
+        summary: "sender -> switch -> receiver that reads the payload, two cores and one; memif",
         run: nonf::run,
     },
     Experiment {
@@ -61,6 +62,11 @@ pub const ALL: &[Experiment] = &[
         name: "wake",
         summary: "waking a sleeping receiver: latency and the sender's cost, by bell and core",
         run: wake::run,
+    },
+    Experiment {
+        name: "peers",
+        summary: "Linux bridge, nftables, XDP and DPDK's testpmd on the same path, idle CPU too",
+        run: peers::run,
     },
     Experiment {
         name: "footprint",

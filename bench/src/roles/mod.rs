@@ -1,26 +1,32 @@
 //! The processes of an experiment: this program again, each pinned to its core, each with the ports
-//! of its own instance. A role starts when its standard input gets a line and answers on standard
-//! output with one line of JSON.
+//! of its own instance or in its own network namespace. A role starts when its standard input gets a
+//! line and answers on standard output with one line of JSON.
 
 mod around;
 mod function;
 mod oneway;
 mod ping;
 mod wake;
+mod xdp;
 
 use crate::experiments::subject::Subject;
 use crate::statistics::Samples;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Environment variable that carries a role to the process that plays it.
 pub const ROLE_ENV: &str = "NFLUID_BENCH_ROLE";
+/// The flow of frames that the kernel forwards.
+pub const FLOW: u32 = 5;
+/// What a role in a namespace says first.
+pub const READY: &str = "ready";
 
 /// What a process of an experiment does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +49,7 @@ pub enum Task {
         yields: bool,
     },
     /// Receives in bursts, reads every byte of every frame.
-    Receive { yields: bool },
+    Receive { batch: usize, yields: bool },
     /// Runs an NF as its host does: batch after batch, asleep when nothing waits.
     Nf { subject: Subject },
     /// Sends the subject's traffic on port 0 and receives on port 1 what comes out, with at most
@@ -64,10 +70,24 @@ pub enum Task {
     Ring { pause_us: u64 },
     /// Sleeps until a frame comes; reports how old its stamp is.
     Sleep,
+    /// Sends frames of `len` bytes out of an interface by a compiled XDP program.
+    Generate {
+        object: PathBuf,
+        interface: String,
+        len: usize,
+    },
+    /// Attaches a compiled XDP program to an interface; `to` is where it redirects to.
+    Attach {
+        object: PathBuf,
+        program: String,
+        interface: String,
+        to: Option<String>,
+    },
 }
 
-/// What a role reports.
+/// What a role reports; programs in C leave out what they do not measure.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Outcome {
     /// Frames received or accepted by the switch.
     pub frames: u64,
@@ -113,16 +133,42 @@ impl Role {
         let mut cpus = CpuSet::new();
         cpus.set(self.core);
         sched_setaffinity(None, &cpus).context("pinning to a core")?;
-        let mut attached = Attached::from_env()?;
-        let mut work = self.task.prepare(&mut attached)?;
-        for line in std::io::stdin().lock().lines() {
-            let seconds: f64 = line?.trim().parse().context("seconds to run")?;
-            let outcome = run_for(&mut attached, &mut *work, Duration::from_secs_f64(seconds));
-            println!("{}", serde_json::to_string(&outcome)?);
-            std::io::stdout().flush()?;
+        match &self.task {
+            Task::Generate {
+                object,
+                interface,
+                len,
+            } => xdp::generate(object, interface, *len),
+            Task::Attach {
+                object,
+                program,
+                interface,
+                to,
+            } => xdp::attach(object, program, interface, to.as_deref()),
+            task => {
+                let mut attached = Attached::from_env()?;
+                let mut work = task.prepare(&mut attached)?;
+                serve(|time| Ok(run_for(&mut attached, &mut *work, time)))
+            }
         }
-        Ok(())
     }
+}
+
+/// Says that the role has got what it needs.
+fn say_ready() -> anyhow::Result<()> {
+    println!("{READY}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// Runs for as long as each line of standard input says, until it ends.
+fn serve(mut run: impl FnMut(Duration) -> anyhow::Result<Outcome>) -> anyhow::Result<()> {
+    for line in std::io::stdin().lock().lines() {
+        let seconds: f64 = line?.trim().parse().context("seconds to run")?;
+        let outcome = run(Duration::from_secs_f64(seconds))?;
+        println!("{}", serde_json::to_string(&outcome)?);
+        std::io::stdout().flush()?;
+    }
+    Ok(())
 }
 
 impl Task {
@@ -136,7 +182,7 @@ impl Task {
             } => Box::new(oneway::Sender::new(
                 attached, *len, *batch, *flows, *yields,
             )?),
-            Task::Receive { yields } => Box::new(oneway::Receiver::new(*yields)),
+            Task::Receive { batch, yields } => Box::new(oneway::Receiver::new(*batch, *yields)),
             Task::Nf { subject } => Box::new(function::Function::new(attached, subject)?),
             Task::Around {
                 subject,
@@ -158,6 +204,7 @@ impl Task {
                 Box::new(wake::Ringer::new(Duration::from_micros(*pause_us)))
             }
             Task::Sleep => Box::new(wake::Sleeper::default()),
+            Task::Generate { .. } | Task::Attach { .. } => bail!("it has no ports"),
         };
         Ok(work)
     }

@@ -45,20 +45,25 @@ impl Work for Sender {
 
 /// Reads every byte that comes.
 pub struct Receiver {
+    batch: usize,
     yields: bool,
     fold: u64,
 }
 
 impl Receiver {
-    pub fn new(yields: bool) -> Self {
-        Receiver { yields, fold: 0 }
+    pub fn new(batch: usize, yields: bool) -> Self {
+        Receiver {
+            batch,
+            yields,
+            fold: 0,
+        }
     }
 }
 
 impl Work for Receiver {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
         let fold = &mut self.fold;
-        let got = attached.ports[0].receive(64, |frame| *fold ^= read_all(frame));
+        let got = attached.ports[0].receive(self.batch, |frame| *fold ^= read_all(frame));
         if got == 0 {
             pause(self.yields);
         }

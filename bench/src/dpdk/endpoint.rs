@@ -1,0 +1,71 @@
+//! Our own program on DPDK, `peers/memif.c`.
+
+use super::Dpdk;
+use crate::experiments::traffic::udp_frame;
+use crate::peer::Peer;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// Longest frame that it sends.
+pub const LEN_MAX: usize = 1514;
+
+/// What it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Sends prepared frames.
+    Send,
+    /// Reads every byte of every frame.
+    Receive,
+    /// Sends on its first port and takes what comes from its last one.
+    Around,
+}
+
+/// How it does it.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    pub work: Work,
+    pub core: usize,
+    pub batch: usize,
+    /// Most frames under way; 0: no limit.
+    pub window: u32,
+    /// Gives the core away when there was nothing to do.
+    pub yields: bool,
+}
+
+impl Dpdk {
+    /// Starts it with these devices; it is not yet ready.
+    pub fn start(&self, endpoint: &Endpoint, devices: &[String]) -> anyhow::Result<Peer> {
+        let mut command = self.command(&self.program, endpoint.core, 1, devices);
+        Peer::start_program(endpoint.arguments(&mut command))
+    }
+}
+
+impl Endpoint {
+    fn arguments<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .arg(match self.work {
+                Work::Send => "send",
+                Work::Receive => "receive",
+                Work::Around => "around",
+            })
+            .arg(self.batch.to_string())
+            .arg(self.window.to_string())
+            .arg(u8::from(self.yields).to_string())
+            .arg(hex(&udp_frame(LEN_MAX, 0)))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn two_digits_for_each_byte() {
+        assert_eq!(super::hex(&[0, 10, 255]), "000aff");
+    }
+}

@@ -1,0 +1,63 @@
+//! Huge pages for DPDK, taken from the host for a while and given back.
+
+use std::fs;
+
+const COUNT: &str = "/proc/sys/vm/nr_hugepages";
+const PAGE_MB: usize = 2;
+
+/// Pages that were taken; given back when dropped.
+#[derive(Debug)]
+pub struct HugePages {
+    before: usize,
+}
+
+impl HugePages {
+    /// Takes pages of `megabytes` in all, beside what others use; nothing where the host refuses.
+    pub fn take(megabytes: usize) -> Option<Self> {
+        let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+        // Debian's default size; others would have to be reserved when booting.
+        let of_size = field(&meminfo, "Hugepagesize:")? == PAGE_MB << 10;
+        let free = field(&meminfo, "HugePages_Free:")?;
+        let before = count()?;
+        let pages = HugePages { before };
+        let wanted = before + (megabytes / PAGE_MB).saturating_sub(free);
+        if !of_size {
+            return None;
+        }
+        if wanted > before {
+            fs::write(COUNT, wanted.to_string()).ok()?;
+        }
+        // When it got fewer, dropping gives them back.
+        (count()? >= wanted).then_some(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        // Pages of a process that has just ended are free; nothing else could be done.
+        let _ = fs::write(COUNT, self.before.to_string());
+    }
+}
+
+fn count() -> Option<usize> {
+    fs::read_to_string(COUNT).ok()?.trim().parse().ok()
+}
+
+fn field(meminfo: &str, name: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn fields_of_meminfo() {
+        let meminfo =
+            "HugePages_Total:      12\nHugePages_Free:        7\nHugepagesize:   2048 kB\n";
+        assert_eq!(field(meminfo, "HugePages_Free:"), Some(7));
+        assert_eq!(field(meminfo, "Hugepagesize:"), Some(2048));
+        assert_eq!(field(meminfo, "HugePages_Rsvd:"), None);
+    }
+}

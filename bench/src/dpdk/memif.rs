@@ -1,0 +1,113 @@
+//! A sender and a receiver over memif: shared memory, both poll, no switch between them.
+
+use super::endpoint::{Endpoint, Work};
+use super::{Dpdk, await_sockets};
+use crate::peer::Peer;
+use std::path::Path;
+
+/// Who owns the memory, and whether the owner puts its buffers into it instead of copying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Each side copies.
+    Copy,
+    /// The receiver's own buffers are in the ring: the sender copies, the receiver does not.
+    ReceiverZeroCopy,
+    /// The sender's are: the receiver copies.
+    SenderZeroCopy,
+}
+
+/// A way to set memif up. Which is the fastest depends on the machine: experiments try several.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub mode: Mode,
+    /// Slots of a ring, as a power of two.
+    pub ring_bits: u32,
+}
+
+impl Setup {
+    /// In a few words.
+    pub fn name(self) -> String {
+        let mode = match self.mode {
+            Mode::Copy => "copies on both sides",
+            Mode::ReceiverZeroCopy => "zero-copy receiver",
+            Mode::SenderZeroCopy => "zero-copy sender",
+        };
+        format!("{mode}, {} slots", 1 << self.ring_bits)
+    }
+}
+
+/// The EAL argument for a port.
+pub fn device(
+    index: usize,
+    socket: &Path,
+    client: bool,
+    zero_copy: bool,
+    ring_bits: u32,
+) -> String {
+    let role = if client { "client" } else { "server" };
+    let zero_copy = if zero_copy { ",zero-copy=yes" } else { "" };
+    format!(
+        "net_memif{index},role={role},socket={},socket-abstract=no,rsize={ring_bits}{zero_copy}",
+        socket.display()
+    )
+}
+
+impl Dpdk {
+    /// Starts a sender and a receiver, each on its core; they are ready, in this order.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn memif_pair(
+        &mut self,
+        setup: Setup,
+        batch: usize,
+        cores: [usize; 2],
+    ) -> anyhow::Result<Vec<Peer>> {
+        let pair = self.connect(setup, batch, cores);
+        pair.map_err(|error| self.explain(error))
+    }
+
+    fn connect(
+        &mut self,
+        setup: Setup,
+        batch: usize,
+        cores: [usize; 2],
+    ) -> anyhow::Result<Vec<Peer>> {
+        let socket = self.socket();
+        let endpoint = |work, core| Endpoint {
+            work,
+            core,
+            batch,
+            window: 0,
+            yields: cores[0] == cores[1],
+        };
+        let ends = [
+            endpoint(Work::Send, cores[0]),
+            endpoint(Work::Receive, cores[1]),
+        ];
+        // The client owns the memory. The server has to be there first.
+        let client = usize::from(setup.mode != Mode::SenderZeroCopy);
+        let zero_copy = setup.mode != Mode::Copy;
+        let start = |end: usize| {
+            let is_client = end == client;
+            let device = device(
+                0,
+                &socket,
+                is_client,
+                is_client && zero_copy,
+                setup.ring_bits,
+            );
+            self.start(&ends[end], &[device])
+        };
+        let mut first = start(1 - client)?;
+        await_sockets(std::slice::from_ref(&socket), || first.lives())?;
+        let mut second = start(client)?;
+        first.await_ready()?;
+        second.await_ready()?;
+        Ok(if client == 1 {
+            vec![first, second]
+        } else {
+            vec![second, first]
+        })
+    }
+}

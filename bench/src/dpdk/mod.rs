@@ -1,0 +1,120 @@
+//! Processes on DPDK, as Debian ships it: our own small program and testpmd.
+
+pub mod endpoint;
+pub mod hugepages;
+pub mod memif;
+pub mod testpmd;
+
+use crate::CannotRun;
+use crate::host::program::{find, install};
+use crate::host::workshop::Workshop;
+use anyhow::Context;
+use hugepages::HugePages;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Debian's packages.
+pub const PACKAGES: &str = "libdpdk-dev dpdk-dev pkg-config gcc";
+/// What a process is given: frames, rings, and what DPDK itself wants.
+const MEGABYTES: usize = 64;
+/// How long a process may take to make its socket.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// DPDK on this host.
+#[derive(Debug)]
+pub struct Dpdk {
+    program: PathBuf,
+    workshop: Workshop,
+    pages: Option<HugePages>,
+    sockets: u32,
+}
+
+impl Dpdk {
+    /// Builds the program and takes huge pages for so many processes at a time.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when DPDK is not installed.
+    pub fn prepare(processes: usize) -> anyhow::Result<Self> {
+        let workshop = Workshop::new()?;
+        let source = include_str!("../../peers/memif.c");
+        let program = workshop.program("memif", source, "libdpdk", PACKAGES)?;
+        Ok(Dpdk {
+            program,
+            workshop,
+            pages: HugePages::take(processes * MEGABYTES),
+            sockets: 0,
+        })
+    }
+
+    /// Which memory its processes use.
+    pub fn memory(&self) -> &'static str {
+        if self.pages.is_some() {
+            "2 MB huge pages"
+        } else {
+            "no huge pages: this host has none to give"
+        }
+    }
+
+    /// A name for a socket that nothing has.
+    pub fn socket(&mut self) -> PathBuf {
+        self.sockets += 1;
+        self.workshop.path(&format!("{}.sock", self.sockets))
+    }
+
+    /// A process on one core with these devices; its own arguments follow.
+    fn command(&self, program: &Path, core: usize, threads: usize, devices: &[String]) -> Command {
+        let lcores: Vec<_> = (0..threads).map(|n| format!("{n}@{core}")).collect();
+        let mut command = Command::new(program);
+        command.args(["--lcores", &lcores.join(",")]);
+        command.args(["--in-memory", "--no-pci", "--no-telemetry"]);
+        command.args(["--log-level", "error", "-m", &MEGABYTES.to_string()]);
+        command.arg(if self.pages.is_some() {
+            "--single-file-segments"
+        } else {
+            "--no-huge"
+        });
+        for device in devices {
+            command.args(["--vdev", device]);
+        }
+        command.arg("--");
+        if let Ok(log) = File::options().create(true).append(true).open(self.log()) {
+            command.stderr(log);
+        }
+        command
+    }
+
+    /// What its processes say; only of interest when one of them fails.
+    fn log(&self) -> PathBuf {
+        self.workshop.path("dpdk.log")
+    }
+
+    /// Adds to an error what the processes have said last.
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        match log.lines().last() {
+            Some(last) => error.context(format!("DPDK said last: {last}")),
+            None => error,
+        }
+    }
+
+    fn testpmd() -> anyhow::Result<PathBuf> {
+        find("dpdk-testpmd").ok_or_else(|| CannotRun(install(PACKAGES)).into())
+    }
+}
+
+/// Waits until a server has made its sockets.
+///
+/// # Errors
+/// When it ends instead, or takes too long.
+pub fn await_sockets(sockets: &[PathBuf], mut lives: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while !sockets.iter().all(|socket| socket.exists()) {
+        let waits = lives() && start.elapsed() < PATIENCE;
+        waits
+            .then(|| std::thread::sleep(Duration::from_millis(5)))
+            .context("a process on DPDK does not make its socket")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Between two processes on DPDK.
+
+use super::{APART, BATCH, Lane, cores_in_words, idle_percent};
+use crate::dpdk::Dpdk;
+use crate::dpdk::memif::{Mode, Setup};
+use crate::report::Report;
+use crate::statistics::Samples;
+
+/// What is tried; the fastest is compared with.
+pub const SETUPS: [Setup; 6] = [
+    setup(Mode::Copy, 10),
+    setup(Mode::ReceiverZeroCopy, 10),
+    setup(Mode::SenderZeroCopy, 10),
+    setup(Mode::Copy, 8),
+    setup(Mode::ReceiverZeroCopy, 8),
+    setup(Mode::SenderZeroCopy, 8),
+];
+/// The same where time is short.
+pub const SETUPS_QUICK: [Setup; 2] = [setup(Mode::Copy, 10), setup(Mode::ReceiverZeroCopy, 10)];
+/// Most pairs at a time.
+pub const SETUPS_MAX: usize = SETUPS.len();
+
+const fn setup(mode: Mode, ring_bits: u32) -> Setup {
+    Setup { mode, ring_bits }
+}
+
+pub fn lane(
+    dpdk: &mut Dpdk,
+    id: String,
+    setup: Setup,
+    len: usize,
+    cores: [usize; 2],
+) -> anyhow::Result<Lane> {
+    let peers = dpdk.memif_pair(setup, BATCH, cores)?;
+    let conditions = format!(
+        "{}, batch {BATCH}, {}, {}",
+        cores_in_words(cores),
+        setup.name(),
+        dpdk.memory()
+    );
+    Ok(Lane {
+        id,
+        conditions,
+        len: Some(len),
+        peers,
+        mpps: Samples::default(),
+        _instances: Vec::new(),
+    })
+}
+
+/// A receiver that polls.
+pub fn idle(report: &mut Report, dpdk: &mut Dpdk) -> anyhow::Result<()> {
+    let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, APART)?;
+    let percent = idle_percent(report, &mut peers[1..])?;
+    let conditions = "a receiver that nobody sends to: it polls";
+    report.figure("nonf.memif.idle_cpu_percent", &percent, "%", conditions);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! No NF: sender -> switch -> receiver that reads every byte (H5 "no NF"), and the same work between
+//! two processes on DPDK over memif, which have no switch between them.
+
+mod memif;
+mod own;
+
+use super::two_cores;
+use crate::CannotRun;
+use crate::dpdk::Dpdk;
+use crate::peer::{Peer, run_together, run_with};
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+
+/// The batch of the comparison: both sides have the same.
+const BATCH: usize = 32;
+/// The batch of the figures without a suffix.
+const BATCH_OWN: usize = 64;
+const APART: [usize; 2] = [0, 1];
+const SAME: [usize; 2] = [1, 1];
+
+/// A sender and a receiver.
+struct Lane {
+    id: String,
+    /// What a reader must know.
+    conditions: String,
+    /// The length of frames, where the peers have to be told.
+    len: Option<usize>,
+    /// The sender and the receiver.
+    peers: Vec<Peer>,
+    mpps: Samples,
+    /// What the peers use lives as long as they do.
+    _instances: Vec<ScratchInstance>,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let mut scratch = Scratch::new("nonf")?;
+    let mut dpdk = match Dpdk::prepare(2 * memif::SETUPS_MAX) {
+        Err(error) if error.is::<CannotRun>() => {
+            println!("\nthe peer, DPDK over memif, is left out: {error:#}");
+            None
+        }
+        dpdk => Some(dpdk?),
+    };
+    let mut rows = Vec::new();
+    for len in report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 1514]) {
+        let peer = dpdk.as_mut().filter(|_| matches!(len, 64 | 1514));
+        rows.extend(apart(report, &mut scratch, peer, len)?);
+    }
+    rows.extend(same_core(report, &mut scratch, dpdk.as_mut())?);
+    let title = "No NF: sender -> receiver that reads the payload, through the switch or by memif";
+    table(title, &["figure", "Mpps", "spread", "conditions"], &rows);
+    own::idle(report, &mut scratch)?;
+    if let Some(dpdk) = &mut dpdk {
+        memif::idle(report, dpdk)?;
+    }
+    Ok(())
+}
+
+/// A core each.
+fn apart(
+    report: &mut Report,
+    scratch: &mut Scratch,
+    dpdk: Option<&mut Dpdk>,
+    len: usize,
+) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut lanes = Vec::new();
+    for (suffix, batch) in [("", BATCH_OWN), (".batch32", BATCH)] {
+        let id = format!("nonf.{len}{suffix}.mpps");
+        lanes.push(own::lane(scratch, id, len, batch, APART)?);
+    }
+    let own = lanes.len();
+    if let Some(dpdk) = dpdk {
+        let id = format!("nonf.memif.{len}.mpps");
+        for setup in report.choose(memif::SETUPS.as_slice(), memif::SETUPS_QUICK.as_slice()) {
+            match memif::lane(dpdk, id.clone(), *setup, len, APART) {
+                Ok(lane) => lanes.push(lane),
+                // Not every set-up works with every memory; one that does is enough.
+                Err(error) => println!("memif, {}: left out: {error:#}", setup.name()),
+            }
+        }
+    }
+    measure(report, &mut lanes)?;
+    let rows = lanes.iter().map(Lane::row).collect();
+    let peers = lanes.split_off(own);
+    for lane in &lanes {
+        lane.figure(report);
+    }
+    if let Some(best) = fastest(&peers) {
+        best.figure(report);
+        compare(report, len, &lanes[own - 1], best);
+    }
+    Ok(rows)
+}
+
+/// Both on one core.
+fn same_core(
+    report: &mut Report,
+    scratch: &mut Scratch,
+    dpdk: Option<&mut Dpdk>,
+) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut lanes = Vec::new();
+    for len in [64, 1514] {
+        let id = format!("nonf.samecore.{len}.mpps");
+        lanes.push(own::lane(scratch, id, len, BATCH_OWN, SAME)?);
+    }
+    if let Some(dpdk) = dpdk {
+        let id = "nonf.samecore.memif.64.mpps".to_owned();
+        lanes.push(memif::lane(dpdk, id, memif::SETUPS[0], 64, SAME)?);
+    }
+    measure(report, &mut lanes)?;
+    for lane in &lanes {
+        lane.figure(report);
+    }
+    Ok(lanes.iter().map(Lane::row).collect())
+}
+
+/// Rounds in turn, so that all lanes have the same luck with the machine.
+fn measure(report: &Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
+    let (rounds, seconds) = report.choose((11, 0.5), (3, 0.2));
+    for round in 0..=rounds {
+        for lane in lanes.iter_mut() {
+            let receiver = run_with(&mut lane.peers, seconds, lane.len)?[1];
+            // The first round warms up.
+            if round > 0 {
+                lane.mpps
+                    .push(receiver.frames as f64 / receiver.seconds / 1e6);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A baseline that is slower than it has to be is none.
+fn fastest(lanes: &[Lane]) -> Option<&Lane> {
+    lanes
+        .iter()
+        .max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()))
+}
+
+/// The ratio of each round.
+fn compare(report: &mut Report, len: usize, own: &Lane, peer: &Lane) {
+    let rounds = own.mpps.values().iter().zip(peer.mpps.values());
+    let ratio: Samples = rounds.map(|(own, peer)| own / peer).collect();
+    let conditions = format!(
+        "nfluid / memif, round by round, both on two cores that poll; nfluid: {}; memif: {}",
+        own.conditions, peer.conditions
+    );
+    report.figure(format!("nonf.{len}.vs_memif"), &ratio, "x", &conditions);
+}
+
+/// CPU time of two receivers that nobody sends to, as a part of a core.
+fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Samples> {
+    let (rounds, seconds) = report.choose((5, 1.0), (1, 1.0));
+    let mut percent = Samples::default();
+    for _ in 0..rounds {
+        for outcome in run_together(receivers, seconds)? {
+            percent.push(outcome.cpu_seconds / outcome.seconds * 100.0);
+        }
+    }
+    Ok(percent)
+}
+
+impl Lane {
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.id.clone(),
+            significant(self.mpps.median()),
+            format!("{:.0} %", self.mpps.spread_percent()),
+            self.conditions.clone(),
+        ]
+    }
+
+    fn figure(&self, report: &mut Report) {
+        report.figure(&self.id, &self.mpps, "Mpps", &self.conditions);
+    }
+}
+
+fn cores_in_words(cores: [usize; 2]) -> &'static str {
+    if cores[0] == cores[1] {
+        "one core for both"
+    } else {
+        "one core each"
+    }
+}

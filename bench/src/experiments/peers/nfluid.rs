@@ -1,0 +1,141 @@
+//! nfluid itself: its switch alone, and a bridge NF in a process of its own.
+
+use super::way::{Round, Way};
+use super::{Ground, SIZES};
+use crate::experiments::subject::Subject;
+use crate::peer::{Peer, run_together};
+use crate::roles::{Role, Task};
+use anyhow::Context;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+
+const RING: u32 = 256;
+const BATCH: usize = 32;
+
+/// Processes joined by links, for frames of one length.
+struct Lane {
+    len: usize,
+    /// What forwards, and what receives.
+    peers: Vec<Peer>,
+    /// What the peers use lives as long as they do.
+    _instances: [ScratchInstance; 2],
+}
+
+/// A lane for each length, and who does what in it.
+struct Nfluid {
+    lanes: Vec<Lane>,
+    /// Waits for frames that do not come.
+    idle: Peer,
+    conditions: String,
+    _idle_instance: ScratchInstance,
+}
+
+impl Way for Nfluid {
+    fn conditions(&self) -> String {
+        self.conditions.clone()
+    }
+
+    fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round> {
+        let lane = self.lanes.iter_mut().find(|lane| lane.len == len);
+        let lane = lane.context("a length that was not prepared")?;
+        let outcomes = run_together(&mut lane.peers, seconds)?;
+        let (forwarding, traffic) = (outcomes[0], outcomes[1]);
+        Ok(Round {
+            frames: traffic.frames,
+            seconds: traffic.seconds,
+            forwarding_seconds: forwarding.cpu_seconds,
+            traffic_seconds: traffic.cpu_seconds,
+        })
+    }
+
+    fn idle_begin(&mut self, seconds: f64) -> anyhow::Result<()> {
+        self.idle.tell(seconds, None)
+    }
+
+    fn idle_end(&mut self) -> anyhow::Result<f64> {
+        Ok(self.idle.hear()?.cpu_seconds)
+    }
+}
+
+fn lanes(
+    scratch: &mut Scratch,
+    lane: impl Fn(&mut Scratch, usize) -> anyhow::Result<Lane>,
+) -> anyhow::Result<Vec<Lane>> {
+    SIZES.iter().map(|len| lane(scratch, *len)).collect()
+}
+
+fn role(core: usize, task: Task) -> Role {
+    Role { core, task }
+}
+
+/// Sender -> switch -> receiver.
+pub fn link(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
+    let lanes = lanes(&mut ground.scratch, |scratch, len| {
+        let mut sender = scratch.instance(1, RING, 64)?;
+        let mut receiver = scratch.instance(1, RING, 64)?;
+        scratch.link((&mut sender, 0), (&mut receiver, 0))?;
+        let (batch, yields) = (BATCH, false);
+        let send = Task::Send {
+            len,
+            batch,
+            flows: 64,
+            yields,
+        };
+        let receive = Task::Receive { batch, yields };
+        Ok(Lane {
+            len,
+            peers: vec![
+                Peer::start(&sender, &role(0, send))?,
+                Peer::start(&receiver, &role(1, receive))?,
+            ],
+            _instances: [sender, receiver],
+        })
+    })?;
+    let instance = ground.scratch.instance(1, RING, 64)?;
+    Ok(Box::new(Nfluid {
+        lanes,
+        idle: Peer::start(&instance, &role(0, Task::Sleep))?,
+        conditions: format!(
+            "no NF; the switch runs in the sender, whose whole CPU time counts as forwarding; the \
+             receiver, on the other core, reads the payload; batch {BATCH}; idle: a sleeping \
+             receiver"
+        ),
+        _idle_instance: instance,
+    }))
+}
+
+/// Traffic -> bridge NF -> traffic.
+pub fn bridge(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
+    let subject = Subject::Bridge;
+    let lanes = lanes(&mut ground.scratch, |scratch, len| {
+        let mut nf = scratch.instance(2, RING, 64)?;
+        let mut traffic = scratch.instance(2, RING, RING)?;
+        scratch.link((&mut traffic, 0), (&mut nf, 0))?;
+        scratch.link((&mut traffic, 1), (&mut nf, 1))?;
+        let around = Task::Around {
+            subject,
+            to: nf.mac(0),
+            len,
+            batch: BATCH,
+            window: RING,
+            blocks: false,
+        };
+        Ok(Lane {
+            len,
+            peers: vec![
+                Peer::start(&nf, &role(0, Task::Nf { subject }))?,
+                Peer::start(&traffic, &role(1, around))?,
+            ],
+            _instances: [nf, traffic],
+        })
+    })?;
+    let instance = ground.scratch.instance(2, RING, 64)?;
+    Ok(Box::new(Nfluid {
+        lanes,
+        idle: Peer::start(&instance, &role(0, Task::Nf { subject }))?,
+        conditions: format!(
+            "bridge NF, a process on core 0, asleep when nothing waits; sender and receiver are one \
+             process on core 1; batch {BATCH}; CPU time of the NF's process"
+        ),
+        _idle_instance: instance,
+    }))
+}

@@ -1,0 +1,7 @@
+//! The host: its programs, namespaces and clocks, for experiments that compare with what else it has.
+
+pub mod cpu;
+pub mod interrupt;
+pub mod namespace;
+pub mod program;
+pub mod workshop;

@@ -1,0 +1,99 @@
+//! Roles in a network namespace of the kernel's peers: programs of `peers/xdp.bpf.c`.
+
+use super::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use crate::experiments::traffic::udp_frame;
+use anyhow::Context;
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Runs the program on frames that live on: what it redirects is sent (linux/bpf.h, Linux 5.18).
+const LIVE_FRAMES: u32 = 1 << 1;
+/// Ethernet and IPv4: as in `peers/xdp.bpf.c`.
+const HEADERS: usize = 34;
+/// Frames of the first call, which shows how fast it is, and of any later one.
+const FRAMES_FIRST: u32 = 1 << 15;
+const FRAMES_MIN: f64 = 1e4;
+const FRAMES_MAX: f64 = 4e6;
+
+/// Sends frames of `len` bytes out of `interface` as fast as the kernel can: they are made once and
+/// go round through a page pool, as pktgen's and pkt-gen's do.
+pub fn generate(object: &Path, interface: &str, len: usize) -> anyhow::Result<()> {
+    let mut object = load(object)?;
+    send_out_of(&mut object, interface)?;
+    let frame = udp_frame(len, FLOW);
+    write(&mut object, "headers", &frame[..HEADERS])?;
+    let generate = program(&mut object, "generate")?;
+    say_ready()?;
+    serve(|time| blast(&generate, &frame, time))
+}
+
+/// Attaches a program to `interface`, until standard input ends.
+pub fn attach(object: &Path, name: &str, interface: &str, to: Option<&str>) -> anyhow::Result<()> {
+    let mut object = load(object)?;
+    if let Some(to) = to {
+        send_out_of(&mut object, to)?;
+    }
+    let program = program(&mut object, name)?;
+    let attached = program.attach_xdp(index(interface)?.cast_signed());
+    // Detached when the process ends.
+    let _link = attached.with_context(|| format!("attaching XDP to {interface}"))?;
+    say_ready()?;
+    serve(|_| Ok(Outcome::default()))
+}
+
+/// Sends for so long. A call waits for all cores once (it changes code that they run), so there are
+/// few of them, and the time is the kernel's own, without that.
+fn blast(program: &ProgramMut<'_>, frame: &[u8], time: Duration) -> anyhow::Result<Outcome> {
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let mut outcome = Outcome::default();
+    let mut repeat = FRAMES_FIRST;
+    while start.elapsed() < time {
+        let input = ProgramInput {
+            data_in: Some(frame),
+            flags: LIVE_FRAMES,
+            repeat,
+            ..ProgramInput::default()
+        };
+        let output = program.test_run(input).context("sending frames by XDP")?;
+        // The mean of all frames.
+        outcome.seconds += output.duration.as_secs_f64() * f64::from(repeat);
+        outcome.frames += u64::from(repeat);
+        let rate = outcome.frames as f64 / outcome.seconds.max(1e-6);
+        let left = time.saturating_sub(start.elapsed()).as_secs_f64();
+        repeat = (left * rate).clamp(FRAMES_MIN, FRAMES_MAX) as u32;
+    }
+    outcome.cpu_seconds = cpu_seconds() - cpu;
+    Ok(outcome)
+}
+
+fn load(path: &Path) -> anyhow::Result<Object> {
+    let open = ObjectBuilder::default().open_file(path);
+    let open = open.with_context(|| format!("reading {}", path.display()))?;
+    open.load().context("loading the XDP programs")
+}
+
+fn program<'a>(object: &'a mut Object, name: &str) -> anyhow::Result<ProgramMut<'a>> {
+    let found = object.progs_mut().find(|program| program.name() == name);
+    found.with_context(|| format!("no XDP program '{name}'"))
+}
+
+fn send_out_of(object: &mut Object, interface: &str) -> anyhow::Result<()> {
+    write(object, "out", &index(interface)?.to_ne_bytes())
+}
+
+/// Writes the only entry of a map.
+fn write(object: &mut Object, name: &str, value: &[u8]) -> anyhow::Result<()> {
+    let mut maps = object.maps_mut();
+    let map = maps.find(|map| map.name() == name);
+    let map = map.with_context(|| format!("no map '{name}'"))?;
+    let key = 0u32.to_ne_bytes();
+    map.update(&key, value, MapFlags::ANY)
+        .with_context(|| format!("writing map '{name}'"))
+}
+
+fn index(interface: &str) -> anyhow::Result<u32> {
+    let path = format!("/sys/class/net/{interface}/ifindex");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    Ok(text.trim().parse()?)
+}
