@@ -213,6 +213,53 @@ fn a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend
 }
 
 #[test]
+fn an_uplink_that_is_taken_over_under_traffic_goes_on() {
+    let Some(mut platform) = two_hosts("an_uplink_that_is_taken_over_under_traffic_goes_on") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    // No question about addresses holds the frames up while nobody answers.
+    for (host, address) in [("client", SERVER), ("server", "10.0.0.1")] {
+        let peer = if host == "client" { "server" } else { "client" };
+        let shown = platform.on(peer, "ip -j link show eth0").stdout;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let mac = shown[0]["address"].as_str().expect("an address");
+        let fixed = format!("ip neigh replace {address} dev eth0 lladdr {mac} nud permanent");
+        assert!(platform.on(host, &fixed).succeeded());
+    }
+    // Frames arrive at both uplinks at any moment, also while their memory is replaced.
+    let flood = |host: &str, address: &str| {
+        let namespace = platform.edge().replace("-p", &format!("-{host}"));
+        let ping = [
+            "ip", "netns", "exec", &namespace, "ping", "-q", "-n", "-i", "0.002", address,
+        ];
+        let mut command = std::process::Command::new(ping[0]);
+        command.args(&ping[1..]).stdout(Stdio::null());
+        Ended(command.spawn().expect("ping is there"))
+    };
+    let floods = [flood("client", SERVER), flood("server", "10.0.0.1")];
+    for round in 0..10 {
+        platform.kill_daemon();
+        platform.start();
+        eventually(&format!("a ping crosses in round {round}"), || {
+            platform.pings("client", SERVER)
+        });
+    }
+    drop(floods);
+}
+
+/// A process that is ended when this is dropped.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+#[test]
 fn frames_run_between_instances_without_a_daemon() {
     let Some(mut platform) = two_hosts("frames_run_between_instances_without_a_daemon") else {
         return;

@@ -76,6 +76,16 @@ impl Zygote {
         }
     }
 
+    /// Ends it before it is dropped: a daemon that is about to exit leaves its cgroup empty. Nothing can be forked
+    /// afterwards.
+    pub fn end(&self) {
+        let _may_be_dead = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        while let Err(Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {
+        }
+    }
+
     /// Has a shell forked.
     pub(crate) fn fork(
         &self,
@@ -102,11 +112,7 @@ impl AsFd for Zygote {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        let _may_be_dead = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        while let Err(Errno::INTR) =
-            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
-        {
-        }
+        self.end();
     }
 }
 

@@ -107,7 +107,10 @@ impl Switch {
             .map(|_| ())
     }
 
-    fn fdb_remove(&self, doomed: impl Fn(&FdbEntry) -> bool) -> Result<usize, SwitchError> {
+    pub(crate) fn fdb_remove(
+        &self,
+        doomed: impl Fn(&FdbEntry) -> bool,
+    ) -> Result<usize, SwitchError> {
         let doomed: Vec<FdbEntry> = self.fdb_entries()?.into_iter().filter(doomed).collect();
         for entry in &doomed {
             self.fdb

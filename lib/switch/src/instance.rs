@@ -4,14 +4,14 @@
 //! Nothing else of the platform is reachable through what it holds.
 
 use crate::SwitchError;
-use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX, mac_word};
+use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
 use crate::program::Switch;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapHandle, MapType};
 use nfluid_ring::attach::{ATTACH_MAGIC, PortEntry, Table, TableHead};
 use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Addresses that one port may teach the switch.
@@ -84,7 +84,7 @@ impl PortSpec {
         Ok(())
     }
 
-    fn flags(&self) -> u32 {
+    pub(crate) fn flags(&self) -> u32 {
         let flag = |on, bit| if on { bit } else { 0 };
         PORT_UP
             | flag(self.pinned, PORT_PINNED)
@@ -102,7 +102,7 @@ pub struct PortParts {
     pub ring: MapHandle,
     /// The capability.
     pub socket: OwnedFd,
-    rx_base: u32,
+    pub(crate) rx_base: u32,
     tx_base: u32,
 }
 
@@ -111,6 +111,8 @@ pub struct PortParts {
 pub struct InstanceMemory {
     /// The pool of frame slots.
     pub pool: MapHandle,
+    /// Number of the pool in the switch.
+    pub pool_id: u32,
     /// Slots in the pool.
     pub pool_slots: u32,
     /// The kernel's doorbell for all ports of the instance.
@@ -127,6 +129,17 @@ impl InstanceMemory {
     /// # Errors
     /// When a spec is wrong, or the kernel refuses (memory, limits).
     pub fn create(switch: &Switch, pool: u32, specs: &[PortSpec]) -> Result<Self, SwitchError> {
+        let memory = Self::allocate(pool, specs)?;
+        switch.enter(&[&memory])?;
+        Ok(memory)
+    }
+
+    /// As [`InstanceMemory::create`], without entering the ports into the switch: [`Switch::enter`]
+    /// does that, for many instances at once.
+    ///
+    /// # Errors
+    /// As for [`InstanceMemory::create`].
+    pub fn allocate(pool: u32, specs: &[PortSpec]) -> Result<Self, SwitchError> {
         specs.iter().try_for_each(PortSpec::check)?;
         let mut next_slot = 0;
         let mut take = |slots: u32| {
@@ -152,39 +165,13 @@ impl InstanceMemory {
                 tx_base,
             });
         }
-        let memory = InstanceMemory {
+        Ok(InstanceMemory {
             pool: pool_map,
+            pool_id: pool,
             pool_slots,
             kernel_bell,
             ports,
-        };
-        memory.enter(switch, pool)?;
-        Ok(memory)
-    }
-
-    fn enter(&self, switch: &Switch, pool: u32) -> Result<(), SwitchError> {
-        insert(
-            &switch.pools,
-            &[(pool, self.pool.as_fd())],
-            "entering the pool",
-        )?;
-        let rings: Vec<_> = self
-            .ports
-            .iter()
-            .map(|p| (p.spec.id, p.ring.as_fd()))
-            .collect();
-        insert(&switch.rings, &rings, "entering the rings")?;
-        let bells: Vec<_> = self
-            .ports
-            .iter()
-            .map(|p| (p.spec.id, self.kernel_bell.as_fd()))
-            .collect();
-        insert(&switch.bells, &bells, "entering the doorbells")?;
-        for part in &self.ports {
-            enter_state(switch, pool, part);
-            switch.identify(part)?;
-        }
-        Ok(())
+        })
     }
 
     /// The descriptors that the instance inherits, each once, in the order in which
@@ -243,48 +230,6 @@ impl InstanceMemory {
     }
 }
 
-fn enter_state(switch: &Switch, pool: u32, part: &PortParts) {
-    let spec = &part.spec;
-    let state = switch.state(spec.id);
-    state.flags.store(0, Release);
-    state.mask.store(spec.ring_slots - 1, Relaxed);
-    state.pool.store(pool, Relaxed);
-    state.rx_base.store(part.rx_base, Relaxed);
-    state.dest_kind.store(0, Relaxed);
-    state.dest.store(0, Relaxed);
-    state.mac.store(mac_word(spec.mac), Relaxed);
-    state.queues.store(u32::from(spec.queue.1), Relaxed);
-    state.fdb_limit.store(FDB_LIMIT_DEFAULT, Relaxed);
-    state.ageing.store(AGEING_DEFAULT_S, Relaxed);
-    for word in [
-        &state.busy,
-        &state.tx_pos,
-        &state.fdb_used,
-        &state.fdb_refused,
-        &state.rung,
-    ] {
-        word.store(0, Relaxed);
-    }
-    for counter in [
-        &state.tx_frames,
-        &state.tx_bytes,
-        &state.tx_calls,
-        &state.tx_bad_heads,
-        &state.last_source,
-        &state.rx_reserved,
-        &state.rx_frames,
-        &state.rx_bytes,
-        &state.bells,
-        &state.passed,
-    ] {
-        counter.store(0, Relaxed);
-    }
-    for drop in &state.drops {
-        drop.store(0, Relaxed);
-    }
-    state.flags.store(spec.flags(), Release);
-}
-
 /// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
 /// connected anywhere; all that it is good for is the call.
 fn dead_socket() -> Result<OwnedFd, SwitchError> {
@@ -314,7 +259,7 @@ pub(crate) fn create_map(
         .map_err(SwitchError::bpf(format!("making map {name}")))
 }
 
-fn create_ring() -> Result<MapHandle, SwitchError> {
+pub(crate) fn create_ring() -> Result<MapHandle, SwitchError> {
     create_map(
         MapType::Array,
         "nfl_ring",
@@ -323,7 +268,7 @@ fn create_ring() -> Result<MapHandle, SwitchError> {
     )
 }
 
-fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
+pub(crate) fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
     let block = (BLOCK_SLOTS * SLOT_SIZE) as u32;
     let flags = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
     create_map(
@@ -334,44 +279,11 @@ fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
     )
 }
 
-fn create_bell() -> Result<MapHandle, SwitchError> {
+pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
     create_map(MapType::RingBuf, "nfl_bell", (0, 0, 4096), 0)
 }
 
-/// Inserts inner maps in one batch: one by one, each would wait for a grace period.
-pub(crate) fn insert(
-    outer: &MapHandle,
-    inner: &[(u32, BorrowedFd<'_>)],
-    what: &str,
-) -> Result<(), SwitchError> {
-    let keys: Vec<u8> = inner.iter().flat_map(|(id, _)| id.to_ne_bytes()).collect();
-    let fds: Vec<u8> = inner
-        .iter()
-        .flat_map(|(_, fd)| fd.as_raw_fd().to_ne_bytes())
-        .collect();
-    outer
-        .update_batch(
-            &keys,
-            &fds,
-            inner.len() as u32,
-            MapFlags::ANY,
-            MapFlags::ANY,
-        )
-        .map_err(SwitchError::bpf(what))
-}
-
 impl Switch {
-    /// Makes the port's socket the capability for it.
-    fn identify(&self, part: &PortParts) -> Result<(), SwitchError> {
-        self.identity
-            .update(
-                &part.socket.as_raw_fd().to_ne_bytes(),
-                &part.spec.id.to_ne_bytes(),
-                MapFlags::ANY,
-            )
-            .map_err(SwitchError::bpf("giving the socket its port"))
-    }
-
     /// Whether the switch itself wakes the port's receiver on a link too: for a sender that cannot.
     pub fn set_kernel_bell(&self, port: u32, on: bool) {
         let flags = &self.state(port).flags;
@@ -442,26 +354,6 @@ impl Switch {
             self.set_up(part.spec.id, true);
         }
     }
-
-    /// Removes the ports of an instance from the switch. Their maps live on as long as somebody
-    /// holds them, but nothing reaches them any more.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn remove(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
-        for part in &memory.ports {
-            self.connect(part.spec.id, crate::Destination::None)?;
-            self.state(part.spec.id).flags.store(0, Release);
-        }
-        let ids: Vec<u32> = memory.ports.iter().map(|part| part.spec.id).collect();
-        // A placeholder is put in their place by one batch: a deletion would wait for a grace
-        // period each.
-        let (ring, bell) = (create_ring()?, create_bell()?);
-        let rings: Vec<_> = ids.iter().map(|id| (*id, ring.as_fd())).collect();
-        let bells: Vec<_> = ids.iter().map(|id| (*id, bell.as_fd())).collect();
-        insert(&self.rings, &rings, "removing the rings")?;
-        insert(&self.bells, &bells, "removing the doorbells")
-    }
 }
 
 impl InstanceMemory {
@@ -522,8 +414,10 @@ impl InstanceMemory {
             ports.push(part);
         }
         let pool_slots = next_slot.max(BLOCK_SLOTS as u32);
+        let first = specs.first().map(|spec| switch.state(spec.id));
         Ok(InstanceMemory {
             pool: open("pool".to_owned())?,
+            pool_id: first.map_or(0, |state| state.pool.load(Acquire)),
             pool_slots,
             kernel_bell: open("bell".to_owned())?,
             ports,

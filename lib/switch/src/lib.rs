@@ -2,6 +2,7 @@
 //!
 //! - [`program`]: loading, the two loop forms, attaching, pinning.
 //! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
+//! - `registry`: entering instances into the tables, removing them.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
 //! - [`uplink`]: ports backed by interfaces.
@@ -14,6 +15,7 @@ pub mod fdb;
 pub mod instance;
 pub mod ports;
 pub mod program;
+mod registry;
 pub mod scratch;
 mod states;
 pub mod uplink;

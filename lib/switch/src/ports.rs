@@ -158,7 +158,7 @@ impl Switch {
             .collect())
     }
 
-    fn change_members(
+    pub(crate) fn change_members(
         &self,
         switch: u32,
         change: impl FnOnce(&mut Vec<u32>) -> Result<(), SwitchError>,

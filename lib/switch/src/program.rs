@@ -1,12 +1,14 @@
 //! Loading and attaching the switch.
 
 use crate::SwitchError;
+use crate::registry::Placeholders;
 use crate::states::States;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
@@ -66,6 +68,7 @@ pub struct Switch {
     pub(crate) bells: MapHandle,
     pub(crate) switches: MapHandle,
     pub(crate) fdb: MapHandle,
+    pub(crate) placeholders: OnceLock<Placeholders>,
 }
 
 impl fmt::Debug for Switch {
@@ -123,6 +126,7 @@ impl Switch {
             bells: map(&object, "nfl_bells")?,
             switches: map(&object, "nfl_switches")?,
             fdb: map(&object, "nfl_fdb")?,
+            placeholders: OnceLock::new(),
             object,
         })
     }

@@ -1,6 +1,7 @@
 //! Taking over what an earlier daemon left running.
 
 use super::Host;
+use super::ids::InUse;
 use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
 use super::record::{self, Record};
 use anyhow::{Context, bail};
@@ -10,6 +11,7 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::Instance;
 use nfluid_switch::InstanceMemory;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 impl Host {
@@ -66,13 +68,14 @@ impl Host {
             &self.settings.paths.instance_pins(name),
             &specs,
         )?;
-        let cgroup = self.cgroups.open(&cgroup_name(name))?;
-        for id in record.first_port..record.first_port + specs.len() as u32 {
-            self.port_ids.mark(id);
-        }
-        self.pool_ids.mark(record.pool);
-        self.user_ids.mark(record.user);
-        self.make_pipes(name)?;
+        let cgroup = self.maker.cgroups.open(&cgroup_name(name))?;
+        self.maker.make_pipes(name)?;
+        self.maker.numbers.mark(&InUse {
+            first_port: record.first_port,
+            ports: record.ports,
+            pool: record.pool,
+            user: record.user,
+        });
         let running = Running {
             spec: spec.clone(),
             memory,
@@ -88,25 +91,39 @@ impl Host {
         Ok(())
     }
 
-    /// Cgroups, pins and records of instances that were not adopted.
+    /// Cgroups, processes, ports, pins and records of instances that were not adopted.
     fn remove_leftovers(&mut self) {
-        let names = self.cgroups.names().unwrap_or_default();
+        let names = self.maker.cgroups.names().unwrap_or_default();
         let doomed = names.iter().filter_map(|name| name.strip_prefix("i-"));
         for name in doomed.filter(|name| !self.instances.contains_key(*name)) {
-            let removed = self
-                .cgroups
-                .open(&cgroup_name(name))
-                .and_then(nfluid_sandbox::cgroup::Cgroup::remove);
-            if let Err(error) = removed {
+            if let Err(error) = self.maker.cgroups.remove_leftover(&cgroup_name(name)) {
                 tracing::warn!(instance = name, %error, "removing a leftover");
             }
         }
+        let adopted = self.instances.values();
+        let in_use: BTreeSet<u32> = adopted
+            .flat_map(|running| running.memory.ports.iter().map(|part| part.spec.id))
+            .collect();
         let paths = &self.settings.paths;
+        let (mut pools, mut ports) = (Vec::new(), Vec::new());
         for name in record::names(&paths.records()) {
-            if !self.instances.contains_key(&name) {
-                let _ = std::fs::remove_dir_all(paths.instance_pins(&name));
-                let _ = std::fs::remove_file(paths.record(&name));
+            if self.instances.contains_key(&name) {
+                continue;
             }
+            if let Ok(record) = Record::load(&paths.record(&name))
+                && let Some(end) = record.first_port.checked_add(record.ports)
+                && end <= nfluid_switch::abi::PORTS_MAX
+                && record.pool < nfluid_switch::abi::PORTS_MAX
+            {
+                pools.push(record.pool);
+                ports.extend((record.first_port..end).filter(|port| !in_use.contains(port)));
+            }
+            let _ = std::fs::remove_dir_all(paths.instance_pins(&name));
+            let _ = std::fs::remove_file(paths.record(&name));
+        }
+        // Addresses of theirs, left in a switch, would lead to whoever gets their numbers next.
+        if let Err(error) = self.switch.remove_ids(&pools, &ports) {
+            tracing::warn!(%error, "removing the ports of leftovers");
         }
     }
 }

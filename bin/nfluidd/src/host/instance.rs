@@ -3,9 +3,9 @@
 use super::record::Record;
 use nfluid_api::types::InstanceState;
 use nfluid_control::quantity::Millis;
-use nfluid_control::spec::InstanceSpec;
+use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::supervise::Supervisor;
-use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::cgroup::{Cgroup, Share};
 use nfluid_sandbox::{Ended, Instance};
 use nfluid_switch::{InstanceMemory, PortSpec};
 use std::time::Instant;
@@ -13,6 +13,9 @@ use std::time::Instant;
 /// TX slots of each port of an instance: what it makes itself per flush. What it forwards needs
 /// none.
 const TX_SLOTS: u32 = 64;
+
+/// Processes and threads that an instance may have.
+const PIDS_MAX: u32 = 256;
 
 /// An instance of the platform.
 pub struct Running {
@@ -59,6 +62,22 @@ impl Running {
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Instance::pid)
     }
+}
+
+/// Weight, cap and memory of an instance's cgroup.
+pub fn set_resources(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
+    let share = |share: nfluid_control::quantity::Share| {
+        Share::from_per_mille(((share.percent() * 10.0).round() as u32).max(1))
+    };
+    // Without a promise: as little as there is, so that promises hold.
+    let weight = resources
+        .share
+        .map_or_else(|| Share::from_per_mille(1), share)?;
+    cgroup.set_weight(weight)?;
+    cgroup.set_cap(resources.cap.map(share).transpose()?)?;
+    cgroup.set_memory(resources.memory.0)?;
+    cgroup.set_pids(PIDS_MAX)?;
+    Ok(())
 }
 
 /// Milliseconds on the supervisor's clock.

@@ -1,5 +1,6 @@
 //! Starting the program of an instance in its sandbox.
 
+use super::making::Maker;
 use super::record::Record;
 use super::{Host, bells};
 use anyhow::Context;
@@ -54,19 +55,23 @@ struct Inheritance {
     /// Number and descriptor, from [`FIRST_FD`] on.
     fds: Vec<OwnedFd>,
     env: Vec<CString>,
-    bells: Vec<Option<String>>,
 }
 
-impl Host {
-    /// Starts the instance's program on its ports, which exist.
-    pub(super) fn launch(
+impl Maker {
+    /// Starts the instance's program on its ports, which exist. `peers`: the instances at the other
+    /// ends of its ports' links, whose bells it is given.
+    ///
+    /// # Errors
+    /// Nothing runs.
+    pub fn launch(
         &self,
         name: &str,
         spec: &InstanceSpec,
         memory: &InstanceMemory,
         cgroup: &Cgroup,
         record: &Record,
-    ) -> anyhow::Result<(Instance, Vec<Option<String>>)> {
+        peers: &[Option<String>],
+    ) -> anyhow::Result<Instance> {
         let own;
         let (program, filter) = match &spec.program {
             ProgramModel::BuiltIn { .. } => (&self.programs.built_in.0, &self.programs.built_in.1),
@@ -77,7 +82,7 @@ impl Host {
                 (&own.0, &own.1)
             }
         };
-        let inheritance = self.inheritance(name, spec, memory, record.seed)?;
+        let inheritance = self.inheritance(name, spec, memory, record.seed, peers)?;
         let shell = ShellSpec {
             name: name.to_owned(),
             id: self
@@ -99,8 +104,7 @@ impl Host {
                 .map(|cpu| *cpu as usize)
                 .collect()
         });
-        let log = bells::open_both(&self.settings.paths.log_pipe(name))
-            .context("opening the log pipe")?;
+        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
         launch.fds = vec![
             InheritedFd {
                 fd: log.as_fd(),
@@ -122,7 +126,7 @@ impl Host {
         );
         let spawned = spawn(&shell, &launch)?;
         tracing::debug!(instance = name, barriers = %spawned.barriers, "started");
-        Ok((spawned.instance, inheritance.bells))
+        Ok(spawned.instance)
     }
 
     /// Own bell, peers' bells, port table, configuration, control socket - and their numbers.
@@ -132,8 +136,9 @@ impl Host {
         spec: &InstanceSpec,
         memory: &InstanceMemory,
         seed: u64,
+        links: &[Option<String>],
     ) -> anyhow::Result<Inheritance> {
-        let paths = &self.settings.paths;
+        let paths = &self.paths;
         let map_fds = memory.fds().len() as RawFd;
         let mut fds = Vec::new();
         let mut give = |fd: OwnedFd| {
@@ -142,16 +147,13 @@ impl Host {
         };
         let bell = give(bells::open_woken(&paths.bell(name)).context("opening the doorbell")?);
         let mut peers = Vec::new();
-        let mut given = Vec::new();
-        for port in &spec.ports {
-            let peer = self.link_peer(&PortRef::instance(name, &port.name));
-            peers.push(match &peer {
+        for peer in links {
+            peers.push(match peer {
                 Some(peer) => give(
                     bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
                 ),
                 None => -1,
             });
-            given.push(peer);
         }
         let numbers: Vec<RawFd> = (FIRST_FD..FIRST_FD + map_fds).collect();
         let table = memory.table(&numbers, bell, &peers).to_bytes();
@@ -174,15 +176,21 @@ impl Host {
                 CString::new(format!("{key}={value}")).context("a NUL in the environment")
             })
             .collect::<anyhow::Result<_>>()?;
-        Ok(Inheritance {
-            fds,
-            env,
-            bells: given,
-        })
+        Ok(Inheritance { fds, env })
+    }
+}
+
+impl Host {
+    /// The instances at the other ends of the links of an instance's ports.
+    pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
+        let ports = spec.ports.iter();
+        ports
+            .map(|port| self.link_peer(&PortRef::instance(name, &port.name)))
+            .collect()
     }
 
     /// The instance at the other end of a link, if the port is or will be linked to one.
-    pub(super) fn link_peer(&self, port: &PortRef) -> Option<String> {
+    fn link_peer(&self, port: &PortRef) -> Option<String> {
         match self.planned.get(port).or_else(|| self.wires.get(port))? {
             Destination::Port(peer) => peer.owner().map(str::to_owned),
             _ => None,

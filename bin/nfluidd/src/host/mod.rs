@@ -7,6 +7,7 @@ mod ids;
 mod instance;
 mod launch;
 mod logs;
+mod making;
 mod nf_socket;
 mod paths;
 mod platform;
@@ -24,8 +25,9 @@ pub use supervise::run as supervise;
 pub use uplinks::interface_fact;
 
 use anyhow::Context;
-use ids::Ids;
+use ids::{Ids, Numbers};
 use instance::Running;
+use making::{Maker, Making};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::events::EventLog;
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
@@ -33,8 +35,8 @@ use nfluid_control::wiring::Destination;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Zygote};
 use nfluid_switch::Switch;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -58,23 +60,26 @@ pub struct Settings {
 pub struct Host {
     settings: Settings,
     switch: Arc<Switch>,
-    cgroups: CgroupRoot,
-    kernel_ids: KernelIdRange,
-    empty_net: EmptyNetNs,
-    zygote: Zygote,
-    programs: launch::Programs,
+    maker: Arc<Maker>,
+    /// Instances of the plan in progress that are made already, or could not be.
+    prepared: BTreeMap<String, anyhow::Result<Making>>,
+    /// Instances that the plan in progress has ended, and what is left of them.
+    ended: Vec<Making>,
+    /// Of the maker, as uplinks have ports as well.
     port_ids: Ids,
     pool_ids: Ids,
     switch_ids: Ids,
-    user_ids: Ids,
+    /// The cgroup in which the daemon was started.
+    origin: Option<PathBuf>,
     switches: BTreeMap<String, (u32, SwitchModel)>,
     instances: BTreeMap<String, Running>,
     uplinks: BTreeMap<String, RunningUplink>,
     wires: BTreeMap<PortRef, Destination>,
+    /// The ports whose wires lead to a port, and to no other.
+    senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
     /// Where the wires of the plan in progress will lead: an instance is given the bells of its
     /// future peers when it starts.
     planned: BTreeMap<PortRef, Destination>,
-    logs: logs::LogCollector,
     listeners: capture::Listeners,
     events: EventLog,
     newest_event: watch::Sender<u64>,
@@ -105,31 +110,45 @@ impl Host {
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         settings.paths.create()?;
         let cgroups = CgroupRoot::new(&settings.name).context("making the platform's cgroup")?;
-        let home = enter_cgroup(&cgroups)?;
-        let switch = Switch::load(&nfluid_switch::Options {
+        let (home, origin) = enter_cgroup(&cgroups)?;
+        let switch = Arc::new(Switch::load(&nfluid_switch::Options {
             cgroup: home,
             pin: Some(settings.paths.pin().to_owned()),
             form: None,
-        })?;
+        })?);
         let events = EventLog::new(EVENTS, now_ms());
         let kernel_ids = KernelIdRange::DEFAULT;
-        Ok(Host {
+        let numbers = Numbers {
+            ports: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
+            pools: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
+            users: Ids::new(0, kernel_ids.count()),
+        };
+        let maker = Maker {
+            paths: settings.paths.clone(),
+            switch: Arc::clone(&switch),
+            cgroups,
+            empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
+            zygote: Zygote::start().context("starting the zygote")?,
             programs: launch::Programs::new(&settings.nf_program)?,
             logs: logs::LogCollector::start()?,
-            listeners: capture::Listeners::default(),
-            switch: Arc::new(switch),
-            cgroups,
-            zygote: Zygote::start().context("starting the zygote")?,
-            empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
-            port_ids: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
-            pool_ids: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
-            switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
-            user_ids: Ids::new(0, kernel_ids.count()),
+            numbers: numbers.clone(),
             kernel_ids,
+        };
+        Ok(Host {
+            listeners: capture::Listeners::default(),
+            switch,
+            maker: Arc::new(maker),
+            prepared: BTreeMap::new(),
+            ended: Vec::new(),
+            port_ids: numbers.ports,
+            pool_ids: numbers.pools,
+            switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
+            origin,
             switches: BTreeMap::new(),
             instances: BTreeMap::new(),
             uplinks: BTreeMap::new(),
             wires: BTreeMap::new(),
+            senders: BTreeMap::new(),
             planned: BTreeMap::new(),
             newest_event: watch::channel(events.newest()).0,
             events,
@@ -190,20 +209,55 @@ impl Host {
                 tracing::warn!(uplink = name, %error, "closing the uplink");
             }
         }
+        self.leave_cgroup();
+    }
+
+    /// Goes back to where the daemon came from and removes its own cgroup, which another process may
+    /// be in.
+    fn leave_cgroup(&self) {
+        self.maker.zygote.end();
+        let Some(top) = self.maker.cgroups.v2_directory() else {
+            return;
+        };
+        let daemon = top.join(DAEMON_CGROUP);
+        let mount = top.parent();
+        let origin = self.origin.as_deref().into_iter().chain(mount);
+        let left = origin
+            .map(|origin| {
+                std::fs::write(origin.join("cgroup.procs"), std::process::id().to_string())
+            })
+            .any(|written| written.is_ok());
+        if left && let Err(error) = std::fs::remove_dir(&daemon) {
+            tracing::debug!(%error, "{} stays", daemon.display());
+        }
     }
 }
 
+/// The daemon's cgroup in the platform's: a directory that hands controllers down may hold no process
+/// itself.
+const DAEMON_CGROUP: &str = "daemon";
+
 /// Puts this process into the platform's cgroup: port sockets belong to the cgroup of their maker,
-/// and the switch hangs on it. Returns the directory that the switch attaches to.
-fn enter_cgroup(cgroups: &CgroupRoot) -> anyhow::Result<PathBuf> {
+/// and the switch hangs on it. Returns the directory that the switch attaches to, and the one that
+/// the process was in before, if that was none of the platform's own.
+fn enter_cgroup(cgroups: &CgroupRoot) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
     let top = cgroups
         .v2_directory()
         .context("no cgroup v2 is mounted, which the switch attaches to; mount -t cgroup2 none /sys/fs/cgroup/unified")?
         .to_owned();
-    // A directory that hands controllers down may hold no process itself.
-    let daemon = top.join("daemon");
+    let origin = top.parent().and_then(own_cgroup);
+    let daemon = top.join(DAEMON_CGROUP);
     std::fs::create_dir_all(&daemon).with_context(|| format!("creating {}", daemon.display()))?;
     std::fs::write(daemon.join("cgroup.procs"), std::process::id().to_string())
         .with_context(|| format!("entering {}", daemon.display()))?;
-    Ok(top)
+    let origin = origin.filter(|origin| !origin.starts_with(&top));
+    Ok((top, origin))
+}
+
+/// The directory of this process in the unified hierarchy, which is mounted at `mount`.
+fn own_cgroup(mount: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let directory = mount.join(path);
+    directory.is_dir().then_some(directory)
 }

@@ -1,9 +1,9 @@
 //! The actions of a plan, one by one.
 
-use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
-use super::record::Record;
+use super::instance::{set_resources, supervisor_time};
+use super::making::{self, Making};
 use super::wires::failed;
-use super::{Host, Shared, bells, launch, lock, nf_socket};
+use super::{Host, Shared, launch, lock, nf_socket};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
@@ -12,16 +12,8 @@ use nfluid_control::model::{PortRef, Restart, Switch as SwitchModel};
 use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
 use nfluid_control::supervise::Supervisor;
 use nfluid_control::wiring::Destination;
-use nfluid_sandbox::cgroup::{Cgroup, Share};
-use nfluid_switch::InstanceMemory;
 use serde_json::{Value, json};
-use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
-
-/// Processes and threads that an instance may have.
-const PIDS_MAX: u32 = 256;
-/// How long a killed instance may take to be gone.
-const DEATH: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// The host as the controller's platform.
 pub struct HostPlatform(pub Shared);
@@ -33,28 +25,23 @@ fn error(error: anyhow::Error) -> PlatformError {
 
 impl Platform for HostPlatform {
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
-        let mut host = lock(&self.0);
-        for action in actions {
-            if let Action::Wire {
-                port,
-                new: Some(to),
-                ..
-            } = action
-            {
-                host.planned.insert(port.clone(), to.clone());
-            }
-            if let Action::CreateInstance { name, .. } | Action::ReplaceInstance { name, .. } =
-                action
-            {
-                // A peer that starts earlier is given this bell.
-                host.make_pipes(name).map_err(error)?;
-            }
-        }
+        let begun = lock(&self.0).begin(actions).map_err(error)?;
+        // Not under the lock: others go on meanwhile.
+        let made = Making::complete_all(begun);
+        lock(&self.0).prepared.extend(made);
         Ok(())
     }
 
     fn finish(&mut self) {
-        lock(&self.0).planned.clear();
+        let (mut unused, mut ended) = {
+            let mut host = lock(&self.0);
+            host.planned.clear();
+            let prepared = std::mem::take(&mut host.prepared);
+            let unused: Vec<Making> = prepared.into_values().flatten().collect();
+            (unused, std::mem::take(&mut host.ended))
+        };
+        unused.append(&mut ended);
+        Making::take_back(&mut unused);
     }
 
     fn create_switch(&mut self, name: &str, spec: &SwitchModel) -> Result<(), PlatformError> {
@@ -116,11 +103,19 @@ impl Platform for HostPlatform {
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        host.remove_instance(name).map_err(error)?;
+        let mut ended = host.end_instance(name).map_err(error)?;
+        if let Some(ended) = &mut ended {
+            ended.leave_bell();
+        }
+        drop(ended);
         if let Err(why) = host.create_instance(name, new) {
             // As before: the old one is started again.
-            host.create_instance(name, old).map_err(error)?;
-            return Err(error(why));
+            return Err(error(match host.create_instance(name, old) {
+                Ok(()) => why,
+                Err(again) => why.context(format!(
+                    "the former instance could not be started again ({again:#})"
+                )),
+            }));
         }
         host.event(
             EventKind::Replaced,
@@ -131,46 +126,60 @@ impl Platform for HostPlatform {
     }
 
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
-        let (control, config_with_seed) = {
+        let (control, old, new) = {
             let host = lock(&self.0);
-            let running = host.instances.get(name).ok_or_else(|| {
-                PlatformError::new(
-                    PlatformErrorKind::NotFound,
-                    format!("there is no instance {name}"),
-                )
-            })?;
-            let seeded = launch::seeded(&running.spec.program, config, running.record.seed);
-            (host.settings.paths.control(name), seeded)
+            let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+            let seeded =
+                |config| launch::seeded(&running.spec.program, config, running.record.seed);
+            let control = host.settings.paths.control(name);
+            (control, seeded(&running.spec.config), seeded(config))
         };
-        let request = json!({ "op": "reconfigure", "config": config_with_seed });
-        nf_socket::ask(&control, &request)
+        let request = |config: &Value| {
+            let request = json!({ "op": "reconfigure", "config": config });
+            nf_socket::ask(&control, &request)
+        };
+        request(&new)
             .map_err(|why| PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}")))?;
-        let mut host = lock(&self.0);
-        host.change_record(name, |running| running.spec.config = config.clone())
-            .map_err(error)
+        let changed = lock(&self.0).change_spec(name, |spec| spec.config = config.clone());
+        changed.map_err(|why| {
+            if let Err(again) = request(&old) {
+                tracing::warn!(instance = name, error = %format!("{again:#}"), "the new configuration stays");
+            }
+            error(why)
+        })
     }
 
     fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        if let Some(running) = host.instances.get(name) {
-            set_resources(&running.cgroup, resources).map_err(error)?;
-        }
-        host.change_record(name, |running| running.spec.resources = resources.clone())
-            .map_err(error)
+        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let old = running.spec.resources.clone();
+        set_resources(&running.cgroup, resources)
+            .and_then(|()| host.change_spec(name, |spec| spec.resources = resources.clone()))
+            .map_err(|why| {
+                let running = host.instances.get(name);
+                if let Some(Err(again)) =
+                    running.map(|running| set_resources(&running.cgroup, &old))
+                {
+                    tracing::warn!(instance = name, error = %format!("{again:#}"), "some of the new limits stay");
+                }
+                error(why)
+            })
     }
 
     fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
-        let restart = *restart;
-        let change = |running: &mut Running| {
-            running.spec.restart = restart;
-            running.supervisor.set_restart(restart);
-        };
-        lock(&self.0).change_record(name, change).map_err(error)
+        let mut host = lock(&self.0);
+        host.change_spec(name, |spec| spec.restart = *restart)
+            .map_err(error)?;
+        if let Some(running) = host.instances.get_mut(name) {
+            running.supervisor.set_restart(*restart);
+        }
+        Ok(())
     }
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        host.remove_instance(name).map_err(error)?;
+        let ended = host.end_instance(name).map_err(error)?;
+        host.ended.extend(ended);
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
         Ok(())
     }
@@ -187,162 +196,88 @@ fn exhausted(what: &str) -> PlatformError {
     )
 }
 
-/// Weight, cap and memory of an instance's cgroup.
-fn set_resources(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
-    let share = |share: nfluid_control::quantity::Share| {
-        Share::from_per_mille(((share.percent() * 10.0).round() as u32).max(1))
-    };
-    // Without a promise: as little as there is, so that promises hold.
-    let weight = resources
-        .share
-        .map_or_else(|| Share::from_per_mille(1), share)?;
-    cgroup.set_weight(weight)?;
-    cgroup.set_cap(resources.cap.map(share).transpose()?)?;
-    cgroup.set_memory(resources.memory.0)?;
-    cgroup.set_pids(PIDS_MAX)?;
-    Ok(())
+fn no_instance(name: &str) -> PlatformError {
+    PlatformError::new(
+        PlatformErrorKind::NotFound,
+        format!("there is no instance {name}"),
+    )
 }
 
 impl Host {
-    /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
-    pub(super) fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
-        let paths = &self.settings.paths;
-        bells::make(&paths.bell(name)).context("making the doorbell")?;
-        bells::make(&paths.log_pipe(name)).context("making the log pipe")?;
-        let bell = bells::open_both(&paths.bell(name)).context("opening the doorbell")?;
-        let log = bells::open_both(&paths.log_pipe(name)).context("opening the log pipe")?;
-        self.logs.follow(name, log, paths.log(name), bell);
-        Ok(())
+    /// Begins all instances that a plan will create, and makes the ports of all at once. What fails
+    /// for one of them is told when the plan comes to it.
+    ///
+    /// # Errors
+    /// A pipe of an instance that is to be replaced cannot be made.
+    fn begin(&mut self, actions: &[Action]) -> anyhow::Result<Vec<Making>> {
+        for action in actions {
+            match action {
+                Action::Wire {
+                    port,
+                    new: Some(to),
+                    ..
+                } => drop(self.planned.insert(port.clone(), to.clone())),
+                // A peer that starts earlier is given this bell.
+                Action::ReplaceInstance { name, .. } => self.maker.make_pipes(name)?,
+                _ => {}
+            }
+        }
+        let mut begun = Vec::new();
+        for action in actions {
+            let Action::CreateInstance { name, spec } = action else {
+                continue;
+            };
+            let peers = self.link_peers(name, spec);
+            match Making::begin(&self.maker, name, spec, peers) {
+                Ok(making) => begun.push(making),
+                Err(why) => drop(self.prepared.insert(name.clone(), Err(why))),
+            }
+        }
+        if Making::enter(&mut begun).is_err() {
+            // Then one by one, when the plan comes to them: the error is of one of them alone.
+            begun.clear();
+        }
+        Ok(begun)
     }
 
     /// Makes and starts an instance; takes back everything if that fails.
-    pub(super) fn create_instance(
-        &mut self,
-        name: &str,
-        spec: &InstanceSpec,
-    ) -> anyhow::Result<()> {
-        self.make_pipes(name)?;
-        let ports = spec.ports.len() as u32;
-        let first_port = self
-            .port_ids
-            .take(ports)
-            .context("the platform has no room for more ports")?;
-        let pool = self
-            .pool_ids
-            .take(1)
-            .context("the platform has no room for more instances")?;
-        let user = self
-            .user_ids
-            .take(1)
-            .context("the platform has no room for more instances")?;
-        let spec_text = serde_json::to_string(spec)?;
-        let seed = RandomState::new().hash_one(name);
-        let record = Record {
-            spec: spec_text,
-            first_port,
-            pool,
-            user,
-            seed,
-            ..Record::default()
-        };
-        match self.build(name, spec, record.clone()) {
-            Ok(running) => {
-                self.instances.insert(name.to_owned(), running);
-                Ok(())
-            }
-            Err(why) => {
-                self.give_back(name, &record, ports);
-                Err(why)
-            }
-        }
-    }
-
-    fn build(
-        &mut self,
-        name: &str,
-        spec: &InstanceSpec,
-        mut record: Record,
-    ) -> anyhow::Result<Running> {
-        let specs = port_specs(spec, record.first_port);
-        let mut memory = InstanceMemory::create(&self.switch, record.pool, &specs)?;
-        let pins = self.settings.paths.instance_pins(name);
-        // Left by a daemon that died in between.
-        let _ = std::fs::remove_dir_all(&pins);
-        memory.pin(&pins)?;
-        let cgroup = match self.cgroups.create(&cgroup_name(name)) {
-            Ok(cgroup) => cgroup,
-            Err(_) => {
-                self.cgroups.open(&cgroup_name(name))?.remove()?;
-                self.cgroups.create(&cgroup_name(name))?
+    fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
+        let making = match self.prepared.remove(name) {
+            Some(prepared) => prepared?,
+            None => {
+                // Its own end may be the one that is being undone.
+                self.ended.retain(|ended| ended.name() != name);
+                self.make(name, spec)?
             }
         };
-        let started = set_resources(&cgroup, &spec.resources)
-            .and_then(|()| self.launch(name, spec, &memory, &cgroup, &record));
-        let (process, bells) = match started {
-            Ok(started) => started,
-            Err(why) => {
-                let _ = cgroup.remove();
-                let _ = self.switch.remove(&memory);
-                return Err(why);
-            }
-        };
-        record.process = Some(process.identity().into());
-        record.bells = bells;
-        record
-            .save(&self.settings.paths.record(name))
-            .context("writing down the instance")?;
-        Ok(Running {
-            spec: spec.clone(),
-            memory,
-            cgroup,
-            process: Some(process),
-            supervisor: Supervisor::new(spec.restart, supervisor_time(self.started)),
-            state: InstanceState::Running,
-            last_exit: None,
-            since: Instant::now(),
-            record,
-        })
-    }
-
-    fn give_back(&mut self, name: &str, record: &Record, ports: u32) {
-        for id in record.first_port..record.first_port + ports {
-            self.port_ids.free(id);
-        }
-        self.pool_ids.free(record.pool);
-        self.user_ids.free(record.user);
-        let paths = &self.settings.paths;
-        let _ = std::fs::remove_dir_all(paths.instance_pins(name));
-        for file in [
-            paths.record(name),
-            paths.bell(name),
-            paths.log_pipe(name),
-            paths.control(name),
-        ] {
-            let _ = std::fs::remove_file(file);
-        }
-        self.logs.forget(name);
-    }
-
-    /// Kills and removes an instance.
-    pub(super) fn remove_instance(&mut self, name: &str) -> anyhow::Result<()> {
-        let Some(running) = self.instances.remove(name) else {
-            return Ok(());
-        };
-        let Running {
-            memory,
-            cgroup,
-            process,
-            record,
-            ..
-        } = running;
-        if let Some(process) = process {
-            process.kill()?;
-            process.wait_timeout(DEATH)?;
-        }
-        cgroup.remove()?;
-        self.switch.remove(&memory)?;
-        self.give_back(name, &record, memory.ports.len() as u32);
+        let supervisor = Supervisor::new(spec.restart, supervisor_time(self.started));
+        let running = making.keep(supervisor)?;
+        self.instances.insert(name.to_owned(), running);
         Ok(())
+    }
+
+    fn make(&self, name: &str, spec: &InstanceSpec) -> anyhow::Result<Making> {
+        let peers = self.link_peers(name, spec);
+        let mut making = Making::begin(&self.maker, name, spec, peers)?;
+        Making::enter(std::slice::from_mut(&mut making))?;
+        making.complete()?;
+        Ok(making)
+    }
+
+    /// Kills an instance. What is left of it is taken down when the result is dropped.
+    ///
+    /// # Errors
+    /// It cannot be killed, and runs as before.
+    fn end_instance(&mut self, name: &str) -> anyhow::Result<Option<Making>> {
+        let Some(running) = self.instances.get_mut(name) else {
+            return Ok(None);
+        };
+        if let Some(process) = &running.process {
+            making::end(process)?;
+            running.process = None;
+        }
+        let running = self.instances.remove(name);
+        Ok(running.map(|running| Making::of(&self.maker, name, running)))
     }
 
     /// Starts the successor of an instance that has ended, on the same ports.
@@ -351,67 +286,66 @@ impl Host {
             .instances
             .get(name)
             .context("there is no such instance")?;
-        let started = self.launch(
+        let peers = self.link_peers(name, &running.spec);
+        let process = self.maker.launch(
             name,
             &running.spec,
             &running.memory,
             &running.cgroup,
             &running.record,
-        );
-        let (process, bells) = started?;
+            &peers,
+        )?;
+        let mut record = running.record.clone();
+        record.process = Some(process.identity().into());
+        record.bells = peers;
+        if let Err(why) = record.save(&self.settings.paths.record(name)) {
+            making::end(&process)?;
+            return Err(why).context("writing down the instance");
+        }
         let time = supervisor_time(self.started);
-        let path = self.settings.paths.record(name);
-        let switch = std::sync::Arc::clone(&self.switch);
         let running = self
             .instances
             .get_mut(name)
             .context("there is no such instance")?;
-        running.record.process = Some(process.identity().into());
-        running.record.bells = bells;
+        running.record = record;
         running.process = Some(process);
         running.state = InstanceState::Running;
         running.since = Instant::now();
         running.supervisor.started(time);
-        running
-            .record
-            .save(&path)
-            .context("writing down the instance")?;
-        switch.revive(&running.memory);
+        self.switch.revive(&running.memory);
         Ok(())
     }
 
-    fn change_record(
+    /// Writes down a change of an instance's specification, and only then makes it.
+    fn change_spec(
         &mut self,
         name: &str,
-        change: impl FnOnce(&mut Running),
+        change: impl FnOnce(&mut InstanceSpec),
     ) -> anyhow::Result<()> {
         let path = self.settings.paths.record(name);
         let running = self
             .instances
             .get_mut(name)
             .context("there is no such instance")?;
-        change(running);
-        running.record.spec = serde_json::to_string(&running.spec)?;
-        running
-            .record
-            .save(&path)
-            .context("writing down the instance")
+        let mut spec = running.spec.clone();
+        change(&mut spec);
+        let mut record = running.record.clone();
+        record.spec = serde_json::to_string(&spec)?;
+        record.save(&path).context("writing down the instance")?;
+        running.spec = spec;
+        running.record = record;
+        Ok(())
     }
 
     /// An operator's restart: the process is killed, past failures are forgiven.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         let Some(running) = self.instances.get_mut(name) else {
-            return Err(PlatformError::new(
-                PlatformErrorKind::NotFound,
-                format!("there is no instance {name}"),
-            ));
+            return Err(no_instance(name));
         };
         running.supervisor.forgive();
-        if let Some(process) = running.process.take() {
-            process.kill().map_err(|why| error(why.into()))?;
-            process
-                .wait_timeout(DEATH)
-                .map_err(|why| error(why.into()))?;
+        if let Some(process) = &running.process {
+            making::end(process).map_err(error)?;
+            running.process = None;
         }
         let lost = self
             .switch

@@ -1,5 +1,6 @@
-//! What the daemon writes down about a running instance, so that a later daemon can adopt it.
+//! What the daemon writes down about what runs, so that a later daemon can adopt it.
 
+use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -13,11 +14,14 @@ pub struct Record {
     pub spec: String,
     /// Platform-wide number of its first port; the others follow.
     pub first_port: u32,
+    /// Number of its ports.
+    #[serde(default)]
+    pub ports: u32,
     /// Number of its pool.
     pub pool: u32,
     /// Index of its kernel user.
     pub user: u32,
-    /// Its process.
+    /// Its process; absent: it was being made.
     pub process: Option<RecordedProcess>,
     /// Seed of its hash tables, so that nobody outside can aim at one bucket.
     #[serde(default)]
@@ -55,14 +59,31 @@ impl From<&RecordedProcess> for ProcessIdentity {
 }
 
 impl Record {
+    /// Of an instance that is made from `spec` and has nothing yet.
+    ///
+    /// # Errors
+    /// When the specification cannot be written as JSON.
+    pub fn of(spec: &InstanceSpec) -> serde_json::Result<Self> {
+        Ok(Record {
+            spec: serde_json::to_string(spec)?,
+            ports: spec.ports.len() as u32,
+            ..Record::default()
+        })
+    }
+
     /// Writes the record; a reader sees the old one or the new one.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let fresh = path.with_extension("new");
-        std::fs::write(&fresh, serde_json::to_vec(self)?)?;
-        std::fs::rename(fresh, path)
+        let saved = std::fs::write(&fresh, serde_json::to_vec(self)?)
+            .and_then(|()| std::fs::rename(&fresh, path));
+        if saved.is_err() {
+            // Half of it may be there, on a disk that is full.
+            let _ = std::fs::remove_file(&fresh);
+        }
+        saved
     }
 
     /// Reads a record.

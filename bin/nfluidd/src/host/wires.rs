@@ -35,14 +35,32 @@ impl Host {
                     .map_err(failed)?;
             }
         }
-        let before = match to {
-            Some(to) => self.wires.insert(port.clone(), to.clone()),
-            None => self.wires.remove(port),
-        };
+        let before = self.note_wire(port, to);
         for end in before.iter().chain(to).flat_map(Destination::targets) {
             self.choose_bell(end);
         }
         Ok(())
+    }
+
+    /// Remembers where a port's frames go; where they went before.
+    fn note_wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Option<Destination> {
+        let before = match to {
+            Some(to) => self.wires.insert(port.clone(), to.clone()),
+            None => self.wires.remove(port),
+        };
+        if let Some(Destination::Port(receiver)) = &before
+            && let Some(senders) = self.senders.get_mut(receiver)
+        {
+            senders.remove(port);
+            if senders.is_empty() {
+                self.senders.remove(receiver);
+            }
+        }
+        if let Some(Destination::Port(receiver)) = to {
+            let senders = self.senders.entry(receiver.clone()).or_default();
+            senders.insert(port.clone());
+        }
+        before
     }
 
     /// How many addresses a switch learns on a port, and for how long.
@@ -90,13 +108,8 @@ impl Host {
         let (Some(id), Some(owner)) = (self.port_id(receiver), receiver.owner()) else {
             return;
         };
-        let senders = self
-            .wires
-            .iter()
-            .filter(|(_, to)| **to == Destination::Port(receiver.clone()));
-        let all_ring = senders
-            .into_iter()
-            .all(|(from, _)| self.can_ring(from, owner));
+        let mut senders = self.senders.get(receiver).into_iter().flatten();
+        let all_ring = senders.all(|from| self.can_ring(from, owner));
         self.switch.set_kernel_bell(id, !all_ring);
     }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often, and how long apart, an emptied cgroup is tried again: the kernel takes a moment to bury the dead.
-const REMOVE_TRIES: u32 = 500;
-const REMOVE_PAUSE: Duration = Duration::from_millis(10);
+const REMOVE_TRIES: u32 = 2500;
+const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 /// How deep a leftover tree is followed; deeper is not ours.
 const DEPTH_MAX: u32 = 8;
 

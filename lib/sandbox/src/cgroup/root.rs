@@ -181,6 +181,20 @@ impl CgroupRoot {
         Ok(Cgroup::new(name.to_owned(), directories))
     }
 
+    /// Kills what is inside the cgroup of an instance and removes it, however much of it there is: a daemon that was
+    /// killed while it made or removed the cgroup has left it in some of the hierarchies only.
+    ///
+    /// # Errors
+    /// [`CgroupError::BadName`]; [`CgroupError::NotEmpty`] if processes survive being killed.
+    pub fn remove_leftover(&self, name: &str) -> Result<(), CgroupError> {
+        check_name(name)?;
+        let directories = self.directories.child(name);
+        directories
+            .all()
+            .into_iter()
+            .try_for_each(processes::remove)
+    }
+
     /// The names of all instances' cgroups, in no order. Reads directories: for a daemon's start, not for its work.
     ///
     /// # Errors

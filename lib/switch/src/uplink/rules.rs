@@ -6,8 +6,9 @@
 
 use crate::SwitchError;
 use crate::abi::PORTS_MAX;
-use crate::instance::{create_map, insert};
+use crate::instance::create_map;
 use crate::program::Switch;
+use crate::registry::insert;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

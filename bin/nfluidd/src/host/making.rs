@@ -1,0 +1,358 @@
+//! Making an instance: numbers, pipes, ports, cgroup, process, record. All of it, or nothing.
+
+use super::ids::{InUse, Numbers};
+use super::instance::{Running, cgroup_name, port_specs, set_resources};
+use super::launch::Programs;
+use super::logs::LogCollector;
+use super::record::Record;
+use super::{Paths, bells};
+use anyhow::Context;
+use nfluid_api::types::InstanceState;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::supervise::Supervisor;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
+use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Zygote};
+use nfluid_switch::{InstanceMemory, Switch};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a killed instance may take to be gone.
+const DEATH: Duration = Duration::from_secs(5);
+/// Instances that are made at the same time: while one waits for its process, others go on.
+const HANDS: usize = 4;
+
+/// What instances are made with. It needs no lock of the host.
+pub struct Maker {
+    pub paths: Paths,
+    pub switch: Arc<Switch>,
+    pub cgroups: CgroupRoot,
+    pub kernel_ids: KernelIdRange,
+    pub empty_net: EmptyNetNs,
+    pub zygote: Zygote,
+    pub programs: Programs,
+    pub logs: LogCollector,
+    pub numbers: Numbers,
+}
+
+impl Maker {
+    /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
+    pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
+        bells::make(&self.paths.bell(name)).context("making the doorbell")?;
+        bells::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
+        let bell = bells::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
+        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
+        self.logs.follow(name, log, self.paths.log(name), bell);
+        Ok(())
+    }
+}
+
+/// An instance in the making, or one to be taken down: what there is of it is taken back when it is
+/// dropped, unless it was kept.
+pub struct Making {
+    maker: Arc<Maker>,
+    name: String,
+    spec: InstanceSpec,
+    /// The instances at the other ends of its ports' links.
+    peers: Vec<Option<String>>,
+    record: Record,
+    has_pipes: bool,
+    has_numbers: bool,
+    memory: Option<InstanceMemory>,
+    cgroup: Option<Cgroup>,
+    process: Option<Instance>,
+}
+
+impl Making {
+    /// Takes numbers for an instance and makes its pipes. What is to be found, should the daemon die
+    /// from here on, is written down first.
+    ///
+    /// # Errors
+    /// There are no numbers left, or a file cannot be made.
+    pub fn begin(
+        maker: &Arc<Maker>,
+        name: &str,
+        spec: &InstanceSpec,
+        peers: Vec<Option<String>>,
+    ) -> anyhow::Result<Self> {
+        let mut record = Record::of(spec)?;
+        record.seed = RandomState::new().hash_one(name);
+        let mut making = Making {
+            maker: Arc::clone(maker),
+            name: name.to_owned(),
+            spec: spec.clone(),
+            peers,
+            record,
+            has_pipes: false,
+            has_numbers: false,
+            memory: None,
+            cgroup: None,
+            process: None,
+        };
+        let numbers = maker.numbers.take(making.record.ports)?;
+        making.record.first_port = numbers.first_port;
+        making.record.pool = numbers.pool;
+        making.record.user = numbers.user;
+        making.has_numbers = true;
+        making.has_pipes = true;
+        maker.make_pipes(name)?;
+        making.write_down()?;
+        Ok(making)
+    }
+
+    fn write_down(&self) -> anyhow::Result<()> {
+        self.record
+            .save(&self.maker.paths.record(&self.name))
+            .context("writing down the instance")
+    }
+
+    /// An instance that is there already, to be taken down.
+    pub fn of(maker: &Arc<Maker>, name: &str, running: Running) -> Self {
+        Making {
+            maker: Arc::clone(maker),
+            name: name.to_owned(),
+            spec: running.spec,
+            peers: Vec::new(),
+            record: running.record,
+            has_pipes: true,
+            has_numbers: true,
+            memory: Some(running.memory),
+            cgroup: Some(running.cgroup),
+            process: running.process,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes the ports of all, up and not connected.
+    ///
+    /// # Errors
+    /// The kernel refuses; then none of them has ports.
+    pub fn enter(all: &mut [Making]) -> anyhow::Result<()> {
+        let Some(maker) = all.first().map(|making| Arc::clone(&making.maker)) else {
+            return Ok(());
+        };
+        let memories: Vec<InstanceMemory> = all
+            .iter()
+            .map(|making| {
+                let specs = port_specs(&making.spec, making.record.first_port);
+                InstanceMemory::allocate(making.record.pool, &specs)
+            })
+            .collect::<Result<_, _>>()?;
+        maker.switch.enter(&Vec::from_iter(&memories))?;
+        for (making, memory) in all.iter_mut().zip(memories) {
+            making.memory = Some(memory);
+        }
+        Ok(())
+    }
+
+    /// Does the rest, several at a time, for instances that have their ports: each with its result.
+    pub fn complete_all(all: Vec<Making>) -> Vec<(String, anyhow::Result<Making>)> {
+        let next = AtomicUsize::new(0);
+        let names: Vec<String> = all.iter().map(|making| making.name.clone()).collect();
+        let places: Vec<_> = all
+            .into_iter()
+            .map(|making| std::sync::Mutex::new((Some(making), None)))
+            .collect();
+        let work = || {
+            while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut place = place
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                if let Some(mut making) = place.0.take() {
+                    place.1 = Some(making.complete().map(|()| making));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..HANDS.min(places.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let result = |place: std::sync::Mutex<(_, Option<anyhow::Result<Making>>)>| {
+            let (_, result) = place
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            result.unwrap_or_else(|| Err(anyhow::anyhow!("it was not made")))
+        };
+        names
+            .into_iter()
+            .zip(places.into_iter().map(result))
+            .collect()
+    }
+
+    /// Pins the ports, makes the cgroup, starts the program and writes down that it runs.
+    ///
+    /// # Errors
+    /// Says what failed; what has been made is still to be taken back.
+    pub fn complete(&mut self) -> anyhow::Result<()> {
+        let maker = &self.maker;
+        let memory = self.memory.as_mut().context("it has no ports")?;
+        let pins = maker.paths.instance_pins(&self.name);
+        // Left by a daemon that died in between.
+        let _ = std::fs::remove_dir_all(&pins);
+        memory.pin(&pins)?;
+        let cgroup_name = cgroup_name(&self.name);
+        let cgroup = match maker.cgroups.create(&cgroup_name) {
+            Ok(cgroup) => cgroup,
+            Err(_) => {
+                maker.cgroups.remove_leftover(&cgroup_name)?;
+                maker.cgroups.create(&cgroup_name)?
+            }
+        };
+        let cgroup = self.cgroup.insert(cgroup);
+        set_resources(cgroup, &self.spec.resources)?;
+        let process = maker.launch(
+            &self.name,
+            &self.spec,
+            memory,
+            cgroup,
+            &self.record,
+            &self.peers,
+        )?;
+        self.record.process = Some(process.identity().into());
+        self.record.bells = self.peers.clone();
+        self.process = Some(process);
+        self.write_down()
+    }
+
+    /// The finished instance; nothing is taken back any more.
+    ///
+    /// # Errors
+    /// It is not finished; what there is of it is taken back.
+    pub fn keep(mut self, supervisor: Supervisor) -> anyhow::Result<Running> {
+        if self.process.is_none() || self.cgroup.is_none() {
+            anyhow::bail!("it is not finished");
+        }
+        let (Some(memory), Some(cgroup)) = (self.memory.take(), self.cgroup.take()) else {
+            anyhow::bail!("it is not finished");
+        };
+        self.has_pipes = false;
+        self.has_numbers = false;
+        Ok(Running {
+            spec: self.spec.clone(),
+            memory,
+            cgroup,
+            process: self.process.take(),
+            supervisor,
+            state: InstanceState::Running,
+            last_exit: None,
+            since: Instant::now(),
+            record: std::mem::take(&mut self.record),
+        })
+    }
+
+    /// Leaves the doorbell where it is: a successor of the same name is rung by it.
+    pub fn leave_bell(&mut self) {
+        let paths = &self.maker.paths;
+        self.has_pipes = false;
+        for file in [paths.record(&self.name), paths.control(&self.name)] {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+
+    /// Takes back what there is of all. What cannot be taken back is told in the daemon's log.
+    pub fn take_back(all: &mut [Making]) {
+        for making in all.iter_mut() {
+            making.end_process();
+        }
+        let Some(switch) = all.first().map(|making| Arc::clone(&making.maker.switch)) else {
+            return;
+        };
+        let memories: Vec<InstanceMemory> = all
+            .iter_mut()
+            .filter_map(|making| making.memory.take())
+            .collect();
+        if !memories.is_empty()
+            && let Err(error) = switch.remove_all(&Vec::from_iter(&memories))
+        {
+            tracing::warn!(%error, "maps of removed ports stay until their numbers are used again");
+        }
+        for making in all.iter_mut() {
+            making.remove_files();
+            making.free_numbers();
+        }
+    }
+
+    fn end_process(&mut self) {
+        let told = |what: &str, error: &dyn std::fmt::Display| {
+            tracing::warn!(instance = self.name, %error, "{what}");
+        };
+        if let Some(process) = self.process.take()
+            && let Err(error) = end(&process)
+        {
+            told(
+                "killing what was started; its numbers are not used again",
+                &error,
+            );
+            // It holds the sockets of its ports: whoever got their numbers would be its victim.
+            self.has_numbers = false;
+        }
+        if let Some(cgroup) = self.cgroup.take()
+            && let Err(error) = cgroup.remove()
+        {
+            told("removing the cgroup", &error);
+        }
+    }
+
+    fn remove_files(&mut self) {
+        let paths = &self.maker.paths;
+        if self.has_numbers {
+            // Not when it was kept, or has a successor, whose pins these are.
+            let _ = std::fs::remove_dir_all(paths.instance_pins(&self.name));
+        }
+        if !self.has_pipes {
+            return;
+        }
+        self.has_pipes = false;
+        for file in [
+            paths.record(&self.name),
+            paths.bell(&self.name),
+            paths.log_pipe(&self.name),
+            paths.control(&self.name),
+        ] {
+            let _ = std::fs::remove_file(file);
+        }
+        self.maker.logs.forget(&self.name);
+    }
+
+    fn free_numbers(&mut self) {
+        if !self.has_numbers {
+            return;
+        }
+        self.has_numbers = false;
+        self.maker.numbers.free(&InUse {
+            first_port: self.record.first_port,
+            ports: self.record.ports,
+            pool: self.record.pool,
+            user: self.record.user,
+        });
+    }
+}
+
+/// Kills a process and waits until it is gone.
+///
+/// # Errors
+/// It is not gone.
+pub fn end(process: &Instance) -> anyhow::Result<()> {
+    process.kill()?;
+    process.wait_timeout(DEATH)?.with_context(|| {
+        format!(
+            "{} was killed and is not gone after {} s",
+            process.identity(),
+            DEATH.as_secs()
+        )
+    })?;
+    Ok(())
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        Making::take_back(std::slice::from_mut(self));
+    }
+}

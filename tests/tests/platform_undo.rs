@@ -1,0 +1,255 @@
+//! What cannot be made is taken back: an apply that fails late leaves nothing, and hinders no later one.
+
+use nfluid_tests::harness::platform::{Platform, eventually, must};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ENDS: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+";
+
+const CHAIN: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+instances:
+  a: { nf: bridge }
+  b: { nf: bridge }
+chains:
+  web: { from: lan, to: wan, via: [a, b] }
+";
+
+const SERVER: &str = "10.0.0.2";
+
+fn two_hosts(test: &str) -> Option<Platform> {
+    let mut platform = Platform::new(test)?;
+    platform.host("client", "10.0.0.1/24");
+    platform.host("server", "10.0.0.2/24");
+    Some(platform)
+}
+
+fn names_in(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Everything that tells of an instance `name`: files, pins, cgroups.
+fn traces(platform: &Platform, name: &str) -> Vec<PathBuf> {
+    let run = platform.run_dir();
+    let mut places = vec![
+        run.join("instances").join(format!("{name}.json")),
+        run.join("instances").join(format!("{name}.new")),
+        run.join("bells").join(name),
+        run.join("control").join(name),
+        run.join("logs").join(format!("{name}.pipe")),
+        platform.pins().join("instances").join(name),
+    ];
+    let cgroups = platform.cgroups().into_iter();
+    places.extend(cgroups.map(|cgroup| cgroup.join(format!("i-{name}"))));
+    places.retain(|place| place.exists());
+    places
+}
+
+/// Numbers of the ports and of the pool that an instance has.
+fn numbers(platform: &Platform, name: &str) -> (u64, u64) {
+    let record = platform
+        .run_dir()
+        .join("instances")
+        .join(format!("{name}.json"));
+    let record = fs::read(record).expect("it is written down");
+    let record: Value = serde_json::from_slice(&record).expect("JSON");
+    let number = |key: &str| record[key].as_u64().expect("a number");
+    (number("first_port"), number("pool"))
+}
+
+/// Applies the chain, which must fail; leaves the two uplinks as they are, and nothing of the instances.
+fn fails_and_leaves_nothing(platform: &Platform, why: &str) {
+    let refused = platform.try_apply(CHAIN);
+    assert!(!refused.succeeded(), "{why}: {refused:?}");
+    let said = refused.stderr;
+    assert!(said.contains("nothing was changed"), "{why}: {said}");
+    for name in ["a", "b"] {
+        assert_eq!(
+            traces(platform, name),
+            Vec::<PathBuf>::new(),
+            "{why}: {said}"
+        );
+    }
+    assert_eq!(platform.instance_processes(), [0; 0], "{why}");
+    assert!(platform.pids().is_empty(), "{why}");
+    assert_eq!(platform.apply(ENDS), [""; 0], "{why}: as before");
+}
+
+/// The same chain is accepted now, works, and has the numbers that it would have had at once.
+fn works_now(platform: &Platform, why: &str) {
+    let changes = platform.apply(CHAIN);
+    assert_eq!(changes.len(), 3, "{why}: {changes:?}");
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let taken: BTreeSet<_> = ["a", "b"].map(|name| numbers(platform, name)).into();
+    assert_eq!(taken, BTreeSet::from([(3, 3), (5, 4)]), "{why}");
+    let changes = platform.apply(ENDS);
+    assert_eq!(changes.len(), 3, "{why}: {changes:?}");
+}
+
+#[test]
+fn a_file_in_the_way_of_any_step_undoes_all_steps() {
+    let Some(platform) = two_hosts("a_file_in_the_way_of_any_step_undoes_all_steps") else {
+        return;
+    };
+    platform.apply(ENDS);
+    for directory in ["instances", "bells", "logs", "control"] {
+        let place = platform.run_dir().join(directory);
+        let aside = platform.run_dir().join("aside");
+        fs::rename(&place, &aside).expect("it is ours");
+        fs::write(&place, "in the way").expect("it is ours");
+        fails_and_leaves_nothing(&platform, directory);
+        fs::remove_file(&place).expect("it is ours");
+        // What former instances of these names have said stays readable.
+        let mut left = names_in(&aside);
+        left.retain(|name| !name.ends_with(".log"));
+        assert_eq!(left, BTreeSet::new(), "{directory}");
+        fs::rename(&aside, &place).expect("it is ours");
+        works_now(&platform, directory);
+    }
+}
+
+#[test]
+fn a_cgroup_that_the_kernel_refuses_undoes_all_steps() {
+    let Some(platform) = two_hosts("a_cgroup_that_the_kernel_refuses_undoes_all_steps") else {
+        return;
+    };
+    platform.apply(ENDS);
+    let cgroups = platform.cgroups();
+    let limits = cgroups
+        .iter()
+        .map(|path| path.join("cgroup.max.descendants"));
+    let limit = limits.into_iter().find(|path| path.exists());
+    let limit = limit.expect("the platform has a directory in cgroup v2");
+    let there = fs::read_to_string(limit.with_file_name("cgroup.stat")).expect("it can be read");
+    let there = there
+        .lines()
+        .find_map(|line| line.strip_prefix("nr_descendants "));
+    let there: u32 = there.expect("a count").parse().expect("a number");
+    // Room for none of the two instances, and for one.
+    for room in 0..2 {
+        fs::write(&limit, (there + room).to_string()).expect("it is ours");
+        fails_and_leaves_nothing(&platform, "no room for cgroups");
+    }
+    fs::write(&limit, "max").expect("it is ours");
+    works_now(&platform, "room for cgroups");
+}
+
+#[test]
+fn a_disk_that_is_full_when_an_instance_runs_undoes_all_steps() {
+    let test = "a_disk_that_is_full_when_an_instance_runs_undoes_all_steps";
+    if !has_own_mounts(test) {
+        return;
+    }
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(ENDS);
+    let records = platform.run_dir().join("instances");
+    // Two pages: each instance is written down before it is made, and none when it runs.
+    let mount = Mount::tmpfs(&records, "size=8k");
+    fails_and_leaves_nothing(&platform, "no room for records");
+    drop(mount);
+    works_now(&platform, "room for records");
+}
+
+#[test]
+fn a_failed_addition_does_not_disturb_what_runs() {
+    let Some(platform) = two_hosts("a_failed_addition_does_not_disturb_what_runs") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = platform.pids();
+    let more = CHAIN.replace(
+        "chains:",
+        "  c: { nf: bridge }\n  d: { nf: bridge }\nchains:",
+    );
+    let control = platform.run_dir().join("control");
+    let in_the_way = control.join("d");
+    fs::create_dir_all(in_the_way.join("x")).expect("it is ours");
+    let refused = platform.try_apply(&more);
+    assert!(refused.stderr.contains("create instance d"), "{refused:?}");
+    fs::remove_dir_all(&in_the_way).expect("it is ours");
+    for name in ["c", "d"] {
+        assert_eq!(traces(&platform, name), Vec::<PathBuf>::new());
+    }
+    assert_eq!(platform.pids(), before);
+    assert!(platform.pings("client", SERVER));
+    assert_eq!(platform.apply(&more).len(), 2);
+    assert_eq!(platform.pids().len(), 4);
+}
+
+#[test]
+fn a_clean_end_leaves_no_cgroup_of_the_daemon() {
+    let Some(mut platform) = two_hosts("a_clean_end_leaves_no_cgroup_of_the_daemon") else {
+        return;
+    };
+    let own = || {
+        let cgroups = platform.cgroups().into_iter();
+        cgroups.filter(|path| path.join("daemon").exists()).count()
+    };
+    assert_eq!(own(), 1);
+    assert!(platform.terminate_daemon().success());
+    let cgroups = platform.cgroups().into_iter();
+    assert_eq!(
+        cgroups.filter(|path| path.join("daemon").exists()).count(),
+        0
+    );
+    platform.start();
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+/// Whether this process has a mount namespace of its own, as a test needs that mounts. If it has none, the test is run
+/// in one, and there is nothing left to do here.
+fn has_own_mounts(test: &str) -> bool {
+    const MARK: &str = "NFLUID_TEST_OWN_MOUNTS";
+    if std::env::var_os(MARK).is_some() || !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("/proc is mounted");
+    let run = std::process::Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "--"])
+        .arg(own)
+        .args([test, "--exact", "--nocapture"])
+        .env(MARK, "1")
+        .status();
+    assert!(
+        run.is_ok_and(|status| status.success()),
+        "in its own mount namespace"
+    );
+    false
+}
+
+/// A file system of the test's own over a directory, until it is dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(place: &Path, options: &str) -> Self {
+        must(&format!(
+            "mount -t tmpfs -o {options} nfluid-test {}",
+            place.display()
+        ));
+        Mount(place.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = std::process::Command::new("umount").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
