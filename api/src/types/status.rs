@@ -206,7 +206,7 @@ pub struct ChainStatus {
 }
 
 /// An uplink.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UplinkStatus {
     /// Its name.
     pub name: String,
@@ -232,6 +232,12 @@ pub struct UplinkStatus {
     pub mac: String,
     /// Where its frames go, as for a port.
     pub destination: String,
+    /// Process that sends for it, while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// CPU time of that process in seconds; what XDP takes in the kernel is not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
     /// Traffic since it was made.
     pub counters: Counters,
 }

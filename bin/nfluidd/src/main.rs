@@ -4,9 +4,10 @@ mod facts;
 mod host;
 mod serve;
 mod server;
+mod uplink_process;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use host::{Host, Paths, Settings, lock};
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 /// Runs network functions, isolated from each other, on this host.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, disable_help_subcommand = true)]
 struct Arguments {
     /// Name of the platform: of its cgroup and of its BPF directory. Several can run side by side.
     #[arg(long, default_value = "nfluid")]
@@ -46,10 +47,32 @@ struct Arguments {
         value_name = "FILTER"
     )]
     log: String,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is, if not the daemon.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The process of an uplink; the daemon starts it.
+    #[command(hide = true)]
+    Uplink {
+        /// For those who look at the list of processes.
+        name: String,
+    },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Role::Uplink { name }) = &arguments.role {
+        return match uplink_process::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("uplink {name}: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(&arguments.log))
         .with_writer(std::io::stderr)
@@ -90,6 +113,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: arguments.name,
         paths: Paths::new(arguments.run_dir, pin),
         nf_program,
+        log: arguments.log,
     };
     let host = Arc::new(Mutex::new(Host::new(settings)?));
     let controller = restore(
@@ -102,8 +126,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .spawn(move || host::supervise(&supervised))
         .context("starting the supervisor")?;
     let daemon = server::Daemon::new(Arc::clone(&host), controller);
-    serve::until_terminated(daemon, &socket)?;
-    lock(&host).close();
+    match serve::until_told_to_end(daemon, &socket)? {
+        serve::End::Stop => lock(&host).close(),
+        serve::End::HandOver => tracing::info!("uplinks go on, for the next daemon"),
+    }
     Ok(())
 }
 

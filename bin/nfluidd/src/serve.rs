@@ -56,11 +56,20 @@ pub fn lock_platform(run_dir: &Path) -> anyhow::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Serves the API until SIGTERM or SIGINT.
+/// How the daemon is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// SIGTERM, SIGINT: interfaces are as before.
+    Stop,
+    /// SIGUSR2: another daemon takes over in a moment; everything goes on.
+    HandOver,
+}
+
+/// Serves the API until a signal tells how to end.
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn until_terminated(daemon: Daemon, socket: &Path) -> anyhow::Result<()> {
+pub fn until_told_to_end(daemon: Daemon, socket: &Path) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -70,14 +79,16 @@ pub fn until_terminated(daemon: Daemon, socket: &Path) -> anyhow::Result<()> {
     tracing::info!(socket = %socket.display(), "listening");
     let router = nfluid_api::server::router(Arc::new(daemon));
     let served = runtime.block_on(async {
-        let (mut term, mut interrupt) = (
+        let (mut term, mut interrupt, mut hand_over) = (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
+            signal(SignalKind::user_defined2())?,
         );
         tokio::select! {
-            result = async { axum::serve(listener, router).await } => result,
-            _ = term.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
+            result = async { axum::serve(listener, router).await } => result.map(|()| End::Stop),
+            _ = term.recv() => Ok(End::Stop),
+            _ = interrupt.recv() => Ok(End::Stop),
+            _ = hand_over.recv() => Ok(End::HandOver),
         }
     });
     // Not waited for: clients that follow events or captures would keep the daemon alive.

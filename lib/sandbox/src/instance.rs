@@ -20,6 +20,27 @@ pub struct ProcessIdentity {
     pub boot_id: String,
 }
 
+impl ProcessIdentity {
+    /// Of the process that has this number now: a child that has not been waited for keeps it.
+    ///
+    /// # Errors
+    /// [`InstanceError::Gone`] if there is none.
+    pub fn of(pid: u32) -> Result<Self, InstanceError> {
+        let boot_id = boot_id()?;
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let start = number.map(start_time).transpose()?.flatten();
+        let identity = Self {
+            pid,
+            start_time: start.unwrap_or(0),
+            boot_id,
+        };
+        match start {
+            Some(_) => Ok(identity),
+            None => Err(InstanceError::Gone { identity }),
+        }
+    }
+}
+
 impl fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -264,12 +285,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn own_identity() -> ProcessIdentity {
-        let pid = rustix::process::getpid();
-        ProcessIdentity {
-            pid: std::process::id(),
-            start_time: start_time(pid).unwrap().unwrap(),
-            boot_id: boot_id().unwrap(),
-        }
+        ProcessIdentity::of(std::process::id()).unwrap()
     }
 
     #[test]
@@ -297,12 +313,7 @@ mod tests {
             .arg("100")
             .spawn()
             .unwrap();
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        let identity = ProcessIdentity {
-            pid: child.id(),
-            start_time: start_time(pid).unwrap().unwrap(),
-            boot_id: boot_id().unwrap(),
-        };
+        let identity = ProcessIdentity::of(child.id()).unwrap();
         let instance = Instance::adopt(&identity).unwrap();
         instance.kill().unwrap();
         assert_eq!(instance.wait().unwrap(), Ended::Unknown);

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
+/// rings. Raised with every change of it: an uplink's process of another version is replaced.
+pub const VERSION: u32 = 1;
 /// Most ports of a platform.
 pub const PORTS_MAX: u32 = 16384;
 /// Most switches of a platform.

@@ -60,7 +60,8 @@ impl Switch {
     /// When the map cannot be opened.
     pub fn capture_reader(&self) -> Result<CaptureReader, SwitchError> {
         Ok(CaptureReader {
-            map: crate::program::map(&self.object, "nfl_captures")?,
+            map: MapHandle::try_from(self.map("nfl_captures")?)
+                .map_err(SwitchError::bpf("opening map nfl_captures"))?,
         })
     }
 }

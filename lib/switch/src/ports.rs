@@ -79,22 +79,30 @@ impl Switch {
         }
     }
 
-    /// Connects the port. A port that is on a switch is first taken off it.
+    /// Connects the port. A port that is on a switch is first taken off it; one that is connected so
+    /// already is not touched, and loses nothing: a restarted daemon connects all ports again.
     ///
     /// # Errors
     /// When the switch has no room for another port or the kernel refuses the update.
     pub fn connect(&self, port: u32, to: Destination) -> Result<(), SwitchError> {
         let state = self.state(port);
         let was_up = self.is_up(port);
-        if state.dest_kind.load(Acquire) == dest::SWITCH {
-            self.leave_switch(state.dest.load(Acquire), port)?;
-        }
         let (kind, id) = match to {
             Destination::None => (dest::NONE, 0),
             Destination::Link(peer) => (dest::LINK, peer),
             Destination::Switch(switch) => (dest::SWITCH, switch),
             Destination::Classifier => (dest::CLASSIFIER, 0),
         };
+        let before = (state.dest_kind.load(Acquire), state.dest.load(Acquire));
+        if before == (kind, id) {
+            return match to {
+                Destination::Switch(switch) => self.join_switch(switch, port),
+                _ => Ok(()),
+            };
+        }
+        if before.0 == dest::SWITCH {
+            self.leave_switch(before.1, port)?;
+        }
         // Two words: no call may see one of them old and one new.
         self.set_up(port, false);
         state.dest.store(id, Release);
@@ -163,8 +171,12 @@ impl Switch {
         switch: u32,
         change: impl FnOnce(&mut Vec<u32>) -> Result<(), SwitchError>,
     ) -> Result<(), SwitchError> {
-        let mut members = self.members(switch)?;
+        let before = self.members(switch)?;
+        let mut members = before.clone();
         change(&mut members)?;
+        if members == before {
+            return Ok(());
+        }
         let mut words = vec![members.len() as u32, 0, 0, 0];
         words.extend(&members);
         words.resize(4 + MEMBERS_MAX, 0);

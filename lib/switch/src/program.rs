@@ -4,16 +4,21 @@ use crate::SwitchError;
 use crate::registry::Placeholders;
 use crate::states::States;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+/// How the names of the maps begin that outlive the process.
+const PINNED: &str = "nfl_";
+
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
 /// How the program loops; both forms are the same code and behave alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// `may_goto`, Linux 6.9 and newer.
     Goto,
@@ -56,9 +61,10 @@ pub struct Options {
 
 /// The loaded, attached switch.
 pub struct Switch {
-    /// Keeps the programs and maps open.
-    pub(crate) object: Object,
-    _link: Link,
+    /// Every map of the switch, by name.
+    maps: BTreeMap<String, MapHandle>,
+    /// Keeps the attachment, where this process made or renewed it.
+    _link: Option<Link>,
     form: Form,
     pub(crate) pin: Option<PathBuf>,
     pub(crate) states: States,
@@ -114,21 +120,72 @@ impl Switch {
 
     fn attach(object: Object, form: Form, options: &Options) -> Result<Self, SwitchError> {
         let link = attach_hyperio(&object, form, options)?;
-        let states = States::map(map(&object, "nfl_ports")?.as_fd())?;
+        let mut maps = BTreeMap::new();
+        for map in object.maps() {
+            let name = map.name().to_string_lossy().into_owned();
+            let handle = MapHandle::try_from(&map)
+                .map_err(SwitchError::bpf(format!("opening map {name}")))?;
+            maps.insert(name, handle);
+        }
+        let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
+        Self::of(maps, states, form, options.pin.clone(), Some(link))
+    }
+
+    /// Opens a switch that another process has loaded and pinned in `pin`, in loop form `form`, for
+    /// the sake of its port `port` alone: nothing is loaded, and the state of no other port may be
+    /// asked for.
+    ///
+    /// # Errors
+    /// When there is no such switch.
+    pub fn open(pin: &Path, form: Form, port: u32) -> Result<Self, SwitchError> {
+        allow_locked_memory();
+        let reading = || SwitchError::system(format!("reading {}", pin.display()));
+        let mut maps = BTreeMap::new();
+        for entry in fs::read_dir(pin).map_err(reading())? {
+            let entry = entry.map_err(reading())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(PINNED) {
+                let map = MapHandle::from_pinned_path(entry.path()).map_err(SwitchError::bpf(
+                    format!("opening {}", entry.path().display()),
+                ))?;
+                maps.insert(name, map);
+            }
+        }
+        let states = States::map_port(find(&maps, "nfl_ports")?.as_fd(), port)?;
+        Self::of(maps, states, form, Some(pin.to_owned()), None)
+    }
+
+    fn of(
+        maps: BTreeMap<String, MapHandle>,
+        states: States,
+        form: Form,
+        pin: Option<PathBuf>,
+        link: Option<Link>,
+    ) -> Result<Self, SwitchError> {
         Ok(Switch {
             _link: link,
             form,
-            pin: options.pin.clone(),
+            pin,
             states,
-            identity: map(&object, "nfl_identity")?,
-            rings: map(&object, "nfl_rings")?,
-            pools: map(&object, "nfl_pools")?,
-            bells: map(&object, "nfl_bells")?,
-            switches: map(&object, "nfl_switches")?,
-            fdb: map(&object, "nfl_fdb")?,
+            identity: copy(&maps, "nfl_identity")?,
+            rings: copy(&maps, "nfl_rings")?,
+            pools: copy(&maps, "nfl_pools")?,
+            bells: copy(&maps, "nfl_bells")?,
+            switches: copy(&maps, "nfl_switches")?,
+            fdb: copy(&maps, "nfl_fdb")?,
             placeholders: OnceLock::new(),
-            object,
+            maps,
         })
+    }
+
+    /// The map of this name.
+    pub(crate) fn map(&self, name: &str) -> Result<&MapHandle, SwitchError> {
+        find(&self.maps, name)
+    }
+
+    /// The map of this name, if the switch has one.
+    pub(crate) fn find_map(&self, name: &str) -> Option<&MapHandle> {
+        self.maps.get(name)
     }
 
     /// The loop form in use.
@@ -167,7 +224,7 @@ fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf_rs::Error>
     if let Some(pin) = pin {
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
-            if name.starts_with("nfl_") {
+            if name.starts_with(PINNED) {
                 map.set_pin_path(pin.join(name))?;
             }
         }
@@ -226,10 +283,14 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
     Ok(link)
 }
 
-pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle, SwitchError> {
-    let map = object
-        .maps()
-        .find(|map| map.name().to_string_lossy() == name)
-        .ok_or_else(|| SwitchError::Limit(format!("the object has no map {name}")))?;
-    MapHandle::try_from(&map).map_err(SwitchError::bpf(format!("opening map {name}")))
+fn find<'a>(
+    maps: &'a BTreeMap<String, MapHandle>,
+    name: &str,
+) -> Result<&'a MapHandle, SwitchError> {
+    maps.get(name)
+        .ok_or_else(|| SwitchError::Limit(format!("the switch has no map {name}")))
+}
+
+fn copy(maps: &BTreeMap<String, MapHandle>, name: &str) -> Result<MapHandle, SwitchError> {
+    MapHandle::try_from(find(maps, name)?).map_err(SwitchError::bpf(format!("opening map {name}")))
 }

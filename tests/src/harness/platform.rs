@@ -263,6 +263,16 @@ impl Platform {
         daemon.wait().expect("it is our child")
     }
 
+    /// Asks the daemon to end so that another can take its place, and waits for it.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn hand_over(&mut self) -> ExitStatus {
+        let mut daemon = self.daemon.take().expect("it runs");
+        signal(daemon.id(), Signal::USR2);
+        daemon.wait().expect("it is our child")
+    }
+
     /// Runs `nfluid` with the platform's socket.
     pub fn nfluid(&self, arguments: &[&str]) -> Outcome {
         Outcome::of(self.nfluid_command().args(arguments))

@@ -42,6 +42,8 @@ impl Host {
                 }
             }
         }
+        present.uplinks = self.adopt_uplinks(&desired.uplinks);
+        self.recall_switches(&desired.switches);
         self.remove_leftovers();
         let kept = |name: &str| desired.uplinks.contains_key(name);
         for name in nfluid_switch::uplink::clean_leftovers(&self.settings.paths.uplinks(), kept) {

@@ -14,6 +14,9 @@ mod platform;
 mod record;
 mod statistics;
 mod supervise;
+mod switch_numbers;
+mod uplink_life;
+mod uplink_record;
 mod uplinks;
 mod wires;
 
@@ -54,6 +57,8 @@ pub struct Settings {
     pub paths: Paths,
     /// The program that hosts built-in NFs.
     pub nf_program: PathBuf,
+    /// What uplinks' processes log.
+    pub log: String,
 }
 
 /// The platform on this host.
@@ -74,6 +79,10 @@ pub struct Host {
     switches: BTreeMap<String, (u32, SwitchModel)>,
     instances: BTreeMap<String, Running>,
     uplinks: BTreeMap<String, RunningUplink>,
+    /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
+    left_uplinks: BTreeMap<String, (u32, u32)>,
+    /// Numbers of switches of an earlier daemon that are to be made again.
+    left_switches: BTreeMap<String, u32>,
     wires: BTreeMap<PortRef, Destination>,
     /// The ports whose wires lead to a port, and to no other.
     senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
@@ -147,6 +156,8 @@ impl Host {
             switches: BTreeMap::new(),
             instances: BTreeMap::new(),
             uplinks: BTreeMap::new(),
+            left_uplinks: BTreeMap::new(),
+            left_switches: BTreeMap::new(),
             wires: BTreeMap::new(),
             senders: BTreeMap::new(),
             planned: BTreeMap::new(),
@@ -205,7 +216,7 @@ impl Host {
     /// Instances go on.
     pub fn close(&mut self) {
         for (name, uplink) in std::mem::take(&mut self.uplinks) {
-            if let Err(error) = uplink.close(&self.switch) {
+            if let Err(error) = self.close_uplink(&name, uplink) {
                 tracing::warn!(uplink = name, %error, "closing the uplink");
             }
         }

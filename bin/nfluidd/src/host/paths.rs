@@ -60,6 +60,36 @@ impl Paths {
         self.run.join("uplinks")
     }
 
+    /// The record by which an uplink's process is found again.
+    pub fn uplink_record(&self, name: &str) -> PathBuf {
+        self.uplink_records().join(format!("{name}.json"))
+    }
+
+    /// All of them.
+    pub fn uplink_records(&self) -> PathBuf {
+        self.run.join("uplink-processes")
+    }
+
+    /// The socket on which an uplink's process listens for the daemon.
+    pub fn uplink_socket(&self, name: &str) -> PathBuf {
+        self.uplink_records().join(format!("{name}.sock"))
+    }
+
+    /// What an uplink's process says when it panics.
+    pub fn uplink_errors(&self, name: &str) -> PathBuf {
+        self.uplink_records().join(format!("{name}.stderr"))
+    }
+
+    /// Pinned memory of an uplink's port.
+    pub fn uplink_pins(&self, name: &str) -> PathBuf {
+        self.pin.join("uplinks").join(name)
+    }
+
+    /// The numbers of the switches.
+    pub fn switch_numbers(&self) -> PathBuf {
+        self.run.join("switches.json")
+    }
+
     /// Makes the directories, for root only.
     ///
     /// # Errors
@@ -67,9 +97,17 @@ impl Paths {
     pub fn create(&self) -> anyhow::Result<()> {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;
-        let below =
-            ["instances", "bells", "logs", "control", "uplinks"].map(|name| self.run.join(name));
-        for directory in below.iter().chain([&self.pin, &self.pin.join("instances")]) {
+        let below = [
+            "instances",
+            "bells",
+            "logs",
+            "control",
+            "uplinks",
+            "uplink-processes",
+        ];
+        let below = below.map(|name| self.run.join(name));
+        let pins = ["instances", "uplinks"].map(|name| self.pin.join(name));
+        for directory in below.iter().chain([&self.pin]).chain(&pins) {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)

@@ -47,10 +47,10 @@ impl Platform for HostPlatform {
     fn create_switch(&mut self, name: &str, spec: &SwitchModel) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
         let id = host
-            .switch_ids
-            .take(1)
+            .number_switch(name)
             .ok_or_else(|| exhausted("switches"))?;
         host.switches.insert(name.to_owned(), (id, *spec));
+        host.record_switches();
         Ok(())
     }
 
@@ -73,6 +73,7 @@ impl Platform for HostPlatform {
         let mut host = lock(&self.0);
         if let Some((id, _)) = host.switches.remove(name) {
             host.switch_ids.free(id);
+            host.record_switches();
         }
         Ok(())
     }

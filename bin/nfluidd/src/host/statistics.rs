@@ -91,6 +91,7 @@ impl Host {
         let status = |(name, uplink): (&String, &super::uplinks::RunningUplink)| {
             let port = PortRef::Uplink(name.clone());
             let (mode, reason) = uplink.mode();
+            let (pid, cpu_time) = uplink.process_use();
             UplinkStatus {
                 name: name.clone(),
                 interface: uplink.spec.interface.clone(),
@@ -106,6 +107,8 @@ impl Host {
                 reason: uplink.problem(),
                 mac: Mac(uplink.mac()).to_string(),
                 destination: self.destination_of(&port),
+                pid,
+                cpu_seconds: cpu_time.map(|time| time.as_secs_f64()),
                 counters: self.counters_of(&port),
             }
         };

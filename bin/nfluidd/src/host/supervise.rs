@@ -1,4 +1,5 @@
-//! Watching instances: what ends is reclaimed at once, and started again as its policy says.
+//! Watching instances and uplinks: what ends is reclaimed at once, and started again as its policy
+//! says.
 
 use super::instance::{exit_of, supervisor_time};
 use super::{Host, Shared, lock};
@@ -46,7 +47,9 @@ impl Host {
             .instances
             .values()
             .filter_map(|running| running.supervisor.due_at());
+        let (uplinks, uplink_due) = self.watched_uplinks();
         let wait = due
+            .chain(uplink_due)
             .map(|at| Duration::from_millis(at.0.saturating_sub(now.0)))
             .min();
         let processes = self
@@ -55,6 +58,7 @@ impl Host {
             .filter_map(|running| running.process.as_ref());
         let pidfds = processes
             .filter_map(|process| process.as_fd().try_clone_to_owned().ok())
+            .chain(uplinks)
             .collect();
         (
             pidfds,

@@ -1,34 +1,41 @@
 //! Uplinks: ports backed by real interfaces.
 
-use super::Host;
-use nfluid_api::types::{EventKind, Kind};
+use super::uplink_record::UplinkRecord;
+use crate::uplink_process::UplinkProcess;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{PortRef, UplinkKind, XdpMode};
 use nfluid_control::spec::UplinkSpec as UplinkModel;
+use nfluid_control::supervise::Supervisor;
 use nfluid_control::wiring::Classified;
-use nfluid_switch::Switch;
 use nfluid_switch::uplink::{
-    self, Mode, Prefix, ReceivePath, Rule, Uplink, UplinkError, UplinkSpec, VlanMatch,
+    self, ErrorKind, Mode, Prefix, ReceivePath, Rule, ToldError, UplinkError, UplinkPath,
+    UplinkSpec, VlanMatch,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An uplink of the platform.
 pub struct RunningUplink {
     /// What it was made from.
     pub spec: UplinkModel,
-    uplink: Uplink,
-    port: u32,
-    pool: u32,
+    /// What is kept on disk about it.
+    pub record: UplinkRecord,
+    /// Its process; absent between an end and a restart.
+    pub process: Option<UplinkProcess>,
+    /// When it is started again.
+    pub supervisor: Supervisor,
+    /// How it ended, or why it could not be started again.
+    pub last_exit: Option<String>,
     /// Times that the interface vanished and came back, as last reported in an event.
-    seen: (u64, u64),
+    pub seen: (u64, u64),
 }
 
 impl RunningUplink {
     /// Platform-wide number of its port.
     pub fn port_id(&self) -> u32 {
-        self.port
+        self.record.port
     }
 
     /// `xdp` or `tap`.
@@ -39,9 +46,13 @@ impl RunningUplink {
         }
     }
 
+    fn path(&self) -> Option<UplinkPath> {
+        self.process.as_ref()?.status().path
+    }
+
     /// The receive mode in use, and why this one and how it transmits.
     pub fn mode(&self) -> (Option<String>, Option<String>) {
-        let Some(path) = self.uplink.status().path else {
+        let Some(path) = self.path() else {
             return (None, None);
         };
         let mode = match path.receive {
@@ -60,8 +71,11 @@ impl RunningUplink {
 
     /// Why it does not work at the moment.
     pub fn problem(&self) -> Option<String> {
-        let gone = self.uplink.status().path.is_none();
-        gone.then(|| {
+        if self.process.is_none() {
+            let how = self.last_exit.as_deref().unwrap_or("it does not run");
+            return Some(format!("its process: {how}; it is started again"));
+        }
+        self.path().is_none().then(|| {
             format!(
                 "interface {} is gone; the uplink goes on when it returns",
                 self.spec.interface
@@ -71,120 +85,48 @@ impl RunningUplink {
 
     /// The interface's address.
     pub fn mac(&self) -> [u8; 6] {
-        self.uplink
-            .status()
-            .path
-            .and_then(|path| path.mac)
-            .unwrap_or_default()
+        self.path().and_then(|path| path.mac).unwrap_or_default()
     }
 
-    /// Takes everything off the interface.
-    pub fn close(self, switch: &Switch) -> Result<(), UplinkError> {
-        self.uplink.close(switch)
-    }
-}
-
-impl Host {
-    pub(super) fn create_uplink(
-        &mut self,
-        name: &str,
-        model: &UplinkModel,
-    ) -> Result<(), PlatformError> {
-        let full = || {
-            PlatformError::new(
-                PlatformErrorKind::Exhausted,
-                "the platform has no room for more ports",
-            )
-        };
-        let port = self.port_ids.take(1).ok_or_else(full)?;
-        let pool = self.pool_ids.take(1).ok_or_else(full)?;
-        let mut spec = UplinkSpec::new(name, &model.interface, port, pool);
-        spec.netns = model.netns.as_deref().map(namespace_path);
-        spec.kind = match model.kind {
-            UplinkKind::Xdp => uplink::Kind::Xdp,
-            UplinkKind::Tap => uplink::Kind::Tap,
-        };
-        spec.mode = match model.mode {
-            XdpMode::Auto => Mode::Auto,
-            XdpMode::Native => Mode::Native,
-            XdpMode::Generic => Mode::Generic,
-        };
-        spec.mac = model.mac.map(|mac| mac.0);
-        spec.ring_slots = model.ring;
-        spec.state_dir = Some(self.settings.paths.uplinks());
-        match Uplink::open(&self.switch, spec) {
-            Ok(uplink) => {
-                let running = RunningUplink {
-                    spec: model.clone(),
-                    uplink,
-                    port,
-                    pool,
-                    seen: (0, 0),
-                };
-                let (mode, why) = running.mode();
-                let message = format!(
-                    "on interface {}: {}; {}",
-                    model.interface,
-                    mode.unwrap_or_default(),
-                    why.unwrap_or_default()
-                );
-                self.uplinks.insert(name.to_owned(), running);
-                self.event(EventKind::UplinkUp, Some((Kind::Uplink, name)), message);
-                Ok(())
-            }
-            Err(error) => {
-                self.port_ids.free(port);
-                self.pool_ids.free(pool);
-                Err(uplink_failed(&error))
-            }
-        }
-    }
-
-    pub(super) fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
-        let Some(running) = self.uplinks.remove(name) else {
-            return Ok(());
-        };
-        self.port_ids.free(running.port);
-        self.pool_ids.free(running.pool);
-        running
-            .close(&self.switch)
-            .map_err(|error| uplink_failed(&error))
-    }
-
-    /// Tells of interfaces that have vanished or come back since the last look.
-    pub(super) fn watch_uplinks(&mut self) {
-        let mut news = Vec::new();
-        for (name, running) in &mut self.uplinks {
-            let status = running.uplink.status();
-            let now = (status.vanished, status.returned);
-            if now.0 > running.seen.0 {
-                news.push((
-                    name.clone(),
-                    EventKind::UplinkDown,
-                    "its interface has vanished",
-                ));
-            }
-            if now.1 > running.seen.1 {
-                news.push((name.clone(), EventKind::UplinkUp, "its interface is back"));
-            }
-            running.seen = now;
-        }
-        for (name, kind, message) in news {
-            self.event(kind, Some((Kind::Uplink, &name)), message);
-        }
+    /// Its process and the CPU time that this has used.
+    pub fn process_use(&self) -> (Option<u32>, Option<Duration>) {
+        let process = self.process.as_ref();
+        (
+            process.map(UplinkProcess::pid),
+            process.and_then(UplinkProcess::cpu_time),
+        )
     }
 }
 
-fn uplink_failed(error: &UplinkError) -> PlatformError {
-    let kind = match error {
-        UplinkError::NoNamespace { .. }
-        | UplinkError::NoInterface { .. }
-        | UplinkError::Elsewhere { .. } => PlatformErrorKind::NotFound,
-        UplinkError::Busy { .. } => PlatformErrorKind::Busy,
-        UplinkError::Refused { .. } => PlatformErrorKind::Unsupported,
+/// What the uplink of a model is on this host; port and pool are still to be filled in.
+pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
+    let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
+    spec.netns = model.netns.as_deref().map(namespace_path);
+    spec.kind = match model.kind {
+        UplinkKind::Xdp => uplink::Kind::Xdp,
+        UplinkKind::Tap => uplink::Kind::Tap,
+    };
+    spec.mode = match model.mode {
+        XdpMode::Auto => Mode::Auto,
+        XdpMode::Native => Mode::Native,
+        XdpMode::Generic => Mode::Generic,
+    };
+    spec.mac = model.mac.map(|mac| mac.0);
+    spec.ring_slots = model.ring;
+    spec
+}
+
+/// An uplink's error, for the operator.
+pub fn uplink_failed(error: &ToldError) -> PlatformError {
+    let kind = match error.kind {
+        ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
+            PlatformErrorKind::NotFound
+        }
+        ErrorKind::Busy => PlatformErrorKind::Busy,
+        ErrorKind::Refused => PlatformErrorKind::Unsupported,
         _ => PlatformErrorKind::Failed,
     };
-    PlatformError::new(kind, error.to_string())
+    PlatformError::new(kind, error.text.clone())
 }
 
 /// `netns: NAME` is what `ip netns` calls so; anything with a slash is a path.

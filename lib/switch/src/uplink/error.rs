@@ -110,3 +110,63 @@ impl UplinkError {
         }
     }
 }
+
+/// Which [`UplinkError`] it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// [`UplinkError::NotRoot`].
+    NotRoot,
+    /// [`UplinkError::NoNamespace`].
+    NoNamespace,
+    /// [`UplinkError::NoInterface`].
+    NoInterface,
+    /// [`UplinkError::Elsewhere`].
+    Elsewhere,
+    /// [`UplinkError::NoTap`].
+    NoTap,
+    /// [`UplinkError::Busy`].
+    Busy,
+    /// [`UplinkError::Refused`].
+    Refused,
+    /// [`UplinkError::BadName`].
+    BadName,
+    /// [`UplinkError::Switch`].
+    Switch,
+    /// [`UplinkError::System`].
+    System,
+    /// [`UplinkError::BadState`].
+    BadState,
+}
+
+/// An [`UplinkError`] as one process tells it to another.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
+#[error("{text}")]
+pub struct ToldError {
+    /// Which one.
+    pub kind: ErrorKind,
+    /// Its text.
+    pub text: String,
+}
+
+impl From<&UplinkError> for ToldError {
+    fn from(error: &UplinkError) -> Self {
+        let kind = match error {
+            UplinkError::NotRoot(_) => ErrorKind::NotRoot,
+            UplinkError::NoNamespace { .. } => ErrorKind::NoNamespace,
+            UplinkError::NoInterface { .. } => ErrorKind::NoInterface,
+            UplinkError::Elsewhere { .. } => ErrorKind::Elsewhere,
+            UplinkError::NoTap { .. } => ErrorKind::NoTap,
+            UplinkError::Busy { .. } => ErrorKind::Busy,
+            UplinkError::Refused { .. } => ErrorKind::Refused,
+            UplinkError::BadName(_) => ErrorKind::BadName,
+            UplinkError::Switch(_) => ErrorKind::Switch,
+            UplinkError::System { .. } => ErrorKind::System,
+            UplinkError::BadState { .. } => ErrorKind::BadState,
+        };
+        ToldError {
+            kind,
+            text: error.to_string(),
+        }
+    }
+}

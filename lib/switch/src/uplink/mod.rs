@@ -25,6 +25,7 @@
 mod connection;
 mod error;
 mod features;
+mod memory;
 mod netlink;
 mod netns;
 mod offload;
@@ -41,18 +42,18 @@ mod tap_worker;
 mod worker;
 mod xsk;
 
-pub use error::UplinkError;
+pub use error::{ErrorKind, ToldError, UplinkError};
 pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};
 pub use spec::{
     Kind, Mode, ReceivePath, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus,
 };
+pub use worker::NICE;
 
 use crate::abi::{PORT_PASS, PORT_UP};
 use crate::instance::{InstanceMemory, PortSpec};
 use crate::program::Switch;
 use crate::states::States;
 use crate::{SwitchError, abi};
-use libbpf_rs::MapCore;
 use netlink::Netlink;
 use netns::NetNs;
 use nfluid_ring::attach::Attached;
@@ -119,10 +120,19 @@ impl Uplink {
                 spec.ring_slots,
             )
         };
+        let taken_over = match &spec.pins {
+            Some(pins) => memory::take_over(switch, pins, spec.pool, &port)?,
+            None => None,
+        };
+        if let Some(memory) = taken_over {
+            // Nobody else knows the port's wires: whatever goes wrong, they stay.
+            let (shared, stop, thread) = Self::start(switch, &spec, &memory, netns)?;
+            return Ok(Self::of(spec, memory, shared, stop, thread));
+        }
         let state = switch.state(spec.port);
         let connected = (state.flags.load(Acquire) & PORT_UP != 0)
             .then(|| (state.dest_kind.load(Acquire), state.dest.load(Acquire)));
-        let memory = InstanceMemory::create(switch, spec.pool, &[port])?;
+        let memory = memory::make(switch, &spec, port)?;
         if let Some((kind, dest)) = connected {
             state.dest.store(dest, Release);
             state.dest_kind.store(kind, Release);
@@ -131,19 +141,30 @@ impl Uplink {
             state.flags.fetch_or(PORT_PASS, Release);
         }
         match Self::start(switch, &spec, &memory, netns) {
-            Ok((shared, stop, thread)) => Ok(Uplink {
-                spec,
-                memory,
-                shared,
-                stop,
-                thread: Some(thread),
-            }),
+            Ok((shared, stop, thread)) => Ok(Self::of(spec, memory, shared, stop, thread)),
             Err(error) => {
+                memory::unpin(&spec);
                 if let Err(error) = switch.remove(&memory) {
                     tracing::error!(%error, "the port of a refused uplink stays");
                 }
                 Err(error)
             }
+        }
+    }
+
+    fn of(
+        spec: UplinkSpec,
+        memory: InstanceMemory,
+        shared: Arc<Shared>,
+        stop: Arc<OwnedFd>,
+        thread: JoinHandle<()>,
+    ) -> Self {
+        Uplink {
+            spec,
+            memory,
+            shared,
+            stop,
+            thread: Some(thread),
         }
     }
 
@@ -159,12 +180,8 @@ impl Uplink {
             Kind::Tap => None,
         };
         let ring = attach(memory)?;
-        let ports = switch
-            .object
-            .maps()
-            .find(|map| map.name() == "nfl_ports")
-            .ok_or_else(|| SwitchError::Limit("the switch has no ports".to_owned()))?;
-        let shared = Arc::new(Shared::new(spec.port, States::map(ports.as_fd())?));
+        let states = States::map_port(switch.map("nfl_ports")?.as_fd(), spec.port)?;
+        let shared = Arc::new(Shared::new(spec.port, states)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(UplinkError::system("making an event descriptor"))?;
         let stop = Arc::new(stop);
@@ -218,6 +235,16 @@ impl Uplink {
         self.shared.status()
     }
 
+    /// Readable when the status has changed, until [`Uplink::has_changed`] is asked.
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.shared.changed.as_fd()
+    }
+
+    /// Whether the way in or out has changed since the last question.
+    pub fn has_changed(&self) -> bool {
+        rustix::io::read(&self.shared.changed, &mut [0u8; 8]).is_ok()
+    }
+
     /// Lets go of the interface: the program is detached, settings are put back, the record is
     /// removed; then removes the port from the switch.
     ///
@@ -225,6 +252,7 @@ impl Uplink {
     /// When the port cannot be removed. What goes wrong on the interface is logged.
     pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
         self.join(false);
+        memory::unpin(&self.spec);
         switch.set_rules(self.spec.port, &[])?;
         Ok(switch.remove(&self.memory)?)
     }
@@ -252,6 +280,20 @@ impl Drop for Uplink {
     fn drop(&mut self) {
         self.join(false);
     }
+}
+
+/// Removes an uplink whose process has ended: what its record in `state_dir` says is undone, its
+/// port leaves the switch.
+///
+/// # Errors
+/// When the port cannot be removed. What goes wrong on the interface is logged.
+pub fn close_dead(switch: &Switch, spec: &UplinkSpec) -> Result<(), UplinkError> {
+    if let Some(dir) = &spec.state_dir {
+        clean_leftovers(dir, |name| name != spec.name);
+    }
+    memory::unpin(spec);
+    switch.set_rules(spec.port, &[])?;
+    Ok(switch.remove_ids(&[spec.pool], &[spec.port])?)
 }
 
 fn check(spec: &UplinkSpec) -> Result<(), UplinkError> {

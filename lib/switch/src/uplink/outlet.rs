@@ -14,12 +14,17 @@ use nfluid_ring::memory::Pool;
 use nfluid_ring::port::{Port, TakenSlot};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Frames between two looks at what has been completed.
 const BATCH: usize = 64;
 /// A completion that has not come after this time never will.
 const COMPLETION_MAX: Duration = Duration::from_secs(2);
+/// How long an uplink that is left waits for the last confirmations.
+const SETTLING: Duration = Duration::from_millis(100);
+/// Between two looks for them.
+const CONFIRMATION: Duration = Duration::from_millis(1);
 /// Ethernet header.
 const HEADER: u32 = 14;
 /// A VLAN tag: interfaces take that much more than their MTU.
@@ -159,6 +164,14 @@ impl Outlet {
                 tracing::trace!(%error, "the interface takes no frames at the moment");
             }
         }
+        taken + self.reap(shared)
+    }
+
+    /// Takes note of the frames that the interface has confirmed; how many.
+    fn reap(&mut self, shared: &Shared) -> usize {
+        let Socket::Xsk(xsk) = &mut self.socket else {
+            return 0;
+        };
         let mut confirmed = 0u32;
         let (busy, slots) = (&mut self.busy, &self.slots);
         xsk.reap(|slot| {
@@ -173,7 +186,17 @@ impl Outlet {
             self.last_progress = Instant::now();
             shared.sent_frames.fetch_add(u64::from(confirmed), Relaxed);
         }
-        taken + confirmed as usize
+        confirmed as usize
+    }
+
+    /// Waits, but not for long, until what is on its way has been confirmed.
+    pub fn settle(&mut self, shared: &Shared) {
+        let start = Instant::now();
+        while self.is_waiting() && start.elapsed() < SETTLING {
+            if self.reap(shared) == 0 {
+                thread::sleep(CONFIRMATION);
+            }
+        }
     }
 
     fn pump_packet(&mut self, port: &mut Port, shared: &Shared) -> usize {

@@ -5,7 +5,7 @@ use super::netlink::{Link, Netlink, XdpHook, errno};
 use super::spec::Mode;
 use crate::SwitchError;
 use crate::program::{OBJECT, Switch};
-use libbpf_rs::{MapCore, ObjectBuilder, Program};
+use libbpf_rs::{ObjectBuilder, Program};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -44,9 +44,9 @@ impl Receiver {
             program.set_autoload(wanted);
         }
         for mut map in open.maps_mut() {
-            let map_name = map.name().to_os_string();
-            let shared = switch.object.maps().find(|m| m.name() == map_name);
-            if map_name.to_string_lossy() == ".rodata.uplink" {
+            let map_name = map.name().to_string_lossy().into_owned();
+            let shared = switch.find_map(&map_name);
+            if map_name == ".rodata.uplink" {
                 let value = map.initial_value_mut();
                 let missing = || SwitchError::Limit("the object has no uplink constant".to_owned());
                 let bytes = value.and_then(|bytes| bytes.get_mut(..4));

@@ -181,7 +181,11 @@ impl Switch {
             table.extend(Rule::default().encode(0, generation).into_iter().flatten());
         }
         let map = self.rule_table(&table)?;
-        insert(&self.rules()?, &[(port, map.as_fd())], "entering the rules")
+        insert(
+            self.map("nfl_rules")?,
+            &[(port, map.as_fd())],
+            "entering the rules",
+        )
     }
 
     fn rule_table(&self, table: &[u8]) -> Result<MapHandle, SwitchError> {
@@ -196,15 +200,6 @@ impl Switch {
         map.update_batch(&keys, table, entries, MapFlags::ANY, MapFlags::ANY)
             .map_err(SwitchError::bpf("writing a table of rules"))?;
         Ok(map)
-    }
-
-    fn rules(&self) -> Result<MapHandle, SwitchError> {
-        let map = self
-            .object
-            .maps()
-            .find(|map| map.name() == "nfl_rules")
-            .ok_or_else(|| SwitchError::Limit("the object has no map nfl_rules".to_owned()))?;
-        MapHandle::try_from(&map).map_err(SwitchError::bpf("opening map nfl_rules"))
     }
 }
 

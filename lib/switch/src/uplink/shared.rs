@@ -1,8 +1,11 @@
-//! What an uplink's thread shares with the daemon's other threads.
+//! What an uplink's thread shares with the other threads of its process.
 
+use super::error::UplinkError;
 use super::spec::{UplinkPath, UplinkStatus};
 use crate::DropReason;
 use crate::states::States;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
@@ -29,12 +32,20 @@ pub struct Shared {
     /// Times that it came back.
     pub returned: AtomicU64,
     path: Mutex<Option<UplinkPath>>,
+    /// Readable when the path has changed.
+    pub changed: OwnedFd,
 }
 
 impl Shared {
     /// For the uplink with this port.
-    pub fn new(port: u32, states: States) -> Self {
-        Shared {
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor left.
+    pub fn new(port: u32, states: States) -> Result<Self, UplinkError> {
+        let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(UplinkError::system("making an event descriptor"))?;
+        Ok(Shared {
+            changed,
             port,
             states,
             stop: AtomicBool::new(false),
@@ -46,7 +57,7 @@ impl Shared {
             vanished: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             path: Mutex::new(None),
-        }
+        })
     }
 
     /// Counts frames that the interface refused, here and on the port.
@@ -72,7 +83,22 @@ impl Shared {
 
     /// Notes how the uplink works now.
     pub fn set_path(&self, path: Option<UplinkPath>) {
-        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = path;
+        let mut now = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now != path {
+            *now = path;
+            self.tell();
+        }
+    }
+
+    /// Notes that the interface is back.
+    pub fn has_returned(&self) {
+        self.returned.fetch_add(1, Relaxed);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        // It can only fail when it is readable already.
+        let _readable = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
     }
 
     /// State and counters.

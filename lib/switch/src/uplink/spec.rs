@@ -1,11 +1,13 @@
 //! What an uplink is to be, and what it has come to be.
 
 use super::netlink::XdpHook;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
 /// In which hook the XDP program may be attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Natively if the driver can, else generically.
     #[default]
@@ -27,7 +29,8 @@ impl Mode {
 }
 
 /// By which kind of socket frames go out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Transmit {
     /// The fastest that the interface takes.
     #[default]
@@ -39,7 +42,8 @@ pub enum Transmit {
 }
 
 /// What the uplink stands on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// An interface that exists: NIC, veth, bridge, ...
     #[default]
@@ -49,7 +53,7 @@ pub enum Kind {
 }
 
 /// An uplink to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkSpec {
     /// Name, for messages and the state file.
     pub name: String,
@@ -76,6 +80,9 @@ pub struct UplinkSpec {
     pub pass: bool,
     /// Folder of the state file; `None`: keep no record (tests), so that a crash leaves its traces.
     pub state_dir: Option<PathBuf>,
+    /// Folder on a BPF file system where the port's memory is pinned, so that a successor goes on with
+    /// the frames that wait in it; `None`: the memory ends with the uplink.
+    pub pins: Option<PathBuf>,
 }
 
 impl UplinkSpec {
@@ -94,12 +101,14 @@ impl UplinkSpec {
             ring_slots: 1024,
             pass: false,
             state_dir: None,
+            pins: None,
         }
     }
 }
 
 /// How frames come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReceivePath {
     /// XDP in the driver, before the kernel makes a socket buffer: the fast one.
     Native,
@@ -110,7 +119,8 @@ pub enum ReceivePath {
 }
 
 /// How frames go out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TransmitPath {
     /// AF_XDP; the hardware reads the uplink's slots.
     XdpZeroCopy,
@@ -144,7 +154,7 @@ impl fmt::Display for TransmitPath {
 }
 
 /// How an uplink works at the moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkPath {
     /// How frames come in.
     pub receive: ReceivePath,
@@ -163,7 +173,7 @@ pub struct UplinkPath {
 }
 
 /// State and counters of an uplink.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkStatus {
     /// How it works; `None`: the interface is gone.
     pub path: Option<UplinkPath>,

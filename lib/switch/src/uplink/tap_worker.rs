@@ -187,7 +187,7 @@ impl TapWorker {
                 self.tap = tap;
                 self.record = record;
                 self.gone = false;
-                self.shared.returned.fetch_add(1, Relaxed);
+                self.shared.has_returned();
                 if let Err(error) = self.tell_path() {
                     tracing::warn!(uplink = self.spec.name, %error);
                 }

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Sleep while frames are on their way out: their confirmations ring no bell.
 const CONFIRMATION: Duration = Duration::from_millis(1);
-/// Of the uplinks' threads, on the scale of nice(1).
-const NICE: i32 = -15;
+/// Priority of the uplinks' threads, on the scale of nice(1).
+pub const NICE: i32 = -15;
 /// Between two looks at a missing interface, or at one that refused.
 const RETRY: Duration = Duration::from_millis(250);
 /// Between two looks at the interface under load, when the doorbell is never waited for.
@@ -250,7 +250,7 @@ impl Worker {
                     interface = self.spec.interface,
                     "the interface is back"
                 );
-                self.shared.returned.fetch_add(1, Relaxed);
+                self.shared.has_returned();
             }
             Err(error) => self.complain(&error),
         }
@@ -315,7 +315,9 @@ impl Worker {
         };
         let leave = self.shared.leave.load(Acquire);
         let outlet = if leave {
-            connection.outlet
+            let mut outlet = connection.outlet;
+            outlet.settle(&self.shared);
+            outlet
         } else {
             connection.close(&self.spec)
         };

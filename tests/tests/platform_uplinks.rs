@@ -1,0 +1,427 @@
+//! The promise: traffic crosses the platform from interface to interface while the daemon is killed,
+//! replaced or away, and an uplink's process that dies comes back with what waited for it.
+
+#[path = "uplink_ground/mod.rs"]
+mod uplink_ground;
+
+use nfluid_sandbox::ProcessIdentity;
+use nfluid_switch::scratch::Scratch;
+use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_tests::harness::platform::{
+    PATIENCE, Platform, eventually, is_alive, list, must, signal,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use uplink_ground::within;
+
+const CHAIN: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+instances:
+  a: { nf: bridge }
+chains:
+  web: { from: lan, to: wan, via: [a] }
+";
+
+/// The bridge stands between two switches.
+const SWITCHES: &str = "
+version: 1
+switches: { front: {}, back: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: front }
+  wan: { interface: server, netns: EDGE, switch: back }
+instances:
+  a: { nf: bridge, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
+";
+
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+/// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
+/// broken promise, however slow the machine is.
+const WINDOW: usize = 32;
+
+fn two_hosts(test: &str) -> Option<Platform> {
+    let mut platform = Platform::new(test)?;
+    platform.host("client", "10.0.0.1/24");
+    platform.host("server", "10.0.0.2/24");
+    Some(platform)
+}
+
+fn namespace(platform: &Platform, host: &str) -> PathBuf {
+    let edge = platform.edge();
+    let name = edge.strip_suffix("-p").expect("that is how it is called");
+    Path::new("/run/netns").join(format!("{name}-{host}"))
+}
+
+/// Numbered datagrams from the client to the server and back, until they are counted.
+struct Conversation {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    client: JoinHandle<Books>,
+    server: JoinHandle<()>,
+}
+
+/// What became of the questions.
+#[derive(Debug)]
+struct Books {
+    asked: u64,
+    lost: usize,
+    answered_twice: u64,
+}
+
+impl Conversation {
+    fn start(platform: &Platform) -> Self {
+        let bind = |host: &str, address: &str| {
+            let socket = within(&namespace(platform, host), || UdpSocket::bind(address));
+            let socket = socket.expect("the host has the address");
+            let patience = Some(Duration::from_millis(20));
+            socket.set_read_timeout(patience).expect("a timeout");
+            socket
+        };
+        let server = bind("server", &format!("{SERVER}:7"));
+        let client = bind("client", &format!("{CLIENT}:0"));
+        client.connect(format!("{SERVER}:7")).expect("an address");
+        let stop = Arc::new(AtomicBool::new(false));
+        let answers = Arc::new(AtomicU64::new(0));
+        let (stop_there, answers_there) = (Arc::clone(&stop), Arc::clone(&answers));
+        let client = thread::spawn(move || ask(&client, &stop_there, &answers_there));
+        let done = Arc::new(AtomicBool::new(false));
+        let done_there = Arc::clone(&done);
+        let server = thread::spawn(move || answer(&server, &done_there));
+        Conversation {
+            stop,
+            done,
+            answers,
+            client,
+            server,
+        }
+    }
+
+    /// Waits until so many more have been answered.
+    fn goes_on(&self, when: &str) {
+        let before = self.answers.load(Ordering::Relaxed);
+        eventually(&format!("1000 answers {when}"), || {
+            self.answers.load(Ordering::Relaxed) > before + 1000
+        });
+    }
+
+    fn end(self) -> Books {
+        self.stop.store(true, Ordering::Relaxed);
+        let books = self.client.join().expect("the client ends");
+        self.done.store(true, Ordering::Relaxed);
+        self.server.join().expect("the server ends");
+        println!("{books:?}");
+        books
+    }
+}
+
+fn ask(socket: &UdpSocket, stop: &AtomicBool, answers: &AtomicU64) -> Books {
+    let mut books = Books {
+        asked: 0,
+        lost: 0,
+        answered_twice: 0,
+    };
+    let mut open = HashSet::new();
+    let mut last_answer = Instant::now();
+    loop {
+        let stopping = stop.load(Ordering::Relaxed);
+        while !stopping && open.len() < WINDOW {
+            // A full queue of the host's own is asked again, as any program would.
+            if socket.send(&books.asked.to_be_bytes()).is_err() {
+                break;
+            }
+            open.insert(books.asked);
+            books.asked += 1;
+        }
+        let mut bytes = [0u8; 8];
+        match socket.recv(&mut bytes) {
+            Ok(8) if open.remove(&u64::from_be_bytes(bytes)) => {
+                last_answer = Instant::now();
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(_) => books.answered_twice += 1,
+            Err(_) => {}
+        }
+        if stopping && (open.is_empty() || last_answer.elapsed() > PATIENCE / 4) {
+            books.lost = open.len();
+            return books;
+        }
+    }
+}
+
+fn answer(socket: &UdpSocket, done: &AtomicBool) {
+    let mut bytes = [0u8; 8];
+    while !done.load(Ordering::Relaxed) {
+        if let Ok((len, from)) = socket.recv_from(&mut bytes) {
+            while socket.send_to(&bytes[..len], from).is_err() {}
+        }
+    }
+}
+
+/// What the daemon says about an uplink.
+fn uplink(platform: &Platform, name: &str) -> Value {
+    let all = platform.ask(&["get", "uplinks"]);
+    let found = list(&all).find(|uplink| uplink["name"] == name);
+    found.cloned().unwrap_or(Value::Null)
+}
+
+/// The process of an uplink.
+fn pid(platform: &Platform, name: &str) -> u32 {
+    let pid = uplink(platform, name)["pid"].as_u64();
+    u32::try_from(pid.expect("it runs")).expect("a process id")
+}
+
+/// Processes of uplinks that are left of the platform.
+fn uplink_processes(platform: &Platform) -> Vec<u32> {
+    let mut all = platform.processes();
+    all.retain(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"nfluidd\0uplink\0")
+    });
+    all
+}
+
+fn count(events: &[String], kind: &str) -> usize {
+    events.iter().filter(|event| *event == kind).count()
+}
+
+#[test]
+fn no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away() {
+    for (layout, deployment) in [("chain", CHAIN), ("switches", SWITCHES)] {
+        let test = "no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away";
+        let Some(mut platform) = two_hosts(test) else {
+            return;
+        };
+        platform.apply(deployment);
+        eventually("a ping crosses", || platform.pings("client", SERVER));
+        let before = ["lan", "wan"].map(|name| pid(&platform, name));
+        let conversation = Conversation::start(&platform);
+        conversation.goes_on("with a daemon");
+        for round in 0..3 {
+            if round == 2 {
+                assert!(platform.hand_over().success());
+            } else {
+                platform.kill_daemon();
+            }
+            conversation.goes_on("without a daemon");
+            platform.start();
+            conversation.goes_on("with another daemon");
+            let now = ["lan", "wan"].map(|name| pid(&platform, name));
+            assert_eq!(now, before, "{layout}");
+            for name in ["lan", "wan", "a"] {
+                assert_eq!(platform.events_of(name), ["adopted"], "{layout}");
+            }
+            assert_eq!(platform.apply(deployment), [""; 0], "all is as desired");
+        }
+        let books = conversation.end();
+        assert_eq!((books.lost, books.answered_twice), (0, 0), "{layout}");
+    }
+}
+
+#[test]
+fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
+    let test = "an_uplink_whose_process_is_killed_goes_on_with_what_waited";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let conversation = Conversation::start(&platform);
+    for round in 1..=3 {
+        for name in ["lan", "wan"] {
+            conversation.goes_on("as before");
+            let before = pid(&platform, name);
+            signal(before, Signal::KILL);
+            eventually("it sends again", || {
+                let now = uplink(&platform, name)["pid"].as_u64();
+                now.is_some_and(|now| now != u64::from(before))
+            });
+            conversation.goes_on("with its successor");
+            let events = platform.events_of(name);
+            assert_eq!(count(&events, "crashed"), round, "{events:?}");
+            assert_eq!(count(&events, "uplink_up"), round + 1, "{events:?}");
+        }
+    }
+    let books = conversation.end();
+    assert_eq!(books.lost, 0);
+    // Those on their way when the process was killed, at most.
+    assert!(books.answered_twice <= 6 * WINDOW as u64, "{books:?}");
+}
+
+#[test]
+fn what_an_interface_receives_needs_neither_daemon_nor_process() {
+    let test = "what_an_interface_receives_needs_neither_daemon_nor_process";
+    let Some(mut platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let lan = pid(&platform, "lan");
+    let wan = pid(&platform, "wan");
+    platform.kill_daemon();
+    signal(lan, Signal::KILL);
+    eventually("it is dead", || !is_alive(lan));
+    let client = namespace(&platform, "client");
+    let server = namespace(&platform, "server");
+    let receiver = within(&server, || UdpSocket::bind("10.0.0.2:7")).expect("bind");
+    receiver
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a timeout");
+    let sender = within(&client, || UdpSocket::bind("10.0.0.1:0")).expect("bind");
+    sender.connect("10.0.0.2:7").expect("an address");
+    // Nothing comes back to the client: nobody answers if it asks for the server's address again.
+    let client_name = client.file_name().expect("a name").to_string_lossy();
+    let server_name = server.file_name().expect("a name").to_string_lossy();
+    let shown = must(&format!("ip -n {server_name} -j link show eth0"));
+    let shown: Value = serde_json::from_str(&shown).expect("JSON was asked for");
+    let address = shown[0]["address"].as_str().expect("an address");
+    must(&format!(
+        "ip -n {client_name} neigh replace {SERVER} lladdr {address} dev eth0 nud permanent"
+    ));
+    for number in 0..2000u64 {
+        sender.send(&number.to_be_bytes()).expect("it is sent");
+        let mut bytes = [0u8; 8];
+        receiver.recv(&mut bytes).expect("it arrives");
+        assert_eq!(u64::from_be_bytes(bytes), number);
+    }
+    platform.start();
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    assert_eq!(pid(&platform, "wan"), wan);
+    assert_eq!(platform.events_of("wan"), ["adopted"]);
+    assert_eq!(platform.events_of("lan"), ["warning", "uplink_up"]);
+}
+
+#[test]
+fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
+    let test = "an_interface_that_vanishes_without_a_daemon_is_found_again";
+    let Some(mut platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = pid(&platform, "lan");
+    platform.kill_daemon();
+    must(&format!("ip -n {} link del client", platform.edge()));
+    let gone = namespace(&platform, "client");
+    let gone = gone.file_name().expect("a name").to_string_lossy();
+    must(&format!("ip netns del {gone}"));
+    platform.host("client", "10.0.0.1/24");
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    // And once more while the next daemon starts.
+    must(&format!("ip -n {} link del client", platform.edge()));
+    platform.start();
+    assert_eq!(pid(&platform, "lan"), before);
+    eventually("its loss is told", || {
+        uplink(&platform, "lan")["state"] == "down"
+    });
+    must(&format!("ip netns del {gone}"));
+    platform.host("client", "10.0.0.1/24");
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+    eventually("its return is told", || {
+        platform.events_of("lan").contains(&"uplink_up".to_owned())
+    });
+}
+
+#[test]
+fn a_process_of_another_version_is_replaced() {
+    let test = "a_process_of_another_version_is_replaced";
+    let Some(mut platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let real = pid(&platform, "lan");
+    platform.kill_daemon();
+    signal(real, Signal::KILL);
+    eventually("it is dead", || !is_alive(real));
+
+    // A process that says that it is of another version.
+    let mut other = Command::new("sleep")
+        .arg("1000")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("sleep is there");
+    let identity = ProcessIdentity::of(other.id()).expect("it runs");
+    let directory = platform.run_dir().join("uplink-processes");
+    let record = directory.join("lan.json");
+    let text = std::fs::read_to_string(&record).expect("the record is there");
+    let mut known: Value = serde_json::from_str(&text).expect("JSON");
+    known["process"] = serde_json::to_value(&identity).expect("plain data");
+    std::fs::write(&record, known.to_string()).expect("the directory is ours");
+    let socket = directory.join("lan.sock");
+    std::fs::remove_file(&socket).expect("it was left");
+    let listener = UnixListener::bind(&socket).expect("the directory is ours");
+    let served = thread::spawn(move || {
+        let mut requests = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().expect("the daemon asks");
+            let mut line = String::new();
+            let mut reader = BufReader::new(stream.try_clone().expect("a copy"));
+            reader.read_line(&mut line).expect("a request");
+            requests.push(line.trim().to_owned());
+            let hello =
+                json!({ "hello": { "protocol": 0, "abi": 0, "version": "0.0.1", "status": {} } });
+            writeln!(stream, "{hello}").expect("it listens");
+        }
+        requests
+    });
+    platform.start();
+    assert_eq!(served.join().expect("served"), ["\"follow\"", "\"leave\""]);
+    other.wait().expect("it was killed");
+    assert!(is_alive(pid(&platform, "lan")));
+    assert_eq!(platform.events_of("lan"), ["warning", "uplink_up"]);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
+fn errors_of_an_uplink_come_through_its_process_and_nothing_is_left() {
+    let test = "errors_of_an_uplink_come_through_its_process_and_nothing_is_left";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    let scratch = Scratch::new("taken").expect("a platform");
+    let mut spec = UplinkSpec::new("taken", "server", 1, 1);
+    spec.netns = Some(Path::new("/run/netns").join(platform.edge()));
+    let taken = Uplink::open(&scratch.switch, spec).expect("an uplink");
+    let refused = platform.try_apply(CHAIN);
+    assert!(!refused.succeeded());
+    assert!(
+        refused
+            .stderr
+            .contains("interface server has an XDP program already: 'uplink_"),
+        "{refused:?}"
+    );
+    assert_eq!(uplink_processes(&platform), [0; 0]);
+    taken.close(&scratch.switch).expect("close");
+    drop(scratch);
+
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    assert_eq!(uplink_processes(&platform).len(), 2);
+    signal(pid(&platform, "lan"), Signal::STOP);
+    // One that does not obey is killed, and what it has done is undone.
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    assert_eq!(uplink_processes(&platform), [0; 0]);
+    let shown = must(&format!("ip -n {} -j link", platform.edge()));
+    assert!(!shown.contains("\"xdp\""), "{shown}");
+    for place in ["uplinks", "uplink-processes"] {
+        let left = std::fs::read_dir(platform.run_dir().join(place)).expect("it is there");
+        assert_eq!(left.count(), 0, "{place}");
+    }
+    let pins = std::fs::read_dir(platform.pins().join("uplinks")).expect("it is there");
+    assert_eq!(pins.count(), 0);
+}
