@@ -11,31 +11,71 @@
 struct target {
 	struct nfl_port *port;
 	struct nfl_ring *ring;
-	void *pool;
 };
 
+/* One word of stack serves as the key of every look-up: on 6.1 a call has 512 bytes in all. */
 static __always_inline bool target_find(struct target *t, __u32 id)
 {
-	__u32 zero = 0, pool;
+	__u32 key = id;
 	void *rings;
 
-	t->port = bpf_map_lookup_elem(&nfl_ports, &id);
-	rings = bpf_map_lookup_elem(&nfl_rings, &id);
+	t->port = bpf_map_lookup_elem(&nfl_ports, &key);
+	rings = bpf_map_lookup_elem(&nfl_rings, &key);
 	if (!t->port || !rings || !(t->port->flags & NFL_PORT_UP))
 		return false;
-	t->ring = bpf_map_lookup_elem(rings, &zero);
-	pool = t->port->pool;
-	t->pool = bpf_map_lookup_elem(&nfl_pools, &pool);
-	return t->ring && t->pool;
+	key = 0;
+	t->ring = bpf_map_lookup_elem(rings, &key);
+	key = t->port->pool;
+	return t->ring && bpf_map_lookup_elem(&nfl_pools, &key);
+}
+
+/*
+ * A walk over one of a port's rings. Slots next to each other mostly lie in one block of the pool,
+ * which is looked up once.
+ */
+struct cursor {
+	void *base; /* of the block used last */
+	__u32 block;
+	__u32 position; /* in the ring */
+};
+
+/* Moves to another block, whose number may be an NF's word. False, and the old block stays: the
+ * pool has no such block. */
+static __always_inline bool cursor_block(struct cursor *c, struct nfl_port *port, __u32 block)
+{
+	__u32 key = port->pool;
+	void *pool = bpf_map_lookup_elem(&nfl_pools, &key);
+	void *base;
+
+	if (!pool)
+		return false;
+	key = block;
+	base = bpf_map_lookup_elem(pool, &key);
+	if (!base)
+		return false;
+	c->base = base;
+	c->block = block;
+	return true;
 }
 
 /* The buffer of pool slot `slot`; NULL if the pool has no such slot. */
-static __always_inline void *slot_buffer(void *pool, __u32 slot)
+static __always_inline void *cursor_slot(struct cursor *c, struct nfl_port *port, __u32 slot)
 {
 	__u32 block = slot / NFL_BLOCK_SLOTS;
-	void *base = bpf_map_lookup_elem(pool, &block);
 
-	return base ? base + (slot % NFL_BLOCK_SLOTS) * NFL_SLOT_SIZE : NULL;
+	if (block != c->block && !cursor_block(c, port, block))
+		return NULL;
+	return c->base + (slot % NFL_BLOCK_SLOTS) * NFL_SLOT_SIZE;
+}
+
+/* The same without a walk. */
+static __always_inline void *slot_buffer(struct nfl_port *port, __u32 slot)
+{
+	struct cursor c;
+
+	if (!cursor_block(&c, port, slot / NFL_BLOCK_SLOTS))
+		return NULL;
+	return cursor_slot(&c, port, slot);
 }
 
 enum reservation_end {
@@ -82,6 +122,12 @@ static __always_inline void reserve(struct reservation *r, struct target *t)
 static __always_inline __u32 ring_index(struct target *t, __u32 position)
 {
 	return position & t->port->mask & (NFL_RING_MAX - 1);
+}
+
+/* The slot of the target's pool that belongs to an RX position. */
+static __always_inline __u32 rx_slot(struct target *t, __u32 position)
+{
+	return t->port->rx_base + ring_index(t, position);
 }
 
 /* One 64-bit store makes the slot visible; x86 keeps it behind the copy. `len` 0 is a hole. */

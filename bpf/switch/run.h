@@ -12,7 +12,6 @@
 struct sender {
 	struct nfl_port *port;
 	struct nfl_ring *ring; /* the sender's words: read each once */
-	void *pool;
 	__u32 me;
 };
 
@@ -24,7 +23,6 @@ static __always_inline bool sender_find(struct sender *s, __u32 me)
 		return false;
 	s->port = t.port;
 	s->ring = t.ring;
-	s->pool = t.pool;
 	s->me = me;
 	return true;
 }
@@ -68,17 +66,17 @@ struct call {
 	__u32 keep; /* stop at a full link instead of dropping */
 };
 
-/* A run being copied: `left` frames from TX position `position` to RX position `slot`. */
+/* A run being copied: `left` frames from where `tx` stands to where `rx` stands. */
 struct run {
 	struct sender from;
 	struct target to;
-	__u32 position;
-	__u32 slot;
+	struct cursor tx;
+	struct cursor rx;
 	__u32 left;
 	__u32 from_to; /* port, and port << 16 */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
-	__u64 frames; /* delivered */
-	__u64 bytes;
+	__u32 frames; /* delivered */
+	__u32 bytes;
 };
 
 /* No FDB address has bits 60..63. */
@@ -96,7 +94,7 @@ struct head {
 	__u32 to_id;
 	__u32 position;
 	__u32 end; /* of the call */
-	__u32 run_end; /* after the last frame of the run */
+	struct cursor tx; /* after the last frame of the run */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
 	__u32 queue; /* flow queue that the frames share */
 	struct reservation slots;

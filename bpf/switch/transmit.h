@@ -12,7 +12,7 @@
  * the slot is taken, and the receiver skips it. */
 static __always_inline long FORM(copy_one)(struct run *r)
 {
-	__u64 descriptor = tx_descriptor(&r->from, r->position);
+	__u64 descriptor = tx_descriptor(&r->from, r->tx.position);
 	__u64 len = descriptor & 0xffff;
 	enum nfl_drop reason = NFL_DROP_BAD_LENGTH;
 	struct header h;
@@ -21,8 +21,8 @@ static __always_inline long FORM(copy_one)(struct run *r)
 	if (!length_ok(len))
 		goto hole;
 	reason = NFL_DROP_BAD_INDEX;
-	from = slot_buffer(r->from.pool, descriptor >> 32);
-	to = slot_buffer(r->to.pool, r->to.port->rx_base + ring_index(&r->to, r->slot));
+	from = cursor_slot(&r->tx, r->from.port, descriptor >> 32);
+	to = cursor_slot(&r->rx, r->to.port, rx_slot(&r->to, r->rx.position));
 	if (!from || !to)
 		goto hole;
 	if (r->address != RUN_LINK) {
@@ -38,16 +38,16 @@ static __always_inline long FORM(copy_one)(struct run *r)
 	if (r->address != RUN_LINK)
 		header_write(&h, to, len);
 	capture(r->from.port, r->to.port, r->from_to, to, len);
-	publish(&r->to, r->slot, len);
+	publish(&r->to, r->rx.position, len);
 	r->frames++;
 	r->bytes += len;
 	goto next;
 hole:
-	publish(&r->to, r->slot, 0);
+	publish(&r->to, r->rx.position, 0);
 	count_drop(r->from.port, reason, 1);
 next:
-	r->slot++;
-	r->position++;
+	r->rx.position++;
+	r->tx.position++;
 	r->left--;
 	return !r->left;
 }
@@ -57,13 +57,15 @@ LOOP_BODY(copy_one, run)
  * Returns the sleep epoch of the receiver, 0 if it is awake. */
 __noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
 {
-	struct run r = { .position = position, .slot = slot, .address = address };
+	struct run r = { .tx.position = position, .rx.position = slot, .address = address };
 
 	r.left = to_count >> 16;
 	r.from_to = me | to_count << 16;
 	r.frames = unknown_zero;
 	r.bytes = unknown_zero;
-	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff))
+	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
+	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */) ||
+	    !cursor_block(&r.rx, r.to.port, rx_slot(&r.to, slot) / NFL_BLOCK_SLOTS))
 		return 0;
 	LOOP(NFL_RUN_FRAMES, copy_one, &r);
 	r.from.port->tx_bytes += r.bytes;
@@ -102,8 +104,8 @@ __noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64
 		count_drop(c.from.port, NFL_DROP_CONTENDED, 1);
 		return 0;
 	}
-	from = slot_buffer(c.from.pool, tx_descriptor(&c.from, position_len) >> 32);
-	to = slot_buffer(c.to.pool, c.to.port->rx_base + ring_index(&c.to, c.slots.first));
+	from = slot_buffer(c.from.port, tx_descriptor(&c.from, position_len) >> 32);
+	to = slot_buffer(c.to.port, rx_slot(&c.to, c.slots.first));
 	if (!from || !to || !length_ok(len)) {
 		publish(&c.to, c.slots.first, 0);
 		count_drop(c.from.port, NFL_DROP_CHANGED, 1);
@@ -152,7 +154,7 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 		return 0;
 	descriptor = tx_descriptor(&s, position);
 	len = descriptor & 0xffff;
-	from = slot_buffer(s.pool, descriptor >> 32);
+	from = slot_buffer(s.port, descriptor >> 32);
 	if (!from || !length_ok(len)) {
 		drop_frames(&s, NFL_DROP_CHANGED, 1);
 		return 0;
@@ -183,15 +185,15 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 	return 0;
 }
 
-/* Does the frame at run_end belong to the run? Only a hint: copy_one checks what matters. */
+/* Does the next frame belong to the run? Only a hint: copy_one checks what matters. */
 static __always_inline long FORM(extend_run)(struct head *h)
 {
 	struct header header;
 	void *from;
 
-	if (h->run_end == h->end)
+	if (h->tx.position == h->end)
 		return 1;
-	from = slot_buffer(h->from.pool, tx_descriptor(&h->from, h->run_end) >> 32);
+	from = cursor_slot(&h->tx, h->from.port, tx_descriptor(&h->from, h->tx.position) >> 32);
 	if (!from)
 		return 1;
 	header_read(&header, from);
@@ -199,7 +201,7 @@ static __always_inline long FORM(extend_run)(struct head *h)
 		return 1;
 	if (h->to.port->queues > 1 && flow_queue(from, h->to.port->queues) != h->queue)
 		return 1;
-	h->run_end++;
+	h->tx.position++;
 	return 0;
 }
 LOOP_BODY(extend_run, head)
@@ -217,7 +219,7 @@ static __always_inline __u32 FORM(route)(struct head *h)
 {
 	__u64 descriptor = tx_descriptor(&h->from, h->position);
 	__u64 len = descriptor & 0xffff;
-	void *from = slot_buffer(h->from.pool, descriptor >> 32);
+	void *from = slot_buffer(h->from.port, descriptor >> 32);
 	enum nfl_drop reason = NFL_DROP_BAD_INDEX;
 	struct header header;
 	__u32 id;
@@ -248,7 +250,7 @@ drop:
 /* The queue of the target that takes the frame at the head. */
 static __always_inline bool FORM(choose_queue)(struct head *h)
 {
-	void *from = slot_buffer(h->from.pool, tx_descriptor(&h->from, h->position) >> 32);
+	void *from = slot_buffer(h->from.port, tx_descriptor(&h->from, h->position) >> 32);
 
 	h->queue = from ? flow_queue(from, h->to.port->queues) : 0;
 	if (!h->queue)
@@ -280,12 +282,12 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 		drop_frames(&h.from, NFL_DROP_PORT_DOWN, 1);
 		return 1;
 	}
-	h.run_end = position + 1;
+	h.tx.position = position + 1;
 	if (link && h.to.port->queues <= 1)
-		h.run_end = position + (limit < NFL_RUN_FRAMES ? limit : NFL_RUN_FRAMES);
-	else
+		h.tx.position = position + (limit < NFL_RUN_FRAMES ? limit : NFL_RUN_FRAMES);
+	else if (cursor_block(&h.tx, h.from.port, 0))
 		LOOP(NFL_RUN_FRAMES - 1, extend_run, &h);
-	h.slots.want = h.run_end - position;
+	h.slots.want = h.tx.position - position;
 	LOOP(NFL_RESERVE_TRIES, reserve_run, &h);
 	if (h.slots.end == RESERVE_AGAIN) {
 		drop_frames(&h.from, NFL_DROP_CONTENDED, h.slots.want);

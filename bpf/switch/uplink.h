@@ -124,7 +124,7 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 		count_drop(port, NFL_DROP_CONTENDED, 1);
 		return 0;
 	}
-	slot = slot_buffer(a.to.pool, a.to.port->rx_base + ring_index(&a.to, a.slots.first));
+	slot = slot_buffer(a.to.port, rx_slot(&a.to, a.slots.first));
 	if (!slot || !length_proven(len) || bpf_xdp_load_bytes(ctx, 0, slot, len)) {
 		publish(&a.to, a.slots.first, 0);
 		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
