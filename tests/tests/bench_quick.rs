@@ -1,8 +1,8 @@
 //! The promise: experiments can be listed, run quickly, and say the same on the terminal and in JSON.
 
+use nfluid_tests::harness::platform::{eventually, run};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
-use nfluid_tests::harness::platform::{eventually, run};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Output, Stdio};
 
@@ -34,6 +34,7 @@ fn the_list_names_each_experiment() {
         "rules",
         "footprint",
         "peers",
+        "iperf3",
     ] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
@@ -100,6 +101,24 @@ fn peers_are_measured_or_left_out_by_name() {
         assert!(rates.iter().all(|rate| *rate > 0.0), "{peer}: {output}");
         let idle = values(&output, &format!("peers.{peer}.idle_cpu_percent"));
         assert_eq!(idle.is_empty(), left_out, "{peer}: {output}");
+    }
+}
+
+#[test]
+fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
+    if !is_root("tcp_through_the_demos_chain_is_compared_with_the_kernels") {
+        return;
+    }
+    let output = text(&bench(&["iperf3", "--quick"]));
+    for figure in [
+        "demo.iperf3.gbps",
+        "demo.iperf3.offloads_off_gbps",
+        "demo.iperf3.kernel_gbps",
+        "demo.iperf3.vs_kernel",
+    ] {
+        let values = values(&output, figure);
+        assert_eq!(values.len(), 1, "{figure}: {output}");
+        assert!(values[0] > 0.0, "{figure}: {output}");
     }
 }
 

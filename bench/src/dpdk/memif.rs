@@ -53,7 +53,8 @@ pub fn device(
 }
 
 impl Dpdk {
-    /// Starts a sender and a receiver, each on its core; they are ready, in this order.
+    /// Starts a sender and a receiver, each on its core; they are ready, in this order. If one
+    /// `yields`, it gives its core away when it has nothing to do.
     ///
     /// # Errors
     /// When one does not start.
@@ -62,8 +63,9 @@ impl Dpdk {
         setup: Setup,
         batch: usize,
         cores: [usize; 2],
+        yields: bool,
     ) -> anyhow::Result<Vec<Peer>> {
-        let pair = self.connect(setup, batch, cores);
+        let pair = self.connect(setup, batch, cores, yields);
         pair.map_err(|error| self.explain(error))
     }
 
@@ -72,6 +74,7 @@ impl Dpdk {
         setup: Setup,
         batch: usize,
         cores: [usize; 2],
+        yields: bool,
     ) -> anyhow::Result<Vec<Peer>> {
         let socket = self.socket();
         let endpoint = |work, core| Endpoint {
@@ -79,7 +82,7 @@ impl Dpdk {
             core,
             batch,
             window: 0,
-            yields: cores[0] == cores[1],
+            yields,
         };
         let ends = [
             endpoint(Work::Send, cores[0]),

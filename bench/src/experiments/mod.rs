@@ -4,6 +4,7 @@ mod alone;
 mod chain;
 mod footprint;
 mod hyperio;
+mod iperf3;
 mod nf;
 mod nonf;
 mod peers;
@@ -67,6 +68,11 @@ pub const ALL: &[Experiment] = &[
         name: "peers",
         summary: "Linux bridge, nftables, XDP and DPDK's testpmd on the same path, idle CPU too",
         run: peers::run,
+    },
+    Experiment {
+        name: "iperf3",
+        summary: "TCP through the demo's chain, and through the kernel's routing and nftables",
+        run: iperf3::run,
     },
     Experiment {
         name: "footprint",

@@ -3,5 +3,6 @@
 pub mod cpu;
 pub mod interrupt;
 pub mod namespace;
+pub mod platform;
 pub mod program;
 pub mod workshop;

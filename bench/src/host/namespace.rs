@@ -23,6 +23,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// Its name in `/run/netns`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs `ip` within; words are separated by spaces.
     ///
     /// # Errors

@@ -30,11 +30,13 @@ pub fn lane(
     setup: Setup,
     len: usize,
     cores: [usize; 2],
+    yields: bool,
 ) -> anyhow::Result<Lane> {
-    let peers = dpdk.memif_pair(setup, BATCH, cores)?;
+    let peers = dpdk.memif_pair(setup, BATCH, cores, yields)?;
     let conditions = format!(
-        "{}, batch {BATCH}, {}, {}",
+        "{}{}, batch {BATCH}, {}, {}",
         cores_in_words(cores),
+        if yields { ", sched_yield" } else { "" },
         setup.name(),
         dpdk.memory()
     );
@@ -50,7 +52,7 @@ pub fn lane(
 
 /// A receiver that polls.
 pub fn idle(report: &mut Report, dpdk: &mut Dpdk) -> anyhow::Result<()> {
-    let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, APART)?;
+    let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, APART, false)?;
     let percent = idle_percent(report, &mut peers[1..])?;
     let conditions = "a receiver that nobody sends to: it polls";
     report.figure("nonf.memif.idle_cpu_percent", &percent, "%", conditions);

@@ -75,7 +75,7 @@ fn apart(
     if let Some(dpdk) = dpdk {
         let id = format!("nonf.memif.{len}.mpps");
         for setup in report.choose(memif::SETUPS.as_slice(), memif::SETUPS_QUICK.as_slice()) {
-            match memif::lane(dpdk, id.clone(), *setup, len, APART) {
+            match memif::lane(dpdk, id.clone(), *setup, len, APART, false) {
                 Ok(lane) => lanes.push(lane),
                 // Not every set-up works with every memory; one that does is enough.
                 Err(error) => println!("memif, {}: left out: {error:#}", setup.name()),
@@ -107,8 +107,11 @@ fn same_core(
         lanes.push(own::lane(scratch, id, len, BATCH_OWN, SAME)?);
     }
     if let Some(dpdk) = dpdk {
-        let id = "nonf.samecore.memif.64.mpps".to_owned();
-        lanes.push(memif::lane(dpdk, id, memif::SETUPS[0], 64, SAME)?);
+        // As nfluid's, and as programs on DPDK are: they poll until their time slice is over.
+        for (way, yields) in [("", true), ("poll.", false)] {
+            let id = format!("nonf.samecore.memif.{way}64.mpps");
+            lanes.push(memif::lane(dpdk, id, memif::SETUPS[0], 64, SAME, yields)?);
+        }
     }
     measure(report, &mut lanes)?;
     for lane in &lanes {

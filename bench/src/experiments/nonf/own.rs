@@ -34,7 +34,11 @@ pub fn lane(
     ];
     Ok(Lane {
         id,
-        conditions: format!("{}, batch {batch}, {RING} slots", cores_in_words(cores)),
+        conditions: format!(
+            "{}{}, batch {batch}, {RING} slots",
+            cores_in_words(cores),
+            if yields { ", sched_yield" } else { "" },
+        ),
         len: None,
         peers,
         mpps: Samples::default(),

@@ -1,0 +1,173 @@
+//! TCP by iperf3 between two namespaces, through the chain of `make demo` (firewall of 10 rules, nat,
+//! router, with the daemon that users run), and through the kernel's routing, nftables with the same
+//! rules and masquerading. The same ends, the same two cores, in turn.
+
+mod paths;
+
+use super::two_cores;
+use crate::host::interrupt;
+use crate::host::namespace::Namespace;
+use crate::host::program::{need, output};
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use anyhow::Context;
+use paths::{Ends, KernelPath, NfluidPath};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// The server's addresses, by the way to it.
+const BY_NFLUID: &str = "198.51.100.2";
+const BY_KERNEL: &str = "198.51.101.2";
+/// How often the ends try to reach each other, and wait a second for it.
+const TRIES: u32 = 10;
+
+/// Segmentation and aggregation by the kernel's stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Offloads {
+    /// As the path has them when nobody changes anything.
+    AsTheyCome,
+    /// `tso off gso off gro off` on every veth of the path: a packet is a packet.
+    Off,
+}
+
+/// A path and a setting.
+struct Lane {
+    id: &'static str,
+    address: &'static str,
+    offloads: Offloads,
+    what: &'static str,
+    gbps: Samples,
+}
+
+/// A server; killed when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[
+        ("iperf3", "iperf3"),
+        ("ip", "iproute2"),
+        ("ethtool", "ethtool"),
+        ("nft", "nftables"),
+        ("ping", "iputils-ping"),
+        ("sysctl", "procps"),
+    ])?;
+    let ends = Ends::new()?;
+    let nfluid = NfluidPath::new(&ends)?;
+    let kernel = KernelPath::new(&ends)?;
+    for address in [BY_NFLUID, BY_KERNEL] {
+        reach(&ends.client, address)?;
+    }
+    let _server = serve(&ends.server)?;
+    let mut lanes = lanes();
+    let (rounds, seconds) = report.choose((5, 5), (1, 2));
+    for _ in 0..rounds {
+        for lane in &mut lanes {
+            interrupt::check()?;
+            match lane.address {
+                BY_NFLUID => nfluid.set(&ends, lane.offloads)?,
+                _ => kernel.set(&ends, lane.offloads)?,
+            }
+            lane.gbps
+                .push(measure(&ends.client, lane.address, seconds)?);
+        }
+    }
+    let row = |lane: &Lane| {
+        vec![
+            lane.id.to_owned(),
+            significant(lane.gbps.median()),
+            format!("{:.0} %", lane.gbps.spread_percent()),
+            lane.what.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let title = "TCP between two namespaces, one stream of iperf3, both ends and all between them on the same cores";
+    table(title, &["figure", "Gbit/s", "spread", "path"], &rows);
+    for lane in &lanes {
+        let conditions = format!("one stream, {seconds} s a round; {}", lane.what);
+        report.figure(lane.id, &lane.gbps, "Gbit/s", &conditions);
+    }
+    let rounds = lanes[1].gbps.values().iter().zip(lanes[2].gbps.values());
+    let ratio: Samples = rounds.map(|(nfluid, kernel)| nfluid / kernel).collect();
+    let conditions = "nfluid / kernel, round by round, offloads off on both paths";
+    report.figure("demo.iperf3.vs_kernel", &ratio, "x", conditions);
+    Ok(())
+}
+
+fn lanes() -> [Lane; 4] {
+    let lane = |id, address, offloads, what| Lane {
+        id,
+        address,
+        offloads,
+        what,
+        gbps: Samples::default(),
+    };
+    [
+        lane(
+            "demo.iperf3.gbps",
+            BY_NFLUID,
+            Offloads::AsTheyCome,
+            "nfluid, as in the demo: the sender's stack cuts segments late (GSO)",
+        ),
+        lane(
+            "demo.iperf3.offloads_off_gbps",
+            BY_NFLUID,
+            Offloads::Off,
+            "nfluid, TSO, GSO and GRO off",
+        ),
+        lane(
+            "demo.iperf3.kernel_gbps",
+            BY_KERNEL,
+            Offloads::Off,
+            "veth, routing, nftables with 10 rules, masquerading; TSO, GSO and GRO off",
+        ),
+        lane(
+            "demo.iperf3.kernel_offloads_gbps",
+            BY_KERNEL,
+            Offloads::AsTheyCome,
+            "the same with veth's default offloads: 64 KiB pieces cross the path whole",
+        ),
+    ]
+}
+
+/// Waits until the path is there.
+fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
+    let mut answer = Ok(String::new());
+    for _ in 0..TRIES {
+        interrupt::check()?;
+        answer = client.run(&format!("ping -c 1 -W 1 {address}"));
+        if answer.is_ok() {
+            return Ok(());
+        }
+    }
+    answer
+        .map(drop)
+        .with_context(|| format!("no way to {address}"))
+}
+
+fn serve(namespace: &Namespace) -> anyhow::Result<Server> {
+    let mut command = namespace.command("iperf3");
+    command.arg("-s").stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server(command.spawn().context("starting iperf3's server")?);
+    // It says nothing that could be waited for; the client fails when it is not there yet.
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(server)
+}
+
+fn measure(client: &Namespace, address: &str, seconds: u32) -> anyhow::Result<f64> {
+    let mut command = client.command("iperf3");
+    command.args(["-J", "-t", &seconds.to_string(), "-c", address]);
+    let said = output(&mut command)?;
+    let json: serde_json::Value = serde_json::from_str(&said).context("what iperf3 says")?;
+    let rate = json["end"]["sum_received"]["bits_per_second"].as_f64();
+    Ok(rate.context("what iperf3 received")? / 1e9)
+}

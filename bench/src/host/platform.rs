@@ -1,0 +1,151 @@
+//! A platform of nfluid's own: the daemon that users run, with a name, a folder and cgroups that
+//! nothing else has; all of it is removed when dropped.
+
+use super::program::{beside_this_program, output};
+use super::workshop::Workshop;
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const PINS: &str = "/sys/fs/bpf";
+/// How long the daemon may take to come up, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A killed process leaves its cgroup a little later.
+const REMOVE_TRIES: u32 = 50;
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Platform {
+    name: String,
+    daemon: Child,
+    command_line: PathBuf,
+    folder: Workshop,
+}
+
+impl Platform {
+    /// Starts it and waits until it serves.
+    ///
+    /// # Errors
+    /// `CannotRun` when the programs have not been built; what the daemon says when it ends.
+    pub fn start() -> anyhow::Result<Self> {
+        let program = beside_this_program("nfluidd", "nfluidd")?;
+        let command_line = beside_this_program("nfluid", "nfluid")?;
+        beside_this_program("nfluid-nf", "nfluid-nf-host")?;
+        let folder = Workshop::new()?;
+        let name = format!("nfluid-test-bench-{}", std::process::id());
+        let log = File::create(folder.path("log")).context("the daemon's log")?;
+        let daemon = Command::new(program)
+            .args(["--name", &name, "--state-dir"])
+            .arg(folder.path("state"))
+            .arg("--run-dir")
+            .arg(folder.path("run"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("starting nfluidd")?;
+        let mut platform = Platform {
+            name,
+            daemon,
+            command_line,
+            folder,
+        };
+        platform.await_socket()?;
+        Ok(platform)
+    }
+
+    /// Applies a deployment.
+    ///
+    /// # Errors
+    /// What `nfluid apply` says.
+    pub fn apply(&self, deployment: &str) -> anyhow::Result<()> {
+        let file = self.folder.path("deployment.yaml");
+        fs::write(&file, deployment).context("writing the deployment")?;
+        output(self.nfluid().arg("apply").arg("-f").arg(&file))?;
+        Ok(())
+    }
+
+    fn nfluid(&self) -> Command {
+        let mut command = Command::new(&self.command_line);
+        command.arg("--socket").arg(self.socket());
+        command
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path("run").join("nfluidd.sock")
+    }
+
+    fn await_socket(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while UnixStream::connect(self.socket()).is_err() {
+            let ended = self.daemon.try_wait()?;
+            if ended.is_some() || start.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.folder.path("log")).unwrap_or_default();
+                let last = log.lines().last().unwrap_or("nothing").to_owned();
+                anyhow::bail!("nfluidd does not come up; it said last: {last}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Folders of the platform's cgroups, in every hierarchy.
+    fn cgroups(&self) -> Vec<PathBuf> {
+        let hierarchies = folders(Path::new(CGROUPS));
+        let roots = hierarchies.into_iter().chain([PathBuf::from(CGROUPS)]);
+        roots
+            .map(|root| root.join(&self.name))
+            .filter(|folder| folder.is_dir())
+            .collect()
+    }
+}
+
+impl Drop for Platform {
+    fn drop(&mut self) {
+        // What it cannot do any more is done below.
+        let _ = output(self.nfluid().args(["delete", "--all"]));
+        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
+        let start = Instant::now();
+        while matches!(self.daemon.try_wait(), Ok(None)) && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        for cgroup in self.cgroups() {
+            for _ in 0..REMOVE_TRIES {
+                remove_cgroup(&cgroup);
+                if !cgroup.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let _ = fs::remove_dir_all(Path::new(PINS).join(&self.name));
+    }
+}
+
+/// Ends what is in a cgroup and those below it, and removes them.
+fn remove_cgroup(folder: &Path) {
+    for below in folders(folder) {
+        remove_cgroup(&below);
+    }
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    for process in processes.lines().filter_map(|line| line.parse().ok()) {
+        if let Some(pid) = Pid::from_raw(process) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    let _ = fs::remove_dir(folder);
+}
+
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
