@@ -349,7 +349,7 @@ impl Host {
             self.event(
                 EventKind::Crashed,
                 Some((Kind::Uplink, name)),
-                format!("{how}; what it receives goes on; again in {wait} ms"),
+                format!("its process: {how}; again in {wait} ms"),
             );
         }
     }
