@@ -1,5 +1,6 @@
 //! Where a figure was measured.
 
+use crate::host::distance::core_to_core_ns;
 use serde::Serialize;
 use std::fs;
 
@@ -12,6 +13,10 @@ pub struct Environment {
     pub cpu: String,
     /// Online cores.
     pub cores: usize,
+    /// From core 0 to core 1, in nanoseconds, when the run began; nothing on a busy machine.
+    pub core_to_core_ns: Option<f64>,
+    /// Load average of the minute before.
+    pub load: f64,
     /// Hypervisor, if any.
     pub virtualised: bool,
     /// Version of nfluid.
@@ -36,10 +41,18 @@ impl Environment {
                 .into_owned(),
             cpu: field("model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            core_to_core_ns: core_to_core_ns([0, 1]),
+            load: load(),
             virtualised: field("flags")
                 .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
             version: env!("CARGO_PKG_VERSION"),
             optimised: !cfg!(debug_assertions),
         }
     }
+}
+
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split(' ').next();
+    first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }

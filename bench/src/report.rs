@@ -1,6 +1,7 @@
 //! What an experiment prints: tables for people, `figure ID VALUE UNIT` lines for programs.
 
 use crate::environment::Environment;
+use crate::host::distance::core_to_core_ns;
 use crate::statistics::Samples;
 use anyhow::Context;
 use serde::Serialize;
@@ -27,6 +28,8 @@ pub struct Figure {
 #[derive(Debug, Serialize)]
 pub struct Report {
     environment: Environment,
+    /// As in the environment, when the run ended.
+    core_to_core_ns_end: Option<f64>,
     quick: bool,
     figures: Vec<Figure>,
 }
@@ -36,10 +39,12 @@ impl Report {
     pub fn new(quick: bool) -> Self {
         let environment = Environment::read();
         println!(
-            "# kernel {}, {}, {} cores{}{}",
+            "# kernel {}, {}, {} cores, {} apart, load {}{}{}",
             environment.kernel,
             environment.cpu,
             environment.cores,
+            apart(environment.core_to_core_ns),
+            environment.load,
             if environment.virtualised {
                 ", virtual machine"
             } else {
@@ -53,6 +58,7 @@ impl Report {
         );
         Report {
             environment,
+            core_to_core_ns_end: None,
             quick,
             figures: Vec::new(),
         }
@@ -92,9 +98,14 @@ impl Report {
         self.figure(id, &[value].into_iter().collect(), unit, conditions);
     }
 
-    /// Prints all figures, one per line.
-    pub fn print_figures(&self) {
-        println!();
+    /// Prints all figures, one per line, after whether the machine has stayed the same.
+    pub fn print_figures(&mut self) {
+        self.core_to_core_ns_end = core_to_core_ns([0, 1]);
+        println!(
+            "\n# cores {} apart at the beginning, {} at the end",
+            apart(self.environment.core_to_core_ns),
+            apart(self.core_to_core_ns_end)
+        );
         for figure in &self.figures {
             println!(
                 "figure {} {} {}",
@@ -113,6 +124,11 @@ impl Report {
         let text = serde_json::to_string_pretty(self)?;
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
+}
+
+/// The distance of two cores, for people.
+fn apart(core_to_core_ns: Option<f64>) -> String {
+    core_to_core_ns.map_or_else(|| "unknown".to_owned(), |ns| format!("{ns:.0} ns"))
 }
 
 /// Four significant digits.

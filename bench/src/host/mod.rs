@@ -1,6 +1,7 @@
 //! The host: its programs, namespaces and clocks, for experiments that compare with what else it has.
 
 pub mod cpu;
+pub mod distance;
 pub mod interrupt;
 pub mod namespace;
 pub mod platform;
