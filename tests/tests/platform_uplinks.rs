@@ -46,6 +46,14 @@ instances:
   a: { nf: bridge, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
 ";
 
+const ONE_SWITCH: &str = "
+version: 1
+switches: { z: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: z }
+  wan: { interface: server, netns: EDGE, switch: z }
+";
+
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.0.2";
 /// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
@@ -228,6 +236,28 @@ fn no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away() {
         }
         let books = conversation.end();
         assert_eq!((books.lost, books.answered_twice), (0, 0), "{layout}");
+    }
+}
+
+#[test]
+fn learned_addresses_outlive_the_daemon() {
+    let Some(mut platform) = two_hosts("learned_addresses_outlive_the_daemon") else {
+        return;
+    };
+    platform.apply(ONE_SWITCH);
+    // A second switch, which comes first by name but not by age.
+    platform.apply(&ONE_SWITCH.replace("{ z: {} }", "{ z: {}, a: {} }"));
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let learned = |platform: &Platform| {
+        let all = platform.ask(&["get", "switches"]);
+        let found = list(&all).find(|switch| switch["name"] == "z");
+        found.expect("it is there")["addresses"].clone()
+    };
+    assert_eq!(learned(&platform), 2);
+    for _ in 0..2 {
+        platform.kill_daemon();
+        platform.start();
+        assert_eq!(learned(&platform), 2);
     }
 }
 
