@@ -129,6 +129,8 @@ fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
         // Something of each round arrives before its sender is killed.
         let goal = got + 20_000;
         while got < goal {
+            let ended = child.try_wait().expect("it is our child");
+            assert_eq!(ended, None, "sender {round} ended by itself");
             got += attached.ports[0].receive(64, |frame| assert!((60..1460).contains(&frame.len())))
                 as u64;
         }

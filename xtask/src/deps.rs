@@ -53,15 +53,18 @@ const TEST: Packages = &[
     "qemu-system-x86",
     "xz-utils",
 ];
+/// To build libFuzzer.
+const FUZZ: Packages = &["g++"];
 /// What the benchmarks compare with.
 const BENCH: Packages = &["dpdk-dev", "libdpdk-dev"];
 
 pub const FOR_BUILD: &[Packages] = &[BUILD];
 pub const FOR_DEMO: &[Packages] = &[BUILD, TRAFFIC];
 pub const FOR_TEST: &[Packages] = &[BUILD, TRAFFIC, TEST];
+pub const FOR_FUZZ: &[Packages] = &[BUILD, FUZZ];
 pub const FOR_BENCH: &[Packages] = &[BUILD, TRAFFIC, BENCH];
 pub const FOR_LINT: &[Packages] = &[BUILD, LINT];
-pub const ALL: &[Packages] = &[BUILD, LINT, TRAFFIC, TEST, BENCH];
+pub const ALL: &[Packages] = &[BUILD, LINT, TRAFFIC, TEST, FUZZ, BENCH];
 
 /// The network functions and what they stand on are built for these too: a guest without a kernel, and wasm.
 pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];

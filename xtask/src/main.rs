@@ -5,6 +5,7 @@
 
 mod clean;
 mod deps;
+mod fuzz;
 mod guest;
 mod install;
 mod leftovers;
@@ -62,6 +63,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Give parsers and rings inputs that reach ever more of them (libFuzzer)
+    Fuzz(fuzz::Options),
     /// Formatting, clippy without warnings, dependency policy
     Lint,
     /// Build the documentation without warnings
@@ -102,6 +105,7 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
         Task::Guest(options) => guest::run(session, &options),
         Task::Demo { args } => release::demo(session, &args),
         Task::Bench { args } => release::bench(session, &args),
+        Task::Fuzz(options) => fuzz::run(session, &options),
         Task::Fmt { check } => lint::format(session, check),
         Task::Lint => lint::lint(session),
         Task::Doc => lint::doc(session),

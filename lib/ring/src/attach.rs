@@ -147,7 +147,8 @@ impl Table {
     /// Reads a table.
     ///
     /// # Errors
-    /// [`AttachError::BadTable`] for a wrong magic, size, count or ring size.
+    /// [`AttachError::BadTable`] for a wrong magic, size, count or ring size, and where two ports share a slot or a
+    /// descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self, AttachError> {
         let bad = |why: &str| AttachError::BadTable(why.to_owned());
         let word = |at: usize| -> Result<u32, AttachError> {
@@ -193,7 +194,38 @@ impl Table {
             entry.check(head.pool_slots)?;
             ports.push(entry);
         }
-        Ok(Table { head, ports })
+        let table = Table { head, ports };
+        if !table.is_disjoint() {
+            return Err(bad("ports share slots or descriptors"));
+        }
+        Ok(table)
+    }
+
+    /// Each slot and each descriptor is named once: whoever owns a port owns what it names.
+    fn is_disjoint(&self) -> bool {
+        let ranges = self.ports.iter().flat_map(|port| {
+            [
+                (port.rx_base, port.ring_slots),
+                (port.tx_base, port.tx_slots),
+            ]
+        });
+        let mut ranges: Vec<(u32, u32)> = ranges.filter(|(_, slots)| *slots > 0).collect();
+        ranges.sort_unstable();
+        // Within the pool, which was checked: the sums do not overflow.
+        let apart = ranges.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0);
+        let head = [
+            self.head.pool_fd,
+            self.head.bell_fd,
+            self.head.kernel_bell_fd,
+        ];
+        let of_ports = self
+            .ports
+            .iter()
+            .flat_map(|port| [port.socket_fd, port.ring_fd, port.peer_bell_fd]);
+        let mut fds: Vec<RawFd> = head.into_iter().chain(of_ports).collect();
+        fds.retain(|fd| *fd >= 0);
+        fds.sort_unstable();
+        apart && fds.windows(2).all(|two| two[0] != two[1])
     }
 }
 
@@ -381,6 +413,19 @@ mod tests {
         }
     }
 
+    fn two_ports() -> Table {
+        let mut table = table();
+        (table.head.ports, table.head.pool_slots) = (2, 256);
+        table.ports.push(PortEntry {
+            socket_fd: 8,
+            ring_fd: 9,
+            rx_base: 128,
+            tx_base: 192,
+            ..entry()
+        });
+        table
+    }
+
     #[test]
     fn a_table_survives_the_way_through_bytes() {
         let bytes = table().to_bytes();
@@ -393,6 +438,17 @@ mod tests {
         let bytes = table().to_bytes();
         for cut in 0..bytes.len() {
             assert!(Table::parse(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        for share in [
+            |port: &mut PortEntry| port.rx_base = 0,
+            |port: &mut PortEntry| port.tx_base = 191,
+            |port: &mut PortEntry| port.ring_fd = 6,
+            |port: &mut PortEntry| port.peer_bell_fd = 4,
+        ] {
+            let mut shared = two_ports();
+            assert!(Table::parse(&shared.to_bytes()).is_ok());
+            share(&mut shared.ports[1]);
+            assert!(Table::parse(&shared.to_bytes()).is_err(), "{shared:?}");
         }
         let mut outside = table();
         outside.ports[0].rx_base = 65;

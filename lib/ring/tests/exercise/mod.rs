@@ -1,0 +1,243 @@
+//! The body that the property test and the fuzz target share: a port table, and rings that somebody else writes.
+
+use nfluid_ring::attach::{Attached, PortEntry, PortFds, Table};
+use nfluid_ring::batch::Batch;
+use nfluid_ring::engine::Engine;
+use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, RING_MAX, Ring, SLOT_SIZE, tx_desc};
+use nfluid_ring::memory::Pool;
+use nfluid_ring::port::{Port, TakenSlot, WhenFull};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Larger pools are parsed, but not made.
+const POOL_SLOTS_MAX: u32 = 8192;
+
+/// Reads `input` as a table and, if it is one, what follows as what happens at its ports: writes of the peer at any
+/// place of the rings, and calls of the owner. Whatever the rings say, each frame that is handed out lies in a slot of
+/// its own port, has the length of a frame, and shares its slot with no other.
+pub fn table_and_rings(input: &[u8]) {
+    let Ok(table) = Table::parse(input) else {
+        return;
+    };
+    let bytes = table.to_bytes();
+    assert_eq!(Table::parse(&bytes).as_ref().ok(), Some(&table));
+    assert_eq!(bytes, input[..bytes.len()]);
+    if table.head.pool_slots == 0 || table.head.pool_slots > POOL_SLOTS_MAX {
+        return;
+    }
+    let Some(mut ground) = Ground::new(&table) else {
+        return;
+    };
+    let mut script = Script(&input[bytes.len()..]);
+    while !script.0.is_empty() {
+        ground.step(&mut script);
+    }
+}
+
+/// What is left of the input; zeros when it is over.
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    fn half(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+}
+
+/// Ports on memory of our own. Their sockets lead to no switch: every call fails.
+struct Ground {
+    ports: Vec<Port>,
+    pool: Arc<Pool>,
+    engine: Engine,
+    taken: Option<(usize, TakenSlot)>,
+}
+
+fn memory(len: usize) -> OwnedFd {
+    let file = memfd_create("ring", MemfdFlags::CLOEXEC).expect("a memory file");
+    ftruncate(&file, len as u64).expect("it grows");
+    file
+}
+
+fn no_switch() -> OwnedFd {
+    File::open("/dev/null").expect("it is there").into()
+}
+
+impl Ground {
+    fn new(table: &Table) -> Option<Self> {
+        let slots = table.head.pool_slots;
+        let memory_of_pool = memory(slots as usize * SLOT_SIZE);
+        let pool = Arc::new(Pool::map(memory_of_pool.as_fd(), slots).expect("it is there"));
+        let attach = |entry: &PortEntry| {
+            let fds = PortFds {
+                socket: no_switch(),
+                ring: memory(size_of::<Ring>()),
+                peer_bell: None,
+            };
+            Attached::port(entry, fds, Arc::clone(&pool)).expect("the table was checked")
+        };
+        // Two are enough to go from one to the other.
+        let ports: Vec<Port> = table.ports.iter().take(2).map(attach).collect();
+        (!ports.is_empty()).then(|| Self {
+            ports,
+            pool,
+            engine: Engine::new(),
+            taken: None,
+        })
+    }
+
+    fn step(&mut self, script: &mut Script<'_>) {
+        let choice = script.byte();
+        let at = usize::from(choice >> 7) % self.ports.len();
+        match choice & 0x0f {
+            0..4 => self.peer_publishes(at, script),
+            4 | 5 => self.peer_writes(at, script),
+            6 => self.receive(at, script),
+            7 => self.take(at),
+            8 => self.look_at_taken(),
+            9 => self.ports[at].release_to(script.word()),
+            10 => self.send(at, script),
+            11 => self.ports[at].queue_raw(script.half(), script.word()),
+            12 => self.flush(at, script),
+            13 => self.ports[at].discard_queued(),
+            _ => self.engine_runs(at, script),
+        }
+    }
+
+    /// A descriptor that the receiver takes for the next frames, of whatever length.
+    fn peer_publishes(&self, at: usize, script: &mut Script<'_>) {
+        let port = &self.ports[at];
+        let ahead = u32::from(script.byte() % 80);
+        let position = port.taken().wrapping_add(ahead);
+        let index = (position & (port.entry().ring_slots - 1)) as usize;
+        let desc = tx_desc(script.half(), position.wrapping_add(1));
+        port.raw_ring().rx[index].store(desc, Ordering::Release);
+    }
+
+    /// Any word of the rings.
+    fn peer_writes(&self, at: usize, script: &mut Script<'_>) {
+        let ring = self.ports[at].raw_ring();
+        let place = script.byte();
+        let index = usize::from(script.half()) % RING_MAX;
+        let (low, high) = (script.word(), script.word());
+        let desc = u64::from(low) | u64::from(high) << 32;
+        match place % 7 {
+            0 => ring.sender.tx_head.store(low, Ordering::Relaxed),
+            1 => ring.switch.tx_tail.store(low, Ordering::Relaxed),
+            2 => ring.switch.peer_asleep.store(low, Ordering::Relaxed),
+            3 => ring.receiver.rx_head.store(low, Ordering::Relaxed),
+            4 => ring.receiver.rx_sleep.store(low, Ordering::Relaxed),
+            5 => ring.tx[index].store(desc, Ordering::Relaxed),
+            _ => ring.rx[index].store(desc, Ordering::Relaxed),
+        }
+    }
+
+    fn receive(&mut self, at: usize, script: &mut Script<'_>) {
+        let max = usize::from(script.half());
+        let entry = *self.ports[at].entry();
+        let pool = Arc::clone(&self.pool);
+        let before = self.ports[at].stats();
+        let mut bytes = 0;
+        let count = self.ports[at].receive(max, |frame| {
+            check(&pool, &entry, frame);
+            bytes += frame.len() as u64;
+            frame.fill(0x5a);
+        });
+        let after = self.ports[at].stats();
+        assert!(count <= max.min(entry.ring_slots as usize));
+        assert_eq!(after.rx_frames - before.rx_frames, count as u64);
+        assert_eq!(after.rx_bytes - before.rx_bytes, bytes);
+    }
+
+    fn take(&mut self, at: usize) {
+        if let Some(taken) = self.ports[at].take_slot() {
+            self.taken = Some((at, taken));
+        }
+    }
+
+    fn look_at_taken(&self) {
+        let Some((at, taken)) = &self.taken else {
+            return;
+        };
+        let port = &self.ports[*at];
+        if let Some(frame) = port.taken_frame(taken) {
+            check(&self.pool, port.entry(), frame);
+        }
+    }
+
+    fn send(&mut self, at: usize, script: &mut Script<'_>) {
+        let len = usize::from(script.half());
+        let port = &mut self.ports[at];
+        let (room, queued) = (port.room(), port.queued());
+        assert_eq!(port.next_tx_slot().is_some(), room > 0);
+        let sent = port.send(|slot| {
+            assert_eq!(slot.len(), FRAME_MAX);
+            slot.fill(0xa5);
+            len
+        });
+        let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len);
+        assert_eq!(sent, room > 0 && is_frame);
+        assert_eq!(port.queued(), queued.wrapping_add(u32::from(sent)));
+    }
+
+    fn flush(&mut self, at: usize, script: &mut Script<'_>) {
+        let when_full = [WhenFull::Drop, WhenFull::Keep][usize::from(script.byte() % 2)];
+        let port = &mut self.ports[at];
+        let queued = port.queued();
+        assert_eq!(port.flush(when_full).is_err(), queued > 0, "no switch");
+        assert_eq!(port.queued(), 0);
+    }
+
+    fn engine_runs(&mut self, at: usize, script: &mut Script<'_>) {
+        let entry = *self.ports[at].entry();
+        let pool = Arc::clone(&self.pool);
+        let mut decide = |batch: &mut Batch<'_, '_>| {
+            let mut slots = BTreeSet::new();
+            let (frames, outbox) = batch.split();
+            assert!(frames.len() <= BATCH_MAX);
+            for frame in frames {
+                assert!(slots.insert(check(&pool, &entry, frame.bytes())), "twice");
+                let choice = script.byte();
+                let _fits = frame.resize(usize::from(script.half()));
+                match choice % 3 {
+                    0 => frame.send(choice >> 4),
+                    1 => frame.discard(),
+                    _ => {
+                        let _room = outbox.emit(choice >> 4, frame.bytes());
+                    }
+                }
+            }
+        };
+        let count = self.engine.run_once(&mut self.ports, at as u8, &mut decide);
+        assert!(count <= BATCH_MAX);
+        let stats = self.engine.stats();
+        let decided = stats.forwarded + stats.discarded + stats.no_such_port;
+        assert_eq!(stats.received, decided);
+    }
+}
+
+/// The slot in which a frame lies, which is one of the port's.
+fn check(pool: &Pool, entry: &PortEntry, frame: &[u8]) -> usize {
+    assert!((FRAME_MIN..=FRAME_MAX).contains(&frame.len()));
+    let (start, len) = pool.as_raw_parts();
+    let offset = (frame.as_ptr() as usize).wrapping_sub(start as usize);
+    assert!(offset < len && offset.is_multiple_of(SLOT_SIZE), "{offset}");
+    let slot = offset / SLOT_SIZE;
+    let first = entry.rx_base as usize;
+    assert!((first..first + entry.ring_slots as usize).contains(&slot));
+    slot
+}
