@@ -5,6 +5,7 @@ use crate::inheritance;
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_ring::Batch;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::port::{Port, PortsOutbox};
 use nfluid_wire::ether::MacAddr;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// Between two ticks of the NF while traffic flows.
 const TICK: Nanos = Nanos(50_000_000);
+/// Longest sleep while the NF has timers.
+const TIMER: Duration = Duration::from_millis(500);
 /// Rounds over all ports between two looks at the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
@@ -57,7 +60,7 @@ impl Host {
                 self.attached.doorbell.wait(
                     &self.attached.ports,
                     wake,
-                    Duration::from_millis(500),
+                    if self.nf.has_timers() { TIMER } else { AGEING },
                 )?;
                 now = monotonic();
                 break;

@@ -137,9 +137,15 @@ pub trait NetworkFunction: Send {
     /// is dropped. Bounded work per frame; no allocation without a bound.
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>);
 
-    /// Work that time drives (expiry, retransmission), bounded per call. The host calls it at least
-    /// every 100 ms, also while no frame arrives.
+    /// Work that time drives (expiry, retransmission), bounded per call. The host calls it every
+    /// 50 ms while frames arrive, else every 500 ms while [`NetworkFunction::has_timers`] says so,
+    /// else every 2 s.
     fn tick(&mut self, _now: Nanos, _outbox: &mut dyn Outbox) {}
+
+    /// Does anything wait for time to pass? An idle NF without timers costs a quarter of the CPU.
+    fn has_timers(&self) -> bool {
+        false
+    }
 
     /// Reports all counters and gauges.
     fn metrics(&self, sink: &mut dyn FnMut(Metric));

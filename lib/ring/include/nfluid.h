@@ -42,7 +42,7 @@ extern "C" {
 #define NFL_SLOT_SIZE 2048 /* bytes from one frame slot to the next */
 #define NFL_PORTS_MAX 64 /* ports of an instance, queues counted */
 #define NFL_RING_MAX 1024 /* frames that a port can hold in one direction */
-#define NFL_WAIT_MAX_MS 500 /* longest nfl_wait() */
+#define NFL_WAIT_MAX_MS 2000 /* longest nfl_wait() */
 
 /* What an instance is attached to. */
 struct nfl_instance;

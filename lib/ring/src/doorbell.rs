@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Rings in a row without a frame, after which the pipe is not listened to for one sleep.
 pub const SPURIOUS_MAX: u32 = 16;
 /// Longest sleep: whatever goes wrong elsewhere, a frame waits no longer than this.
-pub const AGEING: Duration = Duration::from_millis(500);
+pub const AGEING: Duration = Duration::from_secs(2);
 const SPIN_MAX: u32 = 4096;
 const SPIN_PROBE: u32 = 128;
 

@@ -112,6 +112,10 @@ impl NetworkFunction for Firewall {
         self.states.sweep(now, budget);
     }
 
+    fn has_timers(&self) -> bool {
+        self.states.len() > 0
+    }
+
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         let numbers = self.ruleset.rules().iter().map(|rule| rule.number);
         self.counters.report(numbers, &self.states, sink);

@@ -91,6 +91,10 @@ impl NetworkFunction for Nat {
         self.state.sweep(Tenths::of(now));
     }
 
+    fn has_timers(&self) -> bool {
+        self.state.mappings.len() > 0
+    }
+
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         self.counters.report(&self.state, sink);
     }

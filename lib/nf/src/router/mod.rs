@@ -43,7 +43,7 @@ use config::{Config, PORTS_MAX, Port, SourceRouted};
 use fast::OwnAddresses;
 use fib::Fib;
 use metrics::Counters;
-use neighbour::{Limits, Neighbours};
+use neighbour::{Limits, Neighbours, State};
 use nfluid_ring::{Batch, Outbox};
 use serde_json::Value;
 
@@ -88,6 +88,11 @@ impl NetworkFunction for Router {
             self.announce_addresses(outbox);
         }
         self.age_neighbours(now, outbox);
+    }
+
+    fn has_timers(&self) -> bool {
+        let mut neighbours = self.neighbours.iter();
+        self.announce || neighbours.any(|(.., neighbour)| neighbour.state != State::Permanent)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {

@@ -239,6 +239,7 @@ fn ticks_sweep_all_expired_states_in_bounded_steps() {
         );
     }
     assert_eq!(fw.metric("states", ""), 5000);
+    assert!(fw.nf.has_timers());
     fw.wait_s(31);
     fw.tick();
     let left = fw.metric("states", "");
@@ -250,6 +251,7 @@ fn ticks_sweep_all_expired_states_in_bounded_steps() {
         fw.tick();
     }
     assert_eq!(fw.metric("states", ""), 0);
+    assert!(!fw.nf.has_timers(), "nothing waits for time to pass");
 }
 
 #[test]

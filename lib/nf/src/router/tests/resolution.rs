@@ -11,6 +11,7 @@ fn the_first_packet_asks_waits_and_leaves_with_the_answer() {
     let asked = ArpRepr::request(P1, [10, 0, 1, 1].into(), BOB_IP.into());
     assert_eq!(arp(&question), asked);
     assert_eq!(router.state_of("10.0.1.9"), "incomplete");
+    assert!(router.nf.has_timers(), "the question is asked again");
 
     let (port, frame) = router.send_one(1, arp_reply(BOB, BOB_IP));
     assert_eq!((port, link(&frame)), (1, (BOB, P1, EtherType::IPV4)));
