@@ -1,4 +1,4 @@
-//! Style: formatting of Rust and C, clippy, documentation, dependency policy.
+//! Style: formatting of Rust and C, clippy, documentation, dependency policy; the specification's links to tests.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::deps;
 use crate::session::{Interrupted, Session};
+use crate::specification;
 
 /// Folders with C sources.
 const C_FOLDERS: [&str; 5] = ["bench", "bpf", "lib/ring", "examples", "tests"];
@@ -28,7 +29,10 @@ pub fn format(session: &Session, check: bool) -> Result<()> {
 pub fn lint(session: &Session) -> Result<()> {
     install(session)?;
     let mut failed = Vec::new();
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
+        ("SPECIFICATION.md", |session| {
+            specification::check(&session.root)
+        }),
         ("rustfmt", |session| format_rust(session, true)),
         ("clang-format", |session| format_c(session, true)),
         ("clippy", clippy),

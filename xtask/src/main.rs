@@ -12,6 +12,7 @@ mod leftovers;
 mod lint;
 mod release;
 mod session;
+mod specification;
 mod tally;
 mod test;
 
@@ -65,7 +66,7 @@ enum Task {
     },
     /// Give parsers and rings inputs that reach ever more of them (libFuzzer)
     Fuzz(fuzz::Options),
-    /// Formatting, clippy without warnings, dependency policy
+    /// Formatting, clippy without warnings, dependency policy, the tests that SPECIFICATION.md names
     Lint,
     /// Build the documentation without warnings
     Doc,
