@@ -1,11 +1,12 @@
 //! What an experiment prints: tables for people, `figure ID VALUE UNIT` lines for programs.
 
 use crate::environment::Environment;
-use crate::host::distance::core_to_core_ns;
+use crate::host::distance::{Steady, core_to_core_ns};
 use crate::statistics::Samples;
 use anyhow::Context;
 use serde::Serialize;
 use std::path::Path;
+use std::time::Duration;
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
@@ -32,7 +33,13 @@ pub struct Report {
     core_to_core_ns_end: Option<f64>,
     quick: bool,
     figures: Vec<Figure>,
+    #[serde(skip)]
+    steady: Option<Steady>,
 }
+
+/// How long an experiment may wait for near cores, in all.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_QUICK: Duration = Duration::from_secs(1);
 
 impl Report {
     /// An empty report; prints where it runs.
@@ -61,12 +68,26 @@ impl Report {
             core_to_core_ns_end: None,
             quick,
             figures: Vec::new(),
+            steady: None,
         }
     }
 
     /// `full` in a full run, `quick` in a quick one.
     pub fn choose<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// Before each measurement of an experiment in which two cores share memory: waits, for a limited
+    /// time, until the host has put them near to each other.
+    pub fn settle(&mut self) {
+        let patience = self.choose(PATIENCE, PATIENCE_QUICK);
+        let known = self.environment.core_to_core_ns;
+        let steady = self.steady.get_or_insert_with(|| {
+            let mut steady = Steady::new(known, patience);
+            steady.look_around();
+            steady
+        });
+        steady.settle();
     }
 
     /// Adds a figure: the median of `samples`.
@@ -102,9 +123,12 @@ impl Report {
     pub fn print_figures(&mut self) {
         self.core_to_core_ns_end = core_to_core_ns([0, 1]);
         println!(
-            "\n# cores {} apart at the beginning, {} at the end",
+            "\n# cores {} apart at the beginning, {} at the end; waited {:.1} s for near ones",
             apart(self.environment.core_to_core_ns),
-            apart(self.core_to_core_ns_end)
+            apart(self.core_to_core_ns_end),
+            self.steady
+                .as_ref()
+                .map_or(0.0, |steady| steady.waited().as_secs_f64())
         );
         for figure in &self.figures {
             println!(

@@ -50,6 +50,7 @@ pub fn measure(
     let (rounds, seconds) = report.choose((11, 0.5), (3, 0.2));
     for round in 0..=rounds {
         for lane in &mut lanes {
+            report.settle();
             let outcomes = run_together(&mut lane.peers, seconds)?;
             // The first round warms up: tables are built, flows opened.
             if round > 0 {

@@ -10,8 +10,68 @@ use std::time::{Duration, Instant};
 const BATCHES: u64 = 25;
 const ROUND_TRIPS: u64 = 200;
 /// On a busy machine one of the two may not get its core.
-const GIVE_UP: Duration = Duration::from_millis(300);
+const GIVE_UP: Duration = Duration::from_millis(40);
 const SPINS_PER_LOOK: u32 = 1 << 12;
+
+/// At most so far: certainly the same cache, no need to look for anything nearer.
+const NEAR_NS: f64 = 50.0;
+/// Farther than the nearest by this factor is another place.
+const ELSEWHERE: f64 = 1.5;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits until the cores are as near to each other as they get: all rounds of all lanes are then
+/// made in the same state of the machine.
+#[derive(Debug)]
+pub struct Steady {
+    nearest_ns: f64,
+    /// How long it may still wait.
+    patience: Duration,
+    waited: Duration,
+}
+
+impl Steady {
+    /// `nearest_ns` is what is known; waits for so long in all.
+    pub fn new(nearest_ns: Option<f64>, patience: Duration) -> Self {
+        Steady {
+            nearest_ns: nearest_ns.unwrap_or(f64::INFINITY),
+            patience,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Looks for the nearest place that there is, for a part of its patience.
+    pub fn look_around(&mut self) {
+        let end = self.waited + self.patience / 4;
+        while self.nearest_ns > NEAR_NS && self.waited < end {
+            self.pause();
+            if let Some(ns) = core_to_core_ns([0, 1]) {
+                self.nearest_ns = self.nearest_ns.min(ns);
+            }
+        }
+    }
+
+    /// Waits until the cores are near, or for as long as it may.
+    pub fn settle(&mut self) {
+        while let Some(ns) = core_to_core_ns([0, 1]) {
+            self.nearest_ns = self.nearest_ns.min(ns);
+            let settled = ns <= NEAR_NS.max(self.nearest_ns * ELSEWHERE);
+            if settled || self.waited >= self.patience {
+                return;
+            }
+            self.pause();
+        }
+    }
+
+    /// How long it has waited.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    fn pause(&mut self) {
+        thread::sleep(PAUSE);
+        self.waited += PAUSE;
+    }
+}
 
 /// Nanoseconds until a value that one core writes is seen by the other one, median of short series;
 /// nothing if the two do not run at the same time.
@@ -72,7 +132,19 @@ fn pin(core: usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::core_to_core_ns;
+    use super::{Steady, core_to_core_ns};
+    use std::time::Duration;
+
+    #[test]
+    fn patience_is_bounded() {
+        // No cores are that near to each other.
+        let mut steady = Steady::new(Some(0.0), Duration::from_millis(200));
+        steady.look_around();
+        steady.nearest_ns = 0.0;
+        steady.settle();
+        steady.settle();
+        assert!(steady.waited() <= Duration::from_millis(200));
+    }
 
     #[test]
     fn a_core_that_does_not_exist_has_no_distance() {

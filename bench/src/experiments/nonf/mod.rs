@@ -121,10 +121,11 @@ fn same_core(
 }
 
 /// Rounds in turn, so that all lanes have the same luck with the machine.
-fn measure(report: &Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
+fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.choose((11, 0.5), (3, 0.2));
     for round in 0..=rounds {
         for lane in lanes.iter_mut() {
+            report.settle();
             let receiver = run_with(&mut lane.peers, seconds, lane.len)?[1];
             // The first round warms up.
             if round > 0 {

@@ -73,6 +73,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for contender in &mut contenders {
             for len in SIZES {
                 interrupt::check()?;
+                report.settle();
                 // The first round warms up.
                 let time = if round == 0 { seconds / 2.0 } else { seconds };
                 let outcome = contender.way.round(len, time)?;
