@@ -59,6 +59,8 @@ const SERVER: &str = "10.0.0.2";
 /// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
 /// broken promise, however slow the machine is.
 const WINDOW: usize = 32;
+/// Slots of the uplinks' rings: the default flavor's.
+const RING: u64 = 256;
 
 fn two_hosts(test: &str) -> Option<Platform> {
     let mut platform = Platform::new(test)?;
@@ -287,8 +289,8 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     }
     let books = conversation.end();
     assert_eq!(books.lost, 0);
-    // Those on their way when the process was killed, at most.
-    assert!(books.answered_twice <= 6 * WINDOW as u64, "{books:?}");
+    // Those on their way when the process was killed, at most a ring of them.
+    assert!(books.answered_twice <= 6 * RING, "{books:?}");
 }
 
 #[test]
@@ -363,6 +365,22 @@ fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     eventually("its return is told", || {
         platform.events_of("lan").contains(&"uplink_up".to_owned())
     });
+    // Everything is gone: the daemon, the process, the interface.
+    platform.kill_daemon();
+    signal(before, Signal::KILL);
+    eventually("it is dead", || !is_alive(before));
+    must(&format!("ip -n {} link del client", platform.edge()));
+    platform.start();
+    let told = uplink(&platform, "lan");
+    assert_eq!(told["state"], "down");
+    let reason = told["reason"].as_str().expect("a reason");
+    assert!(reason.contains("no interface client"), "{reason}");
+    must(&format!("ip netns del {gone}"));
+    platform.host("client", "10.0.0.1/24");
+    eventually("a ping crosses once more", || {
+        platform.pings("client", SERVER)
+    });
+    assert_eq!(platform.apply(CHAIN), [""; 0], "all is as desired");
 }
 
 #[test]

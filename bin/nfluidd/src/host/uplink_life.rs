@@ -36,6 +36,7 @@ impl Host {
         name: &str,
         model: &UplinkModel,
     ) -> Result<(), PlatformError> {
+        let was_left = self.left_uplinks.contains_key(name);
         let (port, pool) = self.uplink_numbers(name).ok_or_else(|| {
             PlatformError::new(
                 PlatformErrorKind::Exhausted,
@@ -50,7 +51,7 @@ impl Host {
         };
         match self.start_uplink(name, model, &mut record) {
             Ok(process) => {
-                let running = self.running_uplink(model, record, process);
+                let running = self.running_uplink(model, record, Some(process));
                 let (mode, why) = running.mode();
                 let message = format!(
                     "on interface {}: {}; {}",
@@ -60,6 +61,13 @@ impl Host {
                 );
                 self.uplinks.insert(name.to_owned(), running);
                 self.event(EventKind::UplinkUp, Some((Kind::Uplink, name)), message);
+                Ok(())
+            }
+            // It has worked under an earlier daemon, and its port still does: it is tried again.
+            Err(error) if was_left && self.switch.is_up(port) => {
+                let running = self.running_uplink(model, record, None);
+                self.uplinks.insert(name.to_owned(), running);
+                self.uplink_failed_at(name, &format!("could not be started: {error}"));
                 Ok(())
             }
             Err(error) => {
@@ -89,13 +97,14 @@ impl Host {
         &self,
         model: &UplinkModel,
         record: UplinkRecord,
-        process: UplinkProcess,
+        process: Option<UplinkProcess>,
     ) -> RunningUplink {
-        let status = process.status();
+        let status = process.as_ref().map(UplinkProcess::status);
+        let status = status.unwrap_or_default();
         RunningUplink {
             spec: model.clone(),
             record,
-            process: Some(process),
+            process,
             supervisor: Supervisor::new(RESTART, supervisor_time(self.started)),
             last_exit: None,
             seen: (status.vanished, status.returned),
@@ -256,7 +265,7 @@ impl Host {
         match UplinkProcess::adopt(name, &identity, &socket) {
             Ok(process) => {
                 self.left_uplinks.remove(name);
-                let running = self.running_uplink(model, record, process);
+                let running = self.running_uplink(model, record, Some(process));
                 self.uplinks.insert(name.to_owned(), running);
                 Ok(())
             }
