@@ -26,6 +26,9 @@ struct Lane {
     conditions: String,
     /// The length of frames, where the peers have to be told.
     len: Option<usize>,
+    /// Whether the sender's side moves the bytes; else the receiver's does, which finds frames that
+    /// are always the same in its own cache.
+    sender_copies: bool,
     /// The sender and the receiver.
     peers: Vec<Peer>,
     mpps: Samples,
@@ -88,9 +91,13 @@ fn apart(
     for lane in &lanes {
         lane.figure(report);
     }
-    if let Some(best) = fastest(&peers) {
+    let own = &lanes[own - 1];
+    if let Some(best) = fastest(peers.iter()) {
         best.figure(report);
-        compare(report, len, &lanes[own - 1], best);
+        compare(report, format!("nonf.{len}.vs_memif"), own, best);
+    }
+    if let Some(best) = fastest(peers.iter().filter(|lane| lane.sender_copies)) {
+        compare(report, format!("nonf.{len}.vs_memif_copied"), own, best);
     }
     Ok(rows)
 }
@@ -138,21 +145,19 @@ fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
 }
 
 /// A baseline that is slower than it has to be is none.
-fn fastest(lanes: &[Lane]) -> Option<&Lane> {
-    lanes
-        .iter()
-        .max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()))
+fn fastest<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Option<&'a Lane> {
+    lanes.max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()))
 }
 
 /// The ratio of each round.
-fn compare(report: &mut Report, len: usize, own: &Lane, peer: &Lane) {
+fn compare(report: &mut Report, id: String, own: &Lane, peer: &Lane) {
     let rounds = own.mpps.values().iter().zip(peer.mpps.values());
     let ratio: Samples = rounds.map(|(own, peer)| own / peer).collect();
     let conditions = format!(
         "nfluid / memif, round by round, both on two cores that poll; nfluid: {}; memif: {}",
         own.conditions, peer.conditions
     );
-    report.figure(format!("nonf.{len}.vs_memif"), &ratio, "x", &conditions);
+    report.figure(id, &ratio, "x", &conditions);
 }
 
 /// CPU time of two receivers that nobody sends to, as a part of a core.

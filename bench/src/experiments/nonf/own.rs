@@ -40,6 +40,7 @@ pub fn lane(
             if yields { ", sched_yield" } else { "" },
         ),
         len: None,
+        sender_copies: true,
         peers,
         mpps: Samples::default(),
         _instances: vec![sender, receiver],

@@ -10,7 +10,7 @@ use crate::host::{cpu, workshop::Workshop};
 use crate::peer::Peer;
 use crate::roles::{Role, Task};
 use anyhow::Context;
-use rustix::process::Pid;
+use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -215,7 +215,7 @@ fn rules() -> String {
     text
 }
 
-/// Gives the interface's NAPI a thread, and that a core.
+/// Gives the interface's NAPI a thread, and that a core and the priority that the benchmark has.
 fn own_threads(middle: &Namespace, interface: &str) -> anyhow::Result<Vec<u32>> {
     let path = format!("/sys/class/net/{interface}/threaded");
     let line = format!("echo 1 > {path}");
@@ -227,9 +227,11 @@ fn own_threads(middle: &Namespace, interface: &str) -> anyhow::Result<Vec<u32>> 
     );
     let mut core = CpuSet::new();
     core.set(FORWARDING_CORE);
+    let nice = getpriority_process(None).context("the own priority")?;
     for thread in &threads {
-        sched_setaffinity(Pid::from_raw(thread.cast_signed()), &core)
-            .context("pinning a NAPI thread")?;
+        let thread = Pid::from_raw(thread.cast_signed());
+        sched_setaffinity(thread, &core).context("pinning a NAPI thread")?;
+        setpriority_process(thread, nice).context("the priority of a NAPI thread")?;
     }
     Ok(threads)
 }
