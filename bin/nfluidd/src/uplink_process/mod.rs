@@ -86,6 +86,8 @@ fn tell(answer: &Opened) -> anyhow::Result<()> {
 
 /// Leaves the daemon's session, so that what ends that does not end the uplink.
 fn detach() {
+    // For those who look at the list of processes.
+    let _unnamed = rustix::thread::set_name(c"nfluidd-uplink");
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "no session of its own");
     }
