@@ -2,6 +2,7 @@
 //! the books balance whatever it does.
 
 use nfluid_ring::attach::Attached;
+use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, PortCounters};
@@ -287,4 +288,128 @@ fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     assert_eq!(table.head.pool_slots, 128);
     let pool = nfluid_ring::memory::Pool::map(instance.memory.fds()[0], 128 + 64);
     assert!(pool.is_err(), "a mapping beyond the pool's end is refused");
+}
+
+/// A place in an instance's pool that others may write at the same time.
+#[derive(Clone, Copy)]
+struct Place(*mut u8);
+
+// SAFETY: the pointer is only used for volatile accesses to shared memory, by tests that race on purpose.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// The byte at `offset` of slot `slot` of the port's pool.
+    fn new(port: &Port, slot: u32, offset: usize) -> Self {
+        let (start, len) = port.pool().as_raw_parts();
+        let at = slot as usize * SLOT_SIZE + offset;
+        assert!(at < len);
+        // SAFETY: it lies within the mapping.
+        Self(unsafe { start.add(at) })
+    }
+
+    fn write(self, value: u8) {
+        // SAFETY: a byte of the mapping, which outlives the test's threads.
+        unsafe { self.0.write_volatile(value) };
+    }
+
+    fn read(self) -> u8 {
+        // SAFETY: as above.
+        unsafe { self.0.read_volatile() }
+    }
+}
+
+/// Tells a thread to end, when dropped.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
+    if !skip::is_root("changing") {
+        return;
+    }
+    let mut scratch = Scratch::new("changing").expect("scratch platform");
+    let (hostile, victim) = (joined(&mut scratch, 5), joined(&mut scratch, 5));
+    let (mut evil, mut watched) = (
+        hostile.attach().expect("attach"),
+        victim.attach().expect("attach"),
+    );
+    let again = hostile.attach().expect("attach");
+    let own = hostile.mac(0);
+    let slots = evil.ports[0].entry().tx_base..evil.ports[0].entry().tx_base + 64;
+    let sources: Vec<Place> = slots
+        .map(|slot| Place::new(&evil.ports[0], slot, 11))
+        .collect();
+    let done = AtomicBool::new(false);
+    let mut got = 0;
+    std::thread::scope(|scope| {
+        // Another thread of the sender turns addresses into those of the victim and back, and lengths up and down.
+        scope.spawn(|| {
+            let (again, sources) = (again, sources);
+            while !done.load(Ordering::Acquire) {
+                for last in [own[5] ^ 0xff, own[5]] {
+                    for (source, desc) in sources.iter().zip(&again.ports[0].raw_ring().tx) {
+                        source.write(last);
+                        desc.fetch_xor(64 ^ 2032, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        let _ends_also_when_this_panics = Done(&done);
+        let port = &mut evil.ports[0];
+        // Until some were caught with another's address, which shows that there is a race.
+        let caught = || scratch.switch.counters(hostile.id(0)).dropped_total();
+        while got < 100_000 || caught() < 1_000 {
+            for _ in 0..32 {
+                send(port, &frame(victim.mac(0), own, 64));
+            }
+            port.flush(WhenFull::Drop).expect("flush");
+            got += watched.ports[0].receive(64, |bytes| {
+                assert_eq!(&bytes[6..12], own);
+                assert!([64, 2032].contains(&bytes.len()), "{}", bytes.len());
+            });
+        }
+    });
+    let (entered, delivered, dropped) = books(&scratch, &[&hostile, &victim]);
+    assert_eq!(entered, delivered + dropped);
+}
+
+#[test]
+fn no_byte_beyond_a_frame_reaches_its_receiver() {
+    if !skip::is_root("beyond") {
+        return;
+    }
+    let mut scratch = Scratch::new("beyond").expect("scratch platform");
+    let (sender, receiver) = (joined(&mut scratch, 6), joined(&mut scratch, 6));
+    let (mut from, mut to) = (
+        sender.attach().expect("attach"),
+        receiver.attach().expect("attach"),
+    );
+    for len in 14..=2032 {
+        // The rest of the sender's slot holds a secret; the receiver's slots hold something else.
+        let slot = from.ports[0].next_tx_slot().expect("a slot");
+        for offset in len..SLOT_SIZE {
+            Place::new(&from.ports[0], slot, offset).write(0x99);
+        }
+        let taken = to.ports[0].taken() & 63;
+        let place = |offset| Place::new(&to.ports[0], to.ports[0].entry().rx_base + taken, offset);
+        (0..SLOT_SIZE).for_each(|offset| place(offset).write(0x11));
+        assert!(send(
+            &mut from.ports[0],
+            &frame(receiver.mac(0), sender.mac(0), len)
+        ));
+        assert_eq!(from.ports[0].flush(WhenFull::Drop).expect("flush"), 1);
+        let beyond: Vec<u8> = (len..SLOT_SIZE)
+            .map(|offset| place(offset).read())
+            .collect();
+        assert!(!beyond.contains(&0x99), "length {len}");
+        assert_eq!(
+            to.ports[0].receive(2, |bytes| assert_eq!(bytes.len(), len)),
+            1
+        );
+    }
 }
