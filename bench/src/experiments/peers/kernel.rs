@@ -259,7 +259,7 @@ impl Way for Kernel {
         let place = match self.placement {
             Placement::OneCore => {
                 "all in soft interrupts on the generator's core; CPU time: soft interrupts of all \
-                 cores by /proc/stat, to 10 ms"
+                 cores by /proc/stat, to 10 ms, whoever causes them"
             }
             Placement::TwoCores => {
                 "threaded NAPI on core 0, generator on core 1; CPU time: the NAPI thread's"
