@@ -222,6 +222,7 @@ impl Server for FakeServer {
                 state: PortState::Up,
                 destination: "switch lan".into(),
                 ring: 64,
+                queues: 1,
                 counters: counters(1_000),
             })
             .into()
@@ -303,8 +304,8 @@ impl Server for FakeServer {
                 name: "web".into(),
                 forward_packets: n * 1_000,
                 return_packets: n * 900,
-                latency_p50_ns: Some(12_000),
-                latency_p99_ns: Some(95_000),
+                forward_waiting: Some(12),
+                return_waiting: Some(0),
             }],
         }
     }

@@ -199,21 +199,21 @@ fn chains(out: &mut String, stats: &Stats) {
         let back = [("chain", chain.name.as_str()), ("direction", "return")];
         packets.sample(&back, chain.return_packets);
     }
-    let mut latency = Family::new(
+    let mut waiting = Family::new(
         out,
-        "nfluid_chain_latency_seconds",
+        "nfluid_chain_waiting_packets",
         "gauge",
-        "Latency through the chain.",
+        "Frames that wait in the rings on the way.",
     );
     for chain in &stats.chains {
-        let quantiles = [
-            ("0.5", chain.latency_p50_ns),
-            ("0.99", chain.latency_p99_ns),
+        let directions = [
+            ("forward", chain.forward_waiting),
+            ("return", chain.return_waiting),
         ];
-        for (quantile, ns) in quantiles {
-            if let Some(ns) = ns {
-                let labels = [("chain", chain.name.as_str()), ("quantile", quantile)];
-                latency.sample(&labels, seconds(ns));
+        for (direction, frames) in directions {
+            if let Some(frames) = frames {
+                let labels = [("chain", chain.name.as_str()), ("direction", direction)];
+                waiting.sample(&labels, frames);
             }
         }
     }

@@ -31,6 +31,22 @@ pub struct Check {
     pub remedy: String,
 }
 
+#[cfg(feature = "probe")]
+impl From<nfluid_sandbox::Feature> for Check {
+    fn from(feature: nfluid_sandbox::Feature) -> Self {
+        Check {
+            name: feature.name.into(),
+            status: match feature.status {
+                nfluid_sandbox::Status::Available => CheckStatus::Ok,
+                nfluid_sandbox::Status::Degraded => CheckStatus::Warn,
+                nfluid_sandbox::Status::Missing => CheckStatus::Fail,
+            },
+            detail: feature.detail,
+            remedy: feature.remedy,
+        }
+    }
+}
+
 /// All checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorReport {

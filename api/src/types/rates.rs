@@ -62,6 +62,8 @@ pub struct PortRates {
     pub drops: BTreeMap<String, u64>,
     /// Part of the RX ring in use now, in percent.
     pub ring_percent: Option<f64>,
+    /// How long a frame waits in the RX ring, in nanoseconds: see [`queue_delay_ns`].
+    pub queue_delay_ns: Option<u64>,
     /// Packets sent per hyperio call.
     pub batch: Option<f64>,
 }
@@ -75,10 +77,10 @@ pub struct ChainRates {
     pub forward_pps: f64,
     /// Packets per second that enter at its `to` end.
     pub return_pps: f64,
-    /// Median latency in nanoseconds, where it is measured.
-    pub latency_p50_ns: Option<u64>,
-    /// 99th percentile of the latency in nanoseconds, where it is measured.
-    pub latency_p99_ns: Option<u64>,
+    /// How long a frame waits in the rings from `from` to `to`, in nanoseconds: see [`queue_delay_ns`].
+    pub forward_delay_ns: Option<u64>,
+    /// The same on the way back.
+    pub return_delay_ns: Option<u64>,
 }
 
 impl Rates {
@@ -135,6 +137,17 @@ fn growth(old: u64, new: u64) -> u64 {
     if new >= old { new - old } else { new }
 }
 
+/// An estimate of how long a frame waits, by Little's law (Operations Research 9(3), 1961): frames
+/// that wait, over frames per second. The former is the mean of two looks, so that single figures
+/// scatter; the time in an NF's hands is not in it. `None`: nothing came, or nobody looked.
+pub fn queue_delay_ns(waiting: [Option<u64>; 2], per_second: f64) -> Option<u64> {
+    let [Some(before), Some(now)] = waiting else {
+        return None;
+    };
+    let mean = (before as f64 + now as f64) / 2.0;
+    (per_second > 0.0).then(|| (mean / per_second * 1e9) as u64)
+}
+
 fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortRates {
     let none = Counters::default();
     let before = old.map_or(&none, |port| &port.counters);
@@ -144,6 +157,7 @@ fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortR
         old.and_then(|port| port.calls).unwrap_or(0),
         new.calls.unwrap_or(0),
     );
+    let waiting = |port: &PortStats| port.rx_ring_used.map(u64::from);
     let sent = growth(before.tx_packets, now.tx_packets);
     PortRates {
         name: new.name.clone(),
@@ -162,6 +176,10 @@ fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortR
             .rx_ring_used
             .zip(new.rx_ring_size.filter(|size| *size > 0))
             .map(|(used, size)| f64::from(used) * 100.0 / f64::from(size)),
+        queue_delay_ns: queue_delay_ns(
+            [old.and_then(waiting), waiting(new)],
+            per.rate(before.rx_packets, now.rx_packets),
+        ),
         batch: (calls > 0).then(|| sent as f64 / calls as f64),
     }
 }
@@ -198,12 +216,15 @@ fn instance_rates(
 
 fn chain_rates(per: PerSecond, old: Option<&ChainStats>, new: &ChainStats) -> ChainRates {
     let before = |read: fn(&ChainStats) -> u64| old.map_or(0, read);
+    let forward_pps = per.rate(before(|c| c.forward_packets), new.forward_packets);
+    let return_pps = per.rate(before(|c| c.return_packets), new.return_packets);
+    let both = |read: fn(&ChainStats) -> Option<u64>| [old.and_then(read), read(new)];
     ChainRates {
         name: new.name.clone(),
-        forward_pps: per.rate(before(|c| c.forward_packets), new.forward_packets),
-        return_pps: per.rate(before(|c| c.return_packets), new.return_packets),
-        latency_p50_ns: new.latency_p50_ns,
-        latency_p99_ns: new.latency_p99_ns,
+        forward_pps,
+        return_pps,
+        forward_delay_ns: queue_delay_ns(both(|c| c.forward_waiting), forward_pps),
+        return_delay_ns: queue_delay_ns(both(|c| c.return_waiting), return_pps),
     }
 }
 
@@ -261,6 +282,16 @@ mod tests {
         let rates = Rates::between(&snapshot(1, 9_000, 900, 9), &snapshot(2, 100, 10, 1));
         assert_eq!(rates.ports[0].rx_pps, 100.0);
         assert_eq!(rates.instances[0].cpu_percent, 1.0);
+    }
+
+    #[test]
+    fn the_delay_is_what_waits_over_what_passes() {
+        let rates = Rates::between(&snapshot(10, 1_000, 0, 0), &snapshot(12, 5_000, 0, 0));
+        // 16 frames wait, 2,000 come per second.
+        assert_eq!(rates.ports[0].queue_delay_ns, Some(8_000_000));
+        assert_eq!(queue_delay_ns([Some(0), Some(10)], 1e6), Some(5_000));
+        assert_eq!(queue_delay_ns([Some(3), Some(3)], 0.0), None);
+        assert_eq!(queue_delay_ns([None, Some(3)], 1.0), None);
     }
 
     #[test]

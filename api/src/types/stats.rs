@@ -34,10 +34,10 @@ pub struct PortStats {
     pub name: String,
     /// Traffic since the port was made.
     pub counters: Counters,
-    /// Frames that wait in the RX ring now.
+    /// Frames that wait in the RX ring now, in those of all queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_ring_used: Option<u32>,
-    /// Slots of the RX ring.
+    /// Slots of the RX ring, of those of all queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_ring_size: Option<u32>,
     /// Hyperio calls made by the owner.
@@ -80,12 +80,13 @@ pub struct ChainStats {
     pub forward_packets: u64,
     /// Frames sent into it at its `to` end.
     pub return_packets: u64,
-    /// Latency through the chain, median in nanoseconds, where it is measured.
+    /// Frames that wait now in the rings on the way from `from` to `to`. A ring that other chains
+    /// share is counted in each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_p50_ns: Option<u64>,
-    /// The same, 99th percentile.
+    pub forward_waiting: Option<u64>,
+    /// The same on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_p99_ns: Option<u64>,
+    pub return_waiting: Option<u64>,
 }
 
 /// All figures at one moment.

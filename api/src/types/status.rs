@@ -155,8 +155,16 @@ pub struct PortStatus {
     pub destination: String,
     /// Slots per ring.
     pub ring: u32,
+    /// Queues among which the frames for it are spread by flow, each with a ring of its own.
+    #[serde(default = "one_queue")]
+    pub queues: u16,
     /// Traffic since it was made.
     pub counters: Counters,
+}
+
+/// What a daemon means that does not say.
+fn one_queue() -> u16 {
+    1
 }
 
 /// A switch.

@@ -1,5 +1,5 @@
 //! The daemon's way to talk to a running NF: one JSON request per line on the control socket, one
-//! JSON answer per line. A thread reads and writes; the NF's own thread answers, between batches.
+//! JSON answer per line. A thread reads and writes; the NF's own threads answer, between batches.
 
 use anyhow::Context;
 use nfluid_ring::port::PortStats;
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 const REQUEST_MAX: u64 = 64 << 20;
 
 /// A request of the daemon.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request {
     /// All counters.
@@ -56,30 +56,91 @@ pub fn port_stats(name: &str, stats: &PortStats) -> Value {
     })
 }
 
+impl Answer {
+    /// The answer of an NF on several queues, from the answers of all of them.
+    fn of_all(request: &Request, answers: Vec<Answer>) -> Answer {
+        let mut values = Vec::new();
+        for answer in answers {
+            match answer {
+                Answer::Ok(value) => values.push(value),
+                error @ Answer::Error(_) => return error,
+            }
+        }
+        if values.len() == 1 {
+            return Answer::Ok(values.remove(0));
+        }
+        match request {
+            Request::Metrics => Answer::Ok(values.into_iter().reduce(sum).unwrap_or_default()),
+            Request::Command { .. } => Answer::Ok(Value::Array(values)),
+            Request::Reconfigure { .. } => Answer::Ok(Value::Null),
+        }
+    }
+}
+
+/// Adds up figures of the same name; puts lists one behind the other.
+fn sum(one: Value, other: Value) -> Value {
+    match (one, other) {
+        (Value::Object(mut one), Value::Object(other)) => {
+            for (key, value) in other {
+                let before = one.remove(&key);
+                let both = before.map_or(value.clone(), |before| sum(before, value));
+                one.insert(key, both);
+            }
+            Value::Object(one)
+        }
+        (Value::Array(mut one), Value::Array(other)) => {
+            one.extend(other);
+            Value::Array(one)
+        }
+        (Value::Number(one), Value::Number(other)) => match (one.as_u64(), other.as_u64()) {
+            (Some(one), Some(other)) => one.saturating_add(other).into(),
+            _ => (one.as_f64().unwrap_or(0.0) + other.as_f64().unwrap_or(0.0)).into(),
+        },
+        (one, _) => one,
+    }
+}
+
 /// A request on its way to the NF's thread, with the way back.
 type Asked = (Request, SyncSender<Answer>);
 
-/// The NF's side of the control socket.
+/// One queue's side of the control socket.
 #[derive(Debug)]
 pub struct Control {
     requests: Receiver<Asked>,
-    /// Readable when a request waits: the NF's thread may be blocked on its doorbell.
+    /// Readable when a request waits, or a frame may: the queue's thread may be asleep.
     pub wake: OwnedFd,
 }
 
+/// The socket's side of a queue.
+struct Asker {
+    requests: SyncSender<Asked>,
+    wake: OwnedFd,
+}
+
 impl Control {
-    /// Starts to answer on `listener`.
-    pub fn start(listener: OwnedFd) -> anyhow::Result<Self> {
-        let (sender, requests) = sync_channel(1);
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")?;
-        let ring = wake.try_clone().context("duplicating the eventfd")?;
-        let listener = UnixListener::from(listener);
-        std::thread::Builder::new()
-            .name("control".to_owned())
-            .stack_size(256 << 10)
-            .spawn(move || serve(&listener, &sender, &ring))
-            .context("starting the control thread")?;
-        Ok(Control { requests, wake })
+    /// The sides of `queues` queues; starts to answer on `listener`, if there is one.
+    pub fn start(listener: Option<OwnedFd>, queues: usize) -> anyhow::Result<Vec<Self>> {
+        let mut controls = Vec::with_capacity(queues);
+        let mut askers = Vec::with_capacity(queues);
+        for _ in 0..queues {
+            let (sender, requests) = sync_channel(1);
+            let wake =
+                eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")?;
+            askers.push(Asker {
+                requests: sender,
+                wake: wake.try_clone().context("duplicating the eventfd")?,
+            });
+            controls.push(Control { requests, wake });
+        }
+        if let Some(listener) = listener {
+            let listener = UnixListener::from(listener);
+            std::thread::Builder::new()
+                .name("control".to_owned())
+                .stack_size(256 << 10)
+                .spawn(move || serve(&listener, &askers))
+                .context("starting the control thread")?;
+        }
+        Ok(controls)
     }
 
     /// Answers all requests that wait.
@@ -93,11 +154,11 @@ impl Control {
     }
 }
 
-fn serve(listener: &UnixListener, requests: &SyncSender<Asked>, ring: &OwnedFd) {
+fn serve(listener: &UnixListener, queues: &[Asker]) {
     for stream in listener.incoming() {
         match stream {
             // One daemon, one connection at a time; an error ends that connection only.
-            Ok(stream) => drop(converse(&stream, requests, ring)),
+            Ok(stream) => drop(converse(&stream, queues)),
             Err(error) => {
                 eprintln!("nfluid-nf: control socket: {error}");
                 return;
@@ -106,19 +167,15 @@ fn serve(listener: &UnixListener, requests: &SyncSender<Asked>, ring: &OwnedFd) 
     }
 }
 
-fn converse(
-    stream: &UnixStream,
-    requests: &SyncSender<Asked>,
-    ring: &OwnedFd,
-) -> anyhow::Result<()> {
+fn converse(stream: &UnixStream, queues: &[Asker]) -> anyhow::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
         if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let answer = match serde_json::from_str(&line) {
-            Ok(request) => ask(request, requests, ring)?,
+        let answer = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => ask_all(&request, queues)?,
             Err(error) => Answer::Error(format!("not a request: {error}")),
         };
         let mut text = serde_json::to_string(&answer)?;
@@ -128,9 +185,57 @@ fn converse(
     }
 }
 
-fn ask(request: Request, requests: &SyncSender<Asked>, ring: &OwnedFd) -> anyhow::Result<Answer> {
-    let (back, answer) = sync_channel(1);
-    requests.send((request, back)).context("the NF has ended")?;
-    rustix::io::write(ring, &1u64.to_ne_bytes()).context("waking the NF")?;
-    answer.recv().context("the NF has ended")
+/// Asks one queue after the other; what one of them refuses, the rest is not asked.
+fn ask_all(request: &Request, queues: &[Asker]) -> anyhow::Result<Answer> {
+    let mut answers = Vec::with_capacity(queues.len());
+    for queue in queues {
+        let answer = queue.ask(request.clone())?;
+        let is_refused = matches!(answer, Answer::Error(_));
+        answers.push(answer);
+        if is_refused {
+            break;
+        }
+    }
+    Ok(Answer::of_all(request, answers))
+}
+
+impl Asker {
+    fn ask(&self, request: Request) -> anyhow::Result<Answer> {
+        let (back, answer) = sync_channel(1);
+        self.requests
+            .send((request, back))
+            .context("the NF has ended")?;
+        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).context("waking the NF")?;
+        answer.recv().context("the NF has ended")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn figures_of_all_queues_are_added_up() {
+        let one = json!({"nf": {"a_total": 1.0, "b_total": 2.5}, "engine": {"received": 3}, "ports": [1]});
+        let other = json!({"nf": {"a_total": 4.0}, "engine": {"received": 5}, "ports": [2]});
+        let both = json!({"nf": {"a_total": 5.0, "b_total": 2.5}, "engine": {"received": 8}, "ports": [1, 2]});
+        let answers = vec![Answer::Ok(one), Answer::Ok(other)];
+        match Answer::of_all(&Request::Metrics, answers) {
+            Answer::Ok(sum) => assert_eq!(sum, both),
+            Answer::Error(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn one_refusal_is_the_answer_of_all() {
+        let request = Request::Reconfigure {
+            config: Value::Null,
+        };
+        let answers = vec![Answer::Ok(Value::Null), Answer::Error("no".to_owned())];
+        assert!(matches!(
+            Answer::of_all(&request, answers),
+            Answer::Error(why) if why == "no"
+        ));
+    }
 }

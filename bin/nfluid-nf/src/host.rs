@@ -1,14 +1,15 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
 use crate::control::{Answer, Control, Request, port_stats};
-use crate::inheritance;
+use crate::{inheritance, queues};
+use anyhow::bail;
+use nfluid_nf::attached::port_infos;
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_ring::Batch;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::{Engine, flush_all};
-use nfluid_ring::port::{Port, PortsOutbox};
-use nfluid_wire::ether::MacAddr;
+use nfluid_ring::port::PortsOutbox;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -20,29 +21,42 @@ const TIMER: Duration = Duration::from_millis(500);
 /// Rounds over all ports between two looks at the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
-/// Hosts the NF until the process is killed.
+/// Hosts the NF until the process is killed: one NF and one thread per queue of its ports.
 pub fn run() -> anyhow::Result<()> {
     let attached = Attached::from_env()?;
-    let ports = port_infos(&attached.ports);
-    let nf =
-        nfluid_nf::catalogue::build(&inheritance::nf_name()?, &inheritance::config()?, &ports)?;
-    let control = inheritance::control_socket()?
-        .map(Control::start)
-        .transpose()?;
-    let mut host = Host {
-        nf,
-        attached,
-        infos: ports,
-        engine: Engine::new(),
-        last_tick: Nanos(0),
-    };
-    eprintln!("nfluid-nf: running on {} ports", host.infos.len());
-    loop {
-        host.round(control.as_ref())?;
+    let (name, config) = (inheritance::nf_name()?, inheritance::config()?);
+    let (queues, doorbell) = queues::divide(attached)?;
+    let controls = Control::start(inheritance::control_socket()?, queues.len())?;
+    let divided = queues.len() > 1;
+    let mut hosts = Vec::with_capacity(queues.len());
+    for attached in queues {
+        let infos = port_infos(&attached.ports);
+        let nf = nfluid_nf::catalogue::build(&name, &config, &infos)?;
+        if divided && let Err(why) = nf.divides_by_flow() {
+            bail!("the NF '{name}' cannot have several queues: {why}");
+        }
+        hosts.push(Host {
+            name: name.clone(),
+            divided,
+            nf,
+            attached,
+            infos,
+            engine: Engine::new(),
+            last_tick: Nanos(0),
+        });
     }
+    if let Some(host) = hosts.first() {
+        let (ports, queues) = (host.infos.len(), hosts.len());
+        eprintln!("nfluid-nf: running on {ports} ports, {queues} queues each");
+    }
+    queues::run(hosts, controls, doorbell)
 }
 
-struct Host {
+/// An NF on one queue of its ports.
+pub struct Host {
+    name: String,
+    /// There are others of it, on other queues.
+    divided: bool,
     nf: Box<dyn NetworkFunction>,
     attached: Attached,
     infos: Vec<PortInfo>,
@@ -52,14 +66,13 @@ struct Host {
 
 impl Host {
     /// Works while frames wait, then blocks until one comes.
-    fn round(&mut self, control: Option<&Control>) -> anyhow::Result<()> {
+    pub fn round(&mut self, control: &Control) -> anyhow::Result<()> {
         let mut now = monotonic();
         for _ in 0..ROUNDS_PER_LOOK {
             if self.pass(now) == 0 {
-                let wake = control.map(|control| &control.wake);
                 self.attached.doorbell.wait(
                     &self.attached.ports,
-                    wake,
+                    Some(&control.wake),
                     if self.nf.has_timers() { TIMER } else { AGEING },
                 )?;
                 now = monotonic();
@@ -67,9 +80,7 @@ impl Host {
             }
         }
         self.tick(now);
-        if let Some(control) = control {
-            control.answer(|request| self.handle(now, request));
-        }
+        control.answer(|request| self.handle(now, request));
         Ok(())
     }
 
@@ -101,11 +112,21 @@ impl Host {
                 Ok(value) => Answer::Ok(value),
                 Err(error) => Answer::Error(error.to_string()),
             },
-            Request::Reconfigure { config } => match self.nf.reconfigure(&config, &self.infos) {
+            Request::Reconfigure { config } => match self.reconfigure(&config) {
                 Ok(()) => Answer::Ok(Value::Null),
                 Err(error) => Answer::Error(error.to_string()),
             },
         }
+    }
+
+    fn reconfigure(&mut self, config: &Value) -> anyhow::Result<()> {
+        if self.divided {
+            let new = nfluid_nf::catalogue::build(&self.name, config, &self.infos)?;
+            if let Err(why) = new.divides_by_flow() {
+                bail!("it has several queues, and cannot have that configuration: {why}");
+            }
+        }
+        Ok(self.nf.reconfigure(config, &self.infos)?)
     }
 
     fn metrics(&self) -> Value {
@@ -157,18 +178,6 @@ fn metric_name(metric: &Metric) -> String {
     };
     let labels: Vec<String> = metric.labels.iter().map(label).collect();
     format!("{}{{{}}}", metric.name, labels.join(","))
-}
-
-fn port_infos(ports: &[Port]) -> Vec<PortInfo> {
-    let info = |port: &Port| {
-        let entry = port.entry();
-        PortInfo {
-            name: entry.name().to_owned(),
-            mac: MacAddr(entry.mac),
-            mtu: entry.mtu,
-        }
-    };
-    ports.iter().map(info).collect()
 }
 
 fn monotonic() -> Nanos {

@@ -6,6 +6,7 @@
 mod control;
 mod host;
 mod inheritance;
+mod queues;
 
 use std::process::ExitCode;
 

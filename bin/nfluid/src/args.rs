@@ -50,7 +50,7 @@ pub enum Command {
     Get(GetArgs),
     /// Show everything about one object
     Describe(DescribeArgs),
-    /// Watch rates, drops, CPU and latency live
+    /// Watch rates, drops, CPU and queue delay live
     Top(TopArgs),
     /// Show all counters
     Stats(StatsArgs),

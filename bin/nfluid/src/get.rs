@@ -112,7 +112,10 @@ fn ports_table(ports: &[PortStatus]) -> Table {
             port.state.to_string(),
             port.mac.clone(),
             port.destination.clone(),
-            port.ring.to_string(),
+            match port.queues {
+                0 | 1 => port.ring.to_string(),
+                queues => format!("{queues}x{}", port.ring),
+            },
             port.counters.rx_packets.to_string(),
             port.counters.tx_packets.to_string(),
             port.counters.dropped().to_string(),

@@ -101,21 +101,8 @@ fn without_daemon(error: ClientError) -> DoctorReport {
         detail: detail.into(),
         remedy: remedy.into(),
     }];
-    checks.extend(nfluid_sandbox::probe().into_iter().map(host_check));
+    checks.extend(nfluid_sandbox::probe().into_iter().map(Check::from));
     DoctorReport { checks }
-}
-
-fn host_check(feature: nfluid_sandbox::Feature) -> Check {
-    Check {
-        name: feature.name.into(),
-        status: match feature.status {
-            nfluid_sandbox::Status::Available => CheckStatus::Ok,
-            nfluid_sandbox::Status::Degraded => CheckStatus::Warn,
-            nfluid_sandbox::Status::Missing => CheckStatus::Fail,
-        },
-        detail: feature.detail,
-        remedy: feature.remedy,
-    }
 }
 
 fn print_checks(screen: Screen, report: &DoctorReport) -> Result<(), Failure> {

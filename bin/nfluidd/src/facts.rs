@@ -62,13 +62,7 @@ impl Catalogue for BuiltIn {
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
-        let info = |port: &PortSpec| PortInfo {
-            name: port.name.clone(),
-            mac: MacAddr(port.mac.0),
-            mtu: port.mtu,
-        };
-        let ports: Vec<PortInfo> = ports.iter().map(info).collect();
-        catalogue::build(nf, config, &ports)
+        catalogue::build(nf, config, &port_infos(ports))
             .map(|_| ())
             .map_err(|error| NfConfigError {
                 path: error.path,
@@ -76,4 +70,20 @@ impl Catalogue for BuiltIn {
                 message: error.message,
             })
     }
+
+    fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {
+        let built = catalogue::build(nf, config, &port_infos(ports));
+        let built = built.map_err(|error| error.to_string())?;
+        built.divides_by_flow().map_err(str::to_owned)
+    }
+}
+
+/// What an NF is told about its ports.
+fn port_infos(ports: &[PortSpec]) -> Vec<PortInfo> {
+    let info = |port: &PortSpec| PortInfo {
+        name: port.name.clone(),
+        mac: MacAddr(port.mac.0),
+        mtu: port.mtu,
+    };
+    ports.iter().map(info).collect()
 }

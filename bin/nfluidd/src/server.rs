@@ -6,8 +6,8 @@ use nfluid_api::server::Server;
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Check, CheckStatus, CommandRequest,
     CommandResponse, DeleteRequest, DoctorReport, EventKind, EventPage, Health, HealthStatus,
-    InstanceState, InstanceStatus, LinkStatus, Logs, PortState, PortStatus, Problem, Stats,
-    SwitchStatus, UplinkStatus, Version,
+    InstanceState, InstanceStatus, LinkStatus, Logs, PortState, PortStats, PortStatus, Problem,
+    Stats, SwitchStatus, UplinkStatus, Version,
 };
 use nfluid_control::apply::PlatformErrorKind;
 use nfluid_control::controller::Controller;
@@ -190,7 +190,7 @@ impl Server for Daemon {
             stats.chains = model
                 .chains
                 .iter()
-                .map(|(name, chain)| chain_stats(&host, name, chain))
+                .map(|(name, chain)| chain_stats(&host, name, chain, &stats.ports))
                 .collect();
             (stats, host.control_sockets())
         };
@@ -261,16 +261,7 @@ fn doctor(data_plane: &[String]) -> DoctorReport {
         detail: data_plane.join("; "),
         remedy: String::new(),
     }];
-    checks.extend(nfluid_sandbox::probe().into_iter().map(|feature| Check {
-        name: feature.name.to_owned(),
-        status: match feature.status {
-            nfluid_sandbox::Status::Available => CheckStatus::Ok,
-            nfluid_sandbox::Status::Degraded => CheckStatus::Warn,
-            nfluid_sandbox::Status::Missing => CheckStatus::Fail,
-        },
-        detail: feature.detail.clone(),
-        remedy: feature.remedy.clone(),
-    }));
+    checks.extend(nfluid_sandbox::probe().into_iter().map(Check::from));
     DoctorReport { checks }
 }
 
@@ -295,15 +286,33 @@ fn chain_ports(chain: &Chain) -> Vec<PortRef> {
         .collect()
 }
 
-/// What entered a chain: what its first, and backwards its last, NF received.
-fn chain_stats(host: &crate::host::Host, name: &str, chain: &Chain) -> ChainStats {
+/// What entered a chain: what its first, and backwards its last, NF received; and what waits in the
+/// rings on its way.
+fn chain_stats(
+    host: &crate::host::Host,
+    name: &str,
+    chain: &Chain,
+    ports: &[PortStats],
+) -> ChainStats {
     let received =
         |port: Option<PortRef>| port.map_or(0, |port| host.counters_of(&port).rx_packets);
+    let waiting = |receivers: &[PortRef]| {
+        let rings = receivers.iter().map(|receiver| {
+            let name = receiver.to_string();
+            let port = ports.iter().find(|port| port.name == name)?;
+            port.rx_ring_used.map(u64::from)
+        });
+        rings.sum()
+    };
+    let inputs = chain.via.iter().map(|hop| hop.input_port());
+    let forward: Vec<PortRef> = inputs.chain([chain.to.clone()]).collect();
+    let outputs = chain.via.iter().map(|hop| hop.output_port());
+    let back: Vec<PortRef> = outputs.chain([chain.from.clone()]).collect();
     ChainStats {
         name: name.to_owned(),
         forward_packets: received(chain.via.first().map(|hop| hop.input_port())),
         return_packets: received(chain.via.last().map(|hop| hop.output_port())),
-        latency_p50_ns: None,
-        latency_p99_ns: None,
+        forward_waiting: waiting(&forward),
+        return_waiting: waiting(&back),
     }
 }

@@ -50,6 +50,15 @@ pub trait Catalogue {
     /// # Errors
     /// The first thing that is wrong with it.
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError>;
+
+    /// Whether an NF with this valid configuration can work on several queues of its ports, each with
+    /// an NF of its own.
+    ///
+    /// # Errors
+    /// Why not, for the operator.
+    fn queues(&self, _nf: &str, _config: &Value, _ports: &[PortSpec]) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A configuration that an NF refuses.

@@ -267,10 +267,16 @@ pub struct Port {
     /// Largest IP packet in bytes; absent: [`DEFAULT_MTU`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
+    /// Queues among which the frames for it are spread by flow, 1 ..= [`QUEUES_MAX`]; absent: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
     /// Attaches the port to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
 }
+
+/// Most queues of a port.
+pub const QUEUES_MAX: u16 = 8;
 
 /// MTU of a port that names none.
 pub const DEFAULT_MTU: u16 = 1500;

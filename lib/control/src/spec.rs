@@ -38,6 +38,14 @@ pub struct PortSpec {
     pub mac: Mac,
     /// Largest IP packet in bytes.
     pub mtu: u16,
+    /// Queues, each for a thread of its own.
+    #[serde(skip_serializing_if = "is_one")]
+    pub queues: u16,
+}
+
+/// Written only where it says something: an instance that an older daemon has recorded is adopted.
+fn is_one(queues: &u16) -> bool {
+    *queues == 1
 }
 
 /// What an instance may use; can be changed while it runs.
@@ -105,6 +113,7 @@ pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
                 .mac
                 .unwrap_or_else(|| Mac::derived(&PortRef::instance(name, port).to_string())),
             mtu: spec.mtu.unwrap_or(DEFAULT_MTU),
+            queues: spec.queues.unwrap_or(1),
         })
         .collect()
 }

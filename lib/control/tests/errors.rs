@@ -132,6 +132,48 @@ fn tags_and_merge_keys_are_refused() {
 }
 
 #[test]
+fn queues_that_cannot_be() {
+    let ports = |ports: &str| format!("version: 1\ninstances:\n  x: {{ {ports} }}\n");
+    for (instance, expected) in [
+        (
+            "nf: bridge, ports: { in: { queues: 0 }, out: { queues: 0 } }",
+            "instances.x.ports.in.queues: 0 is out of bounds",
+        ),
+        (
+            "nf: bridge, ports: { in: { queues: 9 }, out: { queues: 9 } }",
+            "instances.x.ports.in.queues: 9 is out of bounds",
+        ),
+        (
+            "nf: bridge, ports: { in: { queues: two }, out: {} }",
+            "instances.x.ports.in.queues: wrong type",
+        ),
+        (
+            "nf: bridge, ports: { in: { queues: 2 }, out: {} }",
+            "instances.x.ports.out: the ports of the NF 'bridge' have different numbers of queues: 1 and 2",
+        ),
+        (
+            "nf: router, ports: { a: { queues: 2 }, b: { queues: 2 } }",
+            "instances.x.ports: the NF 'router' cannot have several queues: its neighbours are one table",
+        ),
+        (
+            "program: /bin/x, ports: { a: { queues: 8 }, b: { queues: 8 }, c: { queues: 8 }, d: { queues: 8 }, e: { queues: 8 }, f: { queues: 8 }, g: { queues: 8 }, h: { queues: 8 }, i: {} }",
+            "instances.x.ports: an instance cannot have 65 ports, queues counted",
+        ),
+        (
+            "nf: bridge, memory: 4MiB, ports: { in: { queues: 8 }, out: { queues: 8 } }",
+            "16 ports with rings of 256 slots",
+        ),
+    ] {
+        let found = errors(&ports(instance));
+        assert!(found.contains(expected), "{instance}:\n{found}");
+    }
+    let on_switch = "version: 1\nswitches: { s: {} }\ninstances:\n  x: { program: /bin/x, ports: { a: { switch: s, queues: 2 } } }\n";
+    let found = errors(on_switch);
+    let expected = "instances.x.ports.a.queues: a port on a switch has one queue";
+    assert!(found.contains(expected), "{found}");
+}
+
+#[test]
 fn a_bad_line_in_the_text_of_a_document() {
     assert_errors(
         "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules: |\n\n        allow ip from any to any\n        bad\n",

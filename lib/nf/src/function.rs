@@ -163,6 +163,16 @@ pub trait NetworkFunction: Send {
         Err(CommandError::Unknown(&[]))
     }
 
+    /// Whether several NFs of this configuration, each with a part of the flows of the same ports,
+    /// together do what one of them does with all.
+    ///
+    /// # Errors
+    /// Why not, for the operator: as long as an NF does not say otherwise, it may have state that
+    /// frames of different flows share.
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Err("it has state that flows share")
+    }
+
     /// Takes a new configuration while traffic flows, keeping state where that makes sense. On an
     /// error the old configuration stays in force.
     ///

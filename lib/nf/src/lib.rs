@@ -8,6 +8,8 @@
 
 extern crate alloc;
 
+#[cfg(feature = "port")]
+pub mod attached;
 pub mod bridge;
 pub mod catalogue;
 pub mod config;

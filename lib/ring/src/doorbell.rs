@@ -114,6 +114,34 @@ impl Doorbell {
         woken
     }
 
+    /// Waits until somebody rings, for whichever port, or `timeout` (at most [`AGEING`]) is over: for a
+    /// thread that has no ports and wakes those that have. Returns whether somebody did.
+    ///
+    /// # Errors
+    /// As `poll` reports them; an interrupted wait is no error.
+    pub fn wait_for_ring(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.stats.sleeps += 1;
+        let kernel = self.kernel.as_ref().map(|bell| &bell.fd);
+        let mut fds: arrayvec::ArrayVec<PollFd<'_>, 2> = arrayvec::ArrayVec::new();
+        let bells = self.pipe.iter().chain(kernel);
+        fds.extend(bells.map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let timeout = Timespec::try_from(timeout.min(AGEING)).map_err(io::Error::other)?;
+        let polled = match poll(&mut fds, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => 0,
+            other => other?,
+        };
+        let pipe_ready = self.pipe.is_some() && !fds[0].revents().is_empty();
+        if pipe_ready {
+            self.drain_pipe();
+        }
+        // Before the threads look at their ports: a ring after that is a ring of its own.
+        if let Some(bell) = &self.kernel {
+            bell.drain();
+        }
+        self.stats.wakes += u64::from(polled > 0);
+        Ok(polled > 0)
+    }
+
     /// Spins while that has paid lately: it halves after each miss, doubles after each hit.
     fn spin_for_frame(&mut self, ports: &[Port]) -> bool {
         for _ in 0..self.spin {

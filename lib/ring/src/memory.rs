@@ -1,10 +1,11 @@
 //! The mappings of a port's rings and of an instance's pool.
 
 use crate::attach::AttachError;
-use crate::layout::{FRAME_MAX, Ring, SLOT_SIZE};
+use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering;
 
 /// A shared mapping of a BPF array, unmapped when dropped.
 #[derive(Debug)]
@@ -21,22 +22,24 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, len: usize, what: &'static str) -> Result<Self, AttachError> {
+        Self::with(fd, len, what, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn with(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        what: &'static str,
+        access: ProtFlags,
+    ) -> Result<Self, AttachError> {
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let start = unsafe {
-            mmap(
-                null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        }
-        .map_err(|errno| AttachError::Map {
-            what,
-            len,
-            source: errno.into(),
-        })?;
+        let start =
+            unsafe { mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) }.map_err(|errno| {
+                AttachError::Map {
+                    what,
+                    len,
+                    source: errno.into(),
+                }
+            })?;
         let start = NonNull::new(start.cast()).expect("mmap returns no null pointer on success");
         Ok(Mapping { start, len })
     }
@@ -69,6 +72,30 @@ impl RingMemory {
         // SAFETY: the mapping has the size of a `Ring`, is page-aligned, lives as long as `self`,
         // and a `Ring` is made of atomics only, for which every bit pattern is valid.
         unsafe { self.0.start.cast::<Ring>().as_ref() }
+    }
+}
+
+/// The words that a port's owner writes as a receiver, for somebody who only looks.
+#[derive(Debug)]
+pub struct ReceiverWords(Mapping);
+
+impl ReceiverWords {
+    /// Maps the control words of a port, read-only.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
+        let words = core::mem::offset_of!(Ring, tx);
+        Mapping::with(fd, words, "ring's control words", ProtFlags::READ).map(ReceiverWords)
+    }
+
+    /// Position after the last frame that the owner has released, as it says: any number.
+    pub fn rx_head(&self) -> u32 {
+        let at = core::mem::offset_of!(Ring, receiver);
+        // SAFETY: the control words, page-aligned and mapped for as long as `self` lives, begin with
+        // those lines; they are made of atomics, valid for any bits, and only loaded from here.
+        let line: &ReceiverLine = unsafe { self.0.start.add(at).cast().as_ref() };
+        line.rx_head.load(Ordering::Relaxed)
     }
 }
 

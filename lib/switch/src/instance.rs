@@ -326,12 +326,7 @@ impl Switch {
             let reserved = state.rx_reserved.load(Acquire) as u32;
             // The instance's word: believed only as far as its ring goes.
             let head = words.receiver.rx_head.load(Acquire);
-            let unread = reserved.wrapping_sub(head);
-            let unread = if unread <= part.spec.ring_slots {
-                unread
-            } else {
-                part.spec.ring_slots
-            };
+            let unread = crate::ports::used(reserved, head, part.spec.ring_slots);
             self.count_drop(
                 part.spec.id,
                 crate::DropReason::Reclaimed,

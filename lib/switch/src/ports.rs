@@ -3,7 +3,9 @@
 use crate::SwitchError;
 use crate::abi::{DROPS, DropReason, MEMBERS_MAX, PORT_UP, PortState, SWITCHES_MAX, dest};
 use crate::program::Switch;
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nfluid_ring::memory::ReceiverWords;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Where the frames that a port sends go.
@@ -50,6 +52,22 @@ impl PortCounters {
     /// Frames dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
+    }
+
+    fn add(&mut self, other: &PortCounters) {
+        self.tx_frames += other.tx_frames;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_calls += other.tx_calls;
+        self.tx_bad_heads += other.tx_bad_heads;
+        self.rx_frames += other.rx_frames;
+        self.rx_bytes += other.rx_bytes;
+        self.passed += other.passed;
+        self.bells += other.bells;
+        self.fdb_used += other.fdb_used;
+        self.fdb_refused += other.fdb_refused;
+        for (sum, more) in self.drops.iter_mut().zip(other.drops) {
+            *sum += more;
+        }
     }
 
     /// Frames dropped for any reason.
@@ -210,8 +228,55 @@ impl Switch {
         }
     }
 
+    /// The counters of several queues of a port, together.
+    pub fn counters_of(&self, queues: impl IntoIterator<Item = u32>) -> PortCounters {
+        let mut sum = PortCounters::default();
+        for queue in queues {
+            sum.add(&self.counters(queue));
+        }
+        sum
+    }
+
+    /// Frames that wait in the port's RX ring, or are being copied into it. The owner of the port says
+    /// how far it has read: what it says is believed only as far as the ring goes. `None`: the port
+    /// has no ring.
+    pub fn rx_ring_used(&self, port: u32) -> Option<u32> {
+        let id = self
+            .rings
+            .lookup(&port.to_ne_bytes(), MapFlags::ANY)
+            .ok()??;
+        let id = u32::from_ne_bytes(id.try_into().ok()?);
+        let ring = MapHandle::from_map_id(id).ok()?;
+        let words = ReceiverWords::map(ring.as_fd()).ok()?;
+        let state = self.state(port);
+        let slots = state.mask.load(Relaxed).wrapping_add(1);
+        // The head first: what is reserved in between makes the ring look fuller, never negative.
+        let head = words.rx_head();
+        let reserved = state.rx_reserved.load(Acquire) as u32;
+        Some(used(reserved, head, slots))
+    }
+
     /// Counts frames that the daemon itself had to drop on a port.
     pub fn count_drop(&self, port: u32, reason: DropReason, frames: u64) {
         self.state(port).drops[reason as usize].fetch_add(frames, Relaxed);
+    }
+}
+
+/// Slots in use, by the switch's position and the one that the receiver claims.
+pub(crate) fn used(reserved: u32, head: u32, slots: u32) -> u32 {
+    reserved.wrapping_sub(head).min(slots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::used;
+
+    #[test]
+    fn no_claim_makes_a_ring_fuller_than_full() {
+        assert_eq!(used(5, 5, 64), 0);
+        assert_eq!(used(3, u32::MAX - 1, 64), 5);
+        for claim in [6, 1000, u32::MAX, 5u32.wrapping_sub(65)] {
+            assert_eq!(used(5, claim, 64), 64, "{claim}");
+        }
     }
 }

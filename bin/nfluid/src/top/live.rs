@@ -165,7 +165,7 @@ mod tests {
                 }],
                 chains: vec![ChainRates {
                     name: "web".into(),
-                    latency_p50_ns: Some(12_000),
+                    forward_delay_ns: Some(12_000),
                     ..ChainRates::default()
                 }],
             },

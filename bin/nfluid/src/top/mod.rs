@@ -1,4 +1,4 @@
-//! `nfluid top`: rates, drops by reason, CPU asked and got, latency.
+//! `nfluid top`: rates, drops by reason, CPU asked and got, queue delay.
 
 mod live;
 mod tables;

@@ -44,7 +44,15 @@ fn instances(rates: &Rates) -> Table {
 
 fn ports(rates: &Rates) -> Table {
     let mut table = Table::new(&[
-        "PORT", "RX PPS", "RX BIT/S", "TX PPS", "TX BIT/S", "RING", "BATCH", "DROPS",
+        "PORT",
+        "RX PPS",
+        "RX BIT/S",
+        "TX PPS",
+        "TX BIT/S",
+        "RING",
+        "QUEUE DELAY",
+        "BATCH",
+        "DROPS",
     ]);
     for port in &rates.ports {
         table.row([
@@ -54,6 +62,7 @@ fn ports(rates: &Rates) -> Table {
             short_number(port.tx_pps),
             short_number(port.tx_bps),
             percent(port.ring_percent),
+            delay(port.queue_delay_ns),
             port.batch
                 .map_or_else(|| "-".to_owned(), |n| format!("{n:.1}")),
             drops(port),
@@ -79,16 +88,26 @@ fn drops(port: &PortRates) -> String {
     words.join(", ")
 }
 
+/// How long frames wait in rings: an estimate.
+fn delay(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), short_ns)
+}
+
 fn chains(rates: &Rates) -> Table {
-    let mut table = Table::new(&["CHAIN", "FORWARD PPS", "RETURN PPS", "P50", "P99"]);
-    let latency = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), short_ns);
+    let mut table = Table::new(&[
+        "CHAIN",
+        "FORWARD PPS",
+        "RETURN PPS",
+        "QUEUE DELAY",
+        "RETURN DELAY",
+    ]);
     for chain in &rates.chains {
         table.row([
             chain.name.clone(),
             short_number(chain.forward_pps),
             short_number(chain.return_pps),
-            latency(chain.latency_p50_ns),
-            latency(chain.latency_p99_ns),
+            delay(chain.forward_delay_ns),
+            delay(chain.return_delay_ns),
         ]);
     }
     table

@@ -5,6 +5,7 @@ use nfluid_api::types::Problem;
 use nfluid_control::model::PortRef;
 use nfluid_switch::capture::Captured;
 use rustix::time::{ClockId, clock_gettime};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -17,7 +18,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const PCAP_HEADER: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 2032, 1];
 
 struct Listener {
-    port: u32,
+    /// The queues of the port.
+    port: Range<u32>,
     frames: mpsc::Sender<Vec<u8>>,
 }
 
@@ -28,7 +30,7 @@ pub struct Listeners(Arc<Mutex<Vec<Listener>>>);
 /// Starts a capture of `port`.
 pub fn capture(host: &Shared, port: &PortRef) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
     let mut locked = lock(host);
-    let id = locked.port_id(port).ok_or_else(|| {
+    let ids = locked.queue_ids(port).ok_or_else(|| {
         Problem::not_found(format!("there is no port '{port}'"))
             .with_remedy("'nfluid get ports' and 'nfluid get uplinks' list them")
     })?;
@@ -40,18 +42,19 @@ pub fn capture(host: &Shared, port: &PortRef) -> Result<mpsc::Receiver<Vec<u8>>,
     // The channel is empty: there is room.
     let _ = sender.try_send(header);
     locked
-        .listen(id, sender)
+        .listen(ids, sender)
         .map_err(|error| Problem::failed(format!("capturing: {error:#}")))?;
     Ok(receiver)
 }
 
 impl Host {
-    fn listen(&mut self, port: u32, frames: mpsc::Sender<Vec<u8>>) -> anyhow::Result<()> {
+    fn listen(&mut self, port: Range<u32>, frames: mpsc::Sender<Vec<u8>>) -> anyhow::Result<()> {
         let listeners = self.listeners.clone();
         let mut list = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = list.is_empty();
+        port.clone()
+            .for_each(|id| self.switch.set_capture(id, true));
         list.push(Listener { port, frames });
-        self.switch.set_capture(port, true);
         drop(list);
         if first {
             let reader = self.switch.capture_reader()?;
@@ -81,7 +84,7 @@ impl Listeners {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for listener in list
             .iter()
-            .filter(|l| l.port == captured.from || l.port == captured.to)
+            .filter(|l| l.port.contains(&captured.from) || l.port.contains(&captured.to))
         {
             let _ = listener.frames.try_send(pcap_record(captured, offset_ns));
         }
@@ -95,7 +98,7 @@ impl Listeners {
             .partition(|listener| listener.frames.is_closed());
         for listener in gone {
             if here.iter().all(|other| other.port != listener.port) {
-                switch.set_capture(listener.port, false);
+                listener.port.for_each(|id| switch.set_capture(id, false));
             }
         }
         *list = here;

@@ -44,14 +44,21 @@ pub fn cgroup_name(name: &str) -> String {
     format!("i-{name}")
 }
 
-/// The ports of an instance, with ids from `first_id`.
+/// The ports of an instance, every queue one of its own, with ids from `first_id`.
 pub fn port_specs(spec: &InstanceSpec, first_id: u32) -> Vec<PortSpec> {
+    let queues = spec
+        .ports
+        .iter()
+        .flat_map(|port| (0..port.queues).map(move |queue| (port, queue)));
     (first_id..)
-        .zip(&spec.ports)
-        .map(|(id, port)| {
+        .zip(queues)
+        .map(|(id, (port, queue))| {
             let mut made = PortSpec::new(id, &port.name, port.mac.0, spec.ring);
             made.mtu = port.mtu;
             made.tx_slots = TX_SLOTS;
+            made.queue = (queue, port.queues);
+            // Its queues' threads share one pipe, which a link's sender rings once for all of them.
+            made.kernel_bell = port.queues > 1;
             made
         })
         .collect()

@@ -147,13 +147,16 @@ impl Maker {
         };
         let bell = give(bells::open_woken(&paths.bell(name)).context("opening the doorbell")?);
         let mut peers = Vec::new();
-        for peer in links {
-            peers.push(match peer {
-                Some(peer) => give(
-                    bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
-                ),
-                None => -1,
-            });
+        for (port, peer) in spec.ports.iter().zip(links) {
+            for _queue in 0..port.queues {
+                peers.push(match peer {
+                    Some(peer) => give(
+                        bells::open_ringing(&paths.bell(peer))
+                            .context("opening a peer's doorbell")?,
+                    ),
+                    None => -1,
+                });
+            }
         }
         let numbers: Vec<RawFd> = (FIRST_FD..FIRST_FD + map_fds).collect();
         let table = memory.table(&numbers, bell, &peers).to_bytes();

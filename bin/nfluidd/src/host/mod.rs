@@ -39,6 +39,7 @@ use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Zygote};
 use nfluid_switch::Switch;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -196,18 +197,25 @@ impl Host {
         self.newest_event.subscribe()
     }
 
-    /// The platform-wide number of a port.
+    /// The platform-wide number of a port: of its first queue, to which frames for it are sent.
     fn port_id(&self, port: &PortRef) -> Option<u32> {
+        self.queue_ids(port).map(|ids| ids.start)
+    }
+
+    /// The platform-wide numbers of a port's queues.
+    fn queue_ids(&self, port: &PortRef) -> Option<Range<u32>> {
         match port {
-            PortRef::Uplink(name) => self.uplinks.get(name).map(RunningUplink::port_id),
+            PortRef::Uplink(name) => {
+                let id = self.uplinks.get(name)?.port_id();
+                Some(id..id + 1)
+            }
             PortRef::Instance { instance, port } => {
                 let running = self.instances.get(instance)?;
-                running
-                    .memory
-                    .ports
-                    .iter()
-                    .find(|part| part.spec.name == *port)
-                    .map(|part| part.spec.id)
+                let parts = running.memory.ports.iter();
+                parts
+                    .map(|part| &part.spec)
+                    .find(|spec| spec.name == *port)
+                    .map(|spec| spec.id..spec.id + u32::from(spec.queue.1))
             }
         }
     }

@@ -14,7 +14,7 @@ pub struct Record {
     pub spec: String,
     /// Platform-wide number of its first port; the others follow.
     pub first_port: u32,
-    /// Number of its ports.
+    /// Number of its ports, queues counted.
     #[serde(default)]
     pub ports: u32,
     /// Number of its pool.
@@ -66,7 +66,7 @@ impl Record {
     pub fn of(spec: &InstanceSpec) -> serde_json::Result<Self> {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
-            ports: spec.ports.len() as u32,
+            ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
             ..Record::default()
         })
     }

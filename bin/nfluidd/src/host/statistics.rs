@@ -16,8 +16,8 @@ use std::path::PathBuf;
 impl Host {
     /// Traffic of a port.
     pub fn counters_of(&self, port: &PortRef) -> Counters {
-        self.port_id(port)
-            .map(|id| counters(&self.switch.counters(id)))
+        self.queue_ids(port)
+            .map(|ids| counters(&self.switch.counters_of(ids)))
             .unwrap_or_default()
     }
 
@@ -58,6 +58,7 @@ impl Host {
             state: self.port_state(&port),
             destination: self.destination_of(&port),
             ring,
+            queues: spec.queues,
             counters: self.counters_of(&port),
         })
         .collect()
@@ -120,17 +121,13 @@ impl Host {
     pub fn stats(&self) -> Stats {
         let mut ports = Vec::new();
         for (name, running) in &self.instances {
-            for part in &running.memory.ports {
-                let port = PortRef::instance(name, &part.spec.name);
-                ports.push(self.port_stats(&port, part.spec.id, part.spec.ring_slots));
+            for spec in &running.spec.ports {
+                let port = PortRef::instance(name, &spec.name);
+                ports.push(self.port_stats(&port, running.spec.ring));
             }
         }
         for (name, uplink) in &self.uplinks {
-            ports.push(self.port_stats(
-                &PortRef::Uplink(name.clone()),
-                uplink.port_id(),
-                uplink.spec.ring,
-            ));
+            ports.push(self.port_stats(&PortRef::Uplink(name.clone()), uplink.spec.ring));
         }
         Stats {
             time_ns: self.started.elapsed().as_nanos() as u64,
@@ -144,13 +141,17 @@ impl Host {
         }
     }
 
-    fn port_stats(&self, port: &PortRef, id: u32, ring: u32) -> PortStats {
-        let found = self.switch.counters(id);
+    fn port_stats(&self, port: &PortRef, ring: u32) -> PortStats {
+        let ids = self.queue_ids(port).unwrap_or_default();
+        let queues = ids.len() as u32;
+        let used = ids.clone().map(|id| self.switch.rx_ring_used(id));
+        let used = used.sum::<Option<u32>>();
+        let found = self.switch.counters_of(ids);
         PortStats {
             name: port.to_string(),
             counters: counters(&found),
-            rx_ring_used: None,
-            rx_ring_size: Some(ring),
+            rx_ring_used: used,
+            rx_ring_size: Some(ring * queues),
             calls: Some(found.tx_calls),
         }
     }

@@ -14,17 +14,14 @@ impl Host {
         port: &PortRef,
         to: Option<&Destination>,
     ) -> Result<(), PlatformError> {
-        let id = self.port_id(port).ok_or_else(|| missing(port))?;
+        let ids = self.queue_ids(port).ok_or_else(|| missing(port))?;
+        let id = ids.start;
+        let connect_all = |to| ids.clone().try_for_each(|id| self.switch.connect(id, to));
         match to {
-            None => self
-                .switch
-                .connect(id, SwitchDestination::None)
-                .map_err(failed)?,
+            None => connect_all(SwitchDestination::None).map_err(failed)?,
             Some(Destination::Port(peer)) => {
                 let peer_id = self.port_id(peer).ok_or_else(|| missing(peer))?;
-                self.switch
-                    .connect(id, SwitchDestination::Link(peer_id))
-                    .map_err(failed)?;
+                connect_all(SwitchDestination::Link(peer_id)).map_err(failed)?;
             }
             Some(Destination::Switch(place)) => self.join(port, id, place)?,
             Some(Destination::Classify(entries)) => {
@@ -105,12 +102,16 @@ impl Host {
     /// A link's sender wakes its peer itself if it was given the peer's bell when it started; for
     /// any other the switch does.
     fn choose_bell(&self, receiver: &PortRef) {
-        let (Some(id), Some(owner)) = (self.port_id(receiver), receiver.owner()) else {
+        let (Some(ids), Some(owner)) = (self.queue_ids(receiver), receiver.owner()) else {
             return;
         };
+        if ids.len() > 1 {
+            // Made so that the switch rings.
+            return;
+        }
         let mut senders = self.senders.get(receiver).into_iter().flatten();
         let all_ring = senders.all(|from| self.can_ring(from, owner));
-        self.switch.set_kernel_bell(id, !all_ring);
+        self.switch.set_kernel_bell(ids.start, !all_ring);
     }
 
     fn can_ring(&self, sender: &PortRef, receiver: &str) -> bool {

@@ -3,7 +3,9 @@
 use super::fields::{Fields, integer, join, list, mapping, text, wrong_type};
 use super::network::attachment;
 use super::{Attachments, FILE_KEYS, table};
-use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, Restart, RestartPolicy, Tier};
+use crate::model::{
+    DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy, Tier,
+};
 use crate::report::Report;
 use crate::table::Table;
 use crate::yaml::{Kind, Node};
@@ -202,6 +204,9 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
         mtu: fields
             .integer("mtu", MTU_BOUNDS, report)
             .and_then(|mtu| u16::try_from(mtu).ok()),
+        queues: fields
+            .integer("queues", (1, QUEUES_MAX.into()), report)
+            .and_then(|queues| u16::try_from(queues).ok()),
         attachment: attachment(&mut fields, report),
     };
     fields.finish(report);

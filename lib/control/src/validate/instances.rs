@@ -6,7 +6,7 @@ use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
-use crate::spec::port_specs;
+use crate::spec::{PortSpec, port_specs};
 use crate::yaml::Node;
 
 pub fn check(
@@ -53,15 +53,16 @@ fn check_program(
     if is_unread || report.is_spoilt(&format!("{path}.ports")) {
         return;
     }
-    let ports = instance.ports.len();
+    let ports = queues(instance);
     if !(1..=PORTS_MAX).contains(&ports) {
         report.error(
             &format!("{path}.ports"),
-            format!("an instance cannot have {ports} ports"),
-            format!("give it 1 to {PORTS_MAX} ports"),
+            format!("an instance cannot have {ports} ports, queues counted"),
+            format!("give it 1 to {PORTS_MAX}"),
         );
         return;
     }
+    check_switches(instance, path, report);
     match &instance.program {
         Program::BuiltIn { nf } => {
             check_built_in(name, nf, instance, path, root, environment, report);
@@ -82,6 +83,59 @@ fn check_program(
                 );
             }
         }
+    }
+}
+
+/// Ports of an instance, every queue counted.
+fn queues(instance: &Instance) -> usize {
+    let ports = instance.ports.iter();
+    ports
+        .map(|(_, port)| usize::from(port.queues.unwrap_or(1)))
+        .sum()
+}
+
+/// A switch knows a port by its number: a queue of its own would be another port to it.
+fn check_switches(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    for (name, port) in instance.ports.iter() {
+        if port.queues.unwrap_or(1) > 1 && port.attachment.is_some() {
+            report.error(
+                &format!("{path}.ports.{name}.queues"),
+                "a port on a switch has one queue",
+                "remove 'queues', or reach the port by a link or a chain",
+            );
+        }
+    }
+}
+
+/// Every queue has an NF of its own, which has that queue of each port.
+fn check_queues(
+    nf: &str,
+    instance: &Instance,
+    path: &str,
+    environment: Environment<'_>,
+    ports: &[PortSpec],
+    report: &mut Report<'_>,
+) {
+    let most = ports.iter().map(|port| port.queues).max().unwrap_or(1);
+    if most == 1 {
+        return;
+    }
+    let path = format!("{path}.ports");
+    if let Some(other) = ports.iter().find(|port| port.queues != most) {
+        report.error(
+            &format!("{path}.{}", other.name),
+            format!(
+                "the ports of the NF '{nf}' have different numbers of queues: {} and {most}",
+                other.queues
+            ),
+            format!("write 'queues: {most}' at all of them"),
+        );
+    } else if let Err(why) = environment.catalogue.queues(nf, &instance.config, ports) {
+        report.error(
+            &path,
+            format!("the NF '{nf}' cannot have several queues: {why}"),
+            "remove 'queues'; for more cores, use several instances",
+        );
     }
 }
 
@@ -124,7 +178,9 @@ fn check_built_in(
     let ports = port_specs(name, instance);
     if let Err(error) = catalogue.validate(nf, &instance.config, &ports) {
         report_config(&error, &format!("{path}.config"), root, report);
+        return;
     }
+    check_queues(nf, instance, path, environment, &ports, report);
 }
 
 /// Points at the line that the NF complains about: in the document, or in the file from which a
@@ -185,14 +241,14 @@ fn check_memory(
         return Bytes(0);
     };
     let memory = instance.memory.unwrap_or(flavor.memory);
-    let rings = rings_bytes(flavor.ring, instance.ports.len());
+    let rings = rings_bytes(flavor.ring, queues(instance));
     let least = rings.saturating_add(PROGRAM_BYTES_MIN);
     let path = match instance.memory {
         Some(_) => format!("{path}.memory"),
         None => path.to_owned(),
     };
     if memory.0 < least {
-        let ports = instance.ports.len();
+        let ports = queues(instance);
         report.error(
             &path,
             format!(

@@ -86,6 +86,13 @@ impl Catalogue for TestCatalogue {
             None => Ok(()),
         }
     }
+
+    fn queues(&self, nf: &str, _: &Value, _: &[PortSpec]) -> Result<(), String> {
+        match nf {
+            "router" => Err("its neighbours are one table".into()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The host and the catalogue of the tests.

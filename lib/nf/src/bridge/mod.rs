@@ -41,6 +41,10 @@ impl NetworkFunction for Bridge {
         self.forwarded.report(sink);
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         Config::parse(config)?;
         self.forwarded.rename(ports);

@@ -58,6 +58,10 @@ impl NetworkFunction for Counter {
         }
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         config::parse::<NoKeys>(config)?;
         self.forwarded.rename(ports);

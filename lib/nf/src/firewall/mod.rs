@@ -125,6 +125,19 @@ impl NetworkFunction for Firewall {
         self.run_command(now, name, args)
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        if self
+            .ruleset
+            .rules()
+            .iter()
+            .any(|rule| rule.keep_state.is_some())
+        {
+            // An ICMP error about a flow comes from elsewhere, and so by any queue; limits are for all.
+            return Err("a rule has 'keep-state', and the states are one table");
+        }
+        Ok(())
+    }
+
     /// Counters of a rule stay if its number and text do. A state stays if the new rules, asked
     /// about the flow's first packet, keep a state for it.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {

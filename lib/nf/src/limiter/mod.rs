@@ -96,6 +96,10 @@ impl NetworkFunction for Limiter {
         }
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Err("a bucket is for all flows together")
+    }
+
     /// Buckets of a direction whose rates and prefixes stay the same keep their tokens.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;

@@ -133,6 +133,10 @@ impl NetworkFunction for Mirror {
         }
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Err("its capture and its limits are for all flows together")
+    }
+
     /// Captured frames stay as far as the new bound reaches.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;

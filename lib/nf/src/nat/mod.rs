@@ -103,6 +103,10 @@ impl NetworkFunction for Nat {
         command::run(&mut self.state, Tenths::of(now), name, args)
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Err("its bindings and ports are one table")
+    }
+
     /// Sessions whose external address and port are still in the pool go on.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;

@@ -104,6 +104,10 @@ impl NetworkFunction for Router {
         self.run_command(now, name, args)
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Err("its neighbours are one table, and answers of theirs arrive on any queue")
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config, ports)?;
         self.apply(config);

@@ -62,6 +62,10 @@ impl NetworkFunction for Signature {
         }
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         self.forbidden = Config::parse(config)?.forbidden()?;
         self.counters.forwarded.rename(ports);

@@ -40,6 +40,10 @@ impl NetworkFunction for Vlan {
         self.counters.report(sink);
     }
 
+    fn divides_by_flow(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         self.rules = Rules::parse(config)?;
         self.counters.forwarded.rename(ports);

@@ -1,0 +1,222 @@
+//! Rings as the operator sees them; and ports with several queues: flows are spread among NFs of their own, and nothing
+//! else changes.
+
+use nfluid_tests::harness::platform::{Outcome, Platform, eventually, list, must, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+const CHAIN: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+instances:
+  a: { nf: counter, ports: { in: { queues: 2 }, out: { queues: 2 } } }
+  b: { nf: bridge }
+chains:
+  web: { from: lan, to: wan, via: [a, b] }
+";
+
+const SERVER: &str = "10.0.0.1";
+const FLOWS: u32 = 12;
+const PINGS: u32 = 100;
+
+fn two_hosts(test: &str) -> Option<Platform> {
+    let mut platform = Platform::new(test)?;
+    platform.host("client", "10.0.0.100/24");
+    platform.host("server", "10.0.0.1/24");
+    let client = platform.edge().replace("-p", "-client");
+    for flow in 0..FLOWS {
+        must(&format!(
+            "ip -n {client} address add 10.0.0.{}/24 dev eth0",
+            101 + flow
+        ));
+    }
+    Some(platform)
+}
+
+/// What the NF says of itself.
+fn metrics(platform: &Platform, instance: &str) -> Value {
+    let socket = platform.run_dir().join("control").join(instance);
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    stream
+        .write_all(b"{\"op\":\"metrics\"}\n")
+        .expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("it answers");
+    let answer: Value = serde_json::from_str(&line).expect("JSON");
+    answer["ok"].clone()
+}
+
+/// Sequence numbers of the answers, in the order in which they came.
+fn answers(pings: &Outcome) -> Vec<u32> {
+    let lines = pings.stdout.lines();
+    lines
+        .filter_map(|line| {
+            line.split_once("icmp_seq=")?
+                .1
+                .split(' ')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .collect()
+}
+
+#[test]
+fn flows_are_spread_and_each_keeps_its_order() {
+    let Some(platform) = two_hosts("flows_are_spread_and_each_keeps_its_order") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    thread::scope(|scope| {
+        for flow in 0..FLOWS {
+            let ping = format!(
+                "ping -n -c {PINGS} -i 0.002 -I 10.0.0.{} {SERVER}",
+                101 + flow
+            );
+            let platform = &platform;
+            scope.spawn(move || {
+                let came = answers(&platform.on("client", &ping));
+                assert!(came.is_sorted(), "flow {flow}: {came:?}");
+                // On a busy machine a ring may run full; what is lost is counted, and below.
+                assert!(!came.is_empty(), "flow {flow}");
+            });
+        }
+    });
+
+    let said = metrics(&platform, "a");
+    let queues: Vec<(&str, u64)> = list(&said["ports"])
+        .map(|port| {
+            let calls = port["calls"].as_u64().expect("a number");
+            (port["port"].as_str().expect("a name"), calls)
+        })
+        .collect();
+    let names: Vec<&str> = queues.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["in", "out", "in", "out"]);
+    assert!(queues.iter().all(|(_, calls)| *calls > 10), "{queues:?}");
+
+    // What both queues have received is what came to the ports, in the daemon's figures and the NF's.
+    eventually("all counters agree", || {
+        let ports = platform.ask(&["get", "ports"]);
+        let of = |name: &str| list(&ports).find(|port| port["name"] == name).cloned();
+        let (input, output) = (of("a.in").expect("a port"), of("a.out").expect("a port"));
+        assert_eq!(
+            (&input["queues"], &output["queues"]),
+            (&2.into(), &2.into())
+        );
+        let received = |port: &Value| port["counters"]["rx_packets"].as_u64().expect("a number");
+        let all = received(&input) + received(&output);
+        assert!(all >= u64::from(2 * FLOWS), "{all}");
+        metrics(&platform, "a")["engine"]["received"] == all
+    });
+}
+
+#[test]
+fn queues_are_adopted_and_restarted_like_any_port() {
+    let Some(mut platform) = two_hosts("queues_are_adopted_and_restarted_like_any_port") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    let before = platform.pids();
+    let crosses = |platform: &Platform, when: &str| {
+        for flow in 0..FLOWS {
+            let ping = format!("ping -n -c 1 -W 1 -I 10.0.0.{} {SERVER}", 101 + flow);
+            eventually(when, || platform.on("client", &ping).succeeded());
+        }
+    };
+    crosses(&platform, "every flow crosses");
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.pids(), before);
+    crosses(&platform, "every flow crosses after adoption");
+    let restarted = platform.nfluid(&["restart", "a"]);
+    assert!(restarted.succeeded(), "{restarted:?}");
+    crosses(&platform, "every flow crosses after a restart");
+    assert_eq!(
+        platform
+            .apply(&CHAIN.replace("queues: 2", "queues: 5"))
+            .len(),
+        1
+    );
+    crosses(&platform, "every flow crosses five queues");
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused() {
+    let Some(platform) = two_hosts("what_cannot_be_divided_is_refused") else {
+        return;
+    };
+    for (instance, why) in [
+        ("nf: nat, config: { pool: [192.0.2.1] }", "one table"),
+        ("nf: limiter", "a bucket is for all flows"),
+        (
+            "nf: firewall, config: { rules: 'allow tcp from any to any keep-state' }",
+            "keep-state",
+        ),
+    ] {
+        let refused = platform.try_apply(&CHAIN.replace("nf: counter", instance));
+        assert!(!refused.succeeded(), "{instance}: {refused:?}");
+        let said = refused.stderr;
+        assert!(
+            said.contains("cannot have several queues") && said.contains(why),
+            "{said}"
+        );
+        assert!(platform.pids().is_empty());
+    }
+    // The same firewall without states can, until it is given some.
+    let firewall = "nf: firewall, config: { rules: 'allow ip from any to any', non_ip: allow }";
+    platform.apply(&CHAIN.replace("nf: counter", firewall));
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let states = firewall.replace("any'", "any keep-state'");
+    let refused = platform.try_apply(&CHAIN.replace("nf: counter", &states));
+    assert!(refused.stderr.contains("keep-state"), "{refused:?}");
+    assert!(platform.pings("client", SERVER));
+}
+
+#[test]
+fn frames_that_wait_are_seen() {
+    let Some(platform) = two_hosts("frames_that_wait_are_seen") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let used = |port: &str| {
+        let stats = platform.ask(&["stats"]);
+        let found = list(&stats["ports"])
+            .find(|stats| stats["name"] == port)
+            .cloned();
+        let port = found.expect("a port");
+        let figure = |key: &str| port[key].as_u64().expect("a number");
+        (figure("rx_ring_used"), figure("rx_ring_size"))
+    };
+    eventually("nothing waits", || used("b.in") == (0, 256));
+    assert_eq!(used("a.in"), (0, 512), "two queues");
+    assert_eq!(used("lan").0, 0, "uplinks have rings as well");
+
+    // An NF that does not read: its ring fills up, and so do the figures.
+    let stopped = platform.pids()["b"];
+    signal(stopped, Signal::STOP);
+    platform.on(
+        "client",
+        &format!("ping -q -n -c 400 -i 0.002 -W 1 {SERVER}"),
+    );
+    assert_eq!(used("b.in"), (256, 256));
+    let stats = platform.ask(&["stats"]);
+    let chain = list(&stats["chains"]).next().expect("a chain");
+    assert_eq!(chain["forward_waiting"], 256, "{chain}");
+    let top = platform.nfluid(&["top", "--once", "-i", "0.1"]);
+    let row = top.stdout.lines().find(|line| line.starts_with("b.in"));
+    let row = row.expect("a row of the port");
+    assert!(row.contains("100.0%"), "{row}");
+
+    signal(stopped, Signal::CONT);
+    eventually("nothing waits any more", || used("b.in").0 == 0);
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+}
