@@ -12,6 +12,7 @@ use crate::release;
 use crate::session::Session;
 
 const PROGRAMS: [&str; 3] = ["nfluid", "nfluidd", "nfluid-nf"];
+const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 const SERVICE: &str = "nfluidd.service";
 /// Shell, and where that shell looks for completions below the prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -32,6 +33,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// Below `folder` only, for tests and packages.
+    pub fn below(folder: &Path) -> Self {
+        Self {
+            prefix: "/usr/local".into(),
+            destdir: folder.to_owned(),
+        }
+    }
+
     fn place(&self, below_prefix: impl AsRef<Path>) -> PathBuf {
         let path = self.prefix.join(below_prefix);
         self.destdir.join(path.strip_prefix("/").unwrap_or(&path))
@@ -58,14 +67,23 @@ struct Item {
 /// The build fails, or a file cannot be written.
 pub fn install(session: &Session, options: &Options) -> Result<()> {
     release::build(session)?;
-    for item in items(session, options)? {
-        put(&item).with_context(|| format!("installing {}", item.to.display()))?;
-        println!("installed {}", item.to.display());
-    }
+    install_built(session, options, &session.target.join("release"))?;
     refresh_library_cache(options);
     if options.is_this_system() {
         systemctl(&["daemon-reload"])?;
         println!("start the daemon now and at every boot: systemctl enable --now nfluidd");
+    }
+    Ok(())
+}
+
+/// Puts what is in the folder `built`, and what goes with it, in its places.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn install_built(session: &Session, options: &Options, built: &Path) -> Result<()> {
+    for item in items(session, options, built)? {
+        put(&item).with_context(|| format!("installing {}", item.to.display()))?;
+        println!("installed {}", item.to.display());
     }
     Ok(())
 }
@@ -109,9 +127,10 @@ fn service_path() -> PathBuf {
 /// Every path that `install` writes, in the order of [`items`].
 fn targets(options: &Options) -> Vec<PathBuf> {
     let programs = PROGRAMS.iter().map(|name| Path::new("bin").join(name));
-    let library = ["lib/libnfluid.so", "include/nfluid.h"]
+    let library = LIBRARIES
+        .map(|name| Path::new("lib").join(name))
         .into_iter()
-        .map(PathBuf::from);
+        .chain(["include/nfluid.h", "lib/pkgconfig/libnfluid.pc"].map(PathBuf::from));
     let completions = COMPLETIONS.iter().map(|(_, path)| PathBuf::from(path));
     let all = programs
         .chain(library)
@@ -120,15 +139,15 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     all.map(|path| options.place(path)).collect()
 }
 
-fn items(session: &Session, options: &Options) -> Result<Vec<Item>> {
-    let built = session.target.join("release");
+fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>> {
     let mut sources: Vec<(Source, u32)> = Vec::new();
     sources.extend(PROGRAMS.map(|name| (Source::File(built.join(name)), 0o755)));
-    sources.push((Source::File(built.join("libnfluid.so")), 0o644));
+    sources.extend(LIBRARIES.map(|name| (Source::File(built.join(name)), 0o644)));
     sources.push((
         Source::File(session.root.join("lib/ring/include/nfluid.h")),
         0o644,
     ));
+    sources.push((Source::Text(pkg_config(options)), 0o644));
     sources.push((Source::Text(service(session, options)?), 0o644));
     for (shell, _) in COMPLETIONS {
         let text = session.output(
@@ -145,6 +164,18 @@ fn items(session: &Session, options: &Options) -> Result<Vec<Item>> {
     Ok(items
         .map(|((source, mode), to)| Item { source, to, mode })
         .collect())
+}
+
+/// For `pkg-config --cflags --libs libnfluid`. The private libraries are those that Rust's standard library stands on.
+fn pkg_config(options: &Options) -> String {
+    format!(
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+        Name: libnfluid\nDescription: the port library of nfluid\nVersion: {}\n\
+        Cflags: -I${{includedir}}\nLibs: -L${{libdir}} -lnfluid\n\
+        Libs.private: -lgcc_s -lpthread -lm -ldl\n",
+        options.prefix.display(),
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// The unit with the programs' folder of this prefix.

@@ -6,11 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::deps;
 use crate::guest;
+use crate::install;
 use crate::leftovers::Leftovers;
 use crate::session::{Interrupted, Outcome, Session};
 use crate::tally::{Output, Tally};
@@ -40,7 +41,7 @@ enum Step {
     Targets,
     /// The ring's protocol under loom's exhaustive scheduler
     Loom,
-    /// The C port library's tests
+    /// The C port library's tests, and whether what is installed is whole
     C,
 }
 
@@ -96,7 +97,10 @@ impl Run<'_> {
                 Step::Guest => guest::run_all(self.session, &mut self.tally)?,
                 Step::Targets => self.targets()?,
                 Step::Loom => self.loom()?,
-                Step::C => self.c()?,
+                Step::C => {
+                    self.c()?;
+                    self.installed()?;
+                }
             }
         }
         Ok(())
@@ -215,6 +219,58 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// What `make install` puts below a DESTDIR is whole: a C test is built with what pkg-config says, linked either way,
+    /// and runs. `make uninstall` leaves no file.
+    fn installed(&mut self) -> Result<()> {
+        if !self.succeeds("install: building", |s| {
+            let programs = ["nfluid", "nfluidd", "nfluid-nf-host", "nfluid-capi"];
+            let mut cargo = s.cargo(["build"]);
+            cargo.args(programs.map(|program| format!("--package={program}")));
+            cargo
+        })? {
+            return Ok(());
+        }
+        let folder = self.leftovers.temp_dir().join("installed");
+        let options = install::Options::below(&folder);
+        let built = self.session.target.join("debug");
+        let result = install::install_built(self.session, &options, &built);
+        self.counts("install: every file has its place", result)?;
+        for linking in ["shared", "static"] {
+            let what = format!("install: a C program with the {linking} library");
+            let result = self.uses_library(&folder, linking == "static");
+            self.counts(&what, result)?;
+        }
+        let result = install::uninstall(self.session, &options).and_then(|()| {
+            let left = find_file(&folder);
+            left.map_or(Ok(()), |left| bail!("{} is left", left.display()))
+        });
+        self.counts("install: uninstalling leaves nothing", result)
+    }
+
+    fn uses_library(&self, folder: &Path, is_static: bool) -> Result<()> {
+        let library = folder.join("usr/local/lib");
+        let mut query = self.session.command("pkg-config");
+        query.args(["--cflags", "--libs", "libnfluid"]);
+        query.args(is_static.then_some("--static"));
+        query.env("PKG_CONFIG_PATH", library.join("pkgconfig"));
+        let flags = self
+            .session
+            .output(query.env("PKG_CONFIG_SYSROOT_DIR", folder))?;
+        let program = folder.with_file_name("uses-libnfluid");
+        let mut cc = self.session.command("cc");
+        cc.args(["-std=c11", "-o"]).arg(&program);
+        cc.arg("lib/ring/tests/header.c");
+        // Of the two, the linker takes the static one when it is told so, and the rest as ever.
+        let link = flags.replace("-lnfluid", "-l:libnfluid.a");
+        let flags = if is_static { link } else { flags };
+        self.session.run(cc.args(flags.split_whitespace()))?;
+        let mut program = self.session.command(&program);
+        if !is_static {
+            program.env("LD_LIBRARY_PATH", &library);
+        }
+        self.session.run(&mut program)
+    }
+
     /// Runs test programs through cargo and counts what they print.
     fn counted(&mut self, step: &str, cargo: &mut Command) -> Result<()> {
         println!("\n== {step}");
@@ -236,7 +292,21 @@ impl Run<'_> {
 
     /// Runs a command that must succeed; a failure is counted.
     fn succeeds(&mut self, what: &str, command: impl FnOnce(&Session) -> Command) -> Result<bool> {
-        match self.session.run(&mut command(self.session)) {
+        let result = self.session.run(&mut command(self.session));
+        self.is_ok(what, result)
+    }
+
+    /// Counts a check as one test.
+    fn counts(&mut self, what: &str, result: Result<()>) -> Result<()> {
+        if self.is_ok(what, result)? {
+            self.tally.passed();
+        }
+        Ok(())
+    }
+
+    /// Whether it went well; a failure is counted.
+    fn is_ok(&mut self, what: &str, result: Result<()>) -> Result<bool> {
+        match result {
             Ok(()) => Ok(true),
             Err(error) if error.is::<Interrupted>() => Err(error),
             Err(error) => {
@@ -246,6 +316,19 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// A file anywhere below a folder.
+fn find_file(folder: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.find_map(|path| {
+        if path.is_dir() {
+            find_file(&path)
+        } else {
+            Some(path)
+        }
+    })
 }
 
 /// Files of a folder with this extension, sorted; none where there is no folder.

@@ -8,6 +8,8 @@
 //!
 //! Whoever holds the write end of the pipe can ring, but cannot take a ring back. A peer that rings
 //! for nothing is ignored after [`SPURIOUS_MAX`] rings in a row, until real traffic comes.
+//!
+//! Why pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
 use crate::attach::AttachError;
 use crate::port::Port;

@@ -1,4 +1,5 @@
-//! The mappings of a port's rings and of an instance's pool.
+//! The mappings of a port's rings and of an instance's pool. Why one pool for all ports:
+//! `docs/adr/0002-one-pool-per-instance.md`.
 
 use crate::attach::AttachError;
 use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE};
