@@ -1,6 +1,7 @@
 //! Random conversations through a NAT, one step at a time, and the frames of each step.
 
-use super::{EXTERNAL, HOSTS, INSIDE_MACS, OUTSIDE_MACS, OnPort, SERVER, UPSTREAM};
+use super::{EXTERNAL, HOSTS, INSIDE_MACS, OUTSIDE_MACS, SERVER, UPSTREAM};
+use nfluid_tests::harness::oracle::OnPort;
 use nfluid_wire::build::Frame;
 use nfluid_wire::udp::UdpPacket;
 use nfluid_wire::{PacketMeta, TcpFlags};

@@ -9,9 +9,9 @@ mod conversation;
 mod kernel;
 
 use conversation::{Conversation, Kind, Random, Step};
-use kernel::Kernel;
 use nfluid_nf::testing::run;
 use nfluid_nf::{Nanos, NetworkFunction, PortInfo, catalogue};
+use nfluid_tests::harness::oracle::{OnPort, Oracle};
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::checksum::Delta;
 use nfluid_wire::icmpv4::Icmpv4Packet;
@@ -21,9 +21,6 @@ use nfluid_wire::udp::UdpPacket;
 use nfluid_wire::{IpProtocol, MacAddr, PacketMeta};
 use serde_json::json;
 use std::net::Ipv4Addr;
-
-/// A frame and the port on which it arrives or leaves: 0 inside, 1 outside.
-pub type OnPort = (u8, Vec<u8>);
 
 /// The external address, which is also the kernel's own outside.
 pub const EXTERNAL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
@@ -90,7 +87,7 @@ fn the_nat_translates_as_the_kernel_does() {
     if !is_root("the_nat_translates_as_the_kernel_does") {
         return;
     }
-    let mut kernel = Kernel::new();
+    let mut kernel = kernel::kernel();
     let mut ours = Ours::new();
     let mut random = Random::new(SEED);
     // The server speaks first, so that the NAT knows its hardware address, as the kernel does.
@@ -138,11 +135,11 @@ fn the_nat_translates_as_the_kernel_does() {
 fn play(
     conversation: &mut Conversation,
     step: &Step,
-    kernel: &mut Kernel,
+    kernel: &mut Oracle,
     ours: &mut Ours,
     place: &str,
 ) {
-    let theirs = kernel.translate(&conversation.frame(step, 0));
+    let theirs = kernel.pass(&conversation.frame(step, 0));
     let own = ours.translate(&conversation.frame(step, 1));
     if *step == Step::Stranger {
         assert!(

@@ -22,9 +22,9 @@
 mod kernel;
 mod traffic;
 
-use kernel::Kernel;
 use nfluid_nf::testing::{Collected, run};
 use nfluid_nf::{Nanos, NetworkFunction, PortInfo, catalogue};
+use nfluid_tests::harness::oracle::OnPort;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::Ipv6Packet;
@@ -33,9 +33,6 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use traffic::{Random, Routes};
-
-/// A frame and the port on which it arrives or leaves.
-pub type OnPort = (u8, Vec<u8>);
 
 /// Ports of the router under test and of the kernel.
 pub const PORTS: u8 = 3;
@@ -203,11 +200,11 @@ fn random_packets_leave_as_the_kernel_sends_them() {
     for seed in 0x5eed_0001..=0x5eed_0005u64 {
         let mut random = Random::new(seed);
         let routes = Routes::random(&mut random);
-        let mut kernel = Kernel::new(&format!("a{:x}", seed & 0xf), Some(&routes));
+        let mut kernel = kernel::kernel(&format!("a{:x}", seed & 0xf), Some(&routes));
         let mut nf = router(&routes.text);
         for number in 0..4000 {
             let input = traffic::packet(&mut random, &routes);
-            let expected = sorted(kernel.forward(&input));
+            let expected = sorted(kernel.pass(&input));
             let got = sorted(run(
                 &mut *nf,
                 Nanos::from_secs(1),
@@ -247,10 +244,10 @@ fn random_packets_leave_as_the_kernel_sends_them() {
 
 /// Plays the same frames to both, one after the other, and compares what leaves after each.
 fn converse(name: &str, frames: &[OnPort]) {
-    let mut kernel = Kernel::new(name, None);
+    let mut kernel = kernel::kernel(name, None);
     let mut nf = router("");
     for (number, input) in frames.iter().enumerate() {
-        let expected = sorted(kernel.forward(input));
+        let expected = sorted(kernel.pass(input));
         let got = sorted(run(
             &mut *nf,
             Nanos::from_secs(1),

@@ -1,0 +1,205 @@
+//! The Linux kernel as an oracle: it forwards in a network namespace of its own, joined by veth pairs to another one, in
+//! which the test injects and captures raw frames.
+
+use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
+use nfluid_gen::io::{Receiver, Sender};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A frame, and the port on which it arrives or leaves.
+pub type OnPort = (u8, Vec<u8>);
+
+/// Payload of the packet whose arrival tells that the kernel is done with the one before.
+pub const MARKER: &[u8; 16] = b"nfluid-oracle-mk";
+
+/// Longest wait for a marker; it takes microseconds unless the machine is busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs a program that must succeed, with this standard input.
+///
+/// # Panics
+/// If it does not succeed.
+pub fn run(line: &str, input: &str) {
+    let mut words = line.split_whitespace();
+    let mut child = Command::new(words.next().expect("a program"))
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(input.as_bytes()).expect("it reads");
+    drop(pipe);
+    let status = child.wait().expect("our child");
+    assert!(status.success(), "{line}: {status}");
+}
+
+/// Two namespaces, removed when dropped.
+#[derive(Debug)]
+pub struct Namespaces {
+    /// Where the kernel forwards.
+    pub kernel: String,
+    /// Where the test is.
+    pub hosts: String,
+}
+
+impl Namespaces {
+    /// Makes them; `name` tells them from those of other tests of the process.
+    ///
+    /// # Panics
+    /// If they cannot be made.
+    pub fn new(name: &str) -> Self {
+        let id = std::process::id();
+        let made = Self {
+            kernel: format!("nfl-{id}-{name}-k"),
+            hosts: format!("nfl-{id}-{name}-h"),
+        };
+        for namespace in [&made.kernel, &made.hosts] {
+            run(&format!("ip netns add {namespace}"), "");
+        }
+        let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
+        run(
+            &format!("ip netns exec {} sysctl -qw {quiet}", made.hosts),
+            "",
+        );
+        made
+    }
+
+    /// Changes settings where the kernel forwards.
+    ///
+    /// # Panics
+    /// If it has no such setting.
+    pub fn set(&self, settings: &str) {
+        run(
+            &format!("ip netns exec {} sysctl -qw {settings}", self.kernel),
+            "",
+        );
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for namespace in [&self.kernel, &self.hosts] {
+            let _gone = Command::new("ip")
+                .args(["netns", "del", namespace])
+                .output();
+        }
+    }
+}
+
+/// The hosts' ends of the veth pairs, `h0`, `h1`, ...
+pub struct Oracle {
+    senders: Vec<InterfaceSender>,
+    receivers: Vec<InterfaceReceiver>,
+    /// Enters at port 0, and leaves last.
+    marker: Vec<u8>,
+    /// What a kernel sends by itself.
+    is_background: fn(&[u8]) -> bool,
+    _namespaces: Namespaces,
+}
+
+impl Oracle {
+    /// Moves the calling thread into the hosts' namespace and pins it to one CPU, so that the kernel handles its frames in
+    /// order. Returns when the kernel forwards `marker`, which ends with [`MARKER`], from port 0.
+    ///
+    /// # Panics
+    /// If it does not forward.
+    pub fn new(
+        namespaces: Namespaces,
+        ports: u8,
+        marker: Vec<u8>,
+        is_background: fn(&[u8]) -> bool,
+    ) -> Self {
+        let mut cpu = CpuSet::new();
+        cpu.set(0);
+        sched_setaffinity(None, &cpu).expect("CPU 0 exists");
+        let hosts = format!("/run/netns/{}", namespaces.hosts);
+        let hosts = File::open(hosts).expect("just made");
+        move_into_link_name_space(hosts.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("root may");
+        let name = |port| format!("h{port}");
+        let sender = |port| InterfaceSender::open(&name(port)).expect("just made");
+        let receiver = |port| InterfaceReceiver::open(&name(port)).expect("just made");
+        let mut oracle = Self {
+            senders: (0..ports).map(sender).collect(),
+            receivers: (0..ports).map(receiver).collect(),
+            marker,
+            is_background,
+            _namespaces: namespaces,
+        };
+        oracle.settle();
+        oracle
+    }
+
+    /// Until links and addresses are usable: a marker comes through.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut ignored = Vec::new();
+        loop {
+            self.inject(0, &self.marker.clone());
+            std::thread::sleep(Duration::from_millis(20));
+            if self.collect(&mut ignored) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "the kernel does not forward");
+        }
+        // Markers that waited.
+        std::thread::sleep(Duration::from_millis(50));
+        self.collect(&mut ignored);
+    }
+
+    /// What leaves when this frame arrives.
+    ///
+    /// # Panics
+    /// If the kernel stops forwarding.
+    pub fn pass(&mut self, (port, frame): &OnPort) -> Vec<OnPort> {
+        self.inject(*port, frame);
+        self.inject(0, &self.marker.clone());
+        let mut frames = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
+        while !self.collect(&mut frames) {
+            assert!(Instant::now() < deadline, "the marker does not arrive");
+        }
+        frames
+    }
+
+    fn inject(&mut self, port: u8, frame: &[u8]) {
+        let sender = &mut self.senders[usize::from(port)];
+        let taken = sender.send(1, |_, slot| {
+            slot[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        });
+        assert_eq!(taken.expect("veth takes it"), 1);
+        sender.flush().expect("veth takes it");
+    }
+
+    /// Takes what has arrived; whether the marker is among it. It comes last on its port, and after everything that the
+    /// packet before it led to: once it has been seen, all ports are asked again, because the first pass may have asked
+    /// one before the kernel was done.
+    fn collect(&mut self, frames: &mut Vec<OnPort>) -> bool {
+        let marked = self.take_all(frames);
+        if marked {
+            self.take_all(frames);
+        }
+        marked
+    }
+
+    fn take_all(&mut self, frames: &mut Vec<OnPort>) -> bool {
+        let mut marked = false;
+        for (receiver, port) in self.receivers.iter_mut().zip(0..) {
+            let mut take = |frame: &[u8]| {
+                if frame.ends_with(MARKER) {
+                    marked = true;
+                } else if !(self.is_background)(frame) {
+                    frames.push((port, frame.to_vec()));
+                }
+            };
+            while receiver.receive(256, &mut take).expect("it receives") > 0 {}
+        }
+        marked
+    }
+}
