@@ -137,11 +137,11 @@ fn queues_that_cannot_be() {
     for (instance, expected) in [
         (
             "nf: bridge, ports: { in: { queues: 0 }, out: { queues: 0 } }",
-            "instances.x.ports.in.queues: 0 is out of bounds",
+            "instances.x.ports.in.queues: 0 is out of range",
         ),
         (
             "nf: bridge, ports: { in: { queues: 9 }, out: { queues: 9 } }",
-            "instances.x.ports.in.queues: 9 is out of bounds",
+            "instances.x.ports.in.queues: 9 is out of range",
         ),
         (
             "nf: bridge, ports: { in: { queues: two }, out: {} }",
