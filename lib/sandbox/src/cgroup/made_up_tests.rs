@@ -192,4 +192,8 @@ fn half_a_cgroup_is_taken_back() {
     assert!(root.create("cell").is_err());
     assert!(!place.path().join("cpu").join(NAME).join("cell").exists());
     assert!(root.open("cell").is_err(), "it is not whole");
+    // A daemon that was killed meanwhile cannot take it back; its successor does.
+    root.remove_leftover("cell").unwrap();
+    root.remove_leftover("cell").unwrap();
+    assert!(root.create("cell").is_ok());
 }
