@@ -193,6 +193,37 @@ fn a_failed_addition_does_not_disturb_what_runs() {
 }
 
 #[test]
+fn a_doorbell_that_is_gone_is_not_relied_on() {
+    let Some(platform) = two_hosts("a_doorbell_that_is_gone_is_not_relied_on") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let bells = || {
+        let record = platform.run_dir().join("instances/a.json");
+        let record: Value =
+            serde_json::from_slice(&fs::read(record).expect("it is there")).expect("JSON");
+        record["bells"].clone()
+    };
+    assert_eq!(
+        bells(),
+        serde_json::json!([null, "b"]),
+        "it was given the bell of its peer"
+    );
+    let alone = CHAIN
+        .replace("  b: { nf: bridge }\n", "")
+        .replace("[a, b]", "[a]");
+    platform.apply(&alone);
+    assert_eq!(bells(), serde_json::json!([null, null]));
+    // A new one of that name has another bell: the switch rings it.
+    let before = platform.pids();
+    platform.apply(CHAIN);
+    assert_eq!(platform.pids()["a"], before["a"]);
+    assert_eq!(bells(), serde_json::json!([null, null]));
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
 fn a_clean_end_leaves_no_cgroup_of_the_daemon() {
     let Some(mut platform) = two_hosts("a_clean_end_leaves_no_cgroup_of_the_daemon") else {
         return;

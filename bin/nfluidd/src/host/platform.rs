@@ -181,6 +181,7 @@ impl Platform for HostPlatform {
         let mut host = lock(&self.0);
         let ended = host.end_instance(name).map_err(error)?;
         host.ended.extend(ended);
+        host.forget_bell(name);
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
         Ok(())
     }
@@ -279,6 +280,22 @@ impl Host {
         }
         let running = self.instances.remove(name);
         Ok(running.map(|running| Making::of(&self.maker, name, running)))
+    }
+
+    /// Notes that nobody can ring instance `name` any more: a later one of that name has another
+    /// doorbell, which those that run now do not hold.
+    fn forget_bell(&mut self, name: &str) {
+        for (holder, running) in &mut self.instances {
+            let bells = running.record.bells.iter_mut();
+            let stale: Vec<_> = bells.filter(|bell| bell.as_deref() == Some(name)).collect();
+            if stale.is_empty() {
+                continue;
+            }
+            stale.into_iter().for_each(|bell| *bell = None);
+            if let Err(error) = running.record.save(&self.settings.paths.record(holder)) {
+                tracing::warn!(instance = holder, %error, "writing down a bell that is gone");
+            }
+        }
     }
 
     /// Starts the successor of an instance that has ended, on the same ports.
