@@ -344,7 +344,7 @@ fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
     let sources: Vec<Place> = slots
         .map(|slot| Place::new(&evil.ports[0], slot, 11))
         .collect();
-    let done = AtomicBool::new(false);
+    let (started, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut got = 0;
     std::thread::scope(|scope| {
         // Another thread of the sender turns addresses into those of the victim and back, and lengths up and down.
@@ -357,13 +357,17 @@ fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
                         desc.fetch_xor(64 ^ 2032, Ordering::Relaxed);
                     }
                 }
+                started.store(true, Ordering::Release);
             }
         });
         let _ends_also_when_this_panics = Done(&done);
         let port = &mut evil.ports[0];
-        // Until some were caught with another's address, which shows that there is a race.
-        let caught = || scratch.switch.counters(hostile.id(0)).dropped_total();
-        while got < 100_000 || caught() < 1_000 {
+        while !started.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let mut idle = 0;
+        while got < 300_000 {
+            let before = got;
             for _ in 0..32 {
                 send(port, &frame(victim.mac(0), own, 64));
             }
@@ -372,6 +376,11 @@ fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
                 assert_eq!(&bytes[6..12], own);
                 assert!([64, 2032].contains(&bytes.len()), "{}", bytes.len());
             });
+            idle = if got == before { idle + 1 } else { 0 };
+            assert!(
+                idle < 10_000,
+                "the victim's ring is stuck after {got} frames"
+            );
         }
     });
     let (entered, delivered, dropped) = books(&scratch, &[&hostile, &victim]);
