@@ -150,6 +150,7 @@ impl Port {
             if sequence != self.rx_next.wrapping_add(1) {
                 return None;
             }
+            let position = self.rx_next;
             self.rx_next = sequence;
             if (FRAME_MIN..=FRAME_MAX).contains(&usize::from(len)) {
                 return Some(Received {
@@ -157,6 +158,17 @@ impl Port {
                     len,
                 });
             }
+            self.release_hole(position);
+        }
+    }
+
+    /// Nobody is handed a hole, so nobody would release it, and a ring full of holes would stay
+    /// full. One behind frames that are still held goes with them.
+    #[cold]
+    fn release_hole(&mut self, position: u32) {
+        let line = &self.words().receiver;
+        if line.rx_head.load(Ordering::Relaxed) == position {
+            line.rx_head.store(self.rx_next, Ordering::Release);
         }
     }
 

@@ -5,7 +5,30 @@ mod exercise;
 #[path = "../../../fuzz/mutation.rs"]
 mod mutation;
 
+use nfluid_ring::attach::Table;
+use nfluid_ring::layout::tx_desc;
 use proptest::prelude::*;
+use std::sync::atomic::Ordering;
+
+/// A sender whose frames change in the call leaves holes. A ring full of them must not stay full.
+#[test]
+fn a_ring_full_of_holes_is_empty_again_once_they_were_seen() {
+    let table = mutation::seeds("rings")
+        .iter()
+        .find_map(|seed| Table::parse(seed).ok());
+    let mut ground =
+        exercise::Ground::new(&table.expect("a table among the seeds")).expect("ports");
+    let port = &mut ground.ports[0];
+    let (first, slots) = (port.taken(), port.entry().ring_slots);
+    for position in (0..slots).map(|i| first.wrapping_add(i)) {
+        let hole = tx_desc(0, position.wrapping_add(1));
+        let index = (position & (slots - 1)) as usize;
+        port.raw_ring().rx[index].store(hole, Ordering::Release);
+    }
+    assert_eq!(port.receive(64, |_| panic!("a hole is no frame")), 0);
+    let released = port.raw_ring().receiver.rx_head.load(Ordering::Acquire);
+    assert_eq!(released, first.wrapping_add(slots));
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]

@@ -60,8 +60,8 @@ impl Script<'_> {
 }
 
 /// Ports on memory of our own. Their sockets lead to no switch: every call fails.
-struct Ground {
-    ports: Vec<Port>,
+pub struct Ground {
+    pub ports: Vec<Port>,
     pool: Arc<Pool>,
     engine: Engine,
     taken: Option<(usize, TakenSlot)>,
@@ -78,7 +78,7 @@ fn no_switch() -> OwnedFd {
 }
 
 impl Ground {
-    fn new(table: &Table) -> Option<Self> {
+    pub fn new(table: &Table) -> Option<Self> {
         let slots = table.head.pool_slots;
         let memory_of_pool = memory(slots as usize * SLOT_SIZE);
         let pool = Arc::new(Pool::map(memory_of_pool.as_fd(), slots).expect("it is there"));
