@@ -8,7 +8,7 @@ const PAGE_MB: usize = 2;
 /// Pages that were taken; given back when dropped.
 #[derive(Debug)]
 pub struct HugePages {
-    before: usize,
+    taken: usize,
 }
 
 impl HugePages {
@@ -18,24 +18,29 @@ impl HugePages {
         // Debian's default size; others would have to be reserved when booting.
         let of_size = field(&meminfo, "Hugepagesize:")? == PAGE_MB << 10;
         let free = field(&meminfo, "HugePages_Free:")?;
-        let before = count()?;
-        let pages = HugePages { before };
-        let wanted = before + (megabytes / PAGE_MB).saturating_sub(free);
         if !of_size {
             return None;
         }
+        let before = count()?;
+        let wanted = before + (megabytes / PAGE_MB).saturating_sub(free);
         if wanted > before {
             fs::write(COUNT, wanted.to_string()).ok()?;
         }
+        let got = count()?;
         // When it got fewer, dropping gives them back.
-        (count()? >= wanted).then_some(pages)
+        let pages = HugePages {
+            taken: got.saturating_sub(before),
+        };
+        (got >= wanted).then_some(pages)
     }
 }
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // Pages of a process that has just ended are free; nothing else could be done.
-        let _ = fs::write(COUNT, self.before.to_string());
+        // What others have taken meanwhile stays.
+        if let Some(now) = count() {
+            let _ = fs::write(COUNT, now.saturating_sub(self.taken).to_string());
+        }
     }
 }
 

@@ -57,6 +57,11 @@ impl Dpdk {
         }
     }
 
+    /// Whether its processes can use each other's memory in place.
+    pub fn has_huge_pages(&self) -> bool {
+        self.pages.is_some()
+    }
+
     /// A name for a socket that nothing has.
     pub fn socket(&mut self) -> PathBuf {
         self.sockets += 1;
@@ -68,12 +73,13 @@ impl Dpdk {
         let lcores: Vec<_> = (0..threads).map(|n| format!("{n}@{core}")).collect();
         let mut command = Command::new(program);
         command.args(["--lcores", &lcores.join(",")]);
-        command.args(["--in-memory", "--no-pci", "--no-telemetry"]);
+        command.args(["--no-pci", "--no-telemetry"]);
         command.args(["--log-level", "error", "-m", &MEGABYTES.to_string()]);
-        command.arg(if self.pages.is_some() {
-            "--single-file-segments"
+        // Nothing is left behind in a file system, either way.
+        command.args(if self.pages.is_some() {
+            ["--in-memory", "--single-file-segments"]
         } else {
-            "--no-huge"
+            ["--no-huge", "--no-shconf"]
         });
         for device in devices {
             command.args(["--vdev", device]);

@@ -70,6 +70,8 @@ pub enum Task {
     Ring { pause_us: u64 },
     /// Sleeps until a frame comes; reports how old its stamp is.
     Sleep,
+    /// Hands on each byte of its standard input; it has no ports.
+    HandOn,
     /// Sends frames of `len` bytes out of an interface by a compiled XDP program.
     Generate {
         object: PathBuf,

@@ -7,6 +7,7 @@ mod own;
 use super::two_cores;
 use crate::CannotRun;
 use crate::dpdk::Dpdk;
+use crate::host::interrupt;
 use crate::peer::{Peer, run_together, run_with};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -52,12 +53,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let peer = dpdk.as_mut().filter(|_| matches!(len, 64 | 1514));
         rows.extend(apart(report, &mut scratch, peer, len)?);
     }
+    interrupt::check()?;
     rows.extend(same_core(report, &mut scratch, dpdk.as_mut())?);
     let title = "No NF: sender -> receiver that reads the payload, through the switch or by memif";
     table(title, &["figure", "Mpps", "spread", "conditions"], &rows);
     own::idle(report, &mut scratch)?;
-    if let Some(dpdk) = &mut dpdk {
-        memif::idle(report, dpdk)?;
+    if let Some(dpdk) = &mut dpdk
+        && let Err(error) = memif::idle(report, dpdk)
+    {
+        interrupt::check()?;
+        println!("idle memif left out: {error:#}");
     }
     Ok(())
 }
@@ -77,12 +82,15 @@ fn apart(
     let own = lanes.len();
     if let Some(dpdk) = dpdk {
         let id = format!("nonf.memif.{len}.mpps");
-        for setup in report.choose(memif::SETUPS.as_slice(), memif::SETUPS_QUICK.as_slice()) {
-            match memif::lane(dpdk, id.clone(), *setup, len, APART, false) {
-                Ok(lane) => lanes.push(lane),
-                // Not every set-up works with every memory; one that does is enough.
-                Err(error) => println!("memif, {}: left out: {error:#}", setup.name()),
-            }
+        let setups: &[_] = if dpdk.has_huge_pages() {
+            report.choose(memif::SETUPS.as_slice(), memif::SETUPS_QUICK.as_slice())
+        } else {
+            &memif::SETUPS_SMALL_PAGES
+        };
+        for setup in setups {
+            lanes.extend(memif::lane_if_it_works(
+                dpdk, &id, *setup, len, APART, false,
+            ));
         }
     }
     measure(report, &mut lanes)?;
@@ -117,7 +125,8 @@ fn same_core(
         // As nfluid's, and as programs on DPDK are: they poll until their time slice is over.
         for (way, yields) in [("", true), ("poll.", false)] {
             let id = format!("nonf.samecore.memif.{way}64.mpps");
-            lanes.push(memif::lane(dpdk, id, memif::SETUPS[0], 64, SAME, yields)?);
+            let setup = memif::SETUPS[0];
+            lanes.extend(memif::lane_if_it_works(dpdk, &id, setup, 64, SAME, yields));
         }
     }
     measure(report, &mut lanes)?;

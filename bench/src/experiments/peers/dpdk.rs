@@ -56,9 +56,16 @@ pub fn vhost(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
 fn start(ground: &mut Ground, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
     let dpdk = match &mut ground.dpdk {
         Ok(dpdk) => dpdk,
-        Err(why) if why.is::<CannotRun>() => return Err(CannotRun(format!("{why:#}")).into()),
-        Err(why) => anyhow::bail!("{why:#}"),
+        Err(why) => match why.downcast_ref::<CannotRun>() {
+            Some(CannotRun(why)) => return Err(CannotRun(why.clone()).into()),
+            None => anyhow::bail!("{why:#}"),
+        },
     };
+    anyhow::ensure!(
+        dpdk.has_huge_pages() || matches!(ports, Ports::Memif { zero_copy: false }),
+        "{} needs huge pages, of which this host has none to give",
+        ports.name()
+    );
     connect(dpdk, ports).map_err(|error| dpdk.explain(error))
 }
 
