@@ -1,13 +1,15 @@
 //! 1 to 50 firewalls in a row (H6 "service chain"): round trip and throughput, all NFs asleep while
-//! nothing waits.
+//! nothing waits. Beside it the floor: as many processes that wake each other and do nothing else.
 
 use super::subject::Subject;
+use super::token::TokenChain;
 use super::two_cores;
 use crate::peer::{Peer, run_together};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use std::time::Duration;
 
 const BATCH: usize = 64;
 const RING: u32 = 128;
@@ -91,13 +93,25 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 lanes.push(Lane::new(&mut scratch, count, placement)?);
             }
         }
+        let mut tokens = TokenChain::start(count, 1)?;
+        let mut floor = Samples::default();
         for round in 0..=rounds {
             for lane in &mut lanes {
                 // The first round warms up.
                 lane.measure(seconds, round > 0)?;
             }
+            let token = tokens.measure(Duration::from_secs_f64(seconds))?;
+            if round > 0 {
+                floor.push(token);
+            }
         }
         figures(report, count, &lanes);
+        report.figure(
+            format!("chain.{count}.floor_us"),
+            &floor,
+            "us",
+            "processes that hand a byte on through pipes, all on one core: no frame, no switch, no NF",
+        );
         all.extend(lanes.iter().map(Lane::row));
     }
     let header = [

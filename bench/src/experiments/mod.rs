@@ -11,6 +11,7 @@ mod peers;
 mod routes;
 mod rules;
 pub mod subject;
+mod token;
 pub mod traffic;
 mod wake;
 

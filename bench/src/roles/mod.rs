@@ -4,6 +4,7 @@
 
 mod around;
 mod function;
+mod hand_on;
 mod oneway;
 mod ping;
 mod wake;
@@ -147,6 +148,7 @@ impl Role {
                 interface,
                 to,
             } => xdp::attach(object, program, interface, to.as_deref()),
+            Task::HandOn => hand_on::hand_on(),
             task => {
                 let mut attached = Attached::from_env()?;
                 let mut work = task.prepare(&mut attached)?;
@@ -206,7 +208,7 @@ impl Task {
                 Box::new(wake::Ringer::new(Duration::from_micros(*pause_us)))
             }
             Task::Sleep => Box::new(wake::Sleeper::default()),
-            Task::Generate { .. } | Task::Attach { .. } => bail!("it has no ports"),
+            Task::Generate { .. } | Task::Attach { .. } | Task::HandOn => bail!("it has no ports"),
         };
         Ok(work)
     }

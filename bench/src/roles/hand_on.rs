@@ -1,0 +1,18 @@
+//! A process that only hands a byte on.
+
+use anyhow::Context;
+use rustix::io::{Errno, read, retry_on_intr, write};
+use std::io::{stdin, stdout};
+
+/// Hands on each byte of standard input until it ends.
+pub fn hand_on() -> anyhow::Result<()> {
+    let mut byte = [0u8];
+    while retry_on_intr(|| read(stdin(), &mut byte)).context("reading a byte")? > 0 {
+        match retry_on_intr(|| write(stdout(), &byte)) {
+            // The row is being taken down.
+            Err(Errno::PIPE) => break,
+            written => written.context("handing a byte on")?,
+        };
+    }
+    Ok(())
+}
