@@ -1,6 +1,7 @@
 //! What cannot be made is taken back: an apply that fails late leaves nothing, and hinders no later one.
 
-use nfluid_tests::harness::platform::{Platform, eventually, must};
+use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
+use nfluid_tests::harness::platform::{Platform, eventually};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -242,45 +243,4 @@ fn a_clean_end_leaves_no_cgroup_of_the_daemon() {
     platform.start();
     platform.apply(CHAIN);
     eventually("a ping crosses", || platform.pings("client", SERVER));
-}
-
-/// Whether this process has a mount namespace of its own, as a test needs that mounts. If it has none, the test is run
-/// in one, and there is nothing left to do here.
-fn has_own_mounts(test: &str) -> bool {
-    const MARK: &str = "NFLUID_TEST_OWN_MOUNTS";
-    if std::env::var_os(MARK).is_some() || !rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let own = std::env::current_exe().expect("/proc is mounted");
-    let run = std::process::Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--"])
-        .arg(own)
-        .args([test, "--exact", "--nocapture"])
-        .env(MARK, "1")
-        .status();
-    assert!(
-        run.is_ok_and(|status| status.success()),
-        "in its own mount namespace"
-    );
-    false
-}
-
-/// A file system of the test's own over a directory, until it is dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn tmpfs(place: &Path, options: &str) -> Self {
-        must(&format!(
-            "mount -t tmpfs -o {options} nfluid-test {}",
-            place.display()
-        ));
-        Mount(place.to_owned())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg(&self.0).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
 }

@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod cell;
 pub mod loopback;
+pub mod mounts;
 pub mod oracle;
 pub mod platform;
 pub mod program;
