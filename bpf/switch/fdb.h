@@ -26,6 +26,25 @@ static __noinline __u32 fdb_find(__u32 sw, __u64 address)
 	return entry->port;
 }
 
+/* Takes an entry over to port `me`, whose it is from now on, also in the count of addresses. False: the
+ * port has as many as it may have. Of several that do so at once, one does. */
+static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, struct nfl_port *port, __u32 me)
+{
+	__u32 was = entry->port;
+	struct nfl_port *before = bpf_map_lookup_elem(&nfl_ports, &was);
+
+	if (port->fdb_used >= port->fdb_limit) {
+		__sync_fetch_and_add(&port->fdb_refused, 1);
+		return false;
+	}
+	if (__sync_val_compare_and_swap(&entry->port, was, me) != was)
+		return true;
+	if (before && before->fdb_used) /* the daemon may have counted it down just now */
+		__sync_fetch_and_add(&before->fdb_used, -1);
+	__sync_fetch_and_add(&port->fdb_used, 1);
+	return true;
+}
+
 /*
  * Learns that `address` is behind port `me`. Returns false if the address is pinned to another
  * port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
@@ -43,8 +62,8 @@ static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw, __u6
 	if (entry) {
 		if (entry->pinned)
 			return entry->port == me;
-		if (entry->port != me)
-			entry->port = me;
+		if (entry->port != me && !fdb_move(entry, port, me))
+			return true;
 		if (entry->seen != fresh.seen)
 			entry->seen = fresh.seen;
 		return true;

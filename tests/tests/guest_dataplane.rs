@@ -1,70 +1,11 @@
 //! The switch keeps its promises: frames arrive whole, in order, at the right port; what does not
 //! arrive is counted under its reason; both loop forms behave alike.
 
-use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
-use nfluid_switch::{Destination, DropReason, Form};
-use nfluid_tests::harness::skip;
+mod switch_ground;
 
-const BROADCAST: [u8; 6] = [0xff; 6];
-
-/// The loop forms that this kernel takes. At least one, else the platform does not run here.
-fn forms() -> Vec<Form> {
-    let takes = |form: &Form| Scratch::with_form("probe", Some(*form)).is_ok();
-    let forms: Vec<Form> = [Form::Goto, Form::Call].into_iter().filter(takes).collect();
-    assert!(!forms.is_empty(), "the kernel takes neither form");
-    forms
-}
-
-fn for_each_form(label: &str, check: impl Fn(&mut Scratch)) {
-    if !skip::is_root(label) {
-        return;
-    }
-    for form in forms() {
-        println!("{label}: {form}");
-        check(&mut Scratch::with_form(label, Some(form)).expect("scratch platform"));
-    }
-}
-
-fn frame(dst: [u8; 6], src: [u8; 6], len: usize, fill: u8) -> Vec<u8> {
-    let mut bytes = vec![fill; len];
-    bytes[..6].copy_from_slice(&dst);
-    bytes[6..12].copy_from_slice(&src);
-    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
-    bytes
-}
-
-fn send(port: &mut Port, frame: &[u8]) {
-    let queued = port.send(|slot| {
-        slot[..frame.len()].copy_from_slice(frame);
-        frame.len()
-    });
-    assert!(queued, "no room for a frame of {} bytes", frame.len());
-}
-
-fn received(port: &mut Port) -> Vec<Vec<u8>> {
-    let mut frames = Vec::new();
-    port.receive(usize::MAX, |bytes| frames.push(bytes.to_vec()));
-    frames
-}
-
-/// A switch with `count` pinned ports, one instance each, and the instances' ports.
-fn bridge(scratch: &mut Scratch, switch: u32, count: usize) -> (Vec<ScratchInstance>, Vec<Port>) {
-    let mut instances = Vec::new();
-    let mut ports = Vec::new();
-    for _ in 0..count {
-        let instance = scratch.instance(1, 64, 64).expect("instance");
-        let (id, mac) = (instance.id(0), instance.mac(0));
-        scratch
-            .switch
-            .connect(id, Destination::Switch(switch))
-            .expect("connect");
-        scratch.switch.pin_address(switch, 0, mac, id).expect("pin");
-        ports.append(&mut instance.attach().expect("attach").ports);
-        instances.push(instance);
-    }
-    (instances, ports)
-}
+use nfluid_ring::port::WhenFull;
+use nfluid_switch::DropReason;
+use switch_ground::{BROADCAST, bridge, for_each_form, frame, received, send};
 
 #[test]
 fn a_link_delivers_every_length_unchanged_and_in_order() {

@@ -1,0 +1,135 @@
+//! The ground of the data plane's tests: a private platform in each loop form, frames, instances on switches.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_switch::{Destination, Form};
+use nfluid_tests::harness::skip;
+
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// The loop forms that this kernel takes. At least one, else the platform does not run here.
+fn forms() -> Vec<Form> {
+    let takes = |form: &Form| Scratch::with_form("probe", Some(*form)).is_ok();
+    let forms: Vec<Form> = [Form::Goto, Form::Call].into_iter().filter(takes).collect();
+    assert!(!forms.is_empty(), "the kernel takes neither form");
+    forms
+}
+
+pub fn for_each_form(label: &str, check: impl Fn(&mut Scratch)) {
+    if !skip::is_root(label) {
+        return;
+    }
+    for form in forms() {
+        println!("{label}: {form}");
+        check(&mut Scratch::with_form(label, Some(form)).expect("scratch platform"));
+    }
+}
+
+pub fn frame(dst: [u8; 6], src: [u8; 6], len: usize, fill: u8) -> Vec<u8> {
+    let mut bytes = vec![fill; len];
+    bytes[..6].copy_from_slice(&dst);
+    bytes[6..12].copy_from_slice(&src);
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    bytes
+}
+
+/// Puts a VLAN tag behind a frame's addresses: four bytes more.
+pub fn tagged(frame: &[u8], protocol: u16, control: u16) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(12);
+    let tag = [protocol.to_be_bytes(), control.to_be_bytes()].concat();
+    [addresses, &tag, rest].concat()
+}
+
+pub fn send(port: &mut Port, frame: &[u8]) {
+    let queued = port.send(|slot| {
+        slot[..frame.len()].copy_from_slice(frame);
+        frame.len()
+    });
+    assert!(queued, "no room for a frame of {} bytes", frame.len());
+}
+
+pub fn received(port: &mut Port) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    port.receive(usize::MAX, |bytes| frames.push(bytes.to_vec()));
+    frames
+}
+
+/// A switch with `count` pinned ports, one instance each, and the instances' ports.
+pub fn bridge(
+    scratch: &mut Scratch,
+    switch: u32,
+    count: usize,
+) -> (Vec<ScratchInstance>, Vec<Port>) {
+    let mut members = Members::default();
+    members.join(scratch, switch, count, 64);
+    (members.instances, members.ports)
+}
+
+/// Instances with one port each.
+#[derive(Default)]
+pub struct Members {
+    pub instances: Vec<ScratchInstance>,
+    pub ports: Vec<Port>,
+}
+
+impl Members {
+    /// Members of one switch.
+    pub fn of_switch(scratch: &mut Scratch, switch: u32, count: usize) -> Self {
+        let mut members = Members::default();
+        members.join(scratch, switch, count, 64);
+        members
+    }
+
+    /// Adds `count` members of a switch, pinned to their own addresses, with rings of `slots`.
+    pub fn join(&mut self, scratch: &mut Scratch, switch: u32, count: usize, slots: u32) {
+        for _ in 0..count {
+            let instance = scratch.instance(1, slots, slots).expect("instance");
+            let (id, mac) = (instance.id(0), instance.mac(0));
+            scratch
+                .switch
+                .connect(id, Destination::Switch(switch))
+                .expect("connect");
+            scratch.switch.pin_address(switch, 0, mac, id).expect("pin");
+            self.add(instance);
+        }
+    }
+
+    /// Adds two instances that are linked.
+    pub fn join_link(&mut self, scratch: &mut Scratch) {
+        let mut a = scratch.instance(1, 64, 64).expect("instance");
+        let mut b = scratch.instance(1, 64, 64).expect("instance");
+        scratch.link((&mut a, 0), (&mut b, 0)).expect("link");
+        self.add(a);
+        self.add(b);
+    }
+
+    fn add(&mut self, instance: ScratchInstance) {
+        self.ports
+            .append(&mut instance.attach().expect("attach").ports);
+        self.instances.push(instance);
+    }
+
+    pub fn id(&self, member: usize) -> u32 {
+        self.instances[member].id(0)
+    }
+
+    pub fn mac(&self, member: usize) -> [u8; 6] {
+        self.instances[member].mac(0)
+    }
+
+    /// Sends a frame from a member; the members at which it arrives, unchanged and once.
+    pub fn switched(&mut self, from: usize, frame: &[u8]) -> Vec<usize> {
+        send(&mut self.ports[from], frame);
+        let sent = self.ports[from].flush(WhenFull::Drop);
+        assert_eq!(sent.expect("the port is up"), 1);
+        let mut reached = Vec::new();
+        for (member, port) in self.ports.iter_mut().enumerate() {
+            for arrived in received(port) {
+                assert_eq!(arrived, frame, "from member {from} to member {member}");
+                reached.push(member);
+            }
+        }
+        reached
+    }
+}
