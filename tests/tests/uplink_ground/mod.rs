@@ -163,7 +163,8 @@ pub fn within<T: Send>(netns: &Path, work: impl FnOnce() -> T + Send) -> T {
 pub struct Raw(OwnedFd);
 
 impl Raw {
-    fn open(interface: &str) -> io::Result<Self> {
+    /// Opens one in the present namespace.
+    pub fn open(interface: &str) -> io::Result<Self> {
         let name = CString::new(interface).expect("no NUL");
         let all = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: plain calls on numbers and live values of the lengths that are passed.
