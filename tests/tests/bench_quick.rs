@@ -35,6 +35,7 @@ fn the_list_names_each_experiment() {
         "footprint",
         "peers",
         "iperf3",
+        "restart",
     ] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
@@ -121,6 +122,32 @@ fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
         assert_eq!(values.len(), 1, "{figure}: {output}");
         assert!(values[0] > 0.0, "{figure}: {output}");
     }
+}
+
+#[test]
+fn what_a_restart_costs_is_counted_in_packets() {
+    if !is_root("what_a_restart_costs_is_counted_in_packets") {
+        return;
+    }
+    let output = text(&bench(&["restart", "--quick"]));
+    let one = |figure: &str| {
+        let start = format!("figure {figure} ");
+        let line = output.lines().find(|line| line.starts_with(&start));
+        values(line.unwrap_or_default(), figure)[0]
+    };
+    for lane in [
+        "restart",
+        "restart.10k",
+        "restart.100ms",
+        "restart.100ms.10k",
+    ] {
+        // Nothing crosses a process that is not there: at 10,000 a second some were lost, whatever else there was.
+        assert!(one(&format!("{lane}.lost_packets")) > 0.0, "{output}");
+        assert!(one(&format!("{lane}.gap_ms")) > 0.0, "{output}");
+    }
+    // The wait that was asked for is kept.
+    assert!(one("restart.100ms.gap_ms") >= 100.0, "{output}");
+    assert!(one("restart.100ms.10k.gap_ms") >= 100.0, "{output}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod iperf3;
 mod nf;
 mod nonf;
 mod peers;
+mod restart;
 mod routes;
 mod rules;
 pub mod subject;
@@ -74,6 +75,11 @@ pub const ALL: &[Experiment] = &[
         name: "iperf3",
         summary: "TCP through the demo's chain, and through the kernel's routing and nftables",
         run: iperf3::run,
+    },
+    Experiment {
+        name: "restart",
+        summary: "a firewall that is killed, restarted or replaced under traffic: lost packets, gap",
+        run: restart::run,
     },
     Experiment {
         name: "footprint",

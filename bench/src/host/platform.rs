@@ -69,6 +69,24 @@ impl Platform {
         Ok(())
     }
 
+    /// Restarts an instance; its failures are forgiven.
+    ///
+    /// # Errors
+    /// What `nfluid restart` says.
+    pub fn restart(&self, instance: &str) -> anyhow::Result<()> {
+        output(self.nfluid().args(["restart", instance]))?;
+        Ok(())
+    }
+
+    /// What `nfluid` answers as JSON.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn ask(&self, arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
+        let said = output(self.nfluid().args(arguments).args(["-o", "json"]))?;
+        serde_json::from_str(&said).context("what nfluid says")
+    }
+
     fn nfluid(&self) -> Command {
         let mut command = Command::new(&self.command_line);
         command.arg("--socket").arg(self.socket());

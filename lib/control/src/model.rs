@@ -309,7 +309,7 @@ impl Default for Restart {
         Restart {
             policy: RestartPolicy::Always,
             backoff: Backoff {
-                shortest: Millis(100),
+                shortest: Millis(10),
                 longest: Millis::secs(10),
             },
             max: None,

@@ -175,6 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn by_default_the_first_restart_comes_soon_and_a_crash_loop_slows_down() {
+        let mut supervisor = Supervisor::new(Restart::default(), Millis(0));
+        let waits = waits(&mut supervisor, 0, 12);
+        assert_eq!(waits[..4], [10, 20, 40, 80]);
+        assert_eq!(waits[10..], [10_000, 10_000]);
+    }
+
+    #[test]
     fn a_healthy_run_starts_the_waits_anew() {
         let mut supervisor = Supervisor::new(policy(RestartPolicy::Always, None), Millis(0));
         waits(&mut supervisor, 0, 3);

@@ -1,0 +1,240 @@
+//! What a restart costs those whose frames cross the NF: datagrams at a fixed rate from one namespace to
+//! another, through two uplinks and a firewall of ten rules that is killed with SIGKILL, restarted on request,
+//! or replaced by one of another flavor. Beside it the same without any of that.
+
+mod stream;
+
+use super::subject::Subject;
+use super::two_cores;
+use crate::host::interrupt;
+use crate::host::namespace::Namespace;
+use crate::host::platform::Platform;
+use crate::host::program::need;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+use stream::Stream;
+
+const CLIENT: &str = "10.0.0.1/16";
+const SERVER: &str = "10.1.0.1/16";
+const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 53);
+/// The first wait before a restart, until the default became a tenth of it.
+const FORMER_BACKOFF: &str = "100ms..10s";
+/// How often the first datagrams are tried.
+const TRIES: u32 = 10;
+
+/// What happens to the NF in the middle of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    /// SIGKILL; the daemon's default waits.
+    Killed,
+    /// The same with [`FORMER_BACKOFF`].
+    KilledFormer,
+    /// `nfluid restart`.
+    Restarted,
+    /// The same deployment with another flavor, which replaces the instance.
+    Replaced,
+}
+
+/// An event at a rate.
+struct Lane {
+    id: &'static str,
+    what: &'static str,
+    event: Event,
+    pps: u32,
+    gap_ms: Samples,
+    sent: Samples,
+    lost: Samples,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
+    let road = Road::new()?;
+    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    let mut lanes = lanes();
+    let (rounds, seconds) = report.choose((11, 1.0), (1, 0.6));
+    let time = Duration::from_secs_f64(seconds);
+    for _ in 0..rounds {
+        for lane in &mut lanes {
+            road.make_ready(lane.event, &mut stream)?;
+            let passage = stream.run(lane.pps, time, || road.cause(lane.event))?;
+            interrupt::check()?;
+            lane.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
+            lane.sent.push(passage.sent as f64);
+            lane.lost.push(passage.lost as f64);
+        }
+    }
+    let row = |lane: &Lane| {
+        vec![
+            lane.id.to_owned(),
+            (lane.pps / 1000).to_string(),
+            significant(lane.gap_ms.median()),
+            significant(lane.gap_ms.quantile(1.0)),
+            significant(lane.lost.median()),
+            significant(lane.sent.median()),
+            lane.what.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = lanes.iter().map(row).collect();
+    table(
+        "A firewall between two uplinks ends while datagrams cross it",
+        &[
+            "figure",
+            "kpps",
+            "gap ms",
+            "longest",
+            "lost",
+            "of",
+            "what happens",
+        ],
+        &rows,
+    );
+    for lane in &lanes {
+        let conditions = format!("{} pps for {seconds} s; {}", lane.pps, lane.what);
+        report.figure(
+            format!("{}.gap_ms", lane.id),
+            &lane.gap_ms,
+            "ms",
+            &conditions,
+        );
+        let id = format!("{}.lost_packets", lane.id);
+        report.figure(id, &lane.lost, "packets", &conditions);
+    }
+    Ok(())
+}
+
+fn lanes() -> Vec<Lane> {
+    let nothing = "nothing: the longest gap there is anyway";
+    let killed = "killed by SIGKILL, the default wait";
+    let former = "killed by SIGKILL, backoff 100ms..10s";
+    let list = [
+        ("restart", killed, Event::Killed, 100_000),
+        ("restart.10k", killed, Event::Killed, 10_000),
+        ("restart.100ms", former, Event::KilledFormer, 100_000),
+        ("restart.100ms.10k", former, Event::KilledFormer, 10_000),
+        (
+            "restart.request",
+            "nfluid restart",
+            Event::Restarted,
+            100_000,
+        ),
+        (
+            "restart.replace",
+            "another flavor is applied",
+            Event::Replaced,
+            100_000,
+        ),
+        ("restart.none", nothing, Event::Nothing, 100_000),
+        ("restart.none.10k", nothing, Event::Nothing, 10_000),
+    ];
+    let lane = |(id, what, event, pps)| Lane {
+        id,
+        what,
+        event,
+        pps,
+        gap_ms: Samples::default(),
+        sent: Samples::default(),
+        lost: Samples::default(),
+    };
+    list.into_iter().map(lane).collect()
+}
+
+/// Two ends and the platform between them, which ends before its interfaces do.
+struct Road {
+    platform: Platform,
+    client: Namespace,
+    server: Namespace,
+    edge: Namespace,
+}
+
+impl Road {
+    fn new() -> anyhow::Result<Self> {
+        let [client, server, edge] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        for (end, inner, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
+            Namespace::join((end, "eth0"), (&edge, inner))?;
+            end.ip(&format!("address add {address} dev eth0"))?;
+            end.ip("route add default dev eth0")?;
+        }
+        // ARP would have to cross the firewall.
+        for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
+            let mac = other.run("cat /sys/class/net/eth0/address")?;
+            let address = address.trim_end_matches("/16");
+            let mac = mac.trim();
+            end.ip(&format!(
+                "neighbour replace {address} lladdr {mac} dev eth0 nud permanent"
+            ))?;
+        }
+        Ok(Road {
+            platform: Platform::start()?,
+            client,
+            server,
+            edge,
+        })
+    }
+
+    /// Rings hold 10 ms of the higher rate: less is lost to a process that does not get its core.
+    fn deployment(&self, restart: Option<&str>, flavor: &str) -> String {
+        let uplink = |interface: &str| json!({ "interface": interface, "netns": self.edge.name(), "ring": 1024 });
+        let subject = Subject::Firewall {
+            rules: 10,
+            flows: 1,
+        };
+        let mut firewall =
+            json!({ "nf": subject.nf(), "config": subject.config(), "flavor": flavor });
+        if let Some(backoff) = restart {
+            firewall["restart"] = json!({ "policy": "always", "backoff": backoff });
+        }
+        let document = json!({
+            "version": 1,
+            "flavors": { "one": { "ring": 1024, "memory": "64MiB" }, "other": { "ring": 1024, "memory": "65MiB" } },
+            "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") },
+            "instances": { "fw": firewall },
+            "chains": { "road": { "from": "lan", "to": "wan", "via": ["fw"] } },
+        });
+        document.to_string()
+    }
+
+    /// Applies what the event needs, forgets former failures, and waits until datagrams cross.
+    fn make_ready(&self, event: Event, stream: &mut Stream) -> anyhow::Result<()> {
+        let backoff = (event == Event::KilledFormer).then_some(FORMER_BACKOFF);
+        self.platform.apply(&self.deployment(backoff, "one"))?;
+        self.platform.restart("fw")?;
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            interrupt::check()?;
+            let tried = stream.run(1000, Duration::from_millis(100), || Ok(()));
+            result = tried.map(drop);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result.context("datagrams do not cross the platform")
+    }
+
+    fn cause(&self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Nothing => Ok(()),
+            Event::Killed | Event::KilledFormer => {
+                let pid = self.pid()?;
+                kill_process(pid, Signal::KILL).context("killing the firewall")
+            }
+            Event::Restarted => self.platform.restart("fw"),
+            Event::Replaced => self.platform.apply(&self.deployment(None, "other")),
+        }
+    }
+
+    /// The firewall's process.
+    fn pid(&self) -> anyhow::Result<Pid> {
+        let instances: Value = self.platform.ask(&["get", "instances"])?;
+        let pid = instances[0]["pid"].as_i64();
+        let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        pid.context("the firewall does not run")
+    }
+}

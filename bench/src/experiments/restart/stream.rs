@@ -1,0 +1,185 @@
+//! Numbered datagrams at a fixed rate from one namespace to another, and what became of them.
+
+use crate::host::interrupt;
+use crate::host::namespace::Namespace;
+use anyhow::{Context, anyhow};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Frames of 64 bytes with their checksum: 18 bytes behind the headers of UDP, IPv4 and Ethernet.
+const PAYLOAD: usize = 18;
+/// The receiver's socket holds what arrives while the receiver does not get a core.
+const RECEIVE_BUFFER: usize = 32 << 20;
+/// After this time without a datagram none is under way any more.
+const QUIET: Duration = Duration::from_millis(300);
+/// Datagrams that are due are sent together when it is this long until the next look at the clock.
+const GATHER: Duration = Duration::from_micros(100);
+
+/// Two sockets.
+pub struct Stream {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    runs: u32,
+}
+
+/// What became of the datagrams of a run.
+pub struct Passage {
+    /// Sent.
+    pub sent: u64,
+    /// Of these, not received.
+    pub lost: u64,
+    /// The longest time between two that were received.
+    pub gap: Duration,
+}
+
+impl Stream {
+    /// From a namespace to an address of another.
+    ///
+    /// # Errors
+    /// When the sockets cannot be made.
+    pub fn new(client: &Namespace, server: &Namespace, to: SocketAddrV4) -> anyhow::Result<Self> {
+        let receiver = socket_within(server, &to.to_string())?;
+        set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).context("a large buffer")?;
+        receiver.set_read_timeout(Some(QUIET))?;
+        let sender = socket_within(client, "0.0.0.0:0")?;
+        sender.connect(to).context("choosing where to send to")?;
+        Ok(Stream {
+            sender,
+            receiver,
+            runs: 0,
+        })
+    }
+
+    /// Sends `pps` datagrams a second for `time`, does `meanwhile` in the middle, and counts.
+    ///
+    /// # Errors
+    /// What `meanwhile` says; when the sockets fail; when nothing arrives.
+    pub fn run(
+        &mut self,
+        pps: u32,
+        time: Duration,
+        meanwhile: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Passage> {
+        interrupt::check()?;
+        self.runs += 1;
+        let run = self.runs;
+        let over = AtomicBool::new(false);
+        let (sent, received) = thread::scope(|scope| {
+            let receiving = scope.spawn(|| receive(&self.receiver, run, &over));
+            let sending = scope.spawn(|| {
+                let sent = send(&self.sender, run, pps, time);
+                over.store(true, Ordering::Release);
+                sent
+            });
+            thread::sleep(time / 2);
+            let done = meanwhile();
+            let sent = sending.join().map_err(|_| anyhow!("the sender failed"))??;
+            let received = receiving
+                .join()
+                .map_err(|_| anyhow!("the receiver failed"))?;
+            done.and(Ok((sent, received?)))
+        })?;
+        let arrived = received.seen.iter().filter(|seen| **seen).count() as u64;
+        anyhow::ensure!(arrived > 0, "nothing arrives");
+        Ok(Passage {
+            sent,
+            lost: sent.saturating_sub(arrived),
+            gap: received.gap,
+        })
+    }
+}
+
+/// A socket that belongs to a namespace.
+fn socket_within(namespace: &Namespace, address: &str) -> anyhow::Result<UdpSocket> {
+    let path = Path::new("/run/netns").join(namespace.name());
+    let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+    thread::scope(|scope| {
+        let bound = scope.spawn(|| {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+            UdpSocket::bind(address)
+        });
+        let bound = bound
+            .join()
+            .map_err(|_| anyhow!("making a socket failed"))?;
+        bound.with_context(|| format!("a socket at {address} in {}", path.display()))
+    })
+}
+
+/// Sends by an absolute schedule; how many were sent.
+fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Result<u64> {
+    let start = Instant::now();
+    let mut sent = 0u32;
+    let mut datagram = [0; PAYLOAD];
+    datagram[..4].copy_from_slice(&run.to_le_bytes());
+    loop {
+        let elapsed = start.elapsed().min(time);
+        let due = (elapsed.as_secs_f64() * f64::from(pps)) as u32;
+        while sent < due {
+            datagram[4..8].copy_from_slice(&sent.to_le_bytes());
+            socket.send(&datagram).context("sending")?;
+            sent += 1;
+        }
+        if elapsed == time {
+            return Ok(u64::from(sent));
+        }
+        thread::sleep(GATHER);
+    }
+}
+
+struct Received {
+    /// By number.
+    seen: Vec<bool>,
+    gap: Duration,
+}
+
+/// Receives until the sender is done and no more comes.
+fn receive(socket: &UdpSocket, run: u32, over: &AtomicBool) -> anyhow::Result<Received> {
+    let mut received = Received {
+        seen: Vec::new(),
+        gap: Duration::ZERO,
+    };
+    let mut last = None;
+    let mut datagram = [0; PAYLOAD];
+    loop {
+        let was_over = over.load(Ordering::Acquire);
+        match socket.recv(&mut datagram) {
+            Ok(PAYLOAD) => {}
+            Ok(_) => continue,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                if was_over {
+                    return Ok(received);
+                }
+                continue;
+            }
+            Err(error) => return Err(error).context("receiving"),
+        }
+        let [of_run, number] = [0, 4].map(|at| {
+            let bytes = [
+                datagram[at],
+                datagram[at + 1],
+                datagram[at + 2],
+                datagram[at + 3],
+            ];
+            u32::from_le_bytes(bytes)
+        });
+        if of_run != run {
+            continue;
+        }
+        let now = Instant::now();
+        if let Some(last) = last.replace(now) {
+            received.gap = received.gap.max(now - last);
+        }
+        let number = number as usize;
+        if received.seen.len() <= number {
+            received.seen.resize(number + 1, false);
+        }
+        received.seen[number] = true;
+    }
+}
