@@ -1,9 +1,11 @@
-//! What this host offers to instances, for `doctor`: each feature with its status and what to do about it.
+//! What this host offers to instances and to the switch, for `doctor`: each feature with its status and what to do
+//! about it.
 
 use crate::cgroup::{CgroupError, Controller, Hierarchy, Layout};
 use crate::error::Errno;
 use crate::landlock_rules::{LandlockSupport, landlock_support};
 use rustix::process::{WaitId, WaitIdOptions};
+use rustix::thread::CapabilitySet;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -31,10 +33,25 @@ pub struct Feature {
     pub remedy: String,
 }
 
-/// Looks at everything that [`crate::spawn`] builds on. Changes nothing on the host.
+/// Without these, root is not what it is called.
+const CAPABILITIES: [(CapabilitySet, &str); 5] = [
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+];
+/// Where BPF objects outlive the daemon.
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
+/// File system magic of bpffs (linux/magic.h).
+const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
+
+/// Looks at everything that [`crate::spawn`] and the switch build on. Changes nothing on the host.
 pub fn probe() -> Vec<Feature> {
     let mut features = vec![
         root_user(),
+        bpf_calls(),
+        bpf_file_system(),
         user_namespaces(),
         namespaces(),
         seccomp(),
@@ -66,11 +83,58 @@ impl Feature {
 
 fn root_user() -> Feature {
     let name = "privileges";
-    if rustix::process::geteuid().is_root() {
-        Feature::available(name, "root")
-    } else {
+    if !rustix::process::geteuid().is_root() {
         let remedy = "run nfluidd as root: it makes namespaces, cgroups and eBPF programs";
-        Feature::new(name, Status::Missing, "not root", remedy)
+        return Feature::new(name, Status::Missing, "not root", remedy);
+    }
+    // Of this thread; the kernel always tells.
+    let own =
+        rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);
+    let absent = CAPABILITIES.iter().filter(|(one, _)| !own.contains(*one));
+    let absent: Vec<&str> = absent.map(|(_, word)| *word).collect();
+    if absent.is_empty() {
+        return Feature::available(name, "root");
+    }
+    Feature::new(
+        name,
+        Status::Missing,
+        format!("root without {}", absent.join(", ")),
+        "run nfluidd with all of root's capabilities; in a container, as a privileged one",
+    )
+}
+
+fn bpf_calls() -> Feature {
+    let name = "eBPF";
+    let errno = match crate::sys::try_bpf_map() {
+        Ok(()) => return Feature::available(name, "maps can be made"),
+        Err(errno) => errno,
+    };
+    let remedy = match errno {
+        Errno::NOSYS => {
+            "the kernel needs CONFIG_BPF_SYSCALL; a container's system call filter may hide it"
+        }
+        Errno::PERM | Errno::ACCESS => {
+            "run as root with CAP_SYS_ADMIN (or CAP_BPF); a container's system call filter may forbid it"
+        }
+        _ => "the kernel needs memory for a BPF map: see its log and 'ulimit -l'",
+    };
+    Feature::new(name, Status::Missing, format!("no map: {errno}"), remedy)
+}
+
+fn bpf_file_system() -> Feature {
+    let name = "BPF file system";
+    match rustix::fs::statfs(BPF_FILE_SYSTEM) {
+        Ok(found) if found.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC => {
+            Feature::available(name, format!("at {BPF_FILE_SYSTEM}"))
+        }
+        Ok(_) => Feature::available(name, format!("nfluidd mounts it at {BPF_FILE_SYSTEM}")),
+        Err(errno) => Feature::new(
+            name,
+            Status::Missing,
+            format!("{BPF_FILE_SYSTEM}: {errno}"),
+            "the kernel needs CONFIG_BPF_SYSCALL, and /sys must be mounted: mount -t sysfs none /sys; or give nfluidd \
+             another place by --bpf-dir",
+        ),
     }
 }
 
@@ -245,7 +309,7 @@ mod tests {
     #[test]
     fn what_is_not_available_has_a_remedy() {
         let features = probe();
-        assert!(features.len() >= 9);
+        assert!(features.len() >= 11);
         for feature in features {
             assert!(!feature.detail.is_empty(), "{feature:?}");
             let fine = feature.status == Status::Available;

@@ -283,6 +283,27 @@ pub(crate) fn landlock_abi() -> Result<u32, Errno> {
     u32::try_from(abi).map_err(|_| Errno::INVAL)
 }
 
+/// Whether this process may make a BPF map: makes the smallest, an array of one number, which is gone at once.
+pub(crate) fn try_bpf_map() -> Result<(), Errno> {
+    const MAP_CREATE: libc::c_int = 0;
+    const ARRAY: u32 = 2;
+    // Type, bytes of a key, bytes of a value, entries (linux/bpf.h); the kernel takes the rest as zero.
+    let attributes: [u32; 4] = [ARRAY, 4, 4, 1];
+    // SAFETY: the attributes are of the length that is passed, and the kernel only reads them.
+    let map = check(unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            MAP_CREATE,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+        )
+    })?;
+    let map = RawFd::try_from(map).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    drop(unsafe { OwnedFd::from_raw_fd(map) });
+    Ok(())
+}
+
 /// Applies a Landlock ruleset to this process for good.
 pub(crate) fn landlock_restrict_self(ruleset: RawFd) -> Result<(), Errno> {
     // SAFETY: the call takes integers.
