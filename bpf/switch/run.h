@@ -72,10 +72,12 @@ struct run {
 	struct target to;
 	struct cursor tx;
 	struct cursor rx;
-	__u32 left;
+	__u16 count; /* frames of the run */
+	__u16 left; /* of them */
 	__u32 from_to; /* port, and port << 16 */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
-	__u32 frames; /* delivered */
+	__u16 first_len; /* of the run's first frame, which is published last; 0: a hole */
+	__u16 frames; /* delivered */
 	__u32 bytes;
 };
 

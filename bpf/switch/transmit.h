@@ -4,7 +4,9 @@
  * form (loop.h) with LOOP and FORM(name) defined; the code is the same.
  *
  * The burst is cut into runs of frames that go to the same port. A run reserves its RX slots with
- * one compare-and-swap, then copies and publishes slot by slot. Copying and flooding are global
+ * one compare-and-swap, then copies and publishes slot by slot, the first slot last: the receiver
+ * looks at that one, and would take the cache line away at each publication (measured: 17.7
+ * instead of 22.9 Mpps between two cores). Copying and flooding are global
  * functions with scalar arguments: the verifier checks each once, not once per path to it.
  */
 
@@ -38,14 +40,17 @@ static __always_inline long FORM(copy_one)(struct run *r)
 	if (r->address != RUN_LINK)
 		header_write(&h, to, len);
 	capture(r->from.port, r->to.port, r->from_to, to, len);
-	publish(&r->to, r->rx.position, len);
 	r->frames++;
 	r->bytes += len;
-	goto next;
+	goto publish;
 hole:
-	publish(&r->to, r->rx.position, 0);
+	len = 0;
 	count_drop(r->from.port, reason, 1);
-next:
+publish:
+	if (r->left == r->count)
+		r->first_len = len;
+	else
+		publish(&r->to, r->rx.position, len);
 	r->rx.position++;
 	r->tx.position++;
 	r->left--;
@@ -59,7 +64,8 @@ __noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 
 {
 	struct run r = { .tx.position = position, .rx.position = slot, .address = address };
 
-	r.left = to_count >> 16;
+	r.count = r.left = to_count >> 16;
+	r.first_len = 0;
 	r.from_to = me | to_count << 16;
 	r.frames = unknown_zero;
 	r.bytes = unknown_zero;
@@ -68,6 +74,7 @@ __noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 
 	    !cursor_block(&r.rx, r.to.port, rx_slot(&r.to, slot) / NFL_BLOCK_SLOTS))
 		return 0;
 	LOOP(NFL_RUN_FRAMES, copy_one, &r);
+	publish(&r.to, slot, r.first_len);
 	r.from.port->tx_bytes += r.bytes;
 	return delivered(&r.to, r.frames, r.bytes);
 }

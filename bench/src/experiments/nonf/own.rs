@@ -7,18 +7,22 @@ use crate::roles::{Role, Task};
 use crate::statistics::Samples;
 use nfluid_switch::scratch::Scratch;
 
-const RING: u32 = 256;
+/// Slots of a ring: small ones stay in a core's own cache, which is what one core for both needs;
+/// large ones are no longer in the receiver's cache when the sender writes them again, which is
+/// what two cores need for long frames.
+pub const RINGS: [u32; 2] = [256, 1024];
 
 pub fn lane(
     scratch: &mut Scratch,
     id: String,
     len: usize,
     batch: usize,
+    slots: u32,
     cores: [usize; 2],
 ) -> anyhow::Result<Lane> {
     let yields = cores[0] == cores[1];
-    let mut sender = scratch.instance(1, RING, 64)?;
-    let mut receiver = scratch.instance(1, RING, 64)?;
+    let mut sender = scratch.instance(1, slots, 64)?;
+    let mut receiver = scratch.instance(1, slots, 64)?;
     scratch.link((&mut sender, 0), (&mut receiver, 0))?;
     let send = Task::Send {
         len,
@@ -35,7 +39,7 @@ pub fn lane(
     Ok(Lane {
         id,
         conditions: format!(
-            "{}{}, batch {batch}, {RING} slots",
+            "{}{}, batch {batch}, {slots} slots",
             cores_in_words(cores),
             if yields { ", sched_yield" } else { "" },
         ),
@@ -49,8 +53,8 @@ pub fn lane(
 
 /// A receiver that sleeps.
 pub fn idle(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
-    let mut sender = scratch.instance(1, RING, 64)?;
-    let mut receiver = scratch.instance(1, RING, 64)?;
+    let mut sender = scratch.instance(1, RINGS[0], 64)?;
+    let mut receiver = scratch.instance(1, RINGS[0], 64)?;
     scratch.link((&mut sender, 0), (&mut receiver, 0))?;
     let role = Role {
         core: APART[1],
