@@ -62,7 +62,7 @@ pub struct PortRates {
     pub drops: BTreeMap<String, u64>,
     /// Part of the RX ring in use now, in percent.
     pub ring_percent: Option<f64>,
-    /// How long a frame waits in the RX ring, in nanoseconds: see [`queue_delay_ns`].
+    /// How long a frame waits in the RX ring, in nanoseconds: an estimate by Little's law.
     pub queue_delay_ns: Option<u64>,
     /// Packets sent per hyperio call.
     pub batch: Option<f64>,
@@ -77,7 +77,7 @@ pub struct ChainRates {
     pub forward_pps: f64,
     /// Packets per second that enter at its `to` end.
     pub return_pps: f64,
-    /// How long a frame waits in the rings from `from` to `to`, in nanoseconds: see [`queue_delay_ns`].
+    /// How long a frame waits in the rings from `from` to `to`, in nanoseconds: the same estimate.
     pub forward_delay_ns: Option<u64>,
     /// The same on the way back.
     pub return_delay_ns: Option<u64>,
