@@ -5,24 +5,25 @@ use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, Form};
 use nfluid_tests::harness::skip;
+use std::sync::LazyLock;
 
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// The loop forms that this kernel takes. At least one, else the platform does not run here.
-fn forms() -> Vec<Form> {
+static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
     let takes = |form: &Form| Scratch::with_form("probe", Some(*form)).is_ok();
     let forms: Vec<Form> = [Form::Goto, Form::Call].into_iter().filter(takes).collect();
     assert!(!forms.is_empty(), "the kernel takes neither form");
     forms
-}
+});
 
 pub fn for_each_form(label: &str, check: impl Fn(&mut Scratch)) {
     if !skip::is_root(label) {
         return;
     }
-    for form in forms() {
+    for form in &*FORMS {
         println!("{label}: {form}");
-        check(&mut Scratch::with_form(label, Some(form)).expect("scratch platform"));
+        check(&mut Scratch::with_form(label, Some(*form)).expect("scratch platform"));
     }
 }
 
