@@ -3,6 +3,8 @@
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use anyhow::{Context, anyhow};
+use rustix::io::retry_on_intr;
+use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -86,7 +88,7 @@ impl Stream {
                 .map_err(|_| anyhow!("the receiver failed"))?;
             done.and(Ok((sent, received?)))
         })?;
-        let arrived = received.seen.iter().filter(|seen| **seen).count() as u64;
+        let arrived = received.count();
         anyhow::ensure!(arrived > 0, "nothing arrives");
         Ok(Passage {
             sent,
@@ -123,7 +125,8 @@ fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Resul
         let due = (elapsed.as_secs_f64() * f64::from(pps)) as u32;
         while sent < due {
             datagram[4..8].copy_from_slice(&sent.to_le_bytes());
-            socket.send(&datagram).context("sending")?;
+            retry_on_intr(|| rustix::net::send(socket, &datagram, SendFlags::empty()))
+                .context("sending")?;
             sent += 1;
         }
         if elapsed == time {
@@ -133,19 +136,36 @@ fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Resul
     }
 }
 
+/// What has arrived.
+#[derive(Default)]
 struct Received {
     /// By number.
     seen: Vec<bool>,
+    last: Option<Instant>,
     gap: Duration,
+}
+
+impl Received {
+    fn note(&mut self, number: u32, now: Instant) {
+        if let Some(last) = self.last.replace(now) {
+            self.gap = self.gap.max(now - last);
+        }
+        let number = number as usize;
+        if self.seen.len() <= number {
+            self.seen.resize(number + 1, false);
+        }
+        self.seen[number] = true;
+    }
+
+    /// Different ones.
+    fn count(&self) -> u64 {
+        self.seen.iter().filter(|seen| **seen).count() as u64
+    }
 }
 
 /// Receives until the sender is done and no more comes.
 fn receive(socket: &UdpSocket, run: u32, over: &AtomicBool) -> anyhow::Result<Received> {
-    let mut received = Received {
-        seen: Vec::new(),
-        gap: Duration::ZERO,
-    };
-    let mut last = None;
+    let mut received = Received::default();
     let mut datagram = [0; PAYLOAD];
     loop {
         let was_over = over.load(Ordering::Acquire);
@@ -158,6 +178,7 @@ fn receive(socket: &UdpSocket, run: u32, over: &AtomicBool) -> anyhow::Result<Re
                 }
                 continue;
             }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context("receiving"),
         }
         let [of_run, number] = [0, 4].map(|at| {
@@ -169,17 +190,25 @@ fn receive(socket: &UdpSocket, run: u32, over: &AtomicBool) -> anyhow::Result<Re
             ];
             u32::from_le_bytes(bytes)
         });
-        if of_run != run {
-            continue;
+        if of_run == run {
+            received.note(number, Instant::now());
         }
-        let now = Instant::now();
-        if let Some(last) = last.replace(now) {
-            received.gap = received.gap.max(now - last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Received;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn each_is_counted_once_and_the_longest_gap_is_kept() {
+        let start = Instant::now();
+        let mut received = Received::default();
+        for (number, ms) in [(0, 0), (1, 1), (4, 11), (4, 12), (3, 15)] {
+            received.note(number, start + Duration::from_millis(ms));
         }
-        let number = number as usize;
-        if received.seen.len() <= number {
-            received.seen.resize(number + 1, false);
-        }
-        received.seen[number] = true;
+        assert_eq!(received.count(), 4, "0, 1, 3 and 4");
+        assert_eq!(received.gap, Duration::from_millis(10));
     }
 }
