@@ -1,8 +1,9 @@
 //! A client over a UNIX socket. One connection per request; nothing is retried.
 
 use crate::types::{
-    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, DeleteRequest, EventPage, Logs,
-    Problem,
+    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
+    EventPage, FunctionReport, FunctionRequest, Logs, PauseRequest, Problem, RestoreReport,
+    RestoreRequest, SavedInstance, Took, UpgradeReport,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -77,6 +78,21 @@ impl Client {
         self.post("/v1/apply", request).await
     }
 
+    /// Makes one instance, with links of its ports.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn create(
+        &self,
+        name: &str,
+        request: &CreateRequest,
+    ) -> Result<ApplyResponse, ClientError> {
+        let body = serde_json::to_vec(request).map_err(ClientError::broken)?;
+        let path = format!("/v1/instances/{}", escaped(name));
+        let response = self.send(Method::PUT, &path, body).await?;
+        decoded(response).await
+    }
+
     /// Removes objects.
     ///
     /// # Errors
@@ -132,6 +148,61 @@ impl Client {
         let path = format!("/v1/instances/{}/restart", escaped(instance));
         let response = self.send(Method::POST, &path, Vec::new()).await?;
         accepted(response).await.map(drop)
+    }
+
+    /// Stops an instance where it is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn pause(&self, instance: &str, how: &PauseRequest) -> Result<Took, ClientError> {
+        let path = format!("/v1/instances/{}/pause", escaped(instance));
+        self.post(&path, how).await
+    }
+
+    /// Lets a paused instance go on.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn unpause(&self, instance: &str) -> Result<Took, ClientError> {
+        let path = format!("/v1/instances/{}/unpause", escaped(instance));
+        self.post(&path, &()).await
+    }
+
+    /// Puts the installed version of an instance's NF in the place of the running one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn upgrade(&self, instance: &str) -> Result<UpgradeReport, ClientError> {
+        let path = format!("/v1/instances/{}/upgrade", escaped(instance));
+        self.post(&path, &()).await
+    }
+
+    /// An instance as it is now.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn save(&self, instance: &str) -> Result<SavedInstance, ClientError> {
+        self.get(&format!("/v1/instances/{}/image", escaped(instance)))
+            .await
+    }
+
+    /// Makes an instance from an image.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn restore(&self, request: &RestoreRequest) -> Result<RestoreReport, ClientError> {
+        self.post("/v1/restore", request).await
+    }
+
+    /// Runs a program once and waits for its end; it is ended if the caller does not wait.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn run_function(
+        &self,
+        request: &FunctionRequest,
+    ) -> Result<FunctionReport, ClientError> {
+        self.post("/v1/functions", request).await
     }
 
     /// Starts a capture of a port.

@@ -1,6 +1,7 @@
 //! The HTTP API of nfluid.
 //!
-//! - [`types`]: what requests and answers carry. Always built; everything else is a feature.
+//! - [`types`]: what requests and answers carry. Always built.
+//! - [`time`]: a time as text. Always built.
 //! - `server` (feature): the [`Server`](server::Server) trait that the daemon implements, and the
 //!   router that speaks HTTP for it.
 //! - `client` (feature): a client over a UNIX socket.
@@ -14,6 +15,7 @@ pub mod client;
 pub mod server;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod time;
 pub mod types;
 
 /// Where the daemon listens unless told otherwise.

@@ -4,9 +4,11 @@ use crate::server::{Server, router};
 use crate::types::{
     ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Change, Check, CheckStatus,
     CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic, DoctorReport, Event,
-    EventKind, EventPage, Health, InstanceState, InstanceStats, InstanceStatus, Kind, LinkStatus,
-    Logs, PortState, PortStats, PortStatus, Problem, Stats, SwitchStatus, UplinkStatus, Verb,
-    Version,
+    EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest, GroupStats, GroupStatus,
+    Health, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, Kind,
+    LinkStatus, Logs, PauseRequest, PoolStatus, PortState, PortStats, PortStatus, Problem,
+    RestoreReport, RestoreRequest, SavedInstance, Stats, SteeringStatus, SwitchStatus,
+    TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -102,6 +104,7 @@ fn counters(packets: u64) -> Counters {
         rx_bytes: packets * 64,
         tx_packets: packets / 2,
         tx_bytes: packets * 32,
+        marked_packets: 0,
         drops: [("ring_full".to_owned(), 3), ("foreign_mac".to_owned(), 1)].into(),
     }
 }
@@ -159,7 +162,7 @@ impl Server for FakeServer {
         Ok(ApplyResponse {
             dry_run: request.dry_run,
             changes,
-            warnings: Vec::new(),
+            ..ApplyResponse::default()
         })
     }
 
@@ -186,7 +189,7 @@ impl Server for FakeServer {
                 name: "fw1".into(),
                 details: Vec::new(),
             }],
-            warnings: Vec::new(),
+            ..ApplyResponse::default()
         })
     }
 
@@ -200,10 +203,17 @@ impl Server for FakeServer {
             nf: "firewall".into(),
             tier: "process".into(),
             state: InstanceState::Running,
+            unhealthy: None,
+            paused_traffic: None,
             pid: Some(4711),
             uptime_ms: Some(90_061_000),
             restarts: 2,
             last_exit: Some("killed by signal 9".into()),
+            io: "inline".into(),
+            trust: None,
+            wake: None,
+            group: Some("gold".into()),
+            placement: "free".into(),
             flavor: "small".into(),
             ring: 64,
             share_percent: Some(30.0),
@@ -211,6 +221,17 @@ impl Server for FakeServer {
             ports: vec!["fw1.in".into(), "fw1.out".into()],
             config: json!({"default": "drop"}),
             ..InstanceStatus::default()
+        }]
+    }
+
+    fn groups(&self) -> Vec<GroupStatus> {
+        vec![GroupStatus {
+            name: "gold".into(),
+            share_percent: Some(60.0),
+            cap_percent: Some(150.0),
+            guarantee_percent: Some(50.0),
+            instances: vec!["fw1".into()],
+            ..GroupStatus::default()
         }]
     }
 
@@ -270,8 +291,65 @@ impl Server for FakeServer {
             mac: "02:00:00:00:00:02".into(),
             destination: "port fw1.in".into(),
             counters: counters(500),
+            steering: Some(SteeringStatus {
+                mode: "hybrid".into(),
+                queues: 2,
+                rules: 2,
+                flows: 6,
+                rules_by_xdp: 1,
+                reason: Some("rule 3: it matches everything".into()),
+                frames: 4000,
+                frames_by_xdp: 12,
+            }),
             ..UplinkStatus::default()
         }]
+    }
+
+    fn templates(&self) -> Vec<TemplateStatus> {
+        vec![TemplateStatus {
+            name: "subscriber".into(),
+            from: "access".into(),
+            to: "core".into(),
+            clients: 2,
+            most: 1000,
+            per_second: 100,
+            made: 5,
+            ended: 3,
+            refused: [("most".to_owned(), 7)].into(),
+        }]
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        vec![PoolStatus {
+            name: "small".into(),
+            flavor: "small".into(),
+            ports: 2,
+            wanted: 8,
+            ready: 7,
+            taken: 3,
+            ..PoolStatus::default()
+        }]
+    }
+
+    fn io(&self) -> IoStatus {
+        IoStatus {
+            cores: vec![1],
+            idle: "sleep".into(),
+            cap_percent: Some(50.0),
+            pid: Some(4712),
+            stats: IoStats {
+                cpu_ns: 2_500_000_000,
+                throttled_ns: None,
+                threads: vec![IoThread {
+                    name: "merge fw1".into(),
+                    model: "merge".into(),
+                    instances: vec!["fw1".into()],
+                    core: Some(0),
+                    cpu_ns: 2_500_000_000,
+                }],
+            },
+            ..IoStatus::default()
+        }
     }
 
     /// Each snapshot is a second after the one before, with 1000 packets and 0.25 s CPU more.
@@ -280,7 +358,10 @@ impl Server for FakeServer {
         *snapshots += 1;
         let n = *snapshots;
         Stats {
+            pools: Vec::new(),
+            templates: Vec::new(),
             time_ns: n * 1_000_000_000,
+            io: None,
             ports: ["fw1.in", "fw1.out", "wan"]
                 .map(|name| PortStats {
                     name: name.into(),
@@ -288,11 +369,13 @@ impl Server for FakeServer {
                     rx_ring_used: Some(3),
                     rx_ring_size: Some(64),
                     calls: Some(n * 10),
+                    ..PortStats::default()
                 })
                 .into(),
             instances: vec![InstanceStats {
                 name: "fw1".into(),
                 cpu_ns: n * 250_000_000,
+                cost_ns: Some(250_000.0),
                 share_percent: Some(30.0),
                 memory_bytes: Some(5 << 20),
                 memory_limit_bytes: Some(16 << 20),
@@ -300,13 +383,27 @@ impl Server for FakeServer {
                 metrics: [("rules_matched_total".to_owned(), 42.0)].into(),
                 ..InstanceStats::default()
             }],
+            uplinks: vec![UplinkStats {
+                name: "wan".into(),
+                receive_ns: n * 40_000_000,
+                frame_ns: Some(40.0),
+            }],
+            groups: vec![GroupStats {
+                name: "gold".into(),
+                cpu_ns: n * 300_000_000,
+                io_cpu_ns: Some(n * 10_000_000),
+                share_percent: Some(60.0),
+                throttled_ns: None,
+            }],
             chains: vec![ChainStats {
                 name: "web".into(),
                 forward_packets: n * 1_000,
                 return_packets: n * 900,
                 forward_waiting: Some(12),
                 return_waiting: Some(0),
+                ..ChainStats::default()
             }],
+            congestion: None,
         }
     }
 
@@ -347,6 +444,57 @@ impl Server for FakeServer {
         Ok(())
     }
 
+    fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
+        known_instance(instance)?;
+        self.note(format!("pause {instance} {}", request.traffic));
+        Ok(Took { took_us: 120 })
+    }
+
+    fn unpause(&self, instance: &str) -> Result<Took, Problem> {
+        known_instance(instance)?;
+        self.note(format!("unpause {instance}"));
+        Ok(Took { took_us: 80 })
+    }
+
+    fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem> {
+        known_instance(instance)?;
+        self.note(format!("upgrade {instance}"));
+        Ok(UpgradeReport {
+            took_us: 6200,
+            silent_us: 340,
+            settle_us: 0,
+            export_us: 120,
+            import_us: 140,
+            state_taken: 1000,
+            state_left_out: 2,
+        })
+    }
+
+    fn save(&self, instance: &str) -> Result<SavedInstance, Problem> {
+        known_instance(instance)?;
+        Ok(SavedInstance {
+            image: "TkZMSU1BR0U=".into(),
+            took_us: 900,
+            state_bytes: 61_000,
+            frames: 3,
+        })
+    }
+
+    fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem> {
+        if request.image != "TkZMSU1BR0U=" {
+            return Err(Problem::bad_request("this is no saved instance"));
+        }
+        let name = request.name.unwrap_or_else(|| "fw1".into());
+        self.note(format!("restore {name} paused={}", request.paused));
+        Ok(RestoreReport {
+            name,
+            took_us: 1800,
+            state_taken: 1000,
+            frames: 3,
+            ..RestoreReport::default()
+        })
+    }
+
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
         if port != "fw1.in" {
             return Err(Problem::not_found(format!("there is no port '{port}'")));
@@ -357,6 +505,21 @@ impl Server for FakeServer {
             let _ = sender.try_send(piece.to_vec());
         }
         Ok(receiver)
+    }
+
+    fn run_function(
+        &self,
+        request: FunctionRequest,
+        _client: io::PipeReader,
+    ) -> Result<FunctionReport, Problem> {
+        if request.program.is_empty() {
+            return Err(Problem::bad_request("the function is no program"));
+        }
+        Ok(FunctionReport {
+            end: FunctionEnd::Exited(7),
+            output: request.input,
+            ..FunctionReport::default()
+        })
     }
 
     fn doctor(&self) -> DoctorReport {

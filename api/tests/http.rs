@@ -3,8 +3,9 @@
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::testing::{FakeServer, PCAP};
 use nfluid_api::types::{
-    ApplyRequest, CommandRequest, DeleteRequest, EventKind, InstanceStatus, Kind, ObjectName,
-    Problem, Stats, Version,
+    ApplyRequest, CommandRequest, DeleteRequest, EventKind, FunctionEnd, FunctionLimits,
+    FunctionRequest, InstanceStatus, Kind, ObjectName, PauseRequest, PausedTraffic, Problem,
+    RestoreRequest, Stats, Version,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -188,6 +189,42 @@ async fn commands_logs_restarts() {
 }
 
 #[tokio::test]
+async fn pauses_upgrades_saves_restores() {
+    let daemon = daemon().await;
+    let client = &daemon.client;
+    let how = PauseRequest {
+        traffic: PausedTraffic::Drop,
+    };
+    client.pause("fw1", &how).await.expect("pauses");
+    client.unpause("fw1").await.expect("goes on");
+    assert_eq!(
+        client.upgrade("fw1").await.expect("upgrades").state_taken,
+        1000
+    );
+    let saved = client.save("fw1").await.expect("saves");
+    let mut request = RestoreRequest {
+        image: saved.image,
+        name: Some("fw2".into()),
+        paused: true,
+    };
+    assert_eq!(
+        client.restore(&request).await.expect("restores").name,
+        "fw2"
+    );
+    request.image = "nonsense".into();
+    let error = client.restore(&request).await.expect_err("refused");
+    assert_eq!(problem(error).detail, "this is no saved instance");
+    let requests = daemon.server.requests();
+    let expected = [
+        "pause fw1 drop",
+        "unpause fw1",
+        "upgrade fw1",
+        "restore fw2 paused=true",
+    ];
+    assert_eq!(requests, expected);
+}
+
+#[tokio::test]
 async fn a_capture_is_a_stream() {
     let daemon = daemon().await;
     let mut capture = daemon.client.capture("fw1.in").await.expect("starts");
@@ -327,4 +364,35 @@ async fn who_cannot_be_reached_is_told_apart() {
         "{strange:?}"
     );
     thread.join().expect("no panic");
+}
+
+#[tokio::test]
+async fn a_function_is_run_or_refused() {
+    let daemon = daemon().await;
+    let mut request = FunctionRequest {
+        name: "f".into(),
+        program: "IyEvYmluL3NoCg==".into(),
+        args: Vec::new(),
+        input: "aGk=".into(),
+        limits: FunctionLimits::default(),
+    };
+    let report = daemon.client.run_function(&request).await.expect("it runs");
+    assert_eq!(
+        (report.end, report.output.as_str()),
+        (FunctionEnd::Exited(7), "aGk=")
+    );
+    request.program.clear();
+    let refused = daemon.client.run_function(&request).await;
+    assert_eq!(problem(refused.expect_err("no program")).status, 400);
+    let long = "POST /v1/functions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 99999999\r\n\r\n";
+    let answer = raw(&daemon, long.to_owned()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.contains("8 MiB each"), "{answer}");
+    let unknown = post(
+        "/v1/functions",
+        "application/json",
+        r#"{"name":"f","program":"","cores":1}"#,
+    );
+    let answer = raw(&daemon, unknown).await;
+    assert!(answer.contains("unknown field"), "{answer}");
 }

@@ -1,53 +1,30 @@
 //! Where a figure was measured.
 
 use crate::host::distance::core_to_core_ns;
-use serde::Serialize;
+use nfluid_figures::environment::Environment;
 use std::fs;
 
-/// The machine, as far as a reader needs it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Environment {
-    /// Kernel release.
-    pub kernel: String,
-    /// CPU model.
-    pub cpu: String,
-    /// Online cores.
-    pub cores: usize,
-    /// From core 0 to core 1, in nanoseconds, when the run began; nothing on a busy machine.
-    pub core_to_core_ns: Option<f64>,
-    /// Load average of the minute before.
-    pub load: f64,
-    /// Hypervisor, if any.
-    pub virtualised: bool,
-    /// Version of nfluid.
-    pub version: &'static str,
-    /// Built with optimisation?
-    pub optimised: bool,
-}
-
-impl Environment {
-    /// Reads it from the running system.
-    pub fn read() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let field = |name: &str| {
-            let line = cpuinfo.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':'))
-                .map(|(_, value)| value.trim().to_owned())
-        };
-        Environment {
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            cpu: field("model name").unwrap_or_else(|| "unknown".to_owned()),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            core_to_core_ns: core_to_core_ns([0, 1]),
-            load: load(),
-            virtualised: field("flags")
-                .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
-            version: env!("CARGO_PKG_VERSION"),
-            optimised: !cfg!(debug_assertions),
-        }
+/// Reads it from the running system.
+pub fn read() -> Environment {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    Environment {
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
+        cpu: field("model name").unwrap_or_else(|| "unknown".to_owned()),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        core_to_core_ns: core_to_core_ns([0, 1]),
+        load: load(),
+        virtualised: field("flags")
+            .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        optimised: !cfg!(debug_assertions),
     }
 }
 

@@ -4,25 +4,37 @@ mod dpdk;
 mod environment;
 mod experiments;
 mod host;
+mod literature;
+mod ovs;
+mod page;
 mod peer;
 mod report;
 mod roles;
-mod statistics;
+mod session;
 
 use clap::Parser;
 use host::interrupt::{self, Interrupted};
-use report::Report;
+use nfluid_figures::{plot, record, results, statistics};
+use session::Session;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// This program's name.
+const PROGRAM: &str = "nfluid-bench";
 
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
 
-/// Runs one of nfluid's experiments. `nfluid-bench list` names them all.
+/// Runs one of nfluid's experiments. `nfluid-bench list` names them all, `nfluid-bench report` joins
+/// their results into one page.
+///
+/// Exit codes: 0; 1 on an error; 3 if this host cannot run the experiment, or none of them; 130 when
+/// interrupted. `all` leaves out, with the reason, what the host cannot run, and goes on after an
+/// experiment that fails: it exits with 1 at the end.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// The experiment, `list`, or `all`.
+    /// The experiment, `all`, `list`, or `report`.
     experiment: String,
     /// End within 20 seconds: fewer and shorter repetitions, fewer sizes.
     #[arg(long)]
@@ -30,7 +42,40 @@ struct Arguments {
     /// Write figures, raw repetitions and the environment to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Folder for each experiment's JSON file and plots, and for the report.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+    #[command(flatten)]
+    asked: Asked,
 }
+
+/// What single experiments are asked for beside.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Asked {
+    /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].
+    #[arg(long, value_name = "N")]
+    queues: Option<u32>,
+    /// d4: classify by this NIC's own flow steering; refused where that cannot be done.
+    #[arg(long, value_name = "INTERFACE")]
+    nic: Option<String>,
+}
+
+impl Asked {
+    /// As it is written on the command line.
+    fn words(&self) -> String {
+        let queues = self.queues.map(|queues| format!(" --queues {queues}"));
+        let nic = self.nic.as_ref().map(|nic| format!(" --nic {nic}"));
+        queues.unwrap_or_default() + &nic.unwrap_or_default()
+    }
+}
+
+/// What this program is when the platform starts it as an instance: its name, whether it is that, and what it does then.
+type AsInstance = (&'static str, fn() -> bool, fn() -> anyhow::Result<()>);
+
+const INSTANCES: [AsInstance; 2] = [
+    ("probe", roles::probe::is_asked_for, roles::probe::run),
+    ("pump", roles::pump::is_asked_for, roles::pump::run),
+];
 
 /// The host cannot run the experiment; says why and what would help.
 #[derive(Debug)]
@@ -48,6 +93,17 @@ fn main() -> ExitCode {
     if let Some(role) = roles::from_env() {
         return role.run();
     }
+    for (name, is_asked_for, run) in INSTANCES {
+        if is_asked_for() {
+            return match run() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("nfluid-bench: {name}: {error:#}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
+    }
     let arguments = Arguments::parse();
     if arguments.experiment == "list" {
         for experiment in experiments::ALL {
@@ -55,7 +111,12 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    match run(&arguments) {
+    let outcome = if arguments.experiment == "report" {
+        page::write(&arguments.results)
+    } else {
+        run(&arguments)
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nfluid-bench: {error:#}");
@@ -85,20 +146,18 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }
     interrupt::watch()?;
-    let mut report = Report::new(arguments.quick);
-    let several = chosen.len() > 1;
-    for experiment in chosen {
-        match (experiment.run)(&mut report) {
-            // The others can perhaps.
-            Err(error) if several && error.is::<CannotRun>() => {
-                println!("\n{} left out: {error:#}", experiment.name);
-            }
-            result => result?,
-        }
+    let mut session = Session::new(&arguments.results, arguments.quick);
+    session.asked = arguments.asked.clone();
+    let outcome = if let [experiment] = chosen[..] {
+        session.run(experiment)
+    } else {
+        session.run_all(&chosen)
+    };
+    // What has been measured is shown, also when something failed or was interrupted.
+    session.print_figures();
+    outcome?;
+    match &arguments.json {
+        Some(path) => session.write_json(path),
+        None => Ok(()),
     }
-    report.print_figures();
-    if let Some(path) = &arguments.json {
-        report.write_json(path)?;
-    }
-    Ok(())
 }

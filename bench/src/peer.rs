@@ -1,10 +1,12 @@
 //! Starting the processes of an experiment and running them together.
 
+use crate::host::cpu;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::roles::{Outcome, READY, ROLE_ENV, Role};
 use anyhow::Context;
-use nfluid_switch::scratch::ScratchInstance;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,10 +28,36 @@ impl Peer {
         let own = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(own);
         role_of(&mut command, role)?;
-        Peer::of(instance.spawn(&mut command)?)
+        Peer::of(cpu::on(role.core, || instance.spawn(&mut command))??)
     }
 
-    /// Starts this program again as `role`, in a network namespace.
+    /// Starts this program again as `role`, which hosts the I/O threads of `instances`.
+    pub fn start_io(
+        scratch: &Scratch,
+        instances: &[&ScratchInstance],
+        role: &Role,
+    ) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(own);
+        role_of(&mut command, role)?;
+        let mut peer = Peer::of(nfluid_io::scratch::spawn(scratch, instances, &mut command)?)?;
+        peer.await_ready()?;
+        Ok(peer)
+    }
+
+    /// The same, in a network namespace.
+    pub fn start_in(
+        instance: &ScratchInstance,
+        namespace: &Namespace,
+        role: &Role,
+    ) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("finding this program")?;
+        let mut command = namespace.command(own);
+        role_of(&mut command, role)?;
+        Peer::of(cpu::on(role.core, || instance.spawn(&mut command))??)
+    }
+
+    /// Starts this program again as `role`, in a network namespace, without an instance.
     pub fn start_within(namespace: &Namespace, role: &Role) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("finding this program")?;
         let mut command = namespace.command(own);
@@ -70,6 +98,31 @@ impl Peer {
         }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Keeps it from running, until [`Peer::resume`]; it uses no CPU time meanwhile.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Ends it at once: it is not waited for, and need not be able to run.
+    pub fn kill(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.kill();
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill_process(Pid::from_child(&self.child), signal).context("signalling a role")
+    }
+
     /// Whether it still runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -77,12 +130,28 @@ impl Peer {
 
     /// Starts a run of so many seconds, of frames of another length if the program knows that.
     pub fn tell(&mut self, seconds: f64, len: Option<usize>) -> anyhow::Result<()> {
-        let input = self.input.as_mut().context("standard input of a role")?;
         match len {
-            Some(len) => writeln!(input, "{seconds} {len}"),
-            None => writeln!(input, "{seconds}"),
+            Some(len) => self.order(&format!("{seconds} {len}")),
+            None => self.order(&seconds.to_string()),
         }
-        .context("starting a role (has it ended?)")
+    }
+
+    /// Starts a run in which `seconds` count from `from_ns` on, by the monotonic clock; it begins at once, and goes on
+    /// for `after`.
+    pub fn tell_span(&mut self, seconds: f64, from_ns: u64, after: Duration) -> anyhow::Result<()> {
+        self.order(&format!("{seconds} {from_ns} {}", after.as_nanos()))
+    }
+
+    /// Says a line that the role understands.
+    pub fn order(&mut self, line: &str) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("standard input of a role")?;
+        writeln!(input, "{line}").context("telling a role what to do (has it ended?)")
+    }
+
+    /// Starts a run with so many frames under way, in a program that knows that.
+    pub fn tell_window(&mut self, seconds: f64, len: usize, window: u32) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("standard input of a role")?;
+        writeln!(input, "{seconds} {len} {window}").context("starting a role (has it ended?)")
     }
 
     /// Waits for the end of the run.

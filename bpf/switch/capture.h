@@ -6,17 +6,11 @@
 #include "frame.h"
 #include "switch_maps.h"
 
-/*
- * `slot` is the receiver's, not yet published: nobody else writes it. Costs a look at flags that are
- * in cache anyway, as long as nobody captures. Inlined: the chain of calls has no stack to spare.
- */
-static __always_inline void capture(const struct nfl_port *from, const struct nfl_port *to,
-				    __u32 from_to, void *slot, __u32 len)
+/* `slot` is the receiver's, not yet published: nobody else writes it. */
+static __always_inline void capture(__u32 from_to, void *slot, __u32 len)
 {
 	struct nfl_captured *tail = slot + NFL_FRAME_MAX;
 
-	if (!((from->flags | to->flags) & NFL_PORT_CAPTURE))
-		return;
 	tail->from = from_to;
 	tail->to = from_to >> 16;
 	tail->len = len;

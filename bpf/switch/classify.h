@@ -15,6 +15,7 @@
 #ifndef SWITCH_CLASSIFY_H
 #define SWITCH_CLASSIFY_H
 
+#include "client.h"
 #include "frame.h"
 #include "switch_maps.h"
 
@@ -66,11 +67,6 @@ struct search {
 	__u32 count;
 	__u32 dest;
 };
-
-static __always_inline bool tag_type(__u64 type)
-{
-	return type == TPID_8021Q || type == TPID_8021AD;
-}
 
 /* Reads the tags. Returns where the network header starts. */
 static __always_inline __u32 parse_ethernet(struct xdp_md *ctx, struct nfl_flow *flow)
@@ -200,7 +196,7 @@ static __always_inline long FORM(try_rule)(struct search *s)
 }
 LOOP_BODY(try_rule, search)
 
-/* The port that takes the frame, or NFL_PORTS_MAX if no rule does. */
+/* The port that takes the frame; NFL_PORTS_MAX if no rule does; or CLIENT_WAITS, CLIENT_REFUSED. */
 __noinline __u32 FORM(classify)(struct xdp_md *ctx, __u32 me)
 {
 	struct search s = { .dest = NFL_PORTS_MAX, .flow.uplink = me };
@@ -225,12 +221,12 @@ __noinline __u32 FORM(classify)(struct xdp_md *ctx, __u32 me)
 	if (s.count > NFL_RULES_LINEAR) {
 		cached = bpf_map_lookup_elem(&nfl_flows, &s.flow);
 		if (cached && cached->generation == fresh.generation)
-			return cached->dest;
+			return client_port(ctx, me, &s.flow, cached->dest);
 	}
 	LOOP(NFL_RULES_MAX, try_rule, &s);
 	if (s.count > NFL_RULES_LINEAR) {
 		fresh.dest = s.dest;
 		bpf_map_update_elem(&nfl_flows, &s.flow, &fresh, BPF_ANY);
 	}
-	return s.dest;
+	return client_port(ctx, me, &s.flow, s.dest);
 }

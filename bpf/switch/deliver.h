@@ -29,6 +29,19 @@ static __always_inline bool target_find(struct target *t, __u32 id)
 	return t->ring && bpf_map_lookup_elem(&nfl_pools, &key);
 }
 
+/* The same for a port that may be down: who has begun there brings it to an end. */
+static __always_inline bool target_exists(struct target *t, __u32 id)
+{
+	__u32 key = id;
+	void *rings;
+
+	t->port = bpf_map_lookup_elem(&nfl_ports, &key);
+	rings = bpf_map_lookup_elem(&nfl_rings, &key);
+	key = 0;
+	t->ring = rings ? bpf_map_lookup_elem(rings, &key) : NULL;
+	return t->port && t->ring;
+}
+
 /*
  * A walk over one of a port's rings. Slots next to each other mostly lie in one block of the pool,
  * which is looked up once.
@@ -130,8 +143,34 @@ static __always_inline __u32 rx_slot(struct target *t, __u32 position)
 	return t->port->rx_base + ring_index(t, position);
 }
 
-/* One 64-bit store makes the slot visible; x86 keeps it behind the copy. `len` 0 is a hole. */
-static __always_inline void publish(struct target *t, __u32 position, __u64 len)
+/* The lower half of an RX descriptor, see in_slot(). */
+static __always_inline __u32 rx_word(struct target *t, __u32 position)
+{
+	return READ_ONCE(t->ring->rx[ring_index(t, position)]);
+}
+
+/* Of a group's member: the slot that it names for an RX position. */
+static __always_inline __u32 rx_named(struct target *t, __u32 position)
+{
+	return rx_word(t, position) >> 16;
+}
+
+/* Of any port. */
+static __always_inline __u32 rx_room(struct target *t, __u32 position)
+{
+	return t->port->group ? rx_named(t, position) : rx_slot(t, position);
+}
+
+/* The length of a frame, or 0, with the slot that belongs to its position from now on: members of a
+ * group are told, others know. */
+static __always_inline __u32 in_slot(__u32 slot, __u32 len)
+{
+	return slot << 16 | len;
+}
+
+/* One 64-bit store makes the slot visible; x86 keeps it behind the copy. `len` 0 is a hole; see
+ * in_slot() for receivers that may be of a group. */
+static __always_inline void publish(struct target *t, __u32 position, __u32 len)
 {
 	barrier();
 	WRITE_ONCE(t->ring->rx[ring_index(t, position)], len | (__u64)(position + 1) << 32);

@@ -31,11 +31,14 @@ static __always_inline __u64 header_src(const struct header *h)
 	return h->w0 >> 48 | (h->w1 & 0xffffffffULL) << 16;
 }
 
+static __always_inline bool tag_type(__u64 type)
+{
+	return type == TPID_8021Q || type == TPID_8021AD;
+}
+
 static __always_inline bool header_tagged(const struct header *h)
 {
-	__u64 type = h->w1 >> 32 & 0xffff;
-
-	return type == TPID_8021Q || type == TPID_8021AD;
+	return tag_type(h->w1 >> 32 & 0xffff);
 }
 
 /* Outer VLAN id, 0 if untagged. */

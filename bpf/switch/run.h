@@ -3,10 +3,13 @@
 #ifndef SWITCH_RUN_H
 #define SWITCH_RUN_H
 
-#include "capture.h"
+#include "attend.h"
 #include "deliver.h"
+#include "exchange.h"
 #include "fdb.h"
 #include "flow.h"
+#include "loop.h"
+#include "ripe.h"
 
 /* The sender: its trusted state and what it shares. */
 struct sender {
@@ -31,6 +34,12 @@ static __always_inline bool sender_find(struct sender *s, __u32 me)
 static __always_inline __u64 tx_descriptor(struct sender *s, __u32 position)
 {
 	return READ_ONCE(s->ring->tx[position & s->port->mask & (NFL_RING_MAX - 1)]);
+}
+
+/* Tells the sender which slot came back for the one that it sent. */
+static __always_inline void tx_return(struct sender *s, __u32 position, __u32 slot)
+{
+	WRITE_ONCE(s->ring->tx[position & s->port->mask & (NFL_RING_MAX - 1)], (__u64)slot << 32);
 }
 
 /* May the sender's frame on a switch carry this source? */
@@ -71,7 +80,14 @@ struct run {
 	struct sender from;
 	struct target to;
 	struct cursor tx;
-	struct cursor rx;
+	union {
+		struct cursor rx;
+		struct { /* of an exchange, which looks at no slot of the receiver's */
+			struct nfl_owners *owners; /* of the group's slots */
+			__u32 first_slot; /* of the run's first frame, which is published last */
+			__u32 rx_position;
+		};
+	};
 	__u16 count; /* frames of the run */
 	__u16 left; /* of them */
 	__u32 from_to; /* port, and port << 16 */
@@ -83,11 +99,103 @@ struct run {
 
 /* No FDB address has bits 60..63. */
 #define RUN_LINK (~0ULL)
+/*
+ * A run whose first frame is not yet published, because some of its frames may need something: see
+ * attend_run(). Bits 0..31: the first's descriptor, see in_slot(); 32..38: frames that are no holes;
+ * 40..57: their bytes.
+ */
+#define RUN_OPEN (1ULL << 63)
+
+static __always_inline __u64 run_open(__u32 first, __u64 frames, __u64 bytes)
+{
+	return RUN_OPEN | bytes << 40 | frames << 32 | first;
+}
+
+static __always_inline __u32 open_frames(__u64 open)
+{
+	return open >> 32 & 0x7f;
+}
+
+static __always_inline __u32 open_bytes(__u64 open)
+{
+	return open >> 40 & 0x3ffff;
+}
+
 /* No run is that long. */
 #define RUN_FLOOD (1u << 16)
 /* What a look-up may say instead of a port. */
 #define ROUTE_FLOOD NFL_PORTS_MAX
 #define ROUTE_DROPPED (NFL_PORTS_MAX + 1)
+
+/* A run that has been copied, in whose slots few frames need more: see attend.h. */
+struct attendance {
+	struct target to;
+	__u32 from_to; /* as in struct run */
+	__u32 position; /* in the RX ring, of the frame at hand */
+	__u32 start; /* of the run */
+	__u32 end;
+	__u32 first; /* descriptor of its first frame, not yet published; see in_slot() */
+	__u32 what; /* that all frames need: ATTEND_CAPTURE or nothing */
+	__u32 probability; /* of a signal, as in nfl_port.signal */
+	__u64 random; /* its upper half decides */
+	__u32 frames; /* dropped */
+	__u32 bytes; /* of them */
+};
+
+/* Frames on their way into a group from outside of it. */
+struct admission {
+	__u64 address; /* as in struct run */
+	__u32 from_to;
+	__u32 position; /* of the frame at hand */
+	__u32 end;
+	__u32 rx; /* the position that takes it */
+};
+
+/*
+ * The sender's frame in `slot`, checked, and its header, where it goes into a switch. NULL: it is
+ * refused, and counted. copy_one spells this out, for speed.
+ */
+static __always_inline void *frame_checked(struct sender *s, struct cursor *tx, __u64 address,
+					   __u32 slot, __u64 len, struct header *h)
+{
+	enum nfl_drop reason = NFL_DROP_BAD_LENGTH;
+	void *from;
+
+	if (!length_ok(len))
+		goto refused;
+	reason = NFL_DROP_BAD_INDEX;
+	from = cursor_slot(tx, s->port, slot);
+	if (!from)
+		goto refused;
+	if (address == RUN_LINK)
+		return from;
+	reason = NFL_DROP_CHANGED;
+	header_read(h, from);
+	if (header_dst_address(h) != address || (header_tagged(h) && len < TAG_END))
+		goto refused;
+	reason = NFL_DROP_FOREIGN_MAC;
+	if (source_ok(s, h))
+		return from;
+refused:
+	count_drop(s->port, reason, 1);
+	return NULL;
+}
+
+/* In an exchange: the RX position at hand has `slot` from now on, with a frame of `len` bytes or
+ * none. Nonzero: it was the run's last. */
+static __always_inline long exchanged(struct run *r, __u32 slot, __u32 len)
+{
+	if (r->left == r->count) {
+		r->first_len = len;
+		r->first_slot = slot;
+	} else {
+		publish(&r->to, r->rx_position, in_slot(slot, len));
+	}
+	r->rx_position++;
+	r->tx.position++;
+	r->left--;
+	return !r->left;
+}
 
 /* The start of a run: frames from `position` on that have the same way. */
 struct head {

@@ -11,13 +11,11 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "run.h"
+#include "call.h"
 #include "loop.h"
 
 #define EPERM_ 1
-#define EBUSY_ 16
 #define EINVAL_ 22
-#define ENETDOWN_ 100
 
 #define FORM(name) name##_goto
 #define LOOP LOOP_GOTO
@@ -39,55 +37,10 @@
 #undef LOOP
 #undef LOOP_BODY
 
-/* Takes the port for the call and reads how far to go. 0, or the error of the call. */
-static __always_inline int call_begin(struct call *c, __u32 me, __u32 call)
-{
-	struct sender s;
-	__u32 head, frames;
-
-	if (!sender_find(&s, me))
-		return ENETDOWN_;
-	if (__sync_val_compare_and_swap(&s.port->busy, 0, 1))
-		return EBUSY_;
-	WRITE_ONCE(s.ring->peer_asleep, 0);
-	s.port->copies = 0;
-	s.port->last_source = 0; /* look it up once per call: an address in use does not age */
-	s.port->tx_calls++;
-	head = READ_ONCE(s.ring->tx_head);
-	frames = head - s.port->tx_pos;
-	if (frames > s.port->mask + 1) {
-		s.port->tx_bad_heads++;
-		s.port->tx_pos = head;
-		frames = 0;
-	} else if (s.port->dest_kind != NFL_DEST_LINK && s.port->dest_kind != NFL_DEST_SWITCH) {
-		drop_frames(&s, NFL_DROP_NO_ROUTE, frames);
-		s.port->tx_pos = head;
-		frames = 0;
-	}
-	c->me = me;
-	c->keep = call == NFL_CALL_TX_KEEP;
-	c->position = s.port->tx_pos;
-	c->end = c->position + (frames < NFL_CALL_FRAMES ? frames : NFL_CALL_FRAMES);
-	return 0;
-}
-
-static __always_inline void call_end(struct call *c)
-{
-	struct sender s;
-
-	if (!sender_find(&s, c->me))
-		return;
-	s.port->tx_pos = c->position;
-	WRITE_ONCE(s.ring->tx_tail, c->position);
-	barrier();
-	WRITE_ONCE(s.port->busy, 0);
-}
-
 #define HYPERIO(form, LOOP)                                                                        \
 	SEC("cgroup/setsockopt")                                                                   \
 	int hyperio_##form(struct bpf_sockopt *ctx)                                                \
 	{                                                                                          \
-		struct call c;                                                                     \
 		__u32 *id;                                                                         \
 		int error = EPERM_;                                                                \
                                                                                                    \
@@ -98,14 +51,16 @@ static __always_inline void call_end(struct call *c)
 			goto refuse;                                                               \
 		if (ctx->optname == NFL_CALL_NOP)                                                  \
 			goto done;                                                                 \
+		if (ctx->optname == NFL_CALL_BELL) {                                               \
+			ring_peer(*id);                                                            \
+			goto done;                                                                 \
+		}                                                                                  \
 		error = EINVAL_;                                                                   \
 		if (ctx->optname != NFL_CALL_TX && ctx->optname != NFL_CALL_TX_KEEP)               \
 			goto refuse;                                                               \
-		error = call_begin(&c, *id, ctx->optname);                                         \
+		error = call_run_##form(*id, ctx->optname);                                        \
 		if (error)                                                                         \
 			goto refuse;                                                               \
-		LOOP(NFL_CALL_FRAMES + 1, call_step, &c);                                          \
-		call_end(&c);                                                                      \
 done:                                                                                              \
 		ctx->optlen = -1; /* handled: the kernel's own setsockopt is not run */            \
 		return 1;                                                                          \
@@ -116,6 +71,50 @@ refuse:                                                                         
 
 HYPERIO(goto, LOOP_GOTO)
 HYPERIO(call, LOOP_CALL)
+
+/*
+ * The switch run by an I/O thread, for ports whose instances do not make the call themselves: the
+ * same switch, and the thread's time. Called by BPF_PROG_RUN; only the platform has its descriptor.
+ */
+__noinline int serve_port_goto(__u32 me)
+{
+	return call_run_goto(me, CALL_SERVE);
+}
+
+static __always_inline bool serve_ring(struct nfl_serve *ctx)
+{
+	if (ctx->count == NFL_SERVE_RING_PEER)
+		ring_peer(ctx->port[0]);
+	else if (ctx->count == NFL_SERVE_RING_OWNER)
+		ring_owner(ctx->port[0]);
+	else
+		return false;
+	return true;
+}
+
+/* Many ports by one call: the trigger costs as much as switching forty small frames. */
+SEC("syscall")
+int serve_goto(struct nfl_serve *ctx)
+{
+	if (serve_ring(ctx))
+		return 0;
+#pragma unroll
+	for (int i = 0; i < NFL_SERVE_PORTS; i++) {
+		if (i >= ctx->count)
+			break;
+		serve_port_goto(ctx->port[i]);
+	}
+	return 0;
+}
+
+/* One port: for more there is no stack left where loops are calls. */
+SEC("syscall")
+int serve_call(struct nfl_serve *ctx)
+{
+	if (!serve_ring(ctx))
+		call_run_call(ctx->port[0], CALL_SERVE);
+	return 0;
+}
 
 #define UPLINK(form)                                                                               \
 	SEC("xdp")                                                                                 \

@@ -38,7 +38,8 @@ struct {
 	__array(values, struct nfl_ring_map);
 } nfl_rings SEC(".maps");
 
-/* An instance's frame slots: any number of blocks. */
+/* An instance's frame slots: any number of blocks. Of a group, each member has the same under its own
+ * number. */
 struct nfl_pool_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -54,6 +55,23 @@ struct {
 	__array(values, struct nfl_pool_map);
 } nfl_pools SEC(".maps");
 
+/* Who owns which slot of a group's pool. */
+struct nfl_owners_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__uint(value_size, sizeof(struct nfl_owners));
+};
+
+/* Key: group. Writers: the switch (exchanges), the daemon (who joins and leaves). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_GROUPS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_owners_map);
+} nfl_owners SEC(".maps");
+
 /* The kernel bell of each port that has one: the only doorbell that no sender must be trusted to
  * ring. 4 KiB is the smallest ring buffer; its content does not matter. */
 struct nfl_bell_map {
@@ -67,6 +85,14 @@ struct {
 	__type(key, __u32);
 	__array(values, struct nfl_bell_map);
 } nfl_bells SEC(".maps");
+
+/* The timer of each port whose receiver is woken for several frames at once. Writer: the switch. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct nfl_timer);
+} nfl_timers SEC(".maps");
 
 /* Captured frames: whole slots, the last bytes a struct nfl_captured. Reader: daemon. When it is
  * full, frames are left out of the capture, never held up. */
@@ -107,6 +133,39 @@ struct {
 	__type(key, __u32);
 	__array(values, struct nfl_rule_map);
 } nfl_rules SEC(".maps");
+
+/* Whose the frames are that come in on a receive queue, because the NIC has classified them: port + 1; 0: the rules
+ * decide. */
+struct nfl_queue_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NFL_QUEUES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+
+/* Key: uplink's port; absent: no queue is anybody's own. Writers: the uplink's process; the daemon, which takes the
+ * queues back before a port that frames are steered to can become another's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_queue_map);
+} nfl_queues SEC(".maps");
+
+/* Clients that have an instance. Writer: daemon, before the instance may get frames, and before it ends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, NFL_CLIENTS_MAX);
+	__type(key, struct nfl_client);
+	__type(value, struct nfl_client_ports);
+} nfl_clients SEC(".maps");
+
+/* Frames of clients that have none, in the order in which they came: struct nfl_arrival. Reader: daemon. When it is full,
+ * such frames are dropped; those of other clients do not pass through here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, NFL_ARRIVAL_BYTES);
+} nfl_arrivals SEC(".maps");
 
 /* Flow cache of all classifiers. Writer: the uplinks' programs. Least recently used ones go first,
  * so a flood of new flows costs others a search, not their place. */

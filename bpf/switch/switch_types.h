@@ -19,7 +19,8 @@ enum nfl_dest {
 enum nfl_drop {
 	NFL_DROP_RING_FULL = 0, /* [receiver] no free RX slot */
 	NFL_DROP_BAD_LENGTH = 1, /* [sender] outside 14..2032, or cut within a VLAN tag */
-	NFL_DROP_BAD_INDEX = 2, /* [sender] descriptor names a slot outside the pool */
+	NFL_DROP_BAD_INDEX =
+		2, /* [whose descriptor] names a slot outside the pool, or another member's */
 	NFL_DROP_FOREIGN_MAC = 3, /* [sender] source is not the pinned one, or is another port's */
 	NFL_DROP_NO_ROUTE = 4, /* [sender] not connected, or no rule of the classifier matches */
 	NFL_DROP_PORT_DOWN = 5, /* [sender] the destination is down or gone */
@@ -31,6 +32,11 @@ enum nfl_drop {
 	NFL_DROP_UPLINK = 11, /* [receiver] the interface refused it; counted by the daemon */
 	NFL_DROP_RECLAIMED =
 		12, /* [receiver] in the ring of an instance that ended; by the daemon */
+	NFL_DROP_CONGESTION = 13, /* [receiver] a congestion signal to who cannot read a mark */
+	NFL_DROP_REFUSED =
+		14, /* [receiver] the entry of a chain, further on in which a ring is full */
+	NFL_DROP_CLIENT =
+		15, /* [sender] of a client without an instance: no room to wait; or refused, by the daemon */
 	NFL_DROPS = 16,
 };
 
@@ -46,14 +52,20 @@ struct nfl_port {
 	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none */
 	__u32 fdb_limit; /* addresses that the port may have in the FDB */
 	__u32 ageing; /* of addresses learned on the port, in units of 2^30 ns */
-	__u32 pad0[5];
+	__u32 wake_frames; /* that a sleeping receiver is woken for; up to 1: each */
+	__u32 wake_after_us; /* the first of them, when it is woken for fewer */
+	__u32 group; /* of instances that share the pool; 0: none */
+	__u64 signal; /* NFL_SIGNAL_*: what becomes of frames to the port, and until when; 0: nothing */
 	/* as a sender: written under `busy`, or atomically by an uplink's XDP program */
 	__u32 busy;
 	__u32 tx_pos;
 	__u64 tx_frames; /* entered, each copy of a flooded frame counted */
 	__u64 tx_bytes;
 	__u64 tx_calls;
-	__u64 tx_bad_heads; /* calls whose tx_head was nonsense: nothing entered */
+	union {
+		__u64 tx_bad_heads; /* calls whose tx_head was nonsense: nothing entered */
+		__u64 steered; /* of an uplink: frames that its NIC had classified */
+	};
 	__u64 last_source; /* last address learned, to skip the look-up */
 	__u32 fdb_used;
 	__u32 fdb_refused; /* addresses not learned: limit or full table */
@@ -64,14 +76,40 @@ struct nfl_port {
 	__u64 rx_frames;
 	__u64 rx_bytes;
 	__u32 rung; /* last sleep epoch for which the kernel bell was rung */
-	__u32 pad2;
+	__u32 timed; /* last sleep epoch for which the timer was started */
 	__u64 bells;
 	__u64 passed; /* of an uplink, as a sender: frames left to the host's own stack */
-	__u64 pad3[2];
+	__u64 marked; /* frames that carried a congestion signal into the ring */
+	__u64 signal_checked; /* jiffy in which the time of `signal` was looked at last */
 	__u64 drops[NFL_DROPS];
 };
 
 _Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
+
+/*
+ * Whose each slot of a group's pool is: the instance's pool number + 1, 0: nobody's. No instance can
+ * write it. An exchange swaps two entries, so each instance owns as many slots as it was given.
+ */
+struct nfl_owners {
+	__u32 owner[NFL_GROUP_SLOTS];
+};
+
+/* Rings for frames that too few others have joined. */
+struct nfl_timer {
+	struct bpf_timer timer;
+};
+
+/* What an I/O thread asks for: a run over the TX rings of `count` ports, or a ring for the first of them. */
+struct nfl_serve {
+	__u32 count; /* or enum nfl_serve_ring */
+	__u32 port[NFL_SERVE_PORTS];
+};
+
+/* Whom to wake by the kernel bell, because the own one takes no more. */
+enum nfl_serve_ring {
+	NFL_SERVE_RING_PEER = 0x100, /* the peer of the port's link, which waits for frames */
+	NFL_SERVE_RING_OWNER = 0x101, /* the port's owner, whatever it sleeps for */
+};
 
 /* What is known of a frame, and so: of its flow. Key of nfl_flows. */
 struct nfl_flow {
@@ -116,6 +154,38 @@ struct nfl_rule {
 };
 
 _Static_assert(sizeof(struct nfl_rule) == 96, "mirrored by lib/switch");
+
+/* What tells a template's clients apart. */
+enum nfl_client_by {
+	NFL_CLIENT_BY_ADDRESS = 0, /* as in nfl_flow */
+	NFL_CLIENT_BY_VLAN = 1,
+	NFL_CLIENT_BY_MAC = 2, /* as the first six bytes of a little-endian load */
+};
+
+struct nfl_client {
+	__u64 id[2]; /* enum nfl_client_by; what is shorter has zeros */
+	__u32 template;
+	__u32 ether; /* of an address, as in nfl_flow: whose address it is */
+};
+
+/*
+ * A client's ports, each in bits 0..15 with a digest of the client above it: an entry that is removed while a frame's way is
+ * looked up may be another client's the next moment, whose port is then not taken for this one's.
+ */
+struct nfl_client_ports {
+	__u64 entry; /* for frames of the client */
+	__u64 back; /* for frames to it */
+};
+
+/* The frame of a client that has no instance. */
+struct nfl_arrival {
+	struct nfl_client client;
+	__u32 uplink; /* port */
+	__u32 len;
+	__u8 frame[NFL_SLOT_SIZE];
+};
+
+_Static_assert(sizeof(struct nfl_arrival) == 32 + NFL_SLOT_SIZE, "mirrored by lib/switch");
 
 /* What a captured frame carries in the last bytes of its slot, behind the longest frame. */
 struct nfl_captured {

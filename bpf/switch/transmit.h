@@ -39,7 +39,6 @@ static __always_inline long FORM(copy_one)(struct run *r)
 	copy_frame(to, from, len);
 	if (r->address != RUN_LINK)
 		header_write(&h, to, len);
-	capture(r->from.port, r->to.port, r->from_to, to, len);
 	r->frames++;
 	r->bytes += len;
 	goto publish;
@@ -58,9 +57,73 @@ publish:
 }
 LOOP_BODY(copy_one, run)
 
-/* Copies a run of `to_count >> 16` frames to port `to_count & 0xffff`, publishes and counts it.
+/*
+ * Looks after the frame at hand. All but the run's first are published, but the receiver, which takes them
+ * in order, has not begun. One that does not keep to that changes its own frames, and what it is said to
+ * have got.
+ */
+static __always_inline void FORM(attend_at)(struct attendance *a, __u32 what)
+{
+	__u32 word = a->first, slot, len;
+
+	if (a->position != a->start)
+		word = rx_word(&a->to, a->position);
+	len = word & 0xffff;
+	slot = a->to.port->group ? word >> 16 : rx_slot(&a->to, a->position);
+	if (!length_ok(len) || attend_frame(a->from_to, slot, len, what))
+		return;
+	a->frames++;
+	a->bytes += len;
+	word &= ~0xffff;
+	if (a->position == a->start)
+		a->first = word;
+	else
+		publish(&a->to, a->position, word);
+}
+
+/* Throws the coin for the frame at hand. The kernel's random number, one for the run, is drawn on by a
+ * linear congruential generator (Knuth, MMIX), which costs less than a call for each frame. */
+static __always_inline long FORM(attend_one)(struct attendance *a)
+{
+	__u32 what = a->what;
+
+	a->random = a->random * 6364136223846793005ULL + 1442695040888963407ULL;
+	if (a->probability && a->random >> 32 <= a->probability)
+		what |= ATTEND_SIGNAL;
+	if (what)
+		FORM(attend_at)(a, what);
+	a->position++;
+	return a->position == a->end;
+}
+LOOP_BODY(attend_one, attendance)
+
+/* Publishes the first frame of a run that was left open, when all `count` of it have got what they need.
  * Returns the sleep epoch of the receiver, 0 if it is awake. */
-__noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
+__noinline __u32 FORM(attend_run)(__u32 from_to, __u32 start, __u32 count, __u64 open)
+{
+	struct attendance a = { .position = start, .start = start, .first = open };
+	__u32 frames = open_frames(open), bytes = open_bytes(open), me = from_to & 0xffff;
+	struct nfl_port *from = bpf_map_lookup_elem(&nfl_ports, &me);
+
+	a.from_to = from_to;
+	a.end = start + count;
+	a.frames = unknown_zero;
+	a.bytes = unknown_zero;
+	if (!from || !target_exists(&a.to, from_to >> 16))
+		return 0;
+	a.what = wanted(from, a.to.port);
+	a.probability = READ_ONCE(a.to.port->signal);
+	a.random = (__u64)bpf_get_prandom_u32() << 32;
+	LOOP(NFL_RUN_FRAMES, attend_one, &a);
+	publish(&a.to, start, a.first);
+	frames = frames > a.frames ? frames - a.frames : 0;
+	bytes = bytes > a.bytes ? bytes - a.bytes : 0;
+	return delivered(&a.to, frames, bytes);
+}
+
+/* Copies a run of `to_count >> 16` frames to port `to_count & 0xffff`, publishes and counts it.
+ * Returns the sleep epoch of the receiver, 0 if it is awake; or the run is left open, see run_open(). */
+__noinline __u64 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
 {
 	struct run r = { .tx.position = position, .rx.position = slot, .address = address };
 
@@ -74,9 +137,129 @@ __noinline __u32 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 
 	    !cursor_block(&r.rx, r.to.port, rx_slot(&r.to, slot) / NFL_BLOCK_SLOTS))
 		return 0;
 	LOOP(NFL_RUN_FRAMES, copy_one, &r);
-	publish(&r.to, slot, r.first_len);
 	r.from.port->tx_bytes += r.bytes;
+	if (attends(r.from.port, r.to.port))
+		return run_open(r.first_len, r.frames, r.bytes);
+	publish(&r.to, slot, r.first_len);
 	return delivered(&r.to, r.frames, r.bytes);
+}
+
+/* As copy_one, between members of a group: the frame changes hands with its slot. */
+static __always_inline long FORM(exchange_one)(struct run *r)
+{
+	__u64 descriptor = tx_descriptor(&r->from, r->tx.position);
+	__u32 slot = descriptor >> 32, room = rx_named(&r->to, r->rx_position);
+	__u64 len = descriptor & 0xffff;
+	struct header h;
+	void *from = frame_checked(&r->from, &r->tx, r->address, slot, len, &h);
+
+	if (!from)
+		return exchanged(r, room, 0);
+	if (!owner_part(r->owners, slot, r->from.port)) {
+		count_drop(r->from.port, NFL_DROP_BAD_INDEX, 1);
+		return exchanged(r, room, 0);
+	}
+	if (!owner_exchange(r->owners, slot, r->from.port, room, r->to.port)) {
+		count_drop(r->to.port, NFL_DROP_BAD_INDEX, 1);
+		return exchanged(r, room, 0);
+	}
+	tx_return(&r->from, r->tx.position, room);
+	r->frames++;
+	r->bytes += len;
+	return exchanged(r, slot, len);
+}
+LOOP_BODY(exchange_one, run)
+
+/* As copy_run, between members of a group. */
+__noinline __u64 FORM(exchange_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot,
+				    __u64 address)
+{
+	struct run r = { .tx.position = position, .rx_position = slot, .address = address };
+	__u32 first;
+
+	r.count = r.left = to_count >> 16;
+	r.first_len = 0;
+	r.first_slot = unknown_zero;
+	r.from_to = me | to_count << 16;
+	r.frames = unknown_zero;
+	r.bytes = unknown_zero;
+	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
+	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */))
+		return 0;
+	r.owners = owners_find(r.to.port->group);
+	if (!r.owners)
+		return 0;
+	LOOP(NFL_RUN_FRAMES, exchange_one, &r);
+	r.from.port->tx_bytes += r.bytes;
+	first = in_slot(r.first_slot, r.first_len);
+	if (attends(r.from.port, r.to.port))
+		return run_open(first, r.frames, r.bytes);
+	publish(&r.to, slot, first);
+	return delivered(&r.to, r.frames, r.bytes);
+}
+
+/* One frame from port `from_to & 0xffff` to port `from_to >> 16`, a member of a group that the sender
+ * is not in: it is copied, into the slot that the receiver names. */
+__noinline int FORM(admit_frame)(__u32 from_to, __u32 position, __u32 rx, __u64 address)
+{
+	struct cursor tx;
+	struct sender s;
+	struct target t;
+	struct header h;
+	__u64 len;
+	void *from, *to;
+	__u32 room;
+
+	if (!sender_find(&s, from_to & 0xffff) || !target_find(&t, from_to >> 16) ||
+	    !cursor_block(&tx, s.port, 0))
+		return 0;
+	len = tx_descriptor(&s, position);
+	room = rx_named(&t, rx);
+	from = frame_checked(&s, &tx, address, len >> 32, len & 0xffff, &h);
+	len &= 0xffff;
+	if (!from)
+		goto hole;
+	to = slot_buffer(t.port, room);
+	if (!to) {
+		count_drop(t.port, NFL_DROP_BAD_INDEX, 1);
+		goto hole;
+	}
+	copy_long(to, from, len);
+	if (address != RUN_LINK)
+		header_write(&h, to, len);
+	s.port->tx_bytes += len;
+	len = attended(s.port, t.port, from_to, room, len);
+	publish(&t, rx, in_slot(room, len));
+	delivered(&t, len > 0, len);
+	return 0;
+hole:
+	publish(&t, rx, in_slot(room, 0));
+	return 0;
+}
+
+static __always_inline long FORM(admit_one)(struct admission *a)
+{
+	FORM(admit_frame)(a->from_to, a->position, a->rx, a->address);
+	a->position++;
+	a->rx++;
+	return a->position == a->end;
+}
+LOOP_BODY(admit_one, admission)
+
+/* As copy_run, to a member of a group that the sender is not in. Frame by frame in a function of its
+ * own, else the verifier would follow too many ways. */
+__noinline __u32 FORM(admit_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot,
+				 __u64 address)
+{
+	struct admission a = { .position = position, .rx = slot, .address = address };
+	struct target t;
+
+	a.from_to = me | to_count << 16;
+	a.end = position + (to_count >> 16);
+	LOOP(NFL_RUN_FRAMES, admit_one, &a);
+	if (!target_find(&t, to_count & 0xffff))
+		return 0;
+	return delivered(&t, 0, 0);
 }
 
 static __always_inline long FORM(reserve_copy)(struct copy *c)
@@ -94,12 +277,17 @@ __noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64
 	struct header header = { w0, w1 };
 	__u64 len = position_len >> 32;
 	void *from, *to;
+	__u32 room;
 
 	if (!sender_find(&c.from, me_to & 0xffff))
 		return 0;
 	if (!target_find(&c.to, me_to >> 16) || c.to.port->dest_kind != NFL_DEST_SWITCH ||
 	    c.to.port->dest != c.from.port->dest) {
 		count_drop(c.from.port, NFL_DROP_PORT_DOWN, 1);
+		return 0;
+	}
+	if (signal_refuses(c.to.port)) {
+		count_drop(c.to.port, NFL_DROP_REFUSED, 1);
 		return 0;
 	}
 	LOOP(NFL_RESERVE_TRIES, reserve_copy, &c);
@@ -111,18 +299,21 @@ __noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64
 		count_drop(c.from.port, NFL_DROP_CONTENDED, 1);
 		return 0;
 	}
+	room = rx_room(&c.to, c.slots.first);
 	from = slot_buffer(c.from.port, tx_descriptor(&c.from, position_len) >> 32);
-	to = slot_buffer(c.to.port, rx_slot(&c.to, c.slots.first));
+	to = slot_buffer(c.to.port, room);
 	if (!from || !to || !length_ok(len)) {
-		publish(&c.to, c.slots.first, 0);
-		count_drop(c.from.port, NFL_DROP_CHANGED, 1);
+		publish(&c.to, c.slots.first, in_slot(room, 0));
+		count_drop(to ? c.from.port : c.to.port, to ? NFL_DROP_CHANGED : NFL_DROP_BAD_INDEX,
+			   1);
 		return 0;
 	}
 	copy_long(to, from, len);
 	header_write(&header, to, len);
-	capture(c.from.port, c.to.port, me_to, to, len);
-	publish(&c.to, c.slots.first, len);
-	ring_kernel_bell(c.to.port, me_to >> 16, delivered(&c.to, 1, len));
+	len = attended(c.from.port, c.to.port, me_to, room, len);
+	publish(&c.to, c.slots.first, in_slot(room, len));
+	ring_kernel_bell(c.to.port, me_to >> 16,
+			 ripe(c.to.port, me_to >> 16, delivered(&c.to, len > 0, len)));
 	return 0;
 }
 
@@ -275,6 +466,7 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 {
 	struct head h = { .position = position, .end = end, .address = RUN_LINK };
 	__u32 limit = end - position, epoch, rest;
+	__u64 result;
 	bool link;
 
 	if (!sender_find(&h.from, me))
@@ -295,6 +487,11 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	else if (cursor_block(&h.tx, h.from.port, 0))
 		LOOP(NFL_RUN_FRAMES - 1, extend_run, &h);
 	h.slots.want = h.tx.position - position;
+	if (signal_refuses(h.to.port)) {
+		count_drop(h.to.port, NFL_DROP_REFUSED, h.slots.want);
+		h.from.port->tx_frames += h.slots.want;
+		return h.slots.want;
+	}
 	LOOP(NFL_RESERVE_TRIES, reserve_run, &h);
 	if (h.slots.end == RESERVE_AGAIN) {
 		drop_frames(&h.from, NFL_DROP_CONTENDED, h.slots.want);
@@ -302,8 +499,19 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	}
 	if (h.slots.end == RESERVE_DONE) {
 		h.from.port->tx_frames += h.slots.got;
-		epoch = FORM(copy_run)(me, h.to_id | h.slots.got << 16, position, h.slots.first,
-				       h.address);
+		h.to_id |= h.slots.got << 16;
+		if (!h.to.port->group)
+			result = FORM(copy_run)(me, h.to_id, position, h.slots.first, h.address);
+		else if (h.to.port->group == h.from.port->group)
+			result =
+				FORM(exchange_run)(me, h.to_id, position, h.slots.first, h.address);
+		else
+			result = FORM(admit_run)(me, h.to_id, position, h.slots.first, h.address);
+		h.to_id &= 0xffff;
+		if (result & RUN_OPEN)
+			result = FORM(attend_run)(me | h.to_id << 16, h.slots.first, h.slots.got,
+						  result);
+		epoch = ripe(h.to.port, h.to_id, result);
 		if (epoch && link && !(h.to.port->flags & NFL_PORT_KERNEL_BELL))
 			WRITE_ONCE(h.from.ring->peer_asleep, epoch);
 		else
@@ -333,3 +541,16 @@ static __always_inline long FORM(call_step)(struct call *c)
 	return !done;
 }
 LOOP_BODY(call_step, call)
+
+/* Runs the switch over the TX ring of port `me`. 0, or the error of the call. */
+static __always_inline int FORM(call_run)(__u32 me, __u32 kind)
+{
+	struct call c;
+	int error = call_begin(&c, me, kind);
+
+	if (error)
+		return error;
+	LOOP(NFL_CALL_FRAMES + 1, call_step, &c);
+	call_end(&c);
+	return 0;
+}

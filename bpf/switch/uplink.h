@@ -11,10 +11,12 @@
 #ifndef SWITCH_UPLINK_H
 #define SWITCH_UPLINK_H
 
-#include "capture.h"
+#include "attend.h"
+#include "client.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
+#include "ripe.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
  * index of the interface would not do: every network namespace counts from 1. */
@@ -60,6 +62,19 @@ static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
 	return fdb_learn(port, me, port->dest, header_src_address(h));
 }
 
+/* The port that owns the receive queue on which the frame came in, or NFL_PORTS_MAX. */
+static __always_inline __u32 steered_to(struct xdp_md *ctx, __u32 me)
+{
+	void *queues = bpf_map_lookup_elem(&nfl_queues, &me);
+	__u32 queue = ctx->rx_queue_index;
+	__u32 *owner;
+
+	if (!queues)
+		return NFL_PORTS_MAX;
+	owner = bpf_map_lookup_elem(queues, &queue);
+	return owner && *owner ? *owner - 1 : NFL_PORTS_MAX;
+}
+
 /* Copies that flooding may make are bounded per port and unit of time, about a millisecond. Two
  * CPUs at once may overrun the bound by a few frames, which is no harm. */
 static __always_inline void renew_copies(struct nfl_port *port)
@@ -103,6 +118,7 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	struct arrival a = { .slots.want = 1 };
 	__u64 len = bpf_xdp_get_buff_len(ctx);
+	__u32 room;
 	void *slot;
 
 	if (!port)
@@ -115,6 +131,10 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 		count_drop(port, NFL_DROP_PORT_DOWN, 1);
 		return 0;
 	}
+	if (signal_refuses(a.to.port)) {
+		count_drop(a.to.port, NFL_DROP_REFUSED, 1);
+		return 0;
+	}
 	LOOP(NFL_RESERVE_TRIES, reserve_arrival, &a);
 	if (a.slots.end == RESERVE_FULL) {
 		count_drop(a.to.port, NFL_DROP_RING_FULL, 1);
@@ -124,15 +144,17 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 		count_drop(port, NFL_DROP_CONTENDED, 1);
 		return 0;
 	}
-	slot = slot_buffer(a.to.port, rx_slot(&a.to, a.slots.first));
+	room = rx_room(&a.to, a.slots.first);
+	slot = slot_buffer(a.to.port, room);
 	if (!slot || !length_proven(len) || bpf_xdp_load_bytes(ctx, 0, slot, len)) {
-		publish(&a.to, a.slots.first, 0);
-		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
+		publish(&a.to, a.slots.first, in_slot(room, 0));
+		count_drop(slot ? port : a.to.port, slot ? NFL_DROP_BAD_LENGTH : NFL_DROP_BAD_INDEX,
+			   1);
 		return 0;
 	}
-	capture(port, a.to.port, me | id << 16, slot, len);
-	publish(&a.to, a.slots.first, len);
-	ring_kernel_bell(a.to.port, id, delivered(&a.to, 1, len));
+	len = attended(port, a.to.port, me | id << 16, room, len);
+	publish(&a.to, a.slots.first, in_slot(room, len));
+	ring_kernel_bell(a.to.port, id, ripe(a.to.port, id, delivered(&a.to, len > 0, len)));
 	return 0;
 }
 
@@ -222,12 +244,23 @@ static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
 		return FORM(uplink_bridge)(ctx, port, me, len);
 	if (port->dest_kind == NFL_DEST_LINK)
 		id = port->dest;
-	else if (port->dest_kind == NFL_DEST_CLASSIFIER)
-		id = FORM(classify)(ctx, me);
+	else if (port->dest_kind == NFL_DEST_CLASSIFIER) {
+		id = steered_to(ctx, me);
+		if (id < NFL_PORTS_MAX)
+			__sync_fetch_and_add(&port->steered, 1);
+		else
+			id = FORM(classify)(ctx, me);
+	}
 	if (id < NFL_PORTS_MAX) {
 		FORM(uplink_deliver)(ctx, me, id);
 		return XDP_DROP; /* the frame has been copied */
 	}
+	if (id == CLIENT_WAITS) {
+		count_entered(port, len);
+		return XDP_DROP;
+	}
+	if (id == CLIENT_REFUSED)
+		return drop_arrival(port, NFL_DROP_CLIENT);
 	if (!(port->flags & NFL_PORT_PASS))
 		return drop_arrival(port, NFL_DROP_NO_ROUTE);
 	__sync_fetch_and_add(&port->passed, 1);

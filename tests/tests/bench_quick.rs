@@ -4,11 +4,19 @@ use nfluid_tests::harness::platform::{eventually, run};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+/// Its results are thrown away.
 fn bench(arguments: &[&str]) -> Output {
+    let results = tempfile::tempdir().expect("a folder");
+    bench_into(results.path(), arguments)
+}
+
+fn bench_into(results: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program("nfluid-bench"));
-    command.args(arguments).output().expect("it can be started")
+    command.args(arguments).arg("--results").arg(results);
+    command.output().expect("it can be started")
 }
 
 fn text(output: &Output) -> String {
@@ -26,6 +34,18 @@ fn the_list_names_each_experiment() {
         .collect();
     for name in [
         "hyperio",
+        "h6",
+        "h8",
+        "noisy",
+        "red4",
+        "red4cost",
+        "red4mptcp",
+        "refusal",
+        "congestion",
+        "d4",
+        "efw",
+        "elb",
+        "h11peers",
         "nonf",
         "nf",
         "wake",
@@ -36,6 +56,15 @@ fn the_list_names_each_experiment() {
         "peers",
         "iperf3",
         "restart",
+        "share",
+        "l2",
+        "l6",
+        "l13",
+        "l2peers",
+        "l7",
+        "l8",
+        "l11",
+        "upgrade",
     ] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
@@ -91,7 +120,7 @@ fn peers_are_measured_or_left_out_by_name() {
         "linux_nftables",
         "xdp_redirect",
         "testpmd_memif",
-        "testpmd_vhost",
+        "ovs_dpdk",
     ] {
         let left_out = output.contains(&format!("{peer} left out: "));
         let rates: Vec<f64> = ["64", "1514"]
@@ -104,6 +133,51 @@ fn peers_are_measured_or_left_out_by_name() {
         let idle = values(&output, &format!("peers.{peer}.idle_cpu_percent"));
         assert_eq!(idle.is_empty(), left_out, "{peer}: {output}");
     }
+}
+
+#[test]
+fn senders_and_uplinks_send_out_of_an_interface() {
+    if !is_root("senders_and_uplinks_send_out_of_an_interface") {
+        return;
+    }
+    let output = text(&bench(&["h6", "--quick"]));
+    for by in ["hvd", "ddd", "ddd_one_core"] {
+        for len in [64, 1514] {
+            let rates = values(&output, &format!("h6.{by}.{len}.mpps"));
+            assert!(rates.len() == 1 && rates[0] > 0.0, "{by}: {output}");
+        }
+    }
+}
+
+#[test]
+fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
+    if !is_root("a_wire_leads_straight_into_nfs_or_by_a_switch") {
+        return;
+    }
+    let output = text(&bench(&["d4", "--quick"]));
+    for lane in [
+        "classified.1",
+        "switch.1",
+        "hybrid.0",
+        "hybrid.50",
+        "hybrid.100",
+    ] {
+        let rates = values(&output, &format!("d4.{lane}.64.mpps"));
+        assert!(rates.len() == 1 && rates[0] > 0.0, "{lane}: {output}");
+    }
+    assert_eq!(values(&output, "_vs_switch").len(), 4, "{output}");
+}
+
+#[test]
+fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
+    if !is_root("a_nic_that_cannot_steer_flows_is_refused_with_the_alternative") {
+        return;
+    }
+    let output = bench(&["d4", "--quick", "--nic", "lo"]);
+    assert_eq!(output.status.code(), Some(3));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("lo cannot steer flows"), "{errors}");
+    assert!(errors.contains("by XDP"), "{errors}");
 }
 
 #[test]
@@ -152,14 +226,125 @@ fn what_a_restart_costs_is_counted_in_packets() {
 }
 
 #[test]
+fn new_instances_forward_and_are_compared_with_processes() {
+    if !is_root("new_instances_forward_and_are_compared_with_processes") {
+        return;
+    }
+    let output = text(&bench(&["l2", "--quick"]));
+    for figure in [
+        "l2.plain.1",
+        "l2.plain.20",
+        "l2.nopool.1",
+        "l2.nopool.20",
+        "l2.pool.1",
+        "l2.pool.20",
+        "l2.process",
+        "l2.unshare",
+    ] {
+        let times = values(&output, &format!("{figure}.median_ms"));
+        assert!(times.len() == 1 && times[0] > 0.0, "{figure}: {output}");
+    }
+    for phase in [
+        "request", "check", "shell", "limits", "tell", "start", "connect",
+    ] {
+        let times = values(&output, &format!("l2.pool.20.phase.{phase}_ms"));
+        assert!(times.len() == 1 && times[0] >= 0.0, "{phase}: {output}");
+    }
+    for peer in ["bubblewrap", "crun", "runc"] {
+        let left_out = output.contains(&format!("{peer} left out: "));
+        let times = values(&output, &format!("l2.{peer}.median_ms"));
+        assert_eq!(times.is_empty(), left_out, "{peer}: {output}");
+    }
+}
+
+#[test]
+fn idle_instances_are_counted_and_weighed() {
+    if !is_root("idle_instances_are_counted_and_weighed") {
+        return;
+    }
+    let output = text(&bench(&["l6", "--quick"]));
+    assert_eq!(values(&output, "l6.instances"), [20.0], "{output}");
+    for figure in ["l6.process_mb", "l6.maps_mb"] {
+        let each = values(&output, figure);
+        assert!(each.len() == 1 && each[0] > 0.0, "{figure}: {output}");
+    }
+    for figure in ["l6.instance_mb", "l6.idle_cpu_percent"] {
+        // What else the machine does is in it.
+        assert_eq!(values(&output, figure).len(), 1, "{figure}: {output}");
+    }
+}
+
+#[test]
+fn instances_are_paused_saved_restored_and_upgraded_under_traffic() {
+    if !is_root("instances_are_paused_saved_restored_and_upgraded_under_traffic") {
+        return;
+    }
+    for (experiment, figures) in [
+        ("l7", &["l7.save_ms", "l7.restore_ms"][..]),
+        (
+            "l8",
+            &["l8.pause_ms", "l8.unpause_ms", "l8.bypass.pause_ms"],
+        ),
+        ("upgrade", &["upgrade.took_ms", "upgrade.silent_ms"]),
+    ] {
+        let output = text(&bench(&[experiment, "--quick"]));
+        for figure in figures {
+            let times = values(&output, figure);
+            assert!(times.len() == 1 && times[0] > 0.0, "{figure}: {output}");
+        }
+        // How many are lost on a machine with much else to do says nothing; that it is counted does.
+        assert_eq!(
+            output.contains("figure upgrade.lost "),
+            experiment == "upgrade",
+            "{output}"
+        );
+    }
+}
+
+#[test]
+fn first_datagrams_of_new_clients_are_answered() {
+    if !is_root("first_datagrams_of_new_clients_are_answered") {
+        return;
+    }
+    let output = text(&bench(&["l11", "--quick"]));
+    for gap in [25, 10, 5, 1] {
+        for figure in ["median_ms", "p99_ms", "known_ms"] {
+            let times = values(&output, &format!("l11.{gap}.{figure}"));
+            assert!(
+                times.len() == 1 && times[0] > 0.0,
+                "{gap} {figure}: {output}"
+            );
+        }
+        assert_eq!(values(&output, &format!("l11.{gap}.lost")).len(), 1);
+    }
+}
+
+#[test]
+fn a_change_of_shares_is_followed() {
+    if !is_root("a_change_of_shares_is_followed") {
+        return;
+    }
+    let output = text(&bench(&["share", "--quick"]));
+    for figure in ["share.change_ms", "share.apply_ms", "share.kept_percent"] {
+        let start = format!("figure {figure} ");
+        let line = output.lines().find(|line| line.starts_with(&start));
+        let value = values(line.unwrap_or_default(), figure)[0];
+        assert!(value >= 0.0, "{output}");
+    }
+}
+
+#[test]
 fn an_interrupted_experiment_leaves_nothing_behind() {
     if !is_root("an_interrupted_experiment_leaves_nothing_behind") {
         return;
     }
     let pages = || std::fs::read_to_string("/proc/sys/vm/nr_hugepages").expect("it is there");
     let before = pages();
+    let results = tempfile::tempdir().expect("a folder");
     let mut child = Command::new(program("nfluid-bench"))
         .arg("peers")
+        .arg("--results")
+        .arg(results.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -177,6 +362,224 @@ fn an_interrupted_experiment_leaves_nothing_behind() {
     assert!(matches!(output.status.code(), Some(130 | 3)), "{errors}");
     assert_eq!(namespaces(), 0, "{errors}");
     assert_eq!(pages(), before);
+}
+
+#[test]
+fn what_signals_cost_is_measured_by_batch() {
+    if !is_root("what_signals_cost_is_measured_by_batch") {
+        return;
+    }
+    // What is measured, not how much: a difference of two lanes may be anything on a busy machine.
+    let output = text(&bench(&["red4cost", "--quick"]));
+    for id in ["red4.cost_ns", "red4.marked_ns"] {
+        assert_eq!(values(&output, id).len(), 1, "{output}");
+        assert_eq!(values(&output, id.trim_start_matches("red4")).len(), 4);
+    }
+}
+
+#[test]
+fn a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_rules() {
+    if !is_root(
+        "a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_rules",
+    ) {
+        return;
+    }
+    let output = text(&bench(&["efw", "--quick"]));
+    let figure = |id: &str| values(&output, id)[0];
+    for kind in ["ns", "drop_ns", "new_flow_ns"] {
+        assert!(figure(&format!("efw.10.{kind}")) > 0.0, "{output}");
+    }
+    // A thousand times as many; a list would take hundreds of times as long.
+    assert!(
+        figure("efw.10000.ns") < 20.0 * figure("efw.10.ns"),
+        "{output}"
+    );
+}
+
+#[test]
+fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
+    if !is_root("a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one") {
+        return;
+    }
+    let output = text(&bench(&["elb", "--quick"]));
+    let figure = |id: &str| values(&output, id)[0];
+    for mode in ["elb", "elb.direct"] {
+        let established = figure(&format!("{mode}.established.ns"));
+        assert!(established < figure(&format!("{mode}.new.ns")), "{output}");
+    }
+    assert!(figure("elb.answer.ns") > 0.0, "{output}");
+}
+
+#[test]
+fn what_signals_gain_is_told_beside_what_there_is_without_them() {
+    if !is_root("what_signals_gain_is_told_beside_what_there_is_without_them") {
+        return;
+    }
+    let output = text(&bench(&["red4", "--quick"]));
+    for id in [
+        "red4.16.delay_us",
+        "red4.16.delay_off_us",
+        "red4.16.delay_red4_us",
+    ] {
+        let found = values(&output, id);
+        assert!(found.len() == 1 && found[0] > 0.0, "{id}: {output}");
+    }
+    for id in [
+        "red4.16.unfairness_percent",
+        "red4.16.lost_on",
+        "red4.16.lost_off",
+    ] {
+        let found = values(&output, id);
+        assert!((0.0..=100.0).contains(&found[0]), "{id}: {output}");
+    }
+    let off = values(&output, "off.marked_percent");
+    assert_eq!(off, [0.0], "nobody asked for marks: {output}");
+}
+
+#[test]
+fn two_subflows_are_measured_or_the_kernel_lacks_them() {
+    if !is_root("two_subflows_are_measured_or_the_kernel_lacks_them") {
+        return;
+    }
+    let output = bench(&["red4mptcp", "--quick"]);
+    if output.status.code() == Some(3) {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("MPTCP"), "{errors}");
+        return;
+    }
+    let output = text(&output);
+    for signals in ["off", "self_tuning"] {
+        let part = values(&output, &format!("{signals}.multipath_percent"));
+        assert!((0.0..=100.0).contains(&part[0]), "{output}");
+        let subflows = values(&output, &format!("{signals}.cheap.subflow_mbps"));
+        assert!(subflows[0] > 0.0, "{output}");
+    }
+}
+
+#[test]
+fn refusal_spares_the_work_on_frames_that_die() {
+    if !is_root("refusal_spares_the_work_on_frames_that_die") {
+        return;
+    }
+    // It fails by itself if counters do not agree.
+    let output = text(&bench(&["refusal", "--quick"]));
+    let one = |id: &str| values(&output, id)[0];
+    assert!(one("refusal.off.chain_kpps") > 0.0, "{output}");
+    assert!(one("refusal.on.chain_kpps") > 0.0, "{output}");
+    assert_eq!(one("refusal.off.refused_percent"), 0.0, "{output}");
+    assert!(one("refusal.on.refused_percent") > 0.0, "{output}");
+    assert!(
+        one("refusal.on.wasted_cpu_percent") < one("refusal.off.wasted_cpu_percent"),
+        "{output}"
+    );
+}
+
+#[test]
+fn what_idle_instances_cost_the_congestion_thread_is_measured() {
+    if !is_root("what_idle_instances_cost_the_congestion_thread_is_measured") {
+        return;
+    }
+    let output = text(&bench(&["congestion", "--quick"]));
+    for id in [
+        "congestion.100.off_cpu_percent",
+        "congestion.100.idle_cpu_percent",
+        "congestion.100.busy_cpu_percent",
+        "congestion.idle_cpu_percent",
+    ] {
+        assert!(values(&output, id)[0] >= 0.0, "{id}: {output}");
+    }
+}
+
+#[test]
+fn an_io_thread_takes_longer_than_a_hyperio_call() {
+    if !is_root("an_io_thread_takes_longer_than_a_hyperio_call") {
+        return;
+    }
+    // Two switches between processes against none, on whatever machine.
+    let output = text(&bench(&["h3", "--quick"]));
+    assert!(values(&output, "h3.roundtrip_ratio")[0] > 1.0, "{output}");
+}
+
+#[test]
+fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
+    if !is_root("the_switch_sees_the_batch_that_an_inline_sender_asks_for") {
+        return;
+    }
+    let output = text(&bench(&["h4", "--quick"]));
+    for batch in [1, 16, 64] {
+        let seen = values(&output, &format!("h4.inline.{batch}.seen"));
+        assert_eq!(seen, [f64::from(batch)], "{output}");
+        for model in ["split", "split-polling", "merge", "mix"] {
+            let seen = values(&output, &format!("h4.{model}.{batch}.seen"));
+            assert!(seen[0] > 0.0, "{output}");
+        }
+    }
+}
+
+#[test]
+fn assignments_and_shares_are_measured_in_every_model() {
+    if !is_root("assignments_and_shares_are_measured_in_every_model") {
+        return;
+    }
+    let output = text(&bench(&["h2", "--quick"]));
+    assert_eq!(values(&output, ".best_nf_percent").len(), 4, "{output}");
+    assert!(
+        values(&output, "_mpps").iter().all(|mpps| *mpps > 0.0),
+        "{output}"
+    );
+    let output = text(&bench(&["h8", "--quick"]));
+    for model in ["inline", "split", "split-polling", "merge", "mix"] {
+        let figure = format!("h8.A.{model}.error_percent_max");
+        assert_eq!(values(&output, &figure).len(), 1, "{figure}: {output}");
+    }
+    for figure in ["h8.virtual", "h8.uplink", "h8.ten"] {
+        let figure = format!("{figure}.max_error_percent");
+        assert_eq!(values(&output, &figure).len(), 1, "{figure}: {output}");
+    }
+}
+
+#[test]
+fn a_trust_group_is_compared_with_memory_of_its_own() {
+    if !is_root("a_trust_group_is_compared_with_memory_of_its_own") {
+        return;
+    }
+    let output = text(&bench(&["d5", "--quick"]));
+    // Three lengths, and the round trip.
+    assert_eq!(values(&output, "shared_vs_isolated").len(), 4, "{output}");
+    assert!(
+        values(&output, ".mpps_per_cpu")
+            .iter()
+            .all(|mpps| *mpps > 0.0),
+        "{output}"
+    );
+}
+
+#[test]
+fn results_are_joined_into_one_page() {
+    if !is_root("results_are_joined_into_one_page") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    let missing = bench_into(folder.path(), &["report"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no results in"));
+    let output = text(&bench_into(folder.path(), &["hyperio", "--quick"]));
+    assert!(
+        output.contains("hyperio.frames.svg, hyperio.json"),
+        "it says where: {output}"
+    );
+    assert!(read("hyperio.frames.svg").contains("batch 256"));
+    text(&bench_into(folder.path(), &["report"]));
+    for page in [read("report.html"), read("report.md")] {
+        for id in ["hyperio.call_ratio", "nfluid-bench hyperio --quick", "H3"] {
+            assert!(page.contains(id), "no {id} in {page}");
+        }
+    }
+    std::fs::write(folder.path().join("damaged.json"), "{").expect("it can be written");
+    let damaged = bench_into(folder.path(), &["report"]);
+    assert_eq!(damaged.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&damaged.stderr).contains("damaged.json"));
 }
 
 #[test]
@@ -209,4 +612,48 @@ fn figures_on_the_terminal_are_those_of_the_file() {
     assert_eq!(printed, ids);
     assert_eq!(json["quick"], true);
     assert!(json["environment"]["kernel"].is_string());
+}
+
+#[test]
+fn programs_are_run_by_the_daemon_and_by_others() {
+    if !is_root("programs_are_run_by_the_daemon_and_by_others") {
+        return;
+    }
+    let output = bench(&["l13", "--quick"]);
+    if output.status.code() == Some(3) {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("python3"), "{errors}");
+        return;
+    }
+    let output = text(&output);
+    for way in ["process", "nfluid", "unshare", "bubblewrap", "crun", "runc"] {
+        let left_out = output.contains(&format!("{way} left out: "));
+        for load in [50, 107] {
+            let median = values(&output, &format!("l13.{way}.{load}.median_ms"));
+            assert_eq!(median.is_empty(), left_out, "{way}: {output}");
+            let rate = values(&output, &format!("l13.{way}.{load}.rate_per_s"));
+            assert!(median.into_iter().chain(rate).all(|value| value > 0.0));
+        }
+    }
+    assert!(!output.contains("nfluid left out: "), "{output}");
+    assert_eq!(values(&output, ".created_ms").len(), 2, "{output}");
+}
+
+#[test]
+fn others_start_beside_none_and_many_instances() {
+    if !is_root("others_start_beside_none_and_many_instances") {
+        return;
+    }
+    let output = text(&bench(&["l2peers", "--quick"]));
+    for way in ["nfluid", "nfluid_packet", "process"] {
+        for idle in [0, 10] {
+            let median = values(&output, &format!("l2peers.{way}.{idle}.median_ms"));
+            assert!(median.len() == 1 && median[0] > 0.0, "{way}: {output}");
+        }
+    }
+    for way in ["unshare", "bubblewrap", "crun", "runc"] {
+        let left_out = output.contains(&format!("{way} left out: "));
+        let found = values(&output, &format!("l2peers.{way}.10.median_ms"));
+        assert_eq!(found.is_empty(), left_out, "{way}: {output}");
+    }
 }

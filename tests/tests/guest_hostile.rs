@@ -4,6 +4,7 @@
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::instance::Bells;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, PortCounters};
 use nfluid_tests::harness::skip;
@@ -284,7 +285,14 @@ fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     }
     let mut scratch = Scratch::new("capability").expect("scratch platform");
     let instance = scratch.instance(1, 64, 64).expect("instance");
-    let table = instance.memory.table(&[], -1, &[]);
+    let table = instance.memory.table(
+        &[],
+        &Bells {
+            own: -1,
+            io: -1,
+            peers: &[],
+        },
+    );
     assert_eq!(table.head.pool_slots, 128);
     let pool = nfluid_ring::memory::Pool::map(instance.memory.fds()[0], 128 + 64);
     assert!(pool.is_err(), "a mapping beyond the pool's end is refused");

@@ -4,7 +4,9 @@
 mod uplink_ground;
 
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::uplink::{Mode, ReceivePath, Transmit, TransmitPath, Uplink};
+use nfluid_switch::uplink::{
+    DirectOutlet, Mode, ReceivePath, Transmit, TransmitPath, Uplink, UplinkError,
+};
 use nfluid_switch::{Destination, DropReason};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -130,6 +132,51 @@ fn frames_of_every_length_cross_generically() {
 #[test]
 fn frames_of_every_length_cross_without_af_xdp() {
     frames_cross("packet", Mode::Native, Transmit::Packet, 1500);
+}
+
+#[test]
+fn a_sender_with_a_socket_of_its_own_sends_every_length() {
+    const SLOTS: u32 = 192; // no power of two
+    let test = "direct";
+    let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    let outside = ground.raw("out", "out0");
+    let instance = ground.scratch.instance(1, 64, SLOTS).expect("instance");
+    let open = |interface| {
+        let mut ring = instance.attach().expect("attach");
+        let port = ring.ports.pop().expect("a port");
+        within(&ground.path("up"), || DirectOutlet::open(interface, port))
+    };
+    let error = open("nothing").expect_err("no such interface");
+    assert!(matches!(error, UplinkError::NoInterface { .. }), "{error}");
+    let mut outlet = open("up0").expect("an outlet");
+    let put = |bytes: &[u8]| {
+        let bytes = bytes.to_vec();
+        move |slot: &mut [u8]| {
+            slot[..bytes.len()].copy_from_slice(&bytes);
+            bytes.len()
+        }
+    };
+    let too_long = frame(OUTSIDE, INSIDE, &[], 1500 + 14 + 1, 0);
+    assert!(!outlet.send(put(&too_long)), "it would never be confirmed");
+    for (number, len) in lengths(1500, 0).into_iter().enumerate() {
+        let sent = frame(OUTSIDE, INSIDE, &[], len, number as u32);
+        eventually("there is room", || {
+            outlet.collect();
+            outlet.send(put(&sent))
+        });
+        eventually("it is taken", || outlet.flush().is_ok());
+        let ours = |frame: &[u8]| frame.starts_with(&OUTSIDE);
+        assert_eq!(outside.receive_wanted(ours), Some(sent));
+    }
+    eventually("all frames are confirmed", || {
+        outlet.collect();
+        outlet.room() == SLOTS as usize
+    });
+    let sent = (0..2 * SLOTS).filter(|_| outlet.send(|_| 64)).count();
+    assert_eq!(sent, SLOTS as usize, "more than there are slots");
 }
 
 /// Two namespaces, each behind an uplink; the uplinks are linked.

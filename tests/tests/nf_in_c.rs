@@ -180,7 +180,7 @@ fn through(
         let mut arrived: Vec<Vec<u8>> = Vec::new();
         while arrived.len() < batch.len() {
             assert_eq!(running.child.try_wait().unwrap(), None, "the bridge lives");
-            to.doorbell.wait(&to.ports, None, AGEING).unwrap();
+            to.doorbell.wait(&mut to.ports, None, AGEING).unwrap();
             to.ports[0].receive(batch.len(), |bytes| arrived.push(bytes.to_vec()));
         }
         let sent: Vec<Vec<u8>> = batch.iter().map(|&number| frame(number)).collect();
@@ -281,7 +281,7 @@ fn every_function_does_what_the_header_says() {
         let mut frames = Vec::new();
         while frames.len() < count {
             assert_eq!(running.child.try_wait().unwrap(), None, "it has failed");
-            peer.doorbell.wait(&peer.ports, None, AGEING).unwrap();
+            peer.doorbell.wait(&mut peer.ports, None, AGEING).unwrap();
             peer.ports[0].receive(count, |bytes| frames.push(bytes.to_vec()));
         }
         frames

@@ -1,25 +1,13 @@
 //! Each party of a platform is killed in turn: what it leaves, who notices, and what goes on.
 
-use nfluid_tests::harness::platform::{Platform, eventually, is_alive, must, run, signal};
+use nfluid_tests::harness::platform::{
+    Platform, eventually, is_alive, metrics_of, must, run, signal,
+};
+use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
-
-/// Two hosts in one subnet, joined by a chain of bridges.
-const CHAIN: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-instances:
-  a: { nf: bridge }
-  b: { nf: bridge }
-chains:
-  web: { from: lan, to: wan, via: [a, b] }
-";
 
 /// Two bridges between two switches: a broadcast that enters runs in circles for ever, and no uplink has a part in it.
 const CIRCLE: &str = "
@@ -31,15 +19,6 @@ instances:
   a: { nf: bridge, cap: 10%, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
   b: { nf: bridge, cap: 10%, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
 ";
-
-const SERVER: &str = "10.0.0.2";
-
-fn two_hosts(test: &str) -> Option<Platform> {
-    let mut platform = Platform::new(test)?;
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
-    Some(platform)
-}
 
 #[test]
 fn a_killed_instance_is_restarted_and_the_others_are_not() {
@@ -291,16 +270,8 @@ fn frames_run_between_instances_without_a_daemon() {
 
 /// Frames that a bridge says that it has forwarded.
 fn forwarded_by(control: &std::path::Path) -> f64 {
-    let mut stream = UnixStream::connect(control).expect("it listens");
-    stream
-        .write_all(b"{\"op\":\"metrics\"}\n")
-        .expect("it reads");
-    let mut line = String::new();
-    BufReader::new(stream)
-        .read_line(&mut line)
-        .expect("it answers");
-    let answer: Value = serde_json::from_str(&line).expect("JSON");
-    let metrics = answer["ok"]["nf"].as_object().expect("metrics");
+    let answer = metrics_of(control);
+    let metrics = answer["nf"].as_object().expect("metrics");
     metrics
         .iter()
         .filter(|(name, _)| name.starts_with("packets_forwarded_total"))

@@ -1,6 +1,7 @@
 //! nfluidd, nfluid and nfluid-nf together: what is applied, refused, captured and counted.
 
 use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL as CHAIN, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -8,30 +9,6 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
-
-/// Two hosts in one subnet, joined by a chain of bridges.
-const CHAIN: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-instances:
-  br: { nf: bridge }
-  fw:
-    nf: firewall
-    config: { rules: 'allow icmp from any to any' }
-chains:
-  web: { from: lan, to: wan, via: [br, fw] }
-";
-
-const SERVER: &str = "10.0.0.2";
-
-fn two_hosts(test: &str) -> Option<Platform> {
-    let mut platform = Platform::new(test)?;
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
-    Some(platform)
-}
 
 #[test]
 fn a_chain_carries_and_only_what_differs_is_changed() {

@@ -1,24 +1,11 @@
 //! The disk of the desired state fills up under the running daemon.
 
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
-use nfluid_tests::harness::platform::{Platform, eventually};
+use nfluid_tests::harness::platform::eventually;
+use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-
-const CHAIN: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-instances:
-  a: { nf: bridge }
-  b: { nf: bridge }
-chains:
-  web: { from: lan, to: wan, via: [a, b] }
-";
-
-const SERVER: &str = "10.0.0.2";
 
 /// Writes a file until there is no room left.
 fn fill(place: &Path) {
@@ -40,11 +27,9 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
     if !has_own_mounts(test) {
         return;
     }
-    let Some(mut platform) = Platform::new(test) else {
+    let Some(mut platform) = two_hosts(test) else {
         return;
     };
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
     let state = platform.directory().join("state");
     let mount = Mount::tmpfs(&state, "size=64k");
     platform.apply(CHAIN);

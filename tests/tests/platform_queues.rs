@@ -1,11 +1,11 @@
 //! Rings as the operator sees them; and ports with several queues: flows are spread among NFs of their own, and nothing
 //! else changes.
 
-use nfluid_tests::harness::platform::{Outcome, Platform, eventually, list, must, signal};
+use nfluid_tests::harness::platform::{
+    Outcome, Platform, eventually, list, metrics_of, must, signal,
+};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::thread;
 
 const CHAIN: &str = "
@@ -40,17 +40,7 @@ fn two_hosts(test: &str) -> Option<Platform> {
 
 /// What the NF says of itself.
 fn metrics(platform: &Platform, instance: &str) -> Value {
-    let socket = platform.run_dir().join("control").join(instance);
-    let mut stream = UnixStream::connect(socket).expect("it listens");
-    stream
-        .write_all(b"{\"op\":\"metrics\"}\n")
-        .expect("it reads");
-    let mut line = String::new();
-    BufReader::new(stream)
-        .read_line(&mut line)
-        .expect("it answers");
-    let answer: Value = serde_json::from_str(&line).expect("JSON");
-    answer["ok"].clone()
+    metrics_of(&platform.run_dir().join("control").join(instance))
 }
 
 /// Sequence numbers of the answers, in the order in which they came.

@@ -2,6 +2,7 @@
 
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
 use nfluid_tests::harness::platform::{Platform, eventually};
+use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,27 +14,6 @@ uplinks:
   lan: { interface: client, netns: EDGE }
   wan: { interface: server, netns: EDGE }
 ";
-
-const CHAIN: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-instances:
-  a: { nf: bridge }
-  b: { nf: bridge }
-chains:
-  web: { from: lan, to: wan, via: [a, b] }
-";
-
-const SERVER: &str = "10.0.0.2";
-
-fn two_hosts(test: &str) -> Option<Platform> {
-    let mut platform = Platform::new(test)?;
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
-    Some(platform)
-}
 
 fn names_in(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -10,6 +10,7 @@ use nfluid_switch::uplink::{Uplink, UplinkSpec};
 use nfluid_tests::harness::platform::{
     PATIENCE, Platform, eventually, is_alive, list, must, signal,
 };
+use nfluid_tests::harness::two_hosts::{CLIENT, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -54,20 +55,11 @@ uplinks:
   wan: { interface: server, netns: EDGE, switch: z }
 ";
 
-const CLIENT: &str = "10.0.0.1";
-const SERVER: &str = "10.0.0.2";
 /// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
 /// broken promise, however slow the machine is.
 const WINDOW: usize = 32;
 /// Slots of the uplinks' rings: the default flavor's.
 const RING: u64 = 256;
-
-fn two_hosts(test: &str) -> Option<Platform> {
-    let mut platform = Platform::new(test)?;
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
-    Some(platform)
-}
 
 fn namespace(platform: &Platform, host: &str) -> PathBuf {
     let edge = platform.edge();
@@ -472,4 +464,34 @@ fn errors_of_an_uplink_come_through_its_process_and_nothing_is_left() {
     }
     let pins = std::fs::read_dir(platform.pins().join("uplinks")).expect("it is there");
     assert_eq!(pins.count(), 0);
+}
+
+#[test]
+fn a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on() {
+    let test = "a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let before = (pid(&platform, "lan"), uplink_processes(&platform));
+    for steering in ["nic", "hybrid"] {
+        let asked = CHAIN.replace(
+            "interface: client,",
+            &format!("interface: client, steering: {steering},"),
+        );
+        let refused = platform.try_apply(&asked);
+        assert!(!refused.succeeded());
+        for part in [
+            "uplinks.lan.steering",
+            "client cannot steer flows",
+            "'steering: xdp'",
+        ] {
+            assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+        }
+    }
+    assert_eq!((pid(&platform, "lan"), uplink_processes(&platform)), before);
+    assert!(platform.pings("client", SERVER));
+    // What is classified by XDP says nothing of a NIC.
+    assert_eq!(uplink(&platform, "lan")["steering"], Value::Null);
 }

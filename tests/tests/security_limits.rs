@@ -2,10 +2,11 @@
 //! himself alone.
 
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, CgroupStats, Controller, Share};
-use nfluid_sandbox::{Ended, Limits};
+use nfluid_sandbox::{Ended, Limits, NetNs, Root, Shell, ShellSpec, Zygote};
 use nfluid_tests::harness::attempt::Answer::{Done, Fatal, Refused};
 use nfluid_tests::harness::cell::{Inmate, Prison, Setup};
 use nfluid_tests::harness::skip::skip;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
 const KILLED: Ended = Ended::Killed(libc::SIGKILL);
@@ -230,6 +231,156 @@ fn two_that_want_one_cpu_share_it_by_weight() {
         (2.5..3.5).contains(&ratio),
         "75 to 25 became {ratio:.2}: {used:?}"
     );
+}
+
+/// The CPU time that each of two gets of what both get, in percent, over two seconds.
+fn percent_of_both(one: &Cgroup, other: &Cgroup) -> f64 {
+    let before = [cpu_time(one), cpu_time(other)];
+    std::thread::sleep(Duration::from_secs(2));
+    let used = cpu_time(one) - before[0];
+    let both = used + cpu_time(other) - before[1];
+    100.0 * used.as_secs_f64() / both.as_secs_f64()
+}
+
+/// Keeps this thread on the second CPU; nothing if there is none.
+fn go_elsewhere() -> Option<()> {
+    let mut second = CpuSet::new();
+    second.set(1);
+    sched_setaffinity(None, &second).ok()
+}
+
+#[test]
+fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere() {
+    let test = "who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere";
+    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+        return;
+    };
+    let Some(()) = go_elsewhere() else {
+        skip(test, "this host has one CPU");
+        return;
+    };
+    // A copy of this thread, which is elsewhere.
+    let zygote = Zygote::start().unwrap();
+    for zygote in [None, Some(&zygote)] {
+        let setup = Setup {
+            cpus: Some(&[0]),
+            zygote,
+            ..Setup::default()
+        };
+        let start = |attempt| -> Inmate {
+            let (cgroup, id) = prison.cell();
+            cgroup.set_weight(percent(50)).unwrap();
+            prison.start_in(&[attempt], setup, cgroup, id)
+        };
+        let (burner, yielder) = (start("burn-until"), start("yield-until"));
+        std::thread::sleep(Duration::from_millis(200));
+        let part = percent_of_both(&yielder.cgroup, &burner.cgroup);
+        assert!(
+            (45.0..55.0).contains(&part),
+            "it got {part:.1} % of what two get"
+        );
+    }
+}
+
+#[test]
+fn who_is_moved_to_another_cpu_has_its_share_there() {
+    let test = "who_is_moved_to_another_cpu_has_its_share_there";
+    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+        return;
+    };
+    let Some(()) = go_elsewhere() else {
+        skip(test, "this host has one CPU");
+        return;
+    };
+    let start = |attempt, cpus| -> Inmate {
+        let (cgroup, id) = prison.cell();
+        cgroup.set_weight(percent(50)).unwrap();
+        let setup = Setup {
+            cpus: Some(cpus),
+            ..Setup::default()
+        };
+        prison.start_in(&[attempt], setup, cgroup, id)
+    };
+    let (burner, yielder) = (start("burn-until", &[0]), start("yield-until", &[1]));
+    std::thread::sleep(Duration::from_millis(500));
+    yielder.instance.pin(&[0]).unwrap();
+    let part = percent_of_both(&yielder.cgroup, &burner.cgroup);
+    assert!(
+        (45.0..55.0).contains(&part),
+        "it got {part:.1} % of what two get"
+    );
+}
+
+#[test]
+fn an_instance_has_the_slice_that_it_is_given_and_no_other_again() {
+    let Some(prison) = Prison::new("an_instance_has_the_slice_that_it_is_given_and_no_other_again")
+    else {
+        return;
+    };
+    let inmate = prison.start(&["burn-until"], Setup::default());
+    let before = inmate.instance.slice().unwrap();
+    let short = Duration::from_micros(100);
+    match inmate.instance.set_slice(Some(short)) {
+        Ok(()) => assert_eq!(inmate.instance.slice().unwrap(), short),
+        Err(error) => {
+            assert!(error.to_string().contains("Linux 6.12"), "{error}");
+        }
+    }
+    inmate.instance.set_slice(None).unwrap();
+    assert_eq!(inmate.instance.slice().unwrap(), before);
+}
+
+#[test]
+fn an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others() {
+    let test = "an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others";
+    let Some(prison) = Prison::new(test) else {
+        return;
+    };
+    let attempts = ["own-slice", "slice-of-another", "less-nice", "real-time"];
+    let (report, _) = prison.run(&attempts, Setup::default());
+    assert_eq!(report.of("own-slice"), Done(0));
+    for attempt in &attempts[1..] {
+        assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
+    }
+    let (report, _) = prison.run(&attempts, Setup::without_filter());
+    assert_eq!(
+        report.of("slice-of-another"),
+        Done(0),
+        "the control: it is its own number, and only the filter keeps it"
+    );
+    for attempt in &attempts[2..] {
+        assert_eq!(
+            report.of(attempt),
+            Refused(libc::EPERM),
+            "{attempt}: its limits"
+        );
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_told() {
+    let Some(prison) = Prison::new("a_cpu_that_is_not_there_is_told") else {
+        return;
+    };
+    let zygote = Zygote::start().unwrap();
+    let refusal = |cpu: usize, zygote| {
+        let (cgroup, id) = prison.cell();
+        let spec = ShellSpec {
+            name: "nowhere".to_owned(),
+            id,
+            cgroup: &cgroup,
+            root: Root::Empty,
+            net: NetNs::Own,
+            cpus: Some(vec![cpu]),
+            zygote,
+        };
+        Shell::prepare(&spec).unwrap_err().to_string()
+    };
+    assert!(refusal(1_000_000, None).contains("no CPU 1000000"));
+    for zygote in [None, Some(&zygote)] {
+        let text = refusal(1000, zygote);
+        assert!(text.contains("none of these CPUs is online"), "{text}");
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ const TEST: Packages = &[
 /// To build libFuzzer.
 const FUZZ: Packages = &["g++"];
 /// What the benchmarks compare with.
-const BENCH: Packages = &["dpdk-dev", "libdpdk-dev"];
+const BENCH: Packages = &["dpdk-dev", "libdpdk-dev", "openvswitch-switch-dpdk"];
 
 pub const FOR_BUILD: &[Packages] = &[BUILD];
 pub const FOR_DEMO: &[Packages] = &[BUILD, TRAFFIC];
@@ -71,7 +71,10 @@ pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"]
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
 /// Packages that start a service when they are installed. nfluid only wants the programs.
-const SERVICES: [(&str, &str); 1] = [("nginx-light", "nginx")];
+const SERVICES: [(&str, &str); 2] = [
+    ("nginx-light", "nginx"),
+    ("openvswitch-switch-dpdk", "openvswitch-switch"),
+];
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str =
     "#!/bin/sh\n# written by nfluid's xtask while it installs packages\nexit 101\n";

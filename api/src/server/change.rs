@@ -1,12 +1,12 @@
 //! Handlers that change something.
 
 use super::Server;
-use super::query::ChangeQuery;
+use super::query::{ChangeQuery, RemovalQuery};
 use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
 use super::router::Shared;
 use crate::types::{
-    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, DeleteRequest, Kind, ObjectName,
-    Problem,
+    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
+    Kind, ObjectName, Problem,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -89,6 +89,67 @@ async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<
         .map(Json)
 }
 
+/// Makes one instance with links of its ports, in a time that does not depend on how many others there are; one that is
+/// there already becomes as the request says.
+#[utoipa::path(
+    put,
+    path = "/v1/instances/{name}",
+    tag = "instances",
+    params(("name" = String, Path, description = "Its name")),
+    request_body = CreateRequest,
+    responses(
+        (status = 200, body = ApplyResponse),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 422, body = Problem, content_type = "application/problem+json"),
+        (status = 500, body = Problem, content_type = "application/problem+json"),
+        (status = 507, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn create_instance<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    request: JsonResult<CreateRequest>,
+) -> Answer<ApplyResponse> {
+    let (name, request) = (name?.0, request?.0);
+    blocking(shared.server, move |server| {
+        server.apply(request.document(&name))
+    })
+    .await
+    .map(Json)
+}
+
+/// Removes an instance that nothing refers to, or nothing but links.
+#[utoipa::path(
+    delete,
+    path = "/v1/instances/{name}",
+    tag = "instances",
+    params(("name" = String, Path, description = "Its name"), RemovalQuery),
+    responses(
+        (status = 200, body = ApplyResponse),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 422, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn delete_instance<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    query: QueryResult<RemovalQuery>,
+) -> Answer<ApplyResponse> {
+    let (name, Query(query)) = (name?.0, query?);
+    let request = DeleteRequest {
+        objects: vec![ObjectName {
+            kind: Kind::Instance,
+            name,
+        }],
+        with_links: query.with_links,
+        dry_run: query.dry_run,
+        ..DeleteRequest::default()
+    };
+    remove(shared, request).await
+}
+
 /// A handler that removes one object.
 macro_rules! delete_one {
     ($(#[doc = $doc:tt])+ $handler:ident, $path:tt, $tag:tt, $kind:expr) => {
@@ -119,10 +180,6 @@ macro_rules! delete_one {
 }
 
 delete_one!(
-    /// Removes an instance that nothing refers to.
-    delete_instance, "/v1/instances/{name}", "instances", Kind::Instance
-);
-delete_one!(
     /// Removes a switch that no port is on.
     delete_switch, "/v1/switches/{name}", "switches", Kind::Switch
 );
@@ -137,6 +194,10 @@ delete_one!(
 delete_one!(
     /// Removes an uplink that nothing refers to.
     delete_uplink, "/v1/uplinks/{name}", "uplinks", Kind::Uplink
+);
+delete_one!(
+    /// Removes a group of tenants that nothing is in.
+    delete_group, "/v1/groups/{name}", "groups", Kind::Group
 );
 delete_one!(
     /// Removes a flavor that no instance has.

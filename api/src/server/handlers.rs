@@ -6,8 +6,8 @@ use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::router::Shared;
 use crate::types::{
-    ChainStatus, DoctorReport, Health, InstanceStatus, LinkStatus, Logs, PortStatus, Problem,
-    Stats, SwitchStatus, UplinkStatus, Version,
+    ChainStatus, DoctorReport, GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus, Logs,
+    PoolStatus, PortStatus, Problem, Stats, SwitchStatus, TemplateStatus, UplinkStatus, Version,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -93,6 +93,14 @@ view_one!(
     instance, instances, "/v1/instances/{name}", "instances", InstanceStatus
 );
 view!(
+    /// All groups of tenants.
+    groups, "/v1/groups", "groups", Vec<GroupStatus>
+);
+view_one!(
+    /// One group of tenants.
+    group, groups, "/v1/groups/{name}", "groups", GroupStatus
+);
+view!(
     /// All ports of instances.
     ports, "/v1/ports", "ports", Vec<PortStatus>
 );
@@ -123,6 +131,18 @@ view!(
 view_one!(
     /// One chain.
     chain, chains, "/v1/chains/{name}", "chains", ChainStatus
+);
+view!(
+    /// The I/O threads: who executes the switch where instances do not do it themselves.
+    io, "/v1/io", "daemon", IoStatus
+);
+view!(
+    /// All pools of shells: prepared instances, of which creating takes one.
+    pools, "/v1/pools", "daemon", Vec<PoolStatus>
+);
+view!(
+    /// All templates: whose clients get an instance each when their first frames come.
+    templates, "/v1/templates", "daemon", Vec<TemplateStatus>
 );
 view!(
     /// All uplinks.

@@ -18,6 +18,21 @@ pub(super) const CONCURRENT_WAITS_MAX: usize = 256;
 /// Captures that may run at the same time.
 pub(super) const CAPTURES_MAX: usize = 16;
 
+/// Largest body of a request to run a function: program and input of 8 MiB each, in base64.
+pub(super) const FUNCTION_BODY_BYTES_MAX: usize = 23 << 20;
+
+/// Bytes of all bodies of requests to run functions that the daemon holds, in KiB; more are answered with 503.
+pub(super) const FUNCTION_BODIES_KIB_MAX: usize = 256 << 10;
+
+/// Functions that run at the same time; others wait for their turn.
+pub(super) const FUNCTIONS_AT_ONCE_MAX: usize = 32;
+
+/// Functions that wait; more are answered with 503.
+pub(super) const FUNCTIONS_WAITING_MAX: usize = 1024;
+
+/// Longest time that a function waits for its turn.
+pub(super) const FUNCTION_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// Longest time for a request, except streams. An apply that takes longer goes on.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
 

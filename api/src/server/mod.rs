@@ -1,7 +1,9 @@
 //! What a daemon has to do to be reached by HTTP, and the router that speaks HTTP for it.
 
 mod change;
+mod function;
 mod handlers;
+mod life;
 mod limits;
 mod metrics;
 mod openapi;
@@ -17,8 +19,10 @@ pub use router::router;
 
 use crate::types::{
     ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, DeleteRequest,
-    DoctorReport, EventPage, Health, InstanceStatus, LinkStatus, Logs, PortStatus, Problem, Stats,
-    SwitchStatus, UplinkStatus, Version,
+    DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health, InstanceStatus,
+    IoStatus, LinkStatus, Logs, PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport,
+    RestoreRequest, SavedInstance, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -51,6 +55,9 @@ pub trait Server: Send + Sync + 'static {
     /// All instances.
     fn instances(&self) -> Vec<InstanceStatus>;
 
+    /// All groups of tenants.
+    fn groups(&self) -> Vec<GroupStatus>;
+
     /// All ports of instances.
     fn ports(&self) -> Vec<PortStatus>;
 
@@ -65,6 +72,14 @@ pub trait Server: Send + Sync + 'static {
 
     /// All uplinks.
     fn uplinks(&self) -> Vec<UplinkStatus>;
+
+    /// The I/O threads.
+    fn io(&self) -> IoStatus;
+
+    /// All pools of shells.
+    fn pools(&self) -> Vec<PoolStatus>;
+    /// All templates.
+    fn templates(&self) -> Vec<TemplateStatus>;
 
     /// All counters and gauges, at one moment.
     fn stats(&self) -> Stats;
@@ -93,12 +108,52 @@ pub trait Server: Send + Sync + 'static {
     /// There is no such instance, or it does not start.
     fn restart(&self, instance: &str) -> Result<(), Problem>;
 
+    /// Stops an instance where it is; frames for it are treated as the request says.
+    ///
+    /// # Errors
+    /// There is no such instance, it does not run, or its frames cannot be treated so.
+    fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem>;
+
+    /// Lets a paused instance go on.
+    ///
+    /// # Errors
+    /// There is no such instance, or it is not paused.
+    fn unpause(&self, instance: &str) -> Result<Took, Problem>;
+
+    /// Puts the installed version of an instance's NF in the place of the running one, with ports and state.
+    ///
+    /// # Errors
+    /// There is no such instance, or the running one goes on, with the reason.
+    fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem>;
+
+    /// An instance as it is now; it goes on.
+    ///
+    /// # Errors
+    /// There is no such instance, or its program has no state that could be saved.
+    fn save(&self, instance: &str) -> Result<SavedInstance, Problem>;
+
+    /// Makes an instance from an image.
+    ///
+    /// # Errors
+    /// The image is none, is not whole, or does not fit this host. Nothing was made.
+    fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem>;
+
     /// Copies the frames of a port (`instance.port` or an uplink) as a pcap stream, file header
     /// first, until the receiver is dropped. Frames that the receiver is too slow for are left out.
     ///
     /// # Errors
     /// There is no such port.
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem>;
+
+    /// Runs a program once, in an instance of its own, until it ends or `client` is hung up.
+    ///
+    /// # Errors
+    /// It is no program that runs here, it asks for more than it can get, or there is no instance for it.
+    fn run_function(
+        &self,
+        request: FunctionRequest,
+        client: std::io::PipeReader,
+    ) -> Result<FunctionReport, Problem>;
 
     /// Checks the host.
     fn doctor(&self) -> DoctorReport;

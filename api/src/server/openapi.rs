@@ -1,6 +1,6 @@
 //! The OpenAPI document.
 
-use super::{change, handlers, stream};
+use super::{change, function, handlers, life, stream};
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -17,20 +17,30 @@ use utoipa::OpenApi;
         change::apply,
         change::delete_objects,
         change::delete_deployment,
+        change::create_instance,
         change::delete_instance,
         change::delete_switch,
         change::delete_link,
         change::delete_chain,
         change::delete_uplink,
+        change::delete_group,
         change::delete_flavor,
         change::command,
         change::restart,
+        life::pause,
+        life::unpause,
+        life::upgrade,
+        life::image,
+        life::restore,
+        function::run_function,
         handlers::version,
         handlers::health,
         handlers::deployment,
         handlers::instances,
         handlers::instance,
         handlers::logs,
+        handlers::groups,
+        handlers::group,
         handlers::ports,
         handlers::port,
         handlers::switches,
@@ -41,6 +51,9 @@ use utoipa::OpenApi;
         handlers::chain,
         handlers::uplinks,
         handlers::uplink,
+        handlers::io,
+        handlers::pools,
+        handlers::templates,
         handlers::stats,
         handlers::doctor,
         handlers::metrics,
@@ -50,12 +63,14 @@ use utoipa::OpenApi;
     tags(
         (name = "deployment", description = "The desired state"),
         (name = "instances", description = "Running NFs"),
+        (name = "groups", description = "Groups of tenants"),
         (name = "ports", description = "Ports of instances"),
         (name = "switches", description = "Learning bridges"),
         (name = "links", description = "Point-to-point connections"),
         (name = "chains", description = "Ordered lists of NFs"),
         (name = "uplinks", description = "Ports backed by real interfaces"),
         (name = "flavors", description = "Ring sizes and memory by name"),
+        (name = "functions", description = "Programs that run once"),
         (name = "daemon", description = "The daemon and its host"),
     )
 )]

@@ -13,6 +13,19 @@ pub struct ChangeQuery {
     pub dry_run: bool,
 }
 
+/// Of requests that remove an instance.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RemovalQuery {
+    /// Validate and plan, change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Remove the links of its ports as well.
+    #[serde(default)]
+    pub with_links: bool,
+}
+
 /// Of requests for events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -60,13 +60,8 @@ impl From<PathRejection> for Problem {
 
 /// 413.
 pub fn too_large() -> Problem {
-    Problem {
-        status: 413,
-        kind: "/problems/too-large".into(),
-        title: "The request is too large".into(),
-        ..Problem::bad_request("the request's body is larger than the daemon accepts")
-    }
-    .with_remedy("a document may have 16 MiB; its rule files come on top, 48 MiB in all")
+    Problem::too_large("the request's body is larger than the daemon accepts")
+        .with_remedy("a document may have 16 MiB; its rule files come on top, 48 MiB in all")
 }
 
 /// 400: a query parameter is above its maximum.

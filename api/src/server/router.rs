@@ -1,18 +1,20 @@
 //! The routes and their bounds.
 
+use super::function::{self, Places};
 use super::limits::{
-    BODY_BYTES_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX, REQUEST_TIME_MAX,
+    BODY_BYTES_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX,
+    FUNCTION_BODIES_KIB_MAX, FUNCTION_BODY_BYTES_MAX, FUNCTIONS_AT_ONCE_MAX, REQUEST_TIME_MAX,
     SMALL_BODY_BYTES_MAX,
 };
 use super::respond::too_large;
-use super::{Server, change, handlers, stream};
+use super::{Server, change, handlers, life, stream};
 use crate::types::Problem;
 use axum::error_handling::HandleErrorLayer;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use axum::{BoxError, Router};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -23,6 +25,8 @@ pub(super) struct Shared<S> {
     pub server: Arc<S>,
     /// Places for captures; a capture holds one as long as its client listens.
     pub captures: Arc<Semaphore>,
+    /// Places for functions.
+    pub functions: Arc<Places>,
 }
 
 impl<S> Clone for Shared<S> {
@@ -30,6 +34,7 @@ impl<S> Clone for Shared<S> {
         Shared {
             server: self.server.clone(),
             captures: self.captures.clone(),
+            functions: self.functions.clone(),
         }
     }
 }
@@ -39,6 +44,8 @@ pub fn router<S: Server>(server: Arc<S>) -> Router {
     let documents = Router::new()
         .route("/v1/apply", post(change::apply::<S>))
         .route("/v1/delete", post(change::delete_objects::<S>))
+        .route("/v1/restore", post(life::restore::<S>))
+        .route("/v1/instances/{name}", put(change::create_instance::<S>))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(refuse_large));
     let plain = changes()
@@ -46,14 +53,21 @@ pub fn router<S: Server>(server: Arc<S>) -> Router {
         .layer(DefaultBodyLimit::max(SMALL_BODY_BYTES_MAX));
     let waits = Router::new().route("/v1/events", get(stream::events::<S>));
     let captures = Router::new().route("/v1/ports/{name}/capture", get(stream::capture::<S>));
+    let bodies = Arc::new(Semaphore::new(FUNCTION_BODIES_KIB_MAX));
+    let functions = Router::new()
+        .route("/v1/functions", post(function::run_function::<S>))
+        .layer(DefaultBodyLimit::max(FUNCTION_BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(bodies, admit_function));
     bounded(documents.merge(plain), CONCURRENT_REQUESTS_MAX)
         .merge(bounded(waits, CONCURRENT_WAITS_MAX))
         .merge(captures)
+        .merge(functions)
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .with_state(Shared {
             server,
             captures: Arc::new(Semaphore::new(CAPTURES_MAX)),
+            functions: Arc::new(Places::new(FUNCTIONS_AT_ONCE_MAX)),
         })
 }
 
@@ -65,9 +79,13 @@ fn changes<S: Server>() -> Router<Shared<S>> {
         .route("/v1/links/{name}", delete(change::delete_link::<S>))
         .route("/v1/chains/{name}", delete(change::delete_chain::<S>))
         .route("/v1/uplinks/{name}", delete(change::delete_uplink::<S>))
+        .route("/v1/groups/{name}", delete(change::delete_group::<S>))
         .route("/v1/flavors/{name}", delete(change::delete_flavor::<S>))
         .route("/v1/instances/{name}/command", post(change::command::<S>))
         .route("/v1/instances/{name}/restart", post(change::restart::<S>))
+        .route("/v1/instances/{name}/pause", post(life::pause::<S>))
+        .route("/v1/instances/{name}/unpause", post(life::unpause::<S>))
+        .route("/v1/instances/{name}/upgrade", post(life::upgrade::<S>))
 }
 
 fn views<S: Server>() -> Router<Shared<S>> {
@@ -77,7 +95,10 @@ fn views<S: Server>() -> Router<Shared<S>> {
         .route("/v1/deployment", get(handlers::deployment::<S>))
         .route("/v1/instances", get(handlers::instances::<S>))
         .route("/v1/instances/{name}", get(handlers::instance::<S>))
+        .route("/v1/instances/{name}/image", get(life::image::<S>))
         .route("/v1/instances/{name}/logs", get(handlers::logs::<S>))
+        .route("/v1/groups", get(handlers::groups::<S>))
+        .route("/v1/groups/{name}", get(handlers::group::<S>))
         .route("/v1/ports", get(handlers::ports::<S>))
         .route("/v1/ports/{name}", get(handlers::port::<S>))
         .route("/v1/switches", get(handlers::switches::<S>))
@@ -88,6 +109,9 @@ fn views<S: Server>() -> Router<Shared<S>> {
         .route("/v1/chains/{name}", get(handlers::chain::<S>))
         .route("/v1/uplinks", get(handlers::uplinks::<S>))
         .route("/v1/uplinks/{name}", get(handlers::uplink::<S>))
+        .route("/v1/io", get(handlers::io::<S>))
+        .route("/v1/pools", get(handlers::pools::<S>))
+        .route("/v1/templates", get(handlers::templates::<S>))
         .route("/v1/stats", get(handlers::stats::<S>))
         .route("/v1/doctor", get(handlers::doctor::<S>))
         .route("/metrics", get(handlers::metrics::<S>))
@@ -106,13 +130,34 @@ fn bounded<T: Clone + Send + Sync + 'static>(routes: Router<T>, at_once: usize) 
 
 /// Refuses a body that says itself that it is too large, before any of it is read.
 async fn refuse_large(request: Request, next: Next) -> Result<Response, Problem> {
-    let announced = request
-        .headers()
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > BODY_BYTES_MAX) {
+    if announced(&request).is_some_and(|length| length > BODY_BYTES_MAX) {
         return Err(too_large());
     }
+    Ok(next.run(request).await)
+}
+
+/// How long the body is, as the request itself says.
+fn announced(request: &Request) -> Option<usize> {
+    let length = request.headers().get(header::CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
+/// Lets a request with a function in as far as the daemon has memory for its body, which it holds until the function has
+/// ended. A body of unknown length counts as the longest.
+async fn admit_function(
+    State(bodies): State<Arc<Semaphore>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let length = announced(&request).unwrap_or(FUNCTION_BODY_BYTES_MAX);
+    if length > FUNCTION_BODY_BYTES_MAX {
+        return Err(too_large().with_remedy("program and input may have 8 MiB each"));
+    }
+    let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
+    let _room = bodies.try_acquire_many(kib).map_err(|_| {
+        Problem::unavailable("too many functions at once: the daemon holds no more of them")
+            .with_remedy("try again in a moment")
+    })?;
     Ok(next.run(request).await)
 }
 

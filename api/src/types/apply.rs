@@ -2,6 +2,7 @@
 
 use super::Diagnostic;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::ToSchema;
@@ -28,6 +29,42 @@ pub struct ApplyRequest {
     pub merge: bool,
 }
 
+/// An instance to be made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateRequest {
+    /// The instance, in the syntax of a deployment's `instances`.
+    #[schema(value_type = Object)]
+    pub instance: Value,
+    /// Links of its ports, in the syntax of a deployment's `links`: `["fw1.in", "lan"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<[String; 2]>,
+    /// Texts of the files that it names, as in [`ApplyRequest`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attachments: BTreeMap<String, String>,
+    /// Validate and plan, change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+impl CreateRequest {
+    /// The same as a document that adds the instance `name`.
+    pub fn document(self, name: &str) -> ApplyRequest {
+        let document = serde_json::json!({
+            "version": 1,
+            "instances": { name: self.instance },
+            "links": self.links,
+        });
+        ApplyRequest {
+            text: document.to_string(),
+            attachments: self.attachments,
+            dry_run: self.dry_run,
+            merge: true,
+            ..ApplyRequest::default()
+        }
+    }
+}
+
 /// What an apply or a delete did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyResponse {
@@ -38,6 +75,27 @@ pub struct ApplyResponse {
     /// What was accepted although it looks wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Diagnostic>,
+    /// Where the time went, if single instances were made or ended by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<Timeline>,
+}
+
+/// Where the time of a change went, until it was made; that it is kept on the disk comes on top.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Timeline {
+    /// When the daemon began, in nanoseconds of its host's monotonic clock.
+    pub begun_ns: u64,
+    /// What it did from there, one after the other.
+    pub phases: Vec<Phase>,
+}
+
+/// A part of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Phase {
+    /// What was done.
+    pub what: String,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
 }
 
 /// The kinds of objects.
@@ -46,6 +104,8 @@ pub struct ApplyResponse {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// Instances that share what they get together.
+    Group,
     /// A ring size and memory, named.
     Flavor,
     /// A port backed by a real interface.
@@ -60,11 +120,15 @@ pub enum Kind {
     Link,
     /// An ordered list of NFs between two end points.
     Chain,
+    /// What is no object's: settings that all share.
+    Platform,
 }
 
 impl Kind {
     /// Every kind, in the order in which they depend on each other.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 9] = [
+        Kind::Platform,
+        Kind::Group,
         Kind::Flavor,
         Kind::Uplink,
         Kind::Switch,
@@ -77,6 +141,7 @@ impl Kind {
     /// The kind's name in the singular.
     pub const fn name(self) -> &'static str {
         match self {
+            Kind::Group => "group",
             Kind::Flavor => "flavor",
             Kind::Uplink => "uplink",
             Kind::Switch => "switch",
@@ -84,12 +149,14 @@ impl Kind {
             Kind::Port => "port",
             Kind::Link => "link",
             Kind::Chain => "chain",
+            Kind::Platform => "platform",
         }
     }
 
     /// The kind's name in the plural, as in the API's paths.
     pub const fn plural(self) -> &'static str {
         match self {
+            Kind::Group => "groups",
             Kind::Flavor => "flavors",
             Kind::Uplink => "uplinks",
             Kind::Switch => "switches",
@@ -97,6 +164,7 @@ impl Kind {
             Kind::Port => "ports",
             Kind::Link => "links",
             Kind::Chain => "chains",
+            Kind::Platform => "platform",
         }
     }
 }
@@ -179,6 +247,9 @@ pub struct DeleteRequest {
     /// The document's name in error messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// The links of the instances of `objects` as well.
+    #[serde(default)]
+    pub with_links: bool,
     /// Everything.
     #[serde(default)]
     pub everything: bool,

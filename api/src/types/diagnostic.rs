@@ -121,6 +121,11 @@ impl Problem {
         )
     }
 
+    /// 413: more than is accepted.
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        Problem::new(413, "too-large", "The request is too large", detail)
+    }
+
     /// 422: the document has errors; nothing was changed.
     pub fn invalid(detail: impl Into<String>, errors: Vec<Diagnostic>) -> Self {
         Problem {

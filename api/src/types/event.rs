@@ -35,6 +35,12 @@ pub enum EventKind {
     Restarting,
     /// An instance crashes again and again; no more restarts by its policy.
     CrashLoop,
+    /// An instance was moved to another core.
+    Moved,
+    /// An instance has failed its health check.
+    Unhealthy,
+    /// An instance passes its health check again.
+    Healthy,
     /// A limit was met, for example memory.
     LimitHit,
     /// An uplink's interface vanished.
@@ -62,6 +68,9 @@ impl EventKind {
             EventKind::Crashed => "crashed",
             EventKind::Restarting => "restarting",
             EventKind::CrashLoop => "crash_loop",
+            EventKind::Moved => "moved",
+            EventKind::Unhealthy => "unhealthy",
+            EventKind::Healthy => "healthy",
             EventKind::LimitHit => "limit_hit",
             EventKind::UplinkDown => "uplink_down",
             EventKind::UplinkUp => "uplink_up",

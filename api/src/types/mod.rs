@@ -2,20 +2,43 @@
 //! `_percent`); a missing value is absent, never a magic number.
 
 mod apply;
+mod congestion;
 mod diagnostic;
 mod doctor;
 mod event;
+mod function;
+mod group;
+mod io;
+mod life;
+mod pool;
 mod rates;
 mod stats;
 mod status;
+mod template;
 
-pub use apply::{ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Verb};
+pub use apply::{
+    ApplyRequest, ApplyResponse, Change, CreateRequest, DeleteRequest, Kind, ObjectName, Phase,
+    Timeline, Verb,
+};
+pub use congestion::{CongestionStats, CoreSignal, PortSignal, WayStats};
 pub use diagnostic::{Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};
 pub use event::{Event, EventKind, EventPage};
-pub use rates::{ChainRates, InstanceRates, PortRates, Rates};
-pub use stats::{ChainStats, Counters, InstanceStats, PortStats, Stats};
+pub use function::{FunctionEnd, FunctionLimits, FunctionReport, FunctionRequest};
+pub use group::{GroupStats, GroupStatus};
+pub use io::{IoStats, IoStatus, IoThread};
+pub use life::{
+    PauseRequest, PausedTraffic, RestoreReport, RestoreRequest, SAVED_BYTES_MAX, SavedInstance,
+    Took, UpgradeReport,
+};
+pub use pool::PoolStatus;
+pub use rates::{
+    ChainRates, GroupRates, InstanceRates, IoThreadRates, PortRates, Rates, UplinkRates,
+};
+pub use stats::{ChainStats, Counters, InstanceStats, PortStats, Stats, UplinkStats};
 pub use status::{
     ChainStatus, CommandRequest, CommandResponse, Health, HealthStatus, InstanceState,
-    InstanceStatus, LinkStatus, Logs, PortState, PortStatus, SwitchStatus, UplinkStatus, Version,
+    InstanceStatus, LinkStatus, Logs, PortState, PortStatus, SteeringStatus, SwitchStatus,
+    UplinkStatus, Version, WakeStatus,
 };
+pub use template::TemplateStatus;

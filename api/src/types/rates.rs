@@ -1,6 +1,6 @@
 //! What happened between two snapshots.
 
-use super::{ChainStats, Counters, InstanceStats, PortStats, Stats};
+use super::{ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -14,8 +14,14 @@ pub struct Rates {
     pub instances: Vec<InstanceRates>,
     /// By port.
     pub ports: Vec<PortRates>,
+    /// By uplink.
+    pub uplinks: Vec<UplinkRates>,
+    /// By group of tenants.
+    pub groups: Vec<GroupRates>,
     /// By chain.
     pub chains: Vec<ChainRates>,
+    /// By I/O thread.
+    pub io: Vec<IoThreadRates>,
 }
 
 /// An instance's figures.
@@ -23,10 +29,16 @@ pub struct Rates {
 pub struct InstanceRates {
     /// The instance.
     pub name: String,
-    /// CPU that it got, in percent of one core.
+    /// CPU that it got, in percent of one core, what was spent for it at uplinks included.
+    pub got_percent: f64,
+    /// CPU that it used itself, in percent of one core.
     pub cpu_percent: f64,
+    /// CPU that was spent for it at uplinks, in percent of one core.
+    pub uplink_percent: Option<f64>,
     /// CPU that it was promised, in percent of one core.
     pub share_percent: Option<f64>,
+    /// The core that its placement has put it on.
+    pub core: Option<u32>,
     /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
     /// Memory limit, in bytes.
@@ -37,10 +49,51 @@ pub struct InstanceRates {
     pub tx_pps: f64,
     /// Packets dropped per second, on all of its ports.
     pub drop_pps: f64,
-    /// CPU time per received packet, in nanoseconds.
+    /// CPU that the I/O thread got that makes its calls and no other's, in percent of one core.
+    pub io_cpu_percent: Option<f64>,
+    /// CPU time per packet of late, in nanoseconds, as the daemon measures it.
     pub cost_ns: Option<f64>,
     /// Restarts since it was created.
     pub restarts: u64,
+    /// It stands still.
+    pub paused: bool,
+}
+
+/// What an uplink costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct UplinkRates {
+    /// The uplink.
+    pub name: String,
+    /// CPU that the kernel's receive side spent in its program, in percent of one core.
+    pub receive_percent: f64,
+    /// What a received frame costs there, in nanoseconds.
+    pub frame_ns: Option<f64>,
+}
+
+/// A group's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GroupRates {
+    /// The group.
+    pub name: String,
+    /// CPU that all in it got, in percent of one core, what was spent for it by its instances' own I/O threads included.
+    pub cpu_percent: f64,
+    /// Its proportion among those beside it, in percent of one core.
+    pub share_percent: Option<f64>,
+}
+
+/// An I/O thread's figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct IoThreadRates {
+    /// Its name in the kernel.
+    pub name: String,
+    /// By which model it works.
+    pub model: String,
+    /// The instances whose calls it makes.
+    pub instances: Vec<String>,
+    /// The core on which it ran last.
+    pub core: Option<u32>,
+    /// CPU that it got, in percent of one core.
+    pub cpu_percent: f64,
 }
 
 /// A port's figures.
@@ -56,6 +109,8 @@ pub struct PortRates {
     pub tx_pps: f64,
     /// Bits sent per second, without FCS.
     pub tx_bps: f64,
+    /// Packets delivered per second with a congestion signal, an ECN mark.
+    pub marked_pps: f64,
     /// Packets dropped per second, by reason; only reasons that occurred.
     pub drop_pps: BTreeMap<String, f64>,
     /// Packets dropped ever, by reason; only reasons that occurred.
@@ -66,6 +121,8 @@ pub struct PortRates {
     pub queue_delay_ns: Option<u64>,
     /// Packets sent per hyperio call.
     pub batch: Option<f64>,
+    /// How likely a packet is marked now, in percent; absent: none is.
+    pub mark_percent: Option<f64>,
 }
 
 /// A chain's figures.
@@ -81,6 +138,12 @@ pub struct ChainRates {
     pub forward_delay_ns: Option<u64>,
     /// The same on the way back.
     pub return_delay_ns: Option<u64>,
+    /// Packets per second that are refused at either end, since a ring further on is full.
+    pub refused_pps: f64,
+    /// The instance that holds up the way from `from` to `to`, if one does.
+    pub forward_bottleneck: Option<String>,
+    /// The same on the way back.
+    pub return_bottleneck: Option<String>,
 }
 
 impl Rates {
@@ -99,9 +162,26 @@ impl Rates {
             instances: pairs(&earlier.instances, &later.instances, |i| &i.name)
                 .map(|(old, new)| instance_rates(per, old, new, &ports))
                 .collect(),
+            uplinks: pairs(&earlier.uplinks, &later.uplinks, |u| &u.name)
+                .map(|(old, new)| UplinkRates {
+                    name: new.name.clone(),
+                    receive_percent: per
+                        .rate(old.map_or(0, |uplink| uplink.receive_ns), new.receive_ns)
+                        / 1e7,
+                    frame_ns: new.frame_ns,
+                })
+                .collect(),
+            groups: pairs(&earlier.groups, &later.groups, |g| &g.name)
+                .map(|(old, new)| GroupRates {
+                    name: new.name.clone(),
+                    cpu_percent: per.rate(old.map_or(0, spent_for), spent_for(new)) / 1e7,
+                    share_percent: new.share_percent,
+                })
+                .collect(),
             chains: pairs(&earlier.chains, &later.chains, |c| &c.name)
                 .map(|(old, new)| chain_rates(per, old, new))
                 .collect(),
+            io: io_rates(per, earlier, later),
             ports,
         }
     }
@@ -165,6 +245,7 @@ fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortR
         rx_bps: per.rate(before.rx_bytes, now.rx_bytes) * 8.0,
         tx_pps: per.rate(before.tx_packets, now.tx_packets),
         tx_bps: per.rate(before.tx_bytes, now.tx_bytes) * 8.0,
+        marked_pps: per.rate(before.marked_packets, now.marked_packets),
         drop_pps: occurred()
             .map(|(reason, count)| {
                 let old = before.drops.get(reason).copied().unwrap_or(0);
@@ -181,6 +262,7 @@ fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortR
             per.rate(before.rx_packets, now.rx_packets),
         ),
         batch: (calls > 0).then(|| sent as f64 / calls as f64),
+        mark_percent: new.signal.map(|signal| signal.probability * 100.0),
     }
 }
 
@@ -191,13 +273,23 @@ fn instance_rates(
     ports: &[PortRates],
 ) -> InstanceRates {
     let cpu_ns = per.rate(old.map_or(0, |instance| instance.cpu_ns), new.cpu_ns);
+    let io_before = old.and_then(|instance| instance.io_cpu_ns).unwrap_or(0);
+    let io_cpu_ns = new.io_cpu_ns.map(|now| per.rate(io_before, now));
+    let uplink_before = old.and_then(|instance| instance.uplink_ns).unwrap_or(0);
+    let uplink_ns = new.uplink_ns.map(|now| per.rate(uplink_before, now));
     let mut rates = InstanceRates {
         name: new.name.clone(),
+        got_percent: (cpu_ns + uplink_ns.unwrap_or(0.0)) / 1e7,
         cpu_percent: cpu_ns / 1e7,
+        uplink_percent: uplink_ns.map(|ns| ns / 1e7),
+        io_cpu_percent: io_cpu_ns.map(|ns| ns / 1e7),
         share_percent: new.share_percent,
+        core: new.core,
         memory_bytes: new.memory_bytes,
         memory_limit_bytes: new.memory_limit_bytes,
         restarts: new.restarts,
+        paused: new.paused,
+        cost_ns: new.cost_ns,
         ..InstanceRates::default()
     };
     let is_own = |port: &&PortRates| {
@@ -210,8 +302,39 @@ fn instance_rates(
         rates.tx_pps += port.tx_pps;
         rates.drop_pps += port.drop_pps.values().sum::<f64>();
     }
-    rates.cost_ns = (rates.rx_pps > 0.0).then(|| cpu_ns / rates.rx_pps);
     rates
+}
+
+fn io_rates(per: PerSecond, earlier: &Stats, later: &Stats) -> Vec<IoThreadRates> {
+    let threads = |stats: &'_ Stats| {
+        stats
+            .io
+            .as_ref()
+            .map_or(Vec::new(), |io| io.threads.clone())
+    };
+    let before = threads(earlier);
+    let rates = |now: IoThread| {
+        let is_same = |thread: &&IoThread| {
+            thread.name == now.name && thread.only_instance() == now.only_instance()
+        };
+        let old = before
+            .iter()
+            .find(is_same)
+            .map_or(0, |thread| thread.cpu_ns);
+        IoThreadRates {
+            cpu_percent: per.rate(old, now.cpu_ns) / 1e7,
+            name: now.name,
+            model: now.model,
+            instances: now.instances,
+            core: now.core,
+        }
+    };
+    threads(later).into_iter().map(rates).collect()
+}
+
+/// CPU time of all in a group, and of those who work for one of them alone.
+fn spent_for(group: &GroupStats) -> u64 {
+    group.cpu_ns + group.io_cpu_ns.unwrap_or(0)
 }
 
 fn chain_rates(per: PerSecond, old: Option<&ChainStats>, new: &ChainStats) -> ChainRates {
@@ -225,15 +348,26 @@ fn chain_rates(per: PerSecond, old: Option<&ChainStats>, new: &ChainStats) -> Ch
         return_pps,
         forward_delay_ns: queue_delay_ns(both(|c| c.forward_waiting), forward_pps),
         return_delay_ns: queue_delay_ns(both(|c| c.return_waiting), return_pps),
+        refused_pps: per.rate(
+            before(|c| c.forward.refused_packets),
+            new.forward.refused_packets,
+        ) + per.rate(before(|c| c.back.refused_packets), new.back.refused_packets),
+        forward_bottleneck: new.forward.bottleneck.clone(),
+        return_bottleneck: new.back.bottleneck.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::IoStats;
 
     fn snapshot(time_s: u64, packets: u64, cpu_ms: u64, calls: u64) -> Stats {
         Stats {
+            pools: Vec::new(),
+            templates: Vec::new(),
+            io: None,
+            congestion: None,
             time_ns: time_s * 1_000_000_000,
             ports: vec![PortStats {
                 name: "fw.in".into(),
@@ -242,6 +376,7 @@ mod tests {
                     rx_bytes: packets * 100,
                     tx_packets: packets,
                     tx_bytes: packets * 100,
+                    marked_packets: 0,
                     drops: [
                         ("ring_full".to_owned(), packets / 10),
                         ("bad".to_owned(), 0),
@@ -251,14 +386,49 @@ mod tests {
                 rx_ring_used: Some(16),
                 rx_ring_size: Some(64),
                 calls: Some(calls),
+                ..PortStats::default()
             }],
             instances: vec![InstanceStats {
                 name: "fw".into(),
                 cpu_ns: cpu_ms * 1_000_000,
+                cost_ns: Some(700.0),
                 ..InstanceStats::default()
             }],
+            uplinks: vec![],
+            groups: vec![],
             chains: vec![],
         }
+    }
+
+    #[test]
+    fn io_threads_have_rates_of_their_own() {
+        let with_thread = |time_s, packets, cpu_ms, io_ms: u64| {
+            let mut stats = snapshot(time_s, packets, cpu_ms, 1);
+            let thread = |model: &str, instances: &[&str]| IoThread {
+                name: format!("{model} x"),
+                model: model.into(),
+                instances: instances.iter().map(|name| (*name).to_owned()).collect(),
+                core: None,
+                cpu_ns: io_ms * 1_000_000,
+            };
+            let threads = vec![thread("merge", &["fw"]), thread("split", &["a"])];
+            assert_eq!(threads[0].only_instance(), Some("fw"));
+            assert_eq!(threads[1].only_instance(), None, "others may come");
+            stats.instances[0].io_cpu_ns = Some(threads[0].cpu_ns);
+            stats.io = Some(IoStats {
+                threads,
+                ..IoStats::default()
+            });
+            stats
+        };
+        let rates = Rates::between(
+            &with_thread(10, 1_000, 100, 50),
+            &with_thread(12, 5_000, 600, 350),
+        );
+        let instance = &rates.instances[0];
+        assert_eq!(instance.io_cpu_percent, Some(15.0));
+        let threads: Vec<f64> = rates.io.iter().map(|thread| thread.cpu_percent).collect();
+        assert_eq!(threads, [15.0, 15.0]);
     }
 
     #[test]
@@ -274,7 +444,7 @@ mod tests {
         assert_eq!((port.ring_percent, port.batch), (Some(25.0), Some(40.0)));
         let instance = &rates.instances[0];
         assert_eq!(instance.cpu_percent, 25.0);
-        assert_eq!(instance.cost_ns, Some(125_000.0));
+        assert_eq!(instance.cost_ns, Some(700.0), "as the daemon says");
     }
 
     #[test]

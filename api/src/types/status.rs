@@ -1,6 +1,6 @@
 //! What exists and how it is.
 
-use super::Counters;
+use super::{Counters, PausedTraffic};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -51,6 +51,10 @@ pub enum InstanceState {
     Starting,
     /// Runs.
     Running,
+    /// Runs, and has failed its health check.
+    Unhealthy,
+    /// Stands still until it is unpaused.
+    Paused,
     /// Ended; a restart is due.
     Waiting,
     /// Ended, and its policy asks for no restart.
@@ -65,6 +69,8 @@ impl InstanceState {
         match self {
             InstanceState::Starting => "starting",
             InstanceState::Running => "running",
+            InstanceState::Unhealthy => "unhealthy",
+            InstanceState::Paused => "paused",
             InstanceState::Waiting => "waiting",
             InstanceState::Stopped => "stopped",
             InstanceState::Failed => "failed",
@@ -89,6 +95,12 @@ pub struct InstanceStatus {
     pub tier: String,
     /// Where it is in its life.
     pub state: InstanceState,
+    /// Why it has failed its health check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<String>,
+    /// What becomes of frames for it while it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_traffic: Option<PausedTraffic>,
     /// Process id on the host while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -100,16 +112,40 @@ pub struct InstanceStatus {
     /// How it last ended, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
+    /// Who executes the switch for it: `inline`, `split`, `merge` or `mix`.
+    #[serde(default = "inline")]
+    pub io: String,
+    /// The trust group whose members it shares the memory of frames with; absent: it has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
+    /// When it is woken if it sleeps; absent: for each frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake: Option<WakeStatus>,
     /// Its flavor.
     pub flavor: String,
     /// Slots per ring.
     pub ring: u32,
-    /// Promised share of one core, in percent.
+    /// The group of tenants that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Promised share, in percent of one core; in a group its proportion there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<f64>,
     /// Hard cap of one core, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_percent: Option<f64>,
+    /// What it gets whatever those beside it do, in percent of one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee_percent: Option<f64>,
+    /// Who decides on which core it runs: `free`, `pinned`, `spread` or `packed`.
+    #[serde(default = "free")]
+    pub placement: String,
+    /// The core that its placement has put it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+    /// How long it runs at a time beside others, in microseconds; absent: as the kernel has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
     /// CPUs that it may run on; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
@@ -120,6 +156,25 @@ pub struct InstanceStatus {
     /// Its configuration.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,
+}
+
+/// When an instance that sleeps is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WakeStatus {
+    /// As soon as so many frames wait at one of its ports.
+    pub frames: u32,
+    /// At the latest so long after the first of them, in microseconds.
+    pub after_us: u64,
+}
+
+/// What a daemon means that does not say.
+fn inline() -> String {
+    "inline".to_owned()
+}
+
+/// What a daemon means that does not say.
+fn free() -> String {
+    "free".to_owned()
 }
 
 /// Whether a port carries traffic.
@@ -246,8 +301,33 @@ pub struct UplinkStatus {
     /// CPU time of that process in seconds; what XDP takes in the kernel is not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<f64>,
+    /// What its NIC classifies, where it is to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steering: Option<SteeringStatus>,
     /// Traffic since it was made.
     pub counters: Counters,
+}
+
+/// Classification by a NIC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SteeringStatus {
+    /// `nic` or `hybrid`.
+    pub mode: String,
+    /// Receive queues that are a port's own.
+    pub queues: u32,
+    /// Rules of chains that the NIC obeys.
+    pub rules: u32,
+    /// Entries of the NIC's table that they take.
+    pub flows: u32,
+    /// Rules that the uplink's XDP program obeys.
+    pub rules_by_xdp: u32,
+    /// Why the first of these is not the NIC's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Frames that the NIC has classified.
+    pub frames: u64,
+    /// Frames that entered otherwise: classified by XDP.
+    pub frames_by_xdp: u64,
 }
 
 /// The end of an instance's log.

@@ -1,14 +1,19 @@
 //! Huge pages for DPDK, taken from the host for a while and given back.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const COUNT: &str = "/proc/sys/vm/nr_hugepages";
 const PAGE_MB: usize = 2;
+
+/// Pages that this process has for its own programs; some may still be free.
+static PROMISED: AtomicUsize = AtomicUsize::new(0);
 
 /// Pages that were taken; given back when dropped.
 #[derive(Debug)]
 pub struct HugePages {
     taken: usize,
+    promised: usize,
 }
 
 impl HugePages {
@@ -22,21 +27,27 @@ impl HugePages {
             return None;
         }
         let before = count()?;
-        let wanted = before + (megabytes / PAGE_MB).saturating_sub(free);
+        let pages = megabytes / PAGE_MB;
+        // What is promised may be in use already: then a few more are taken than are needed.
+        let free = free.saturating_sub(PROMISED.fetch_add(pages, Ordering::Relaxed));
+        let mut promise = HugePages {
+            taken: 0,
+            promised: pages,
+        };
+        let wanted = before + pages.saturating_sub(free);
         if wanted > before {
             fs::write(COUNT, wanted.to_string()).ok()?;
         }
         let got = count()?;
         // When it got fewer, dropping gives them back.
-        let pages = HugePages {
-            taken: got.saturating_sub(before),
-        };
-        (got >= wanted).then_some(pages)
+        promise.taken = got.saturating_sub(before);
+        (got >= wanted).then_some(promise)
     }
 }
 
 impl Drop for HugePages {
     fn drop(&mut self) {
+        PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
         // What others have taken meanwhile stays.
         if let Some(now) = count() {
             let _ = fs::write(COUNT, now.saturating_sub(self.taken).to_string());

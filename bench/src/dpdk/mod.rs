@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 pub const PACKAGES: &str = "libdpdk-dev dpdk-dev pkg-config gcc";
 /// What a process is given: frames, rings, and what DPDK itself wants.
 const MEGABYTES: usize = 64;
-/// How long a process may take to make its socket.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a process may take to make its socket, perhaps on a core on which others poll.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// DPDK on this host.
 #[derive(Debug)]

@@ -4,13 +4,14 @@
 //! included: the NF's one core is not full where the traffic's core cannot keep it busy. The wall
 //! rate and how busy that core was are figures beside it.
 
+use super::pairs::{self, Pair};
 use super::subject::Subject;
 use super::two_cores;
-use crate::peer::{Peer, run_together};
+use crate::peer::run_together;
 use crate::report::{Report, significant, table};
-use crate::roles::{Outcome, Role, Task};
+use crate::roles::Outcome;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_switch::scratch::Scratch;
 
 const BATCH: usize = 64;
 const RING: u32 = 256;
@@ -19,7 +20,8 @@ const RING: u32 = 256;
 struct Lane {
     id: String,
     subject: Subject,
-    peers: Vec<Peer>,
+    /// The NF, and its traffic.
+    pair: Pair,
     /// Frames per second of CPU time, in millions.
     per_cpu: Samples,
     /// Frames per second, in millions.
@@ -27,8 +29,6 @@ struct Lane {
     /// How busy the NF's core was, in percent.
     busy: Samples,
     lost: u64,
-    /// What the peers use lives as long as they do.
-    _instances: [ScratchInstance; 2],
 }
 
 /// Measures each subject with frames of each size: figures `nf.NAME.SIZE.mpps`.
@@ -51,7 +51,7 @@ pub fn measure(
     for round in 0..=rounds {
         for lane in &mut lanes {
             report.settle();
-            let outcomes = run_together(&mut lane.peers, seconds)?;
+            let outcomes = run_together(&mut lane.pair.peers, seconds)?;
             // The first round warms up: tables are built, flows opened.
             if round > 0 {
                 lane.add(&outcomes);
@@ -86,32 +86,15 @@ impl Lane {
         subject: Subject,
         len: usize,
     ) -> anyhow::Result<Self> {
-        let mut nf = scratch.instance(2, RING, 64)?;
-        let mut traffic = scratch.instance(2, RING, RING)?;
-        scratch.link((&mut traffic, 0), (&mut nf, 0))?;
-        scratch.link((&mut traffic, 1), (&mut nf, 1))?;
-        let around = Task::Around {
-            subject,
-            to: nf.mac(0),
-            len,
-            batch: BATCH,
-            window: RING,
-            blocks: false,
-        };
-        let task = |core, task| Role { core, task };
-        let peers = vec![
-            Peer::start(&nf, &task(0, Task::Nf { subject }))?,
-            Peer::start(&traffic, &task(1, around))?,
-        ];
+        let pair = pairs::around(scratch, subject, len, BATCH, RING)?;
         Ok(Lane {
             id,
             subject,
-            peers,
+            pair,
             per_cpu: Samples::default(),
             wall: Samples::default(),
             busy: Samples::default(),
             lost: 0,
-            _instances: [nf, traffic],
         })
     }
 

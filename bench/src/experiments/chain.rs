@@ -1,26 +1,54 @@
 //! 1 to 50 firewalls in a row (H6 "service chain"): round trip and throughput, all NFs asleep while
 //! nothing waits. Beside it the floor: as many processes that wake each other and do nothing else.
 
+use super::models::Model;
 use super::subject::Subject;
 use super::token::TokenChain;
 use super::two_cores;
 use crate::peer::{Peer, run_together};
 use crate::report::{Report, significant, table};
-use crate::roles::{Role, Task};
-use crate::statistics::Samples;
+use crate::roles::{Role, Task, Waits};
+use crate::statistics::{Samples, highest};
+use nfluid_switch::Group;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use std::sync::Arc;
 use std::time::Duration;
 
-const BATCH: usize = 64;
-const RING: u32 = 128;
-const FIREWALL: Subject = Subject::Firewall {
-    rules: 10,
-    flows: 1000,
-};
+pub const BATCH: usize = 64;
+pub const RING: u32 = 128;
+/// TX slots of a port of an NF in a chain.
+const TX_SLOTS: u32 = 64;
+
+/// What a chain is made of.
+#[derive(Clone, Debug)]
+pub struct Links {
+    /// The NF.
+    pub subject: Subject,
+    /// The trust group that the NFs are in; the traffic is outside of it.
+    pub group: Option<Arc<Group>>,
+}
+
+impl Links {
+    /// Firewalls of 10 rules, each with memory of its own.
+    pub fn firewalls() -> Self {
+        Links {
+            subject: Subject::Firewall {
+                rules: 10,
+                flows: 1000,
+            },
+            group: None,
+        }
+    }
+
+    /// Slots that `count` NFs in a row need.
+    pub fn slots(count: usize) -> u32 {
+        count as u32 * 2 * (RING + TX_SLOTS)
+    }
+}
 
 /// Which cores the chain runs on.
 #[derive(Clone, Copy)]
-enum Placement {
+pub enum Placement {
     /// Everything, traffic included, on core 1.
     OneCore,
     /// The firewalls on core 0, the traffic on core 1.
@@ -30,7 +58,7 @@ enum Placement {
 }
 
 impl Placement {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Placement::OneCore => "all on one core",
             Placement::TrafficApart => "firewalls on one core, traffic on the other",
@@ -50,11 +78,12 @@ impl Placement {
     }
 }
 
-/// Firewalls and what drives them; the driver is the last of the peers.
-struct Chain {
-    peers: Vec<Peer>,
+/// Firewalls and what drives them: the driver comes after them, and then the process of the I/O threads,
+/// if there is one.
+pub struct Chain {
+    pub peers: Vec<Peer>,
     /// What the peers use lives as long as they do.
-    _instances: Vec<ScratchInstance>,
+    instances: Vec<ScratchInstance>,
 }
 
 /// A length and a placement, measured with two chains.
@@ -147,10 +176,7 @@ fn figures(report: &mut Report, count: usize, lanes: &[Lane]) {
             &conditions,
         );
     }
-    let widest = lanes
-        .iter()
-        .max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()));
-    if let Some(lane) = widest {
+    if let Some(lane) = highest(lanes, |lane| &lane.mpps) {
         let traffic = format!("64 B, batch {BATCH}, at most {RING} frames under way");
         let conditions = lane.conditions(&traffic);
         report.figure(
@@ -164,23 +190,11 @@ fn figures(report: &mut Report, count: usize, lanes: &[Lane]) {
 
 impl Lane {
     fn new(scratch: &mut Scratch, count: usize, placement: Placement) -> anyhow::Result<Self> {
-        let ping = |to| Task::Ping {
-            subject: FIREWALL,
-            to,
-        };
-        let load = |to| Task::Around {
-            subject: FIREWALL,
-            to,
-            len: 64,
-            batch: BATCH,
-            window: RING,
-            blocks: true,
-        };
         Ok(Lane {
             count,
             placement,
-            ping: Chain::new(scratch, count, placement, &ping)?,
-            load: Chain::new(scratch, count, placement, &load)?,
+            ping: Chain::pinged(scratch, count, placement, &Links::firewalls())?,
+            load: Chain::loaded(scratch, count, placement, &Links::firewalls(), 64)?,
             rtt: Samples::default(),
             rtt_p99: Samples::default(),
             mpps: Samples::default(),
@@ -221,16 +235,53 @@ impl Lane {
 }
 
 impl Chain {
+    /// `count` NFs through which one frame of 64 B goes at a time.
+    pub fn pinged(
+        scratch: &mut Scratch,
+        count: usize,
+        placement: Placement,
+        links: &Links,
+    ) -> anyhow::Result<Self> {
+        let subject = links.subject;
+        Chain::new(scratch, count, placement, links, &|to| Task::Ping {
+            subject,
+            to,
+        })
+    }
+
+    /// `count` NFs with up to [`RING`] frames of `len` bytes under way.
+    pub fn loaded(
+        scratch: &mut Scratch,
+        count: usize,
+        placement: Placement,
+        links: &Links,
+        len: usize,
+    ) -> anyhow::Result<Self> {
+        let subject = links.subject;
+        Chain::new(scratch, count, placement, links, &|to| Task::Around {
+            subject,
+            to,
+            len,
+            batch: BATCH,
+            window: RING,
+            waits: Waits::Sleeping,
+        })
+    }
+
+    /// `count` NFs, driven by `task`, which is told where to send.
     fn new(
         scratch: &mut Scratch,
         count: usize,
         placement: Placement,
+        links: &Links,
         task: &dyn Fn([u8; 6]) -> Task,
     ) -> anyhow::Result<Self> {
-        let mut instances = Vec::with_capacity(count + 1);
-        for _ in 0..count {
-            instances.push(scratch.instance(2, RING, 64)?);
-        }
+        let mut instances = match &links.group {
+            Some(group) => (0..count)
+                .map(|_| scratch.member(group, 2, RING, TX_SLOTS))
+                .collect::<Result<_, _>>()?,
+            None => scratch.instances(count, 2, RING, TX_SLOTS)?,
+        };
         let mut traffic = scratch.instance(2, RING, RING)?;
         scratch.link((&mut traffic, 0), (&mut instances[0], 0))?;
         for index in 1..count {
@@ -243,7 +294,9 @@ impl Chain {
         for (index, instance) in instances.iter().enumerate() {
             let role = Role {
                 core: placement.core(index, count),
-                task: Task::Nf { subject: FIREWALL },
+                task: Task::Nf {
+                    subject: links.subject,
+                },
             };
             peers.push(Peer::start(instance, &role)?);
         }
@@ -253,10 +306,16 @@ impl Chain {
         };
         peers.push(Peer::start(&traffic, &driver)?);
         instances.push(traffic);
-        Ok(Chain {
-            peers,
-            _instances: instances,
-        })
+        Ok(Chain { peers, instances })
+    }
+
+    /// The firewalls are served as `model` says; a split's I/O thread is on `core`.
+    pub fn served(mut self, scratch: &Scratch, model: Model, core: usize) -> anyhow::Result<Self> {
+        let firewalls = self.instances.split_last().map_or(&[][..], |(_, all)| all);
+        let firewalls: Vec<&ScratchInstance> = firewalls.iter().collect();
+        let io = model.start_on(core, scratch, &firewalls)?;
+        self.peers.extend(io);
+        Ok(self)
     }
 }
 

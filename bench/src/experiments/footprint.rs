@@ -2,20 +2,17 @@
 //! slots. No sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
 
 use crate::host::cpu;
+use crate::host::memory::process_bytes;
 use crate::host::program::beside_this_program;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
-use anyhow::Context;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const RING: u32 = 64;
 const PROGRAM: &str = "nfluid-nf";
-/// Kernel stack of a thread on x86-64 and arm64.
-const KERNEL_STACK: u64 = 16 << 10;
 const MANY: usize = 100;
 
 /// An instance with its program; ended when dropped.
@@ -130,57 +127,5 @@ fn cpu_seconds(idle: &[Idle]) -> anyhow::Result<f64> {
 }
 
 fn memory_bytes(one: &Idle) -> anyhow::Result<u64> {
-    let read = |name: &str| {
-        let path = format!("/proc/{}/{name}", one.child.id());
-        fs::read_to_string(&path).with_context(|| format!("reading {path}"))
-    };
-    let own = private_pss_kib(&read("smaps")?) << 10;
-    let tables = field_kib(&read("status")?, "VmPTE:") << 10;
-    Ok(own + tables + KERNEL_STACK + one.instance.memory.bytes() as u64)
-}
-
-/// Proportional set size in KiB of all mappings but those of BPF maps, which are counted whole.
-fn private_pss_kib(smaps: &str) -> u64 {
-    let (mut sum, mut of_map) = (0, false);
-    for line in smaps.lines() {
-        let first = line.split(' ').next().unwrap_or("");
-        if !first.ends_with(':') {
-            of_map = line.contains("bpf-map");
-        } else if first == "Pss:" && !of_map {
-            sum += field_kib(line, "Pss:");
-        }
-    }
-    sum
-}
-
-/// The number of the line that starts with `name`; 0 if there is none.
-fn field_kib(text: &str, name: &str) -> u64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    value
-        .and_then(|value| value.split_whitespace().next())
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{field_kib, private_pss_kib};
-
-    const SMAPS: &str = "\
-5560-5570 r-xp 00000000 08:01 131 /usr/bin/nfluid-nf
-Size:                 64 kB
-Pss:                  12 kB
-Pss_Dirty:             4 kB
-7f00-7f10 rw-s 00000000 00:0e 13 anon_inode:bpf-map
-Pss:                 256 kB
-7ff0-7ff1 rw-p 00000000 00:00 0 [stack]
-Pss:                   8 kB
-";
-
-    #[test]
-    fn maps_are_left_out_of_the_set_size() {
-        assert_eq!(private_pss_kib(SMAPS), 20);
-        assert_eq!(field_kib("VmRSS:\t 9 kB\nVmPTE:\t  44 kB\n", "VmPTE:"), 44);
-        assert_eq!(field_kib("", "VmPTE:"), 0);
-    }
+    Ok(process_bytes(one.child.id())? + one.instance.memory.bytes() as u64)
 }

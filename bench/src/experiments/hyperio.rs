@@ -1,6 +1,7 @@
 //! The hyperio call: empty against getpid, and with frames by batch and size, all on one core, in CPU
 //! time: what else runs on the core is not counted.
 
+use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::cpu_seconds;
 use crate::statistics::Samples;
@@ -68,14 +69,19 @@ fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
     let rounds = report.choose(11, 3);
     let batches = [1usize, 8, 32, 64, 256];
     let mut rows = Vec::new();
+    let mut series: Vec<Series> = batches
+        .iter()
+        .map(|batch| Series::new(format!("batch {batch}")))
+        .collect();
     for len in [64usize, 256, 1024, 1514] {
         let mut row = vec![format!("{len} B")];
-        for batch in batches {
+        for (batch, series) in batches.into_iter().zip(&mut series) {
             let calls = 200_000 / (batch + 3) / (1 + len / 500);
             let samples: Samples = (0..rounds)
                 .map(|_| per_frame(from, to, len, batch, calls))
                 .collect();
             row.push(significant(samples.median()));
+            series.push(len as f64, &samples);
             report.figure(
                 format!("hyperio.{len}.batch{batch}_ns"),
                 &samples,
@@ -90,9 +96,24 @@ fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
         &["size", "batch 1", "8", "32", "64", "256"],
         &rows,
     );
+    report.plot(Plot {
+        id: "hyperio.frames".to_owned(),
+        title: "Forwarding in the sender's context, one core".to_owned(),
+        x: Axis::log("frame size in bytes"),
+        y: Axis::log("ns per frame"),
+        series,
+    });
 }
 
-fn per_frame(from: &mut Port, to: &mut Port, len: usize, batch: usize, calls: usize) -> f64 {
+/// CPU time per frame of `len` bytes in nanoseconds, from the sender's slots to the receiver that releases them, mean of
+/// `calls` of `batch` frames. Of what is in the slots nothing is written.
+pub(super) fn per_frame(
+    from: &mut Port,
+    to: &mut Port,
+    len: usize,
+    batch: usize,
+    calls: usize,
+) -> f64 {
     let start = cpu_seconds();
     for _ in 0..calls {
         for _ in 0..batch {
@@ -105,7 +126,8 @@ fn per_frame(from: &mut Port, to: &mut Port, len: usize, batch: usize, calls: us
     (cpu_seconds() - start) * 1e9 / (calls * batch) as f64
 }
 
-fn time(calls: usize, mut call: impl FnMut()) -> f64 {
+/// CPU time of one call in nanoseconds, mean of `calls`.
+pub(super) fn time(calls: usize, mut call: impl FnMut()) -> f64 {
     let start = cpu_seconds();
     for _ in 0..calls {
         call();

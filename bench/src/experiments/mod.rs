@@ -2,15 +2,53 @@
 
 mod alone;
 mod chain;
+mod congestion;
+mod d1;
+mod d2;
+mod d3;
+mod d4;
+mod d5;
+mod efw;
+mod elb;
+mod fleet;
 mod footprint;
+mod forwarders;
+mod h10;
+mod h11;
+mod h2;
+mod h3;
+mod h4;
+mod h5;
+mod h6;
+mod h7;
+mod h8;
 mod hyperio;
 mod iperf3;
+mod l11;
+mod l13;
+mod l2;
+mod l2peers;
+mod l6;
+mod layout;
+mod life;
+mod looped;
+mod massive;
+pub mod models;
 mod nf;
+mod noisy;
 mod nonf;
+mod pairs;
 mod peers;
+mod r1;
+mod r2;
+mod r3;
+mod r4;
+mod red4;
+mod red4cost;
 mod restart;
 mod routes;
 mod rules;
+mod share;
 pub mod subject;
 mod token;
 pub mod traffic;
@@ -26,8 +64,11 @@ pub struct Experiment {
     /// What it measures, in a line.
     pub summary: &'static str,
     /// Runs it.
-    pub run: fn(&mut Report) -> anyhow::Result<()>,
+    pub run: Run,
 }
+
+/// Measures, prints tables, hands in figures and plots; [`CannotRun`] if the host cannot run it.
+pub type Run = fn(&mut Report) -> anyhow::Result<()>;
 
 /// All of them.
 pub const ALL: &[Experiment] = &[
@@ -35,6 +76,111 @@ pub const ALL: &[Experiment] = &[
         name: "hyperio",
         summary: "the call: empty and with frames, by batch and size, against getpid",
         run: hyperio::run,
+    },
+    Experiment {
+        name: "h2",
+        summary: "10 to 90 % of a core for a firewall, the rest for its I/O thread",
+        run: h2::run,
+    },
+    Experiment {
+        name: "h3",
+        summary: "one frame: I/O thread's round trip, same and other core, against a hyperio call",
+        run: h3::run,
+    },
+    Experiment {
+        name: "h4",
+        summary: "batch asked for and batch seen by the switch, cost of synchronisation per packet",
+        run: h4::run,
+    },
+    Experiment {
+        name: "h5",
+        summary: "no NF, bridge, firewall, router in each I/O model: frames per CPU-second",
+        run: h5::run,
+    },
+    Experiment {
+        name: "h6",
+        summary: "out of an interface: by the sender itself, or by switch and uplink's thread",
+        run: h6::run,
+    },
+    Experiment {
+        name: "h8",
+        summary: "two NFs that share a core by weight: error of their throughput, by I/O model",
+        run: h8::run,
+    },
+    Experiment {
+        name: "h11",
+        summary: "chains of firewalls in each I/O model: throughput and round trip",
+        run: h11::run,
+    },
+    Experiment {
+        name: "h7",
+        summary: "1 to 200 firewalls on the same cores, in each I/O model",
+        run: h7::run,
+    },
+    Experiment {
+        name: "h10",
+        summary: "30 firewalls whose rates and number change, in each I/O model: forwarded of offered",
+        run: h10::run,
+    },
+    Experiment {
+        name: "r1",
+        summary: "1 to 30 forwarders on one core, with work on each frame: what is left of one's throughput",
+        run: r1::run,
+    },
+    Experiment {
+        name: "r2",
+        summary: "ten forwarders on one core, by the size of their rings",
+        run: r2::run,
+    },
+    Experiment {
+        name: "r3",
+        summary: "two NFs of different cost on one core: CPU time and packets of each",
+        run: r3::run,
+    },
+    Experiment {
+        name: "r4",
+        summary: "ping through an idle NF that shares its core with 0, 10 and 25 busy ones",
+        run: r4::run,
+    },
+    Experiment {
+        name: "efw",
+        summary: "eFW's fast path in XDP: a packet of a known and of a new flow, by the number of rules",
+        run: efw::run,
+    },
+    Experiment {
+        name: "elb",
+        summary: "eLB's fast path in XDP: a packet of a known connection, the answer, the first one",
+        run: elb::run,
+    },
+    Experiment {
+        name: "red4cost",
+        summary: "what congestion signals cost per packet: a word in the port against none, in turn",
+        run: red4cost::run,
+    },
+    Experiment {
+        name: "noisy",
+        summary: "one NF spins, floods, fills its memory, or rings for nothing; the others before and meanwhile",
+        run: noisy::run,
+    },
+    Experiment {
+        name: "red4",
+        summary: "two TCP flows whose packets cost 1:1 to 1:16 on one core, with and without congestion signals",
+        run: red4::run,
+    },
+    Experiment {
+        name: "red4mptcp",
+        summary: "a TCP connection of two subflows beside plain ones through two NFs on one core, with and without signals",
+        run: red4::mptcp::run,
+    },
+    Experiment {
+        name: "refusal",
+        summary: "a cheap NF before a dear one, flooded, beside a neighbour: refusal at the chain's entry off and on",
+        run: red4::refusal::run,
+    },
+    Experiment {
+        name: "congestion",
+        summary: "CPU time of the daemon's congestion thread beside 100 to 2000 instances that idle",
+        run: congestion::run,
     },
     Experiment {
         name: "nonf",
@@ -68,8 +214,13 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "peers",
-        summary: "Linux bridge, nftables, XDP and DPDK's testpmd on the same path, idle CPU too",
+        summary: "Linux bridge, nftables, XDP, testpmd and Open vSwitch on the same path, idle CPU too",
         run: peers::run,
+    },
+    Experiment {
+        name: "h11peers",
+        summary: "chains of 1 to 10 hops of Linux bridges, nftables, XDP, testpmd, Open vSwitch",
+        run: peers::chains::run,
     },
     Experiment {
         name: "iperf3",
@@ -77,9 +228,79 @@ pub const ALL: &[Experiment] = &[
         run: iperf3::run,
     },
     Experiment {
+        name: "share",
+        summary: "how soon a change of shares takes effect",
+        run: share::run,
+    },
+    Experiment {
         name: "restart",
         summary: "a firewall that is killed, restarted or replaced under traffic: lost packets, gap",
         run: restart::run,
+    },
+    Experiment {
+        name: "d1",
+        summary: "2 to 2000 NFs that poll, two per frame: throughput, latency, CPU, memory",
+        run: d1::run,
+    },
+    Experiment {
+        name: "d2",
+        summary: "2 to 8000 NFs that sleep until they are rung, two per frame; idle too",
+        run: d2::run,
+    },
+    Experiment {
+        name: "d3",
+        summary: "10 to 2000 NFs that say in one ring who has frames, for one I/O thread",
+        run: d3::run,
+    },
+    Experiment {
+        name: "d4",
+        summary: "from an uplink straight into 1 to 300 NFs' rings, or by a switch; hybrid",
+        run: d4::run,
+    },
+    Experiment {
+        name: "d5",
+        summary: "NFs in a row with memory of their own (copies) and in a trust group (exchange of slots)",
+        run: d5::run,
+    },
+    Experiment {
+        name: "l2",
+        summary: "create -> first packet forwarded, by number of instances; fork+exec, unshare, bwrap, crun, runc",
+        run: l2::run,
+    },
+    Experiment {
+        name: "l6",
+        summary: "instances alive and idle at once: how many, memory of each, CPU of all",
+        run: l6::run,
+    },
+    Experiment {
+        name: "l2peers",
+        summary: "an instance from the pool, fork+exec, unshare, bwrap, crun, runc in turn, beside 0 and 1000 instances",
+        run: l2peers::run,
+    },
+    Experiment {
+        name: "l13",
+        summary: "Python programs that arrive in an open loop, each in an instance of its own; fork+exec, unshare, bwrap, crun, runc",
+        run: l13::run,
+    },
+    Experiment {
+        name: "l7",
+        summary: "save a firewall with 1000 states, and restore it as a clone",
+        run: life::l7::run,
+    },
+    Experiment {
+        name: "l8",
+        summary: "pause and unpause an instance while frames pass: held, dropped, led past it",
+        run: life::l8::run,
+    },
+    Experiment {
+        name: "l11",
+        summary: "first answer of clients whose firewall is made by their first datagram, a client every 25 to 1 ms",
+        run: l11::run,
+    },
+    Experiment {
+        name: "upgrade",
+        summary: "frames lost while a firewall is upgraded in place again and again",
+        run: life::upgrade::run,
     },
     Experiment {
         name: "footprint",

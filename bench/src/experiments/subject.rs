@@ -163,10 +163,16 @@ fn inside_flow(flow: u32) -> Flow {
 }
 
 /// Marsaglia's generator: the same numbers in every process and run.
-struct Xorshift(u64);
+pub struct Xorshift(u64);
 
 impl Xorshift {
-    fn next(&mut self) -> u64 {
+    /// From a seed that is not 0.
+    pub fn new(seed: u64) -> Self {
+        Xorshift(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -3,6 +3,7 @@
 
 use super::two_cores;
 use crate::peer::{Peer, run_together};
+use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
@@ -77,7 +78,30 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         report.figure(id("latency_us"), &lane.latency, "us", &conditions);
         report.figure(id("cost_us"), &lane.cost, "us", &conditions);
     }
+    report.plot(plot(&lanes));
     Ok(())
+}
+
+fn plot(lanes: &[Lane]) -> Plot {
+    let line = |name: &str, samples: fn(&Lane) -> &Samples| {
+        let mut series = Series::new(name);
+        for (index, lane) in lanes.iter().enumerate() {
+            series.push(index as f64, samples(lane));
+        }
+        series
+    };
+    let names = lanes.iter().map(|lane| lane.id.replace("wake.", ""));
+    Plot {
+        id: "wake.latency".to_owned(),
+        title: "Waking a receiver, one frame of 64 B".to_owned(),
+        x: Axis::categories("receiver's core and bell", names),
+        y: Axis::linear("us"),
+        series: vec![
+            line("latency", |lane| &lane.latency),
+            line("latency, p99", |lane| &lane.latency_p99),
+            line("sender's cost", |lane| &lane.cost),
+        ],
+    }
 }
 
 fn lane(

@@ -1,12 +1,36 @@
-//! CPU time of others.
+//! CPU time of others, and the core on which they begin.
 
+use crate::roles::ANY_CORE;
 use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 
 /// Ticks per second in /proc/stat: USER_HZ, the same on x86-64 and arm64.
 const TICKS: f64 = 100.0;
-/// The column of a line of /proc/stat, after its name (proc(5)).
+/// Columns of a line of /proc/stat, after its name (proc(5)): what is idle time, and soft interrupts.
+const IDLE: [usize; 2] = [3, 4];
 const SOFTIRQ: usize = 6;
+/// How many there are before those that count guests' time once more.
+const COLUMNS: usize = 7;
+
+/// Calls `start` on a core: what it starts begins there, and was never anywhere else. The kernel (6.18)
+/// weighs a cgroup by the load that it last had on other cores too, so a process that joins one before it
+/// is pinned leaves its group with less than its weight for as long as it runs.
+///
+/// # Errors
+/// When there is no such core.
+pub fn on<T>(core: usize, start: impl FnOnce() -> T) -> anyhow::Result<T> {
+    if core == ANY_CORE {
+        return Ok(start());
+    }
+    let before = sched_getaffinity(None).context("reading the cores of this thread")?;
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).with_context(|| format!("moving to core {core}"))?;
+    let started = start();
+    sched_setaffinity(None, &before).context("moving back to all cores")?;
+    Ok(started)
+}
 
 /// CPU time of all threads of a process in seconds, to the nanosecond.
 ///
@@ -20,10 +44,53 @@ pub fn process_seconds(pid: u32) -> anyhow::Result<f64> {
             // The thread has just ended.
             continue;
         };
-        let first = text.split_whitespace().next().context("schedstat")?;
-        sum += first.parse::<u64>().context("schedstat")?;
+        sum += run_time_ns(&text)?;
     }
     Ok(sum as f64 / 1e9)
+}
+
+/// CPU time of one thread of this process in seconds.
+///
+/// # Errors
+/// When there is no such thread.
+pub fn thread_seconds(thread: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/self/task/{thread}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    run_time_ns(&text).map(|ns| ns as f64 / 1e9)
+}
+
+/// The thread of this process that has this name.
+pub fn own_thread(name: &str) -> Option<u32> {
+    fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|task| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+        })
+        .and_then(|task| task.file_name().to_str()?.parse().ok())
+}
+
+/// The first column of schedstat (Documentation/scheduler/sched-stats.rst).
+fn run_time_ns(schedstat: &str) -> anyhow::Result<u64> {
+    let first = schedstat.split_whitespace().next().context("schedstat")?;
+    first.parse().context("schedstat")
+}
+
+/// Time that all cores have not been idle, in seconds, to the tick.
+///
+/// # Errors
+/// When /proc/stat cannot be read.
+pub fn busy_seconds() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
+    let columns = line
+        .context("/proc/stat without processors")?
+        .split_whitespace();
+    let ticks: Result<Vec<u64>, _> = columns.take(COLUMNS).map(str::parse).collect();
+    let busy = ticks?.into_iter().enumerate();
+    let busy = busy.filter(|(column, _)| !IDLE.contains(column));
+    Ok(busy.map(|(_, ticks)| ticks as f64).sum::<f64>() / TICKS)
 }
 
 /// Time that all cores have spent in the kernel's soft interrupts, in seconds, to the tick.
@@ -31,12 +98,24 @@ pub fn process_seconds(pid: u32) -> anyhow::Result<f64> {
 /// # Errors
 /// When /proc/stat cannot be read.
 pub fn softirq_seconds() -> anyhow::Result<f64> {
-    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
-    softirq_ticks(&text).map(|ticks| ticks as f64 / TICKS)
+    softirq("cpu ")
 }
 
-fn softirq_ticks(stat: &str) -> anyhow::Result<u64> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+/// The same of one core.
+///
+/// # Errors
+/// When /proc/stat cannot be read.
+pub fn softirq_seconds_of(core: usize) -> anyhow::Result<f64> {
+    softirq(&format!("cpu{core} "))
+}
+
+fn softirq(name: &str) -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    softirq_ticks(&text, name).map(|ticks| ticks as f64 / TICKS)
+}
+
+fn softirq_ticks(stat: &str, name: &str) -> anyhow::Result<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix(name));
     let ticks = line.and_then(|line| line.split_whitespace().nth(SOFTIRQ));
     Ok(ticks
         .context("/proc/stat without soft interrupts")?
@@ -62,8 +141,9 @@ mod tests {
     #[test]
     fn soft_interrupts_are_the_seventh_column() {
         let stat = "cpu  1 2 3 4 5 6 77 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
-        assert_eq!(softirq_ticks(stat).expect("a column"), 77);
-        assert!(softirq_ticks("cpu0 1 2 3").is_err());
+        assert_eq!(softirq_ticks(stat, "cpu ").expect("a column"), 77);
+        assert_eq!(softirq_ticks(stat, "cpu0 ").expect("a column"), 7);
+        assert!(softirq_ticks("cpu0 1 2 3", "cpu ").is_err());
     }
 
     #[test]

@@ -1,8 +1,15 @@
 //! Network namespaces with unique names, removed when dropped, and their interfaces with them.
 
 use super::program::output;
+use anyhow::{Context, anyhow};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 /// A network namespace.
 #[derive(Debug)]
@@ -72,6 +79,35 @@ impl Namespace {
             namespace.ip(&format!("link set {interface} up"))?;
         }
         Ok(())
+    }
+
+    /// A socket that belongs to it.
+    ///
+    /// # Errors
+    /// When the namespace is gone or the address is not its own.
+    pub fn udp_socket(&self, address: &str) -> anyhow::Result<UdpSocket> {
+        let bound = self.within(|| Ok(UdpSocket::bind(address)?));
+        bound.with_context(|| format!("a socket at {address} in {}", self.name))
+    }
+
+    /// Does something in it, in a thread of its own.
+    ///
+    /// # Errors
+    /// When the namespace is gone, or what the work says.
+    pub fn within<T: Send>(
+        &self,
+        work: impl FnOnce() -> anyhow::Result<T> + Send,
+    ) -> anyhow::Result<T> {
+        let path = Path::new("/run/netns").join(&self.name);
+        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+        thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                work()
+            });
+            done.join()
+                .map_err(|_| anyhow!("what was done in {} has failed", self.name))?
+        })
     }
 
     /// Frames that an interface has received.

@@ -2,19 +2,22 @@
 //! nothing else has; all of it is removed when dropped.
 
 use super::program::{beside_this_program, output};
+use super::service::Service;
 use super::workshop::Workshop;
 use anyhow::Context;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const PINS: &str = "/sys/fs/bpf";
-/// How long the daemon may take to come up, and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the daemon may take to come up, on a machine that has much else to do: the verifier reads
+/// its programs. One that ends instead is found at once.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// A killed process leaves its cgroup a little later.
 const REMOVE_TRIES: u32 = 50;
 
@@ -22,9 +25,10 @@ const REMOVE_TRIES: u32 = 50;
 #[derive(Debug)]
 pub struct Platform {
     name: String,
-    daemon: Child,
+    daemon: Service,
     command_line: PathBuf,
     folder: Workshop,
+    run: Workshop,
 }
 
 impl Platform {
@@ -36,23 +40,22 @@ impl Platform {
         let program = beside_this_program("nfluidd", "nfluidd")?;
         let command_line = beside_this_program("nfluid", "nfluid")?;
         beside_this_program("nfluid-nf", "nfluid-nf-host")?;
-        let folder = Workshop::new()?;
+        let (folder, run) = (Workshop::new()?, Workshop::in_memory()?);
         let name = format!("nfluid-test-bench-{}", std::process::id());
-        let log = File::create(folder.path("log")).context("the daemon's log")?;
-        let daemon = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["--name", &name, "--state-dir"])
             .arg(folder.path("state"))
             .arg("--run-dir")
-            .arg(folder.path("run"))
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("starting nfluidd")?;
+            .arg(run.path("run"))
+            .stdin(Stdio::null());
+        let daemon = Service::start("nfluidd", &mut command, folder.path("log"))?;
         let mut platform = Platform {
             name,
             daemon,
             command_line,
             folder,
+            run,
         };
         platform.await_socket()?;
         Ok(platform)
@@ -67,6 +70,15 @@ impl Platform {
         fs::write(&file, deployment).context("writing the deployment")?;
         output(self.nfluid().arg("apply").arg("-f").arg(&file))?;
         Ok(())
+    }
+
+    /// The cgroup of an instance.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn cgroup(&self, instance: &str) -> anyhow::Result<Cgroup> {
+        let root = CgroupRoot::new(&self.name)?;
+        Ok(root.open(&format!("i-{instance}"))?)
     }
 
     /// Restarts an instance; its failures are forgiven.
@@ -93,22 +105,25 @@ impl Platform {
         command
     }
 
-    fn socket(&self) -> PathBuf {
-        self.folder.path("run").join("nfluidd.sock")
+    /// The daemon's process.
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// Where the daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        self.run.path("run").join("nfluidd.sock")
+    }
+
+    /// What an instance has written.
+    pub fn log(&self, instance: &str) -> PathBuf {
+        self.run.path("run/logs").join(format!("{instance}.log"))
     }
 
     fn await_socket(&mut self) -> anyhow::Result<()> {
-        let start = Instant::now();
-        while UnixStream::connect(self.socket()).is_err() {
-            let ended = self.daemon.try_wait()?;
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                let log = fs::read_to_string(self.folder.path("log")).unwrap_or_default();
-                let last = log.lines().last().unwrap_or("nothing").to_owned();
-                anyhow::bail!("nfluidd does not come up; it said last: {last}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        let socket = self.socket();
+        let serves = || UnixStream::connect(&socket).is_ok();
+        self.daemon.await_service(PATIENCE, serves)
     }
 
     /// Folders of the platform's cgroups, in every hierarchy.
@@ -126,13 +141,7 @@ impl Drop for Platform {
     fn drop(&mut self) {
         // What it cannot do any more is done below.
         let _ = output(self.nfluid().args(["delete", "--all"]));
-        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
-        let start = Instant::now();
-        while matches!(self.daemon.try_wait(), Ok(None)) && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
+        self.daemon.end();
         for cgroup in self.cgroups() {
             for _ in 0..REMOVE_TRIES {
                 remove_cgroup(&cgroup);

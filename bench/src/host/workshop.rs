@@ -22,6 +22,21 @@ impl Workshop {
         folder.map(Workshop).context("making a temporary folder")
     }
 
+    /// Makes it in memory, as `/run` is, where the host has such a file system for everybody.
+    ///
+    /// # Errors
+    /// As [`Workshop::new`].
+    pub fn in_memory() -> anyhow::Result<Self> {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() {
+            return Workshop::new();
+        }
+        let folder = tempfile::Builder::new()
+            .prefix("nfluid-bench-")
+            .tempdir_in(memory);
+        folder.map(Workshop).context("making a folder in memory")
+    }
+
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)

@@ -1,13 +1,14 @@
 //! Sender and receiver in one process: what it sends on port 0 comes back on port 1.
 
+use super::fan::queue;
 use super::oneway::prepare_frames;
-use super::{Outcome, Work, monotonic_ns, pause};
+use super::stall::Stall;
+use super::{Outcome, Waits, Work, pause};
 use crate::experiments::subject::Subject;
-use crate::experiments::traffic::{Headers, VARYING};
+use crate::experiments::traffic::Headers;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::WhenFull;
-use std::time::Duration;
 
 /// After this time without a frame those under way count as late or lost.
 const LOST_AFTER_NS: u64 = 100_000_000;
@@ -17,7 +18,7 @@ const LOST_AFTER_NS: u64 = 100_000_000;
 pub struct Limits {
     pub batch: usize,
     pub window: u32,
-    pub blocks: bool,
+    pub waits: Waits,
 }
 
 /// Sends and receives in turn.
@@ -27,7 +28,7 @@ pub struct Around {
     limits: Limits,
     under_way: u32,
     lost: u64,
-    idle_since: u64,
+    stall: Stall,
 }
 
 impl Around {
@@ -49,7 +50,7 @@ impl Around {
             limits,
             under_way: 0,
             lost: 0,
-            idle_since: 0,
+            stall: Stall::new(LOST_AFTER_NS),
         })
     }
 
@@ -57,16 +58,7 @@ impl Around {
         let port = &mut attached.ports[0];
         let free = self.limits.window.saturating_sub(self.under_way) as usize;
         let goal = free.min(self.limits.batch);
-        while (port.queued() as usize) < goal {
-            let header = self.headers.next();
-            let queued = port.send(|buffer| {
-                buffer[VARYING].copy_from_slice(header);
-                self.len
-            });
-            if !queued {
-                break;
-            }
-        }
+        queue(port, &mut self.headers, self.len, goal as u32);
         let sent = if port.queued() > 0 {
             // An error shows as missing throughput.
             port.flush(WhenFull::Keep).unwrap_or(0)
@@ -78,21 +70,17 @@ impl Around {
     }
 
     fn wait(&mut self, attached: &mut Attached) {
-        let now = monotonic_ns();
-        if self.idle_since == 0 {
-            self.idle_since = now;
-        } else if now - self.idle_since > LOST_AFTER_NS {
+        if self.stall.is_over() {
             self.lost += u64::from(self.under_way);
             self.under_way = 0;
-            self.idle_since = 0;
         }
-        if self.limits.blocks {
-            let Attached { ports, doorbell } = attached;
-            // As above.
-            let _ = doorbell.wait(ports, None, Duration::from_millis(20));
-        } else {
-            pause(false);
-        }
+        // Nobody rings when a full link has room again.
+        let kept = attached.ports[0].queued() > 0 && !attached.ports[0].is_served();
+        let waits = match self.limits.waits {
+            Waits::Sleeping if kept => Waits::Yielding,
+            waits => waits,
+        };
+        pause(waits, attached);
     }
 }
 
@@ -102,7 +90,7 @@ impl Work for Around {
         let got = attached.ports[1].receive(self.limits.window as usize, |_| ());
         self.under_way = self.under_way.saturating_sub(got as u32);
         if got > 0 {
-            self.idle_since = 0;
+            self.stall.end();
         } else if sent == 0 {
             self.wait(attached);
         }
@@ -112,6 +100,6 @@ impl Work for Around {
     fn report(&mut self, outcome: &mut Outcome) {
         outcome.lost = std::mem::take(&mut self.lost);
         // The next run begins later; that is no time without frames.
-        self.idle_since = 0;
+        self.stall.end();
     }
 }

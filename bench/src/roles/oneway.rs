@@ -1,6 +1,6 @@
 //! A sender and a receiver with one port each.
 
-use super::{Outcome, Work, pause};
+use super::{Outcome, Waits, Work, pause};
 use crate::experiments::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
@@ -10,7 +10,7 @@ use nfluid_ring::port::{Port, WhenFull};
 pub struct Sender {
     len: usize,
     batch: usize,
-    yields: bool,
+    waits: Waits,
 }
 
 impl Sender {
@@ -19,22 +19,28 @@ impl Sender {
         len: usize,
         batch: usize,
         flows: u32,
-        yields: bool,
+        waits: Waits,
     ) -> anyhow::Result<Self> {
         let port = attached.ports.first_mut();
         let port = port.context("a sender needs a port")?;
         prepare_frames(port, |slot| udp_frame(len, slot % flows.max(1)));
-        Ok(Sender { len, batch, yields })
+        Ok(Sender { len, batch, waits })
     }
 }
 
 impl Work for Sender {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
         let port = &mut attached.ports[0];
-        while (port.queued() as usize) < self.batch && port.send(|_| self.len) {}
-        match port.flush(WhenFull::Keep) {
+        // What an I/O thread has not yet consumed is under way; what a full link has kept is not.
+        let under_way = if port.is_served() { port.queued() } else { 0 };
+        let goal = under_way as usize + self.batch;
+        while (port.queued() as usize) < goal && port.send(|_| self.len) {}
+        let flushed = port.flush_quietly(WhenFull::Keep);
+        // An I/O thread on this core is rung for when there is nothing else to do.
+        port.ring_peer();
+        match flushed {
             Ok(0) => {
-                pause(self.yields);
+                pause(self.waits, attached);
                 0
             }
             Ok(sent) => u64::from(sent),
@@ -43,18 +49,21 @@ impl Work for Sender {
     }
 }
 
-/// Reads every byte that comes.
+/// Takes what comes.
 pub struct Receiver {
     batch: usize,
-    yields: bool,
+    /// Every byte of it.
+    reads: bool,
+    waits: Waits,
     fold: u64,
 }
 
 impl Receiver {
-    pub fn new(batch: usize, yields: bool) -> Self {
+    pub fn new(batch: usize, reads: bool, waits: Waits) -> Self {
         Receiver {
             batch,
-            yields,
+            reads,
+            waits,
             fold: 0,
         }
     }
@@ -62,10 +71,14 @@ impl Receiver {
 
 impl Work for Receiver {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
-        let fold = &mut self.fold;
-        let got = attached.ports[0].receive(self.batch, |frame| *fold ^= read_all(frame));
+        let (fold, reads) = (&mut self.fold, self.reads);
+        let got = attached.ports[0].receive(self.batch, |frame| {
+            if reads {
+                *fold ^= read_all(frame);
+            }
+        });
         if got == 0 {
-            pause(self.yields);
+            pause(self.waits, attached);
         }
         got as u64
     }

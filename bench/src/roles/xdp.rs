@@ -3,7 +3,8 @@
 use super::{FLOW, Outcome, cpu_seconds, say_ready, serve};
 use crate::experiments::traffic::udp_frame;
 use anyhow::Context;
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,37 @@ const FRAMES_FIRST: u32 = 1 << 15;
 const FRAMES_MIN: f64 = 1e4;
 const FRAMES_MAX: f64 = 4e6;
 
+/// Those whom consecutive frames go to in turn.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Addressees {
+    /// Hardware address of the first; those of the others count on from it.
+    pub first: [u8; 6],
+    /// How many. Number i has the IPv4 address of flow i's destination.
+    pub count: u32,
+    /// Hardware address of the sender.
+    pub from: [u8; 6],
+}
+
 /// Sends frames of `len` bytes out of `interface` as fast as the kernel can: they are made once and
 /// go round through a page pool, as pktgen's and pkt-gen's do.
-pub fn generate(object: &Path, interface: &str, len: usize) -> anyhow::Result<()> {
+pub fn generate(
+    object: &Path,
+    interface: &str,
+    len: usize,
+    to: Option<Addressees>,
+) -> anyhow::Result<()> {
     let mut object = load(object)?;
     send_out_of(&mut object, interface)?;
-    let frame = udp_frame(len, FLOW);
+    let mut frame = udp_frame(len, to.map_or(FLOW, |_| 0));
+    if let Some(to) = to {
+        frame[..6].copy_from_slice(&to.first);
+        frame[6..12].copy_from_slice(&to.from);
+        write(&mut object, "destinations", &to.count.to_ne_bytes())?;
+    }
     write(&mut object, "headers", &frame[..HEADERS])?;
     let generate = program(&mut object, "generate")?;
     say_ready()?;
-    serve(|time| blast(&generate, &frame, time))
+    serve(|span| blast(&generate, &frame, span.time))
 }
 
 /// Attaches a program to `interface`, until standard input ends.
@@ -55,7 +77,16 @@ fn blast(program: &ProgramMut<'_>, frame: &[u8], time: Duration) -> anyhow::Resu
             repeat,
             ..ProgramInput::default()
         };
-        let output = program.test_run(input).context("sending frames by XDP")?;
+        let begun = Instant::now();
+        let output = match program.test_run(input) {
+            // The kernel does not say how many frames it has sent by then; the sink counts them, so
+            // that the time has to count, too.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                outcome.seconds += begun.elapsed().as_secs_f64();
+                continue;
+            }
+            output => output.context("sending frames by XDP")?,
+        };
         // The mean of all frames.
         outcome.seconds += output.duration.as_secs_f64() * f64::from(repeat);
         outcome.frames += u64::from(repeat);

@@ -4,9 +4,11 @@
 use anyhow::Context;
 use nfluid_ring::port::PortStats;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,6 +20,8 @@ const REQUEST_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request {
+    /// Nothing: whoever answers is alive.
+    Beat,
     /// All counters.
     Metrics,
     /// A command of the NF.
@@ -33,6 +37,24 @@ pub enum Request {
         /// The whole of it.
         config: Value,
     },
+    /// The NF's state and copies of the frames that wait in its rings, written to the file that comes with the request.
+    Export,
+    /// State of another instance, added to the own.
+    Import {
+        /// So many bytes of the file that comes with the request.
+        bytes: u64,
+    },
+    /// Ports and state go to the successor at the other end of the socket that comes with the request.
+    HandOver,
+}
+
+/// A request and the descriptor that came with it.
+#[derive(Debug)]
+pub struct Order {
+    /// The request.
+    pub request: Request,
+    /// What it is about, where it is about a file or a socket.
+    pub fd: Option<OwnedFd>,
 }
 
 /// The answer.
@@ -43,6 +65,48 @@ pub enum Answer {
     Ok(Value),
     /// Not done, and why.
     Error(String),
+}
+
+impl Request {
+    /// Whether it is about state, of which every queue has its own.
+    fn is_about_one(&self) -> bool {
+        matches!(
+            self,
+            Request::Export | Request::Import { .. } | Request::HandOver
+        )
+    }
+}
+
+/// Reads a socket and keeps the descriptor that came last.
+struct Receiving<'a> {
+    stream: &'a UnixStream,
+    fd: Option<OwnedFd>,
+}
+
+impl<'a> Receiving<'a> {
+    fn new(stream: &'a UnixStream) -> Self {
+        Receiving { stream, fd: None }
+    }
+}
+
+impl Read for Receiving<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let received = recvmsg(
+            self.stream,
+            &mut parts,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.fd = fds.last().or(self.fd.take());
+            }
+        }
+        Ok(received.bytes)
+    }
 }
 
 /// What the port library counts, in the answer to [`Request::Metrics`].
@@ -72,7 +136,7 @@ impl Answer {
         match request {
             Request::Metrics => Answer::Ok(values.into_iter().reduce(sum).unwrap_or_default()),
             Request::Command { .. } => Answer::Ok(Value::Array(values)),
-            Request::Reconfigure { .. } => Answer::Ok(Value::Null),
+            _ => Answer::Ok(Value::Null),
         }
     }
 }
@@ -101,7 +165,7 @@ fn sum(one: Value, other: Value) -> Value {
 }
 
 /// A request on its way to the NF's thread, with the way back.
-type Asked = (Request, SyncSender<Answer>);
+type Asked = (Order, SyncSender<Answer>);
 
 /// One queue's side of the control socket.
 #[derive(Debug)]
@@ -144,10 +208,10 @@ impl Control {
     }
 
     /// Answers all requests that wait.
-    pub fn answer(&self, mut handle: impl FnMut(Request) -> Answer) {
-        while let Ok((request, back)) = self.requests.try_recv() {
+    pub fn answer(&self, mut handle: impl FnMut(Order) -> Answer) {
+        while let Ok((order, back)) = self.requests.try_recv() {
             // The asker may have gone; its answer is then nobody's.
-            let _ = back.send(handle(request));
+            let _ = back.send(handle(order));
         }
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
@@ -168,14 +232,19 @@ fn serve(listener: &UnixListener, queues: &[Asker]) {
 }
 
 fn converse(stream: &UnixStream, queues: &[Asker]) -> anyhow::Result<()> {
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::new(Receiving::new(stream));
     loop {
         let mut line = String::new();
         if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
+        let fd = reader.get_mut().fd.take();
         let answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => ask_all(&request, queues)?,
+            Ok(request) if queues.len() > 1 && request.is_about_one() => Answer::Error(format!(
+                "it has {} queues, each with a state of its own: their states are not moved",
+                queues.len()
+            )),
+            Ok(request) => ask_all(&request, fd, queues)?,
             Err(error) => Answer::Error(format!("not a request: {error}")),
         };
         let mut text = serde_json::to_string(&answer)?;
@@ -186,10 +255,13 @@ fn converse(stream: &UnixStream, queues: &[Asker]) -> anyhow::Result<()> {
 }
 
 /// Asks one queue after the other; what one of them refuses, the rest is not asked.
-fn ask_all(request: &Request, queues: &[Asker]) -> anyhow::Result<Answer> {
+fn ask_all(request: &Request, mut fd: Option<OwnedFd>, queues: &[Asker]) -> anyhow::Result<Answer> {
     let mut answers = Vec::with_capacity(queues.len());
     for queue in queues {
-        let answer = queue.ask(request.clone())?;
+        let answer = queue.ask(Order {
+            request: request.clone(),
+            fd: fd.take(),
+        })?;
         let is_refused = matches!(answer, Answer::Error(_));
         answers.push(answer);
         if is_refused {
@@ -200,10 +272,10 @@ fn ask_all(request: &Request, queues: &[Asker]) -> anyhow::Result<Answer> {
 }
 
 impl Asker {
-    fn ask(&self, request: Request) -> anyhow::Result<Answer> {
+    fn ask(&self, order: Order) -> anyhow::Result<Answer> {
         let (back, answer) = sync_channel(1);
         self.requests
-            .send((request, back))
+            .send((order, back))
             .context("the NF has ended")?;
         rustix::io::write(&self.wake, &1u64.to_ne_bytes()).context("waking the NF")?;
         answer.recv().context("the NF has ended")

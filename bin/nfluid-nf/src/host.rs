@@ -1,37 +1,81 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
-use crate::control::{Answer, Control, Request, port_stats};
-use crate::{inheritance, queues};
-use anyhow::bail;
-use nfluid_nf::attached::port_infos;
+use crate::control::{Answer, Control, Order, Request, port_stats};
+use crate::{inheritance, moving, queues, succession};
+use anyhow::{Context, bail};
+use nfluid_nf::attached::port_info;
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_ring::Batch;
-use nfluid_ring::attach::Attached;
-use nfluid_ring::doorbell::AGEING;
+use nfluid_ring::assignment;
+use nfluid_ring::attach::{Attached, Prepared};
+use nfluid_ring::clock::monotonic_ns;
+use nfluid_ring::doorbell::{AGEING_IDLE, Doorbell};
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::port::PortsOutbox;
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Between two ticks of the NF while traffic flows.
 const TICK: Nanos = Nanos(50_000_000);
 /// Longest sleep while the NF has timers.
 const TIMER: Duration = Duration::from_millis(500);
+/// The NF with which a process that waits makes itself ready.
+const REHEARSED: &str = "bridge";
 /// Rounds over all ports between two looks at the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
 /// Hosts the NF until the process is killed: one NF and one thread per queue of its ports.
 pub fn run() -> anyhow::Result<()> {
-    let attached = Attached::from_env()?;
+    if let Some(socket) = inheritance::assignment_socket()? {
+        return wait_for_assignment(&socket);
+    }
+    let prepared = Prepared::from_env()?;
     let (name, config) = (inheritance::nf_name()?, inheritance::config()?);
-    let (queues, doorbell) = queues::divide(attached)?;
+    if let Some(socket) = inheritance::predecessor()? {
+        return succeed(prepared, name, &config, &socket);
+    }
+    let (queues, doorbell) = queues::divide(prepared.attach())?;
     let controls = Control::start(inheritance::control_socket()?, queues.len())?;
+    serve(name, &config, (queues, doorbell), controls)
+}
+
+/// The life of one that was started before it was known what it is to be. Whoever could tell it may end first: then so does
+/// it.
+fn wait_for_assignment(socket: &OwnedFd) -> anyhow::Result<()> {
+    let prepared = Prepared::from_env()?;
+    let controls = Control::start(inheritance::control_socket()?, 1)?;
+    rehearse(&prepared);
+    let Some(told) = assignment::receive(socket)? else {
+        return Ok(());
+    };
+    let config = inheritance::told(told.config)?;
+    let attached = prepared.assign(&told.table)?.attach();
+    serve(told.nf, &config, queues::divide(attached)?, controls)
+}
+
+/// Builds something that any NF resembles, and drops it: what it needs of the program and the heap is in memory then.
+fn rehearse(prepared: &Prepared) {
+    let infos: Vec<PortInfo> = prepared.entries().map(port_info).collect();
+    // Whether there is such an NF for these ports does not matter.
+    drop(nfluid_nf::catalogue::build(REHEARSED, &Value::Null, &infos));
+    drop(Engine::new());
+    drop(serde_json::from_str::<Value>("{\"rules\": []}"));
+}
+
+/// Builds an NF for each queue and runs them.
+fn serve(
+    name: String,
+    config: &Value,
+    (queues, doorbell): (Vec<Attached>, Option<Doorbell>),
+    controls: Vec<Control>,
+) -> anyhow::Result<()> {
     let divided = queues.len() > 1;
     let mut hosts = Vec::with_capacity(queues.len());
     for attached in queues {
-        let infos = port_infos(&attached.ports);
-        let nf = nfluid_nf::catalogue::build(&name, &config, &infos)?;
+        let infos = infos(&attached);
+        let nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
         if divided && let Err(why) = nf.divides_by_flow() {
             bail!("the NF '{name}' cannot have several queues: {why}");
         }
@@ -43,13 +87,50 @@ pub fn run() -> anyhow::Result<()> {
             infos,
             engine: Engine::new(),
             last_tick: Nanos(0),
+            has_left: false,
         });
     }
     if let Some(host) = hosts.first() {
         let (ports, queues) = (host.infos.len(), hosts.len());
-        eprintln!("nfluid-nf: running on {ports} ports, {queues} queues each");
+        // In one piece: each write wakes who reads the log.
+        let line = format!("nfluid-nf: running on {ports} ports, {queues} queues each\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
     queues::run(hosts, controls, doorbell)
+}
+
+fn infos(attached: &Attached) -> Vec<PortInfo> {
+    let ports = attached.ports.iter();
+    ports.map(|port| port_info(port.entry())).collect()
+}
+
+/// Makes everything ready, takes over state and ports from the instance that has them, and goes on in its place.
+fn succeed(
+    prepared: Prepared,
+    name: String,
+    config: &Value,
+    predecessor: &OwnedFd,
+) -> anyhow::Result<()> {
+    let infos: Vec<PortInfo> = prepared.entries().map(port_info).collect();
+    if prepared.entries().any(|entry| entry.queues > 1) {
+        bail!("ports with several queues are not handed over");
+    }
+    let mut nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
+    let mut controls = Control::start(inheritance::control_socket()?, 1)?;
+    let control = controls.pop().context("it has no control socket")?;
+    let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
+    succession::take_over(predecessor, import)?;
+    let host = Host {
+        attached: prepared.attach(),
+        name,
+        divided: false,
+        nf,
+        infos,
+        engine: Engine::new(),
+        last_tick: Nanos(0),
+        has_left: false,
+    };
+    queues::run(vec![host], vec![control], None)
 }
 
 /// An NF on one queue of its ports.
@@ -62,6 +143,8 @@ pub struct Host {
     infos: Vec<PortInfo>,
     engine: Engine,
     last_tick: Nanos,
+    /// Another has its ports.
+    has_left: bool,
 }
 
 impl Host {
@@ -71,16 +154,23 @@ impl Host {
         for _ in 0..ROUNDS_PER_LOOK {
             if self.pass(now) == 0 {
                 self.attached.doorbell.wait(
-                    &self.attached.ports,
+                    &mut self.attached.ports,
                     Some(&control.wake),
-                    if self.nf.has_timers() { TIMER } else { AGEING },
+                    if self.nf.has_timers() {
+                        TIMER
+                    } else {
+                        AGEING_IDLE
+                    },
                 )?;
                 now = monotonic();
                 break;
             }
         }
         self.tick(now);
-        control.answer(|request| self.handle(now, request));
+        control.answer(|order| self.handle(monotonic(), order));
+        if self.has_left {
+            succession::leave();
+        }
         Ok(())
     }
 
@@ -105,8 +195,12 @@ impl Host {
         flush_all(ports);
     }
 
-    fn handle(&mut self, now: Nanos, request: Request) -> Answer {
-        match request {
+    fn handle(&mut self, now: Nanos, order: Order) -> Answer {
+        if self.has_left {
+            return Answer::Error("its successor has its ports".to_owned());
+        }
+        match order.request {
+            Request::Beat => Answer::Ok(Value::Null),
             Request::Metrics => Answer::Ok(self.metrics()),
             Request::Command { name, args } => match self.nf.command(now, &name, &args) {
                 Ok(value) => Answer::Ok(value),
@@ -116,7 +210,46 @@ impl Host {
                 Ok(()) => Answer::Ok(Value::Null),
                 Err(error) => Answer::Error(error.to_string()),
             },
+            Request::Export => answer(self.export(now, order.fd)),
+            Request::Import { bytes } => answer(self.import(now, bytes, order.fd)),
+            Request::HandOver => answer(self.hand_over(now, order.fd)),
         }
+    }
+
+    fn export(&mut self, now: Nanos, file: Option<OwnedFd>) -> anyhow::Result<Value> {
+        let file = file.context("there is no file to write to")?;
+        let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
+        moving::write(file, &image, &self.attached.ports)
+    }
+
+    fn import(&mut self, now: Nanos, bytes: u64, file: Option<OwnedFd>) -> anyhow::Result<Value> {
+        let file = file.context("there is no file to read from")?;
+        let image = moving::read(file, bytes)?;
+        let imported = nfluid_nf::stateful::import(&self.name, self.nf.as_mut(), now, &image)?;
+        Ok(json!({ "taken": imported.taken, "left_out": imported.left_out }))
+    }
+
+    /// Gives ports and state away, or keeps them and goes on.
+    fn hand_over(&mut self, now: Nanos, socket: Option<OwnedFd>) -> anyhow::Result<Value> {
+        let socket = socket.context("there is no way to a successor")?;
+        let begun = Instant::now();
+        let ports = &mut self.attached.ports;
+        succession::settle(|| self.engine.settle(ports))?;
+        let settled = begun.elapsed();
+        let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
+        let exported = begun.elapsed();
+        let taken = succession::hand_over(&socket, &image)?;
+        self.has_left = true;
+        let us = |time: Duration| time.as_micros() as u64;
+        Ok(json!({
+            "taken": taken.imported.taken,
+            "left_out": taken.imported.left_out,
+            "state_bytes": image.len(),
+            "settle_us": us(settled),
+            "export_us": us(exported - settled),
+            "import_us": us(taken.took),
+            "silent_us": us(begun.elapsed()),
+        }))
     }
 
     fn reconfigure(&mut self, config: &Value) -> anyhow::Result<()> {
@@ -154,11 +287,19 @@ impl Host {
             "doorbell": {
                 "sleeps": doorbell.sleeps,
                 "wakes": doorbell.wakes,
+                "unrung": doorbell.unrung,
                 "spurious": doorbell.spurious,
                 "spins_hit": doorbell.spins_hit,
             },
             "ports": ports,
         })
+    }
+}
+
+fn answer(done: anyhow::Result<Value>) -> Answer {
+    match done {
+        Ok(value) => Answer::Ok(value),
+        Err(error) => Answer::Error(format!("{error:#}")),
     }
 }
 
@@ -181,6 +322,5 @@ fn metric_name(metric: &Metric) -> String {
 }
 
 fn monotonic() -> Nanos {
-    let now = clock_gettime(ClockId::Monotonic);
-    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    Nanos(monotonic_ns())
 }

@@ -1,6 +1,7 @@
 //! What the daemon hands to an instance, by environment variables that name descriptors.
 
 use anyhow::{Context, bail};
+use nfluid_ring::assignment::{ASSIGNMENT_ENV, Config};
 use serde_json::Value;
 use std::io::Read;
 use std::os::fd::{OwnedFd, RawFd};
@@ -11,6 +12,8 @@ pub const NF_ENV: &str = "NFLUID_NF";
 pub const CONFIG_ENV: &str = "NFLUID_CONFIG_FD";
 /// Descriptor of the listening control socket.
 pub const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
+/// Descriptor of a socket to the predecessor that gives up its ports.
+pub const PREDECESSOR_ENV: &str = "NFLUID_PREDECESSOR_FD";
 
 /// Largest configuration in bytes.
 const CONFIG_MAX: u64 = 64 << 20;
@@ -23,9 +26,19 @@ pub fn nf_name() -> anyhow::Result<String> {
 
 /// The NF's configuration; null if there is none.
 pub fn config() -> anyhow::Result<Value> {
-    let Some(fd) = inherited(CONFIG_ENV)? else {
-        return Ok(Value::Null);
-    };
+    inherited(CONFIG_ENV)?.map_or(Ok(Value::Null), parse)
+}
+
+/// The configuration that a process is told.
+pub fn told(config: Config) -> anyhow::Result<Value> {
+    match config {
+        Config::Text(text) => serde_json::from_slice(&text).context("parsing the configuration"),
+        Config::File(fd) => parse(fd),
+    }
+}
+
+/// The configuration in a memory file.
+fn parse(fd: OwnedFd) -> anyhow::Result<Value> {
     let mut text = String::new();
     let read = std::fs::File::from(fd)
         .take(CONFIG_MAX + 1)
@@ -37,9 +50,19 @@ pub fn config() -> anyhow::Result<Value> {
     serde_json::from_str(&text).context("parsing the configuration")
 }
 
+/// The socket on which this process is told what to be; absent: it knows.
+pub fn assignment_socket() -> anyhow::Result<Option<OwnedFd>> {
+    inherited(ASSIGNMENT_ENV)
+}
+
 /// The control socket, if there is one.
 pub fn control_socket() -> anyhow::Result<Option<OwnedFd>> {
     inherited(CONTROL_ENV)
+}
+
+/// The way to the instance whose ports this one is to take over; absent: nobody has them.
+pub fn predecessor() -> anyhow::Result<Option<OwnedFd>> {
+    inherited(PREDECESSOR_ENV)
 }
 
 /// The descriptor that an environment variable names.

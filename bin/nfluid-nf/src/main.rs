@@ -6,7 +6,9 @@
 mod control;
 mod host;
 mod inheritance;
+mod moving;
 mod queues;
+mod succession;
 
 use std::process::ExitCode;
 

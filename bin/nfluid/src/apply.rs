@@ -38,6 +38,7 @@ pub async fn delete(client: &Client, screen: Screen, args: &DeleteArgs) -> Resul
         objects,
         text: args.file.as_deref().map(read_document).transpose()?,
         file: args.file.as_deref().map(|file| file.display().to_string()),
+        with_links: args.with_links,
         everything: args.all,
         dry_run: args.dry_run,
     };

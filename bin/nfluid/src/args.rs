@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nfluid_api::types::Kind;
+use nfluid_control::quantity::{Bytes, Millis, Share};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -65,6 +66,18 @@ pub enum Command {
     Ask(CommandArgs),
     /// End an instance and start it again
     Restart(RestartArgs),
+    /// Stop an instance where it is
+    Pause(PauseArgs),
+    /// Let a paused instance go on
+    Unpause(UnpauseArgs),
+    /// Put the installed version of an instance's NF in its place, with ports and state
+    Upgrade(UpgradeArgs),
+    /// Write an instance to a file: what it is, its NF's state, the frames in its rings
+    Save(SaveArgs),
+    /// Make an instance from a file that 'save' has written
+    Restore(RestoreArgs),
+    /// Run a program once in an instance of its own: standard input goes in, its output and exit status come out
+    RunFunction(FunctionArgs),
     /// Generate, receive and replay traffic, and measure round trips
     #[command(subcommand)]
     Gen(Box<nfluid_gen::cli::GenCommand>),
@@ -119,6 +132,9 @@ pub struct DeleteArgs {
     /// Its name; several are removed together
     #[arg(value_name = "NAME", requires = "kind")]
     pub name: Vec<String>,
+    /// Of instances, remove the links as well
+    #[arg(long, requires = "name")]
+    pub with_links: bool,
     /// Only say what would change
     #[arg(long)]
     pub dry_run: bool,
@@ -140,6 +156,9 @@ pub enum Deletable {
     Chain,
     #[value(alias = "uplinks")]
     Uplink,
+    /// A group of tenants
+    #[value(alias = "groups")]
+    Group,
     #[value(alias = "flavors")]
     Flavor,
 }
@@ -152,6 +171,7 @@ impl From<Deletable> for Kind {
             Deletable::Link => Kind::Link,
             Deletable::Chain => Kind::Chain,
             Deletable::Uplink => Kind::Uplink,
+            Deletable::Group => Kind::Group,
             Deletable::Flavor => Kind::Flavor,
         }
     }
@@ -162,6 +182,9 @@ impl From<Deletable> for Kind {
 pub enum Resource {
     #[value(alias = "instance")]
     Instances,
+    /// Groups of tenants
+    #[value(alias = "group")]
+    Groups,
     #[value(alias = "port")]
     Ports,
     #[value(alias = "switch")]
@@ -172,6 +195,13 @@ pub enum Resource {
     Chains,
     #[value(alias = "uplink")]
     Uplinks,
+    /// I/O threads, what they do and what they cost
+    Io,
+    /// Pools of prepared instances
+    #[value(alias = "pool")]
+    Pools,
+    /// Templates, and how many clients have an instance
+    Templates,
     #[value(alias = "event")]
     Events,
     /// The deployment in force, in the syntax of a deployment file
@@ -207,6 +237,9 @@ pub struct DescribeArgs {
 pub enum Describable {
     #[value(alias = "instances")]
     Instance,
+    /// A group of tenants
+    #[value(alias = "groups")]
+    Group,
     #[value(alias = "ports")]
     Port,
     #[value(alias = "switches")]
@@ -292,6 +325,101 @@ pub struct CommandArgs {
 pub struct RestartArgs {
     /// The instance
     pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// The instance
+    pub instance: String,
+    /// What becomes of frames for it meanwhile
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub traffic: Traffic,
+}
+
+/// What becomes of frames for a paused instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Traffic {
+    /// They wait in its rings, as far as those reach
+    #[default]
+    Hold,
+    /// They are dropped and counted
+    Drop,
+    /// They go where it would send them; for instances with two ports
+    Bypass,
+}
+
+#[derive(Debug, Args)]
+pub struct UnpauseArgs {
+    /// The instance
+    pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// The instance
+    pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SaveArgs {
+    /// The instance; it goes on
+    pub instance: String,
+    /// Where to write it; - for standard output
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The file; - for standard input
+    pub file: PathBuf,
+    /// Make a clone of this name, with addresses and seeds of its own
+    #[arg(long, value_name = "NEW")]
+    pub name: Option<String>,
+    /// Leave it paused, to be wired before the frames in its rings go on
+    #[arg(long)]
+    pub paused: bool,
+}
+
+const FUNCTION_EXIT_CODES: &str = "\
+Exit codes: that of the program, or
+  124  it was ended because its time or its CPU time was over
+  125  it was not run, or nobody knows how it ended
+  126  it was ended because it wrote too much
+  137  it was ended because it needed too much memory
+  128 + n  signal n ended it";
+
+#[derive(Debug, Args)]
+#[command(after_help = FUNCTION_EXIT_CODES)]
+pub struct FunctionArgs {
+    /// CPU time that it may use, for example 500ms
+    #[arg(long, default_value = "10s", value_name = "TIME")]
+    pub cpu_time: Millis,
+    /// Time that it may take from its start to its end
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    pub timeout: Millis,
+    /// Memory that it may use
+    #[arg(long, default_value = "128MiB", value_name = "AMOUNT")]
+    pub memory: Bytes,
+    /// What it may write to standard output, and as much to standard error
+    #[arg(long, default_value = "1MiB", value_name = "AMOUNT")]
+    pub max_output: Bytes,
+    /// Processes and threads that it may have
+    #[arg(long, default_value_t = 32, value_name = "NUMBER")]
+    pub tasks: u32,
+    /// Its weight against other functions, as a part of one core
+    #[arg(long, default_value = "10%", value_name = "PERCENT")]
+    pub share: Share,
+    /// The most CPU time that it gets, as a part of one core
+    #[arg(long, default_value = "100%", value_name = "PERCENT")]
+    pub cap: Share,
+    /// Print what it used to standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The executable file: a program, or a script whose interpreter the daemon's host has
+    pub program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 pub enum Failure {
     /// The operation failed; the message says what and what to do.
     Operation(String),
+    /// A function did not end as it should: this exit code, and why.
+    Function(u8, String),
     /// The operation failed for these reasons.
     Diagnostics(String, Vec<Diagnostic>),
     /// The daemon cannot be reached.
@@ -36,6 +38,7 @@ impl Failure {
         ExitCode::from(match self {
             Failure::ReaderGone => 0,
             Failure::Operation(_) | Failure::Diagnostics(..) | Failure::Reported => 1,
+            Failure::Function(code, _) => *code,
             Failure::NotReachable(_) => 3,
             Failure::NotPermitted(_) => 4,
         })

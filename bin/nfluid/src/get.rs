@@ -3,11 +3,11 @@
 use crate::args::{Describable, DescribeArgs, GetArgs, Resource};
 use crate::events::events_table;
 use crate::failure::Failure;
-use crate::screen::{Screen, Style, Table, percent, short_bytes, short_time};
+use crate::screen::{Screen, Style, Table, core, percent, short_bytes, short_time};
 use nfluid_api::client::{Client, escaped};
 use nfluid_api::types::{
-    ChainStatus, Counters, EventPage, InstanceStatus, LinkStatus, PortStatus, SwitchStatus,
-    UplinkStatus,
+    ChainStatus, Counters, EventPage, GroupStatus, InstanceStatus, IoStatus, LinkStatus,
+    PoolStatus, PortStatus, SteeringStatus, SwitchStatus, TemplateStatus, UplinkStatus,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,11 +33,26 @@ pub async fn get(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), 
 async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), Failure> {
     match args.resource {
         Resource::Instances => list(client, screen, args, "instances", instances_table).await,
+        Resource::Groups => list(client, screen, args, "groups", groups_table).await,
         Resource::Ports => list(client, screen, args, "ports", ports_table).await,
         Resource::Switches => list(client, screen, args, "switches", switches_table).await,
         Resource::Links => list(client, screen, args, "links", links_table).await,
         Resource::Chains => list(client, screen, args, "chains", chains_table).await,
         Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
+        Resource::Pools => {
+            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
+            screen.object(args.output, &pools, || screen.table(&pools_table(&pools)))
+        }
+        Resource::Templates => {
+            let templates: Vec<TemplateStatus> = client.get("/v1/templates").await?;
+            screen.object(args.output, &templates, || {
+                screen.table(&templates_table(&templates))
+            })
+        }
+        Resource::Io => {
+            let io: IoStatus = client.get("/v1/io").await?;
+            screen.object(args.output, &io, || print_io(screen, &io))
+        }
         Resource::Events => {
             let mut page: EventPage = client.get("/v1/events").await?;
             if let Some(name) = &args.name {
@@ -76,7 +91,8 @@ async fn list<T: Serialize + DeserializeOwned>(
 
 fn instances_table(instances: &[InstanceStatus]) -> Table {
     let mut table = Table::new(&[
-        "NAME", "NF", "STATE", "AGE", "RESTARTS", "FLAVOR", "SHARE", "CAP", "MEMORY", "PORTS",
+        "NAME", "NF", "STATE", "AGE", "RESTARTS", "IO", "TRUST", "FLAVOR", "GROUP", "SHARE", "CAP",
+        "CORE", "MEMORY", "PORTS",
     ]);
     for instance in instances {
         table.row([
@@ -85,11 +101,39 @@ fn instances_table(instances: &[InstanceStatus]) -> Table {
             instance.state.to_string(),
             instance.uptime_ms.map_or_else(|| "-".into(), short_time),
             instance.restarts.to_string(),
+            instance.io.clone(),
+            instance.trust.clone().unwrap_or_else(|| "-".to_owned()),
             instance.flavor.clone(),
+            instance.group.clone().unwrap_or_else(|| "-".to_owned()),
             percent(instance.share_percent),
             percent(instance.cap_percent),
+            core(instance.core),
             short_bytes(instance.memory_limit_bytes),
             instance.ports.len().to_string(),
+        ]);
+    }
+    table
+}
+
+fn groups_table(groups: &[GroupStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "GROUP",
+        "SHARE",
+        "GUARANTEE",
+        "CAP",
+        "GROUPS",
+        "INSTANCES",
+    ]);
+    for group in groups {
+        table.row([
+            group.name.clone(),
+            group.group.clone().unwrap_or_else(|| "-".to_owned()),
+            percent(group.share_percent),
+            percent(group.guarantee_percent),
+            percent(group.cap_percent),
+            group.groups.len().to_string(),
+            group.instances.len().to_string(),
         ]);
     }
     table
@@ -179,6 +223,7 @@ fn uplinks_table(uplinks: &[UplinkStatus]) -> Table {
         "INTERFACE",
         "NETNS",
         "MODE",
+        "BY NIC",
         "DESTINATION",
         "RX",
         "TX",
@@ -187,20 +232,115 @@ fn uplinks_table(uplinks: &[UplinkStatus]) -> Table {
     ]);
     for uplink in uplinks {
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let steering = uplink.steering.as_ref();
+        let steering_reason = steering.and_then(|steering| steering.reason.clone());
+        let reason = uplink.reason.clone().or(steering_reason);
         table.row([
             uplink.name.clone(),
             uplink.state.to_string(),
             uplink.interface.clone(),
             or_dash(&uplink.netns),
             uplink.mode.clone().unwrap_or_else(|| uplink.kind.clone()),
+            steering.map_or("-".into(), by_nic),
             uplink.destination.clone(),
             uplink.counters.rx_packets.to_string(),
             uplink.counters.tx_packets.to_string(),
             uplink.counters.dropped().to_string(),
-            or_dash(&uplink.reason),
+            or_dash(&reason),
         ]);
     }
     table
+}
+
+/// Rules and frames that the NIC classifies, of all.
+fn by_nic(steering: &SteeringStatus) -> String {
+    let rules = steering.rules + steering.rules_by_xdp;
+    let frames = steering.frames + steering.frames_by_xdp;
+    format!(
+        "{} of {rules} rules, {} of {frames} frames",
+        steering.rules, steering.frames
+    )
+}
+
+fn pools_table(pools: &[PoolStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME", "FLAVOR", "PORTS", "WANTED", "READY", "TAKEN", "MISSED", "PROBLEM",
+    ]);
+    for pool in pools {
+        table.row([
+            pool.name.clone(),
+            pool.flavor.clone(),
+            pool.ports.to_string(),
+            pool.wanted.to_string(),
+            pool.ready.to_string(),
+            pool.taken.to_string(),
+            pool.missed.to_string(),
+            pool.problem.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table
+}
+
+fn templates_table(templates: &[TemplateStatus]) -> Table {
+    let mut table = Table::new(&[
+        "NAME",
+        "FROM",
+        "TO",
+        "CLIENTS",
+        "MOST",
+        "PER SECOND",
+        "MADE",
+        "ENDED",
+        "REFUSED",
+    ]);
+    for template in templates {
+        let refused = template.refused.iter();
+        let refused: Vec<String> = refused
+            .map(|(reason, frames)| format!("{reason} {frames}"))
+            .collect();
+        table.row([
+            template.name.clone(),
+            template.from.clone(),
+            template.to.clone(),
+            template.clients.to_string(),
+            template.most.to_string(),
+            template.per_second.to_string(),
+            template.made.to_string(),
+            template.ended.to_string(),
+            if refused.is_empty() {
+                "-".into()
+            } else {
+                refused.join(", ")
+            },
+        ]);
+    }
+    table
+}
+
+fn print_io(screen: Screen, io: &IoStatus) -> Result<(), Failure> {
+    let mut table = Table::new(&["THREAD", "MODEL", "INSTANCES", "CORE", "CPU TIME"]);
+    for thread in &io.stats.threads {
+        table.row([
+            thread.name.clone(),
+            thread.model.clone(),
+            thread.instances.join(" "),
+            core(thread.core),
+            cpu_time(thread.cpu_ns),
+        ]);
+    }
+    screen.table(&table)?;
+    let cap = io.cap_percent.map_or_else(String::new, |_| {
+        format!(" of at most {} of a core", percent(io.cap_percent))
+    });
+    screen.line(&format!("all together: {}{cap}", cpu_time(io.stats.cpu_ns)))?;
+    match &io.reason {
+        Some(reason) => screen.line(reason),
+        None => Ok(()),
+    }
+}
+
+fn cpu_time(ns: u64) -> String {
+    format!("{:.3}s", ns as f64 / 1e9)
 }
 
 /// Events about an object that are shown with it.
@@ -209,6 +349,7 @@ const EVENTS_SHOWN: usize = 10;
 pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> Result<(), Failure> {
     let kind = match args.resource {
         Describable::Instance => "instances",
+        Describable::Group => "groups",
         Describable::Port => "ports",
         Describable::Switch => "switches",
         Describable::Link => "links",

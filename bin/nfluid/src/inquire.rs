@@ -25,7 +25,9 @@ pub async fn stats(client: &Client, screen: Screen, args: &StatsArgs) -> Result<
 }
 
 fn port_counters(stats: &Stats) -> Table {
-    let mut table = Table::new(&["PORT", "RX", "RX BYTES", "TX", "TX BYTES", "CALLS", "DROPS"]);
+    let mut table = Table::new(&[
+        "PORT", "RX", "RX BYTES", "TX", "TX BYTES", "CALLS", "MARKED", "DROPS",
+    ]);
     for port in &stats.ports {
         let counters = &port.counters;
         table.row([
@@ -35,6 +37,7 @@ fn port_counters(stats: &Stats) -> Table {
             counters.tx_packets.to_string(),
             counters.tx_bytes.to_string(),
             port.calls.map_or_else(|| "-".into(), |n| n.to_string()),
+            counters.marked_packets.to_string(),
             drops_text(counters).unwrap_or_else(|| "-".into()),
         ]);
     }

@@ -6,9 +6,11 @@ mod args;
 mod capture;
 mod events;
 mod failure;
+mod function;
 mod generate;
 mod get;
 mod inquire;
+mod life;
 mod screen;
 mod top;
 
@@ -55,6 +57,12 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Events(args) => events::events(client, screen, args).await,
         Command::Capture(args) => capture::capture(client, screen, args).await,
         Command::Ask(args) => inquire::command(client, screen, args).await,
+        Command::Pause(args) => life::pause(client, screen, args).await,
+        Command::Unpause(args) => life::unpause(client, screen, args).await,
+        Command::Upgrade(args) => life::upgrade(client, screen, args).await,
+        Command::Save(args) => life::save(client, screen, args).await,
+        Command::Restore(args) => life::restore(client, screen, args).await,
+        Command::RunFunction(args) => function::run(client, screen, args).await,
         Command::Restart(args) => inquire::restart(client, screen, args).await,
         Command::Doctor(args) => inquire::doctor(client, screen, args).await,
         Command::Version(args) => inquire::version(client, screen, args).await,

@@ -126,11 +126,14 @@ impl Screen {
     pub fn failure(self, failure: &Failure) {
         let message = match failure {
             Failure::ReaderGone | Failure::Reported => return,
+            // What it had to say, the function has said.
+            Failure::Function(_, message) if message.is_empty() => return,
             Failure::Diagnostics(message, found) => {
                 self.diagnostics(found);
                 message
             }
             Failure::Operation(message)
+            | Failure::Function(_, message)
             | Failure::NotReachable(message)
             | Failure::NotPermitted(message) => message,
         };
@@ -264,6 +267,11 @@ pub fn short_ns(ns: u64) -> String {
 }
 
 /// A share of a core.
+pub fn core(number: Option<u32>) -> String {
+    number.map_or_else(|| "-".into(), |number| number.to_string())
+}
+
+/// A percentage.
 pub fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%"))
 }

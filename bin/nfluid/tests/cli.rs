@@ -217,8 +217,14 @@ fn get_prints_tables() {
     let fixture = Fixture::new();
     assert_eq!(
         fixture.ok(&["get", "instances"]),
-        "NAME  NF        STATE    AGE   RESTARTS  FLAVOR  SHARE  CAP  MEMORY   PORTS\n\
-         fw1   firewall  running  1d1h  2         small   30.0%  -    16.0MiB  2\n"
+        "NAME  NF        STATE    AGE   RESTARTS  IO      TRUST  FLAVOR  GROUP  SHARE  CAP  CORE  MEMORY   PORTS\n\
+         fw1   firewall  running  1d1h  2         inline  -      small   gold   30.0%  -    -     16.0MiB  2\n"
+    );
+    assert_eq!(
+        fixture.ok(&["get", "io"]),
+        "THREAD     MODEL  INSTANCES  CORE  CPU TIME\n\
+         merge fw1  merge  fw1        0     2.500s\n\
+         all together: 2.500s of at most 50.0% of a core\n"
     );
     for (kind, text) in [
         ("ports", "fw1.in"),
@@ -358,6 +364,31 @@ fn stats_logs_commands_restarts() {
         "command: top-talkers\nargs: [\"--limit\", \"3\"]\n"
     );
     assert_eq!(fixture.ok(&["restart", "fw1"]), "instance fw1 restarted\n");
+}
+
+#[test]
+fn instances_are_paused_upgraded_saved_and_restored() {
+    let fixture = Fixture::new();
+    assert_eq!(
+        fixture.ok(&["pause", "fw1", "--traffic", "bypass"]),
+        "instance fw1 paused; frames go past it\n"
+    );
+    assert_eq!(fixture.ok(&["unpause", "fw1"]), "instance fw1 goes on\n");
+    assert_eq!(
+        fixture.ok(&["upgrade", "fw1"]),
+        "instance fw1 upgraded in 6.2 ms; its ports were silent for 0.34 ms; state: 1000 entries, 2 left out\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("fw1.image");
+    let file = file.to_str().expect("text");
+    assert!(fixture.ok(&["save", "fw1", file]).contains("8 bytes"));
+    assert_eq!(std::fs::read(file).expect("written"), b"NFLIMAGE");
+    assert_eq!(
+        fixture.ok(&["restore", file, "--name", "fw2", "--paused"]),
+        "instance fw2 restored, paused; state: 1000 entries; 3 frames in its rings; nothing leads to it before a link, chain or switch names it\n"
+    );
+    fixture.fails(1, &["pause", "nobody"]);
+    fixture.fails(1, &["restore", "/nonexistent"]);
 }
 
 #[test]

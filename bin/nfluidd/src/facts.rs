@@ -7,6 +7,43 @@ use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What was read of the host holds for so long: CPUs and memory come and go seldom, and are asked for several times for
+/// each instance that is made.
+const HOLDS: Duration = Duration::from_millis(500);
+
+/// Something that was read of the host, and when.
+type Read<T> = Mutex<Option<(Instant, T)>>;
+
+static CPUS: Read<Vec<u32>> = Mutex::new(None);
+static MEMORY_BYTES: Read<u64> = Mutex::new(None);
+
+/// What was read lately, or what `read` reads now.
+fn lately<T: Clone>(kept: &Read<T>, read: impl FnOnce() -> T) -> T {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*kept {
+        Some((when, value)) if when.elapsed() < HOLDS => value.clone(),
+        _ => kept.insert((Instant::now(), read())).1.clone(),
+    }
+}
+
+fn read_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let range = |part: &str| -> Vec<u32> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.parse(), last.parse()) {
+            (Ok(first), Ok(last)) => (first..=last).collect(),
+            _ => Vec::new(),
+        }
+    };
+    text.trim().split(',').flat_map(range).collect()
+}
+
+fn read_memory_bytes() -> u64 {
+    memory("MemTotal:").unwrap_or(0)
+}
 
 /// This host.
 #[derive(Clone, Copy, Debug)]
@@ -14,28 +51,19 @@ pub struct ThisHost;
 
 impl Host for ThisHost {
     fn cpus(&self) -> Vec<u32> {
-        let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-        let range = |part: &str| -> Vec<u32> {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            match (first.parse(), last.parse()) {
-                (Ok(first), Ok(last)) => (first..=last).collect(),
-                _ => Vec::new(),
-            }
-        };
-        text.trim().split(',').flat_map(range).collect()
+        lately(&CPUS, read_cpus)
     }
 
     fn memory_bytes(&self) -> u64 {
-        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib: u64 = total
-            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0);
-        kib * 1024
+        lately(&MEMORY_BYTES, read_memory_bytes)
     }
 
     fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact {
         crate::host::interface_fact(name, netns)
+    }
+
+    fn steering(&self, name: &str, netns: Option<&str>) -> Result<(), String> {
+        crate::host::steering_fact(name, netns)
     }
 
     fn program(&self, path: &str) -> Result<(), String> {
@@ -43,6 +71,19 @@ impl Host for ThisHost {
             .map(|_| ())
             .map_err(|error| error.to_string())
     }
+}
+
+/// Bytes of memory that programs can still get without others losing theirs; unknown on a strange kernel.
+pub fn memory_available() -> Option<u64> {
+    memory("MemAvailable:")
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn memory(key: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// The built-in network functions.

@@ -1,21 +1,29 @@
 //! `nfluidd`: the daemon that owns a platform of network functions.
 
+mod congestion;
+mod demand;
+mod descriptors;
 mod facts;
 mod host;
+mod io_process;
+mod process;
 mod serve;
 mod server;
 mod uplink_process;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use host::{Host, Paths, Settings, lock};
+use host::{Functions, Host, Paths, Settings, lock};
+use io_process::IoService;
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::state::{FileStore, Store};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use uplink_process::UplinkService;
 
 /// Runs network functions, isolated from each other, on this host.
 #[derive(Debug, Parser)]
@@ -60,15 +68,25 @@ enum Role {
         /// For those who look at the list of processes.
         name: String,
     },
+    /// The process of the I/O threads; the daemon starts it.
+    #[command(hide = true)]
+    Io {
+        /// The platform, for those who look at the list of processes.
+        name: String,
+    },
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Role::Uplink { name }) = &arguments.role {
-        return match uplink_process::run() {
+    if let Some(role) = &arguments.role {
+        let (name, ended) = match role {
+            Role::Uplink { name } => (name, process::run::<UplinkService>()),
+            Role::Io { name } => (name, process::run::<IoService>()),
+        };
+        return match ended {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("uplink {name}: {error:#}");
+                eprintln!("{name}: {error:#}");
                 ExitCode::FAILURE
             }
         };
@@ -76,6 +94,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(&arguments.log))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,6 +114,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let pin = arguments
         .bpf_dir
         .unwrap_or_else(|| PathBuf::from("/sys/fs/bpf").join(&arguments.name));
+    descriptors::raise();
     serve::mount_bpf_file_system(&pin)?;
     let nf_program = match arguments.nf_program {
         Some(path) => path,
@@ -125,8 +145,20 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("supervisor".to_owned())
         .spawn(move || host::supervise(&supervised))
         .context("starting the supervisor")?;
-    let daemon = server::Daemon::new(Arc::clone(&host), controller);
-    match serve::until_told_to_end(daemon, &socket)? {
+    let looked_after = Arc::clone(&host);
+    std::thread::Builder::new()
+        .name("health".to_owned())
+        .spawn(move || host::look_after(&looked_after))
+        .context("starting the thread that looks after instances")?;
+    congestion::start(&host)?;
+    lock(&host).fill_pools()?;
+    let functions = Arc::new(Functions::new(&lock(&host))?);
+    let daemon = server::Daemon::new(Arc::clone(&host), controller, Arc::clone(&functions))
+        .context("starting the threads of instances on demand")?;
+    let end = serve::until_told_to_end(daemon, &socket)?;
+    functions.end();
+    Host::tidy(&host);
+    match end {
         serve::End::Stop => lock(&host).close(),
         serve::End::HandOver => tracing::info!("uplinks go on, for the next daemon"),
     }

@@ -9,9 +9,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How long the lock of a platform may outlive the daemon that had it: a child that it was forking when it was killed has
+/// the lock too, until it notices.
+const LOCK_OUTLIVES: Duration = Duration::from_secs(2);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 /// File system magic of bpffs (linux/magic.h).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
@@ -47,11 +52,15 @@ pub fn lock_platform(run_dir: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR)
         .with_context(|| format!("opening {}", path.display()))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!(
-            "another nfluidd has this platform ({} is locked)",
-            path.display()
-        );
+    let end = Instant::now() + LOCK_OUTLIVES;
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() >= end {
+            bail!(
+                "another nfluidd has this platform ({} is locked)",
+                path.display()
+            );
+        }
+        std::thread::sleep(LOCK_POLL);
     }
     Ok(file)
 }

@@ -1,38 +1,59 @@
 //! The logic behind the API.
 
+use crate::congestion::Figures;
+use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
-use crate::host::{self, HostPlatform, Shared, lock};
+use crate::host::{self, Functions, HostPlatform, Image, Moved, Shared, lock};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Check, CheckStatus, CommandRequest,
-    CommandResponse, DeleteRequest, DoctorReport, EventKind, EventPage, Health, HealthStatus,
-    InstanceState, InstanceStatus, LinkStatus, Logs, PortState, PortStats, PortStatus, Problem,
-    Stats, SwitchStatus, UplinkStatus, Version,
+    CommandResponse, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
+    FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
+    Kind, LinkStatus, Logs, ObjectName, PauseRequest, Phase, PoolStatus, PortState, PortStats,
+    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats, SwitchStatus,
+    TemplateStatus, Timeline, Took, UpgradeReport, UplinkStatus, Version,
 };
-use nfluid_control::apply::PlatformErrorKind;
-use nfluid_control::controller::Controller;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{Chain, Deployment, PortRef};
 use nfluid_control::state::FileStore;
+use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
-use serde_json::Value;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use nfluid_ring::clock::monotonic_ns;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// The running daemon.
 pub struct Daemon {
     host: Shared,
-    controller: Mutex<Controller<HostPlatform, FileStore>>,
+    functions: Arc<Functions>,
+    controller: SharedController,
+    demand: Demand,
 }
 
 impl Daemon {
-    /// Puts the parts together.
-    pub fn new(host: Shared, controller: Controller<HostPlatform, FileStore>) -> Self {
-        Daemon {
+    /// Puts the parts together, and lets clients of templates come.
+    ///
+    /// # Errors
+    /// When the kernel has no thread left.
+    pub fn new(
+        host: Shared,
+        controller: Controller<HostPlatform, FileStore>,
+        functions: Arc<Functions>,
+    ) -> std::io::Result<Self> {
+        let controller = Arc::new(Mutex::new(controller));
+        Ok(Daemon {
+            demand: Demand::start(&host, &controller)?,
             host,
-            controller: Mutex::new(controller),
-        }
+            functions,
+            controller,
+        })
     }
 
     fn controller(&self) -> MutexGuard<'_, Controller<HostPlatform, FileStore>> {
@@ -52,6 +73,28 @@ impl Daemon {
             Err(problem) => host.event(EventKind::RolledBack, None, format!("{what}: {problem}")),
         }
         result
+    }
+
+    /// The answer to a change of single instances, as soon as it would survive a power cut: meanwhile others go on.
+    fn stepped(
+        &self,
+        what: &str,
+        result: Result<Stepped, Problem>,
+    ) -> Result<ApplyResponse, Problem> {
+        let Stepped {
+            mut response,
+            durable,
+            watch,
+        } = result.inspect_err(|problem| {
+            let message = format!("{what}: {problem}");
+            lock(&self.host).event(EventKind::RolledBack, None, message);
+        })?;
+        response.took = Some(timeline(&watch));
+        durable.wait().map_err(|error| {
+            let detail = format!("it is done, but may be forgotten after a power cut: {error}");
+            Problem::not_saved(detail).with_remedy("look at the disk of the state's directory")
+        })?;
+        Ok(response)
     }
 
     fn no_instance(name: &str) -> Problem {
@@ -88,9 +131,18 @@ impl Server for Daemon {
         drop(controller);
         let host = lock(&self.host);
         for instance in host.instance_statuses() {
-            if instance.state != InstanceState::Running && instance.state != InstanceState::Stopped
-            {
-                reasons.push(format!("instance {} is {}", instance.name, instance.state));
+            let is_well = matches!(
+                instance.state,
+                InstanceState::Running | InstanceState::Paused | InstanceState::Stopped
+            );
+            if !is_well {
+                let why = instance.unhealthy.map(|why| format!(": {why}"));
+                reasons.push(format!(
+                    "instance {} is {}{}",
+                    instance.name,
+                    instance.state,
+                    why.unwrap_or_default()
+                ));
             }
         }
         for uplink in host.uplink_statuses() {
@@ -100,6 +152,7 @@ impl Server for Daemon {
                     .map(|why| format!("uplink {}: {why}", uplink.name)),
             );
         }
+        reasons.extend(host.io_problem());
         let status = if reasons.is_empty() {
             HealthStatus::Ok
         } else {
@@ -113,6 +166,10 @@ impl Server for Daemon {
             host: &ThisHost,
             catalogue: &BuiltIn,
         };
+        let added = self.controller().add(&request, environment);
+        if let Some(added) = added {
+            return self.stepped("create", added);
+        }
         let result = self.controller().apply(&request, environment);
         if request.dry_run {
             result
@@ -122,6 +179,12 @@ impl Server for Daemon {
     }
 
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
+        let removed = self
+            .controller()
+            .take_out(&request, crate::host::host_cpus());
+        if let Some(removed) = removed {
+            return self.stepped("destroy", removed);
+        }
         let result = self.controller().delete(&request);
         if request.dry_run {
             result
@@ -136,6 +199,10 @@ impl Server for Daemon {
 
     fn instances(&self) -> Vec<InstanceStatus> {
         lock(&self.host).instance_statuses()
+    }
+
+    fn groups(&self) -> Vec<GroupStatus> {
+        lock(&self.host).group_statuses()
     }
 
     fn ports(&self) -> Vec<PortStatus> {
@@ -182,15 +249,32 @@ impl Server for Daemon {
         lock(&self.host).uplink_statuses()
     }
 
+    fn io(&self) -> IoStatus {
+        lock(&self.host).io_status()
+    }
+
+    fn pools(&self) -> Vec<PoolStatus> {
+        let pool = lock(&self.host).pool();
+        pool.statuses()
+    }
+
+    fn templates(&self) -> Vec<TemplateStatus> {
+        let model = self.model();
+        self.demand.book().statuses(&model)
+    }
+
     fn stats(&self) -> Stats {
         let model = self.model();
+        let templates = self.demand.book().statuses(&model);
         let (mut stats, sockets) = {
             let host = lock(&self.host);
-            let mut stats = host.stats();
+            let found = host.congestion().figures();
+            let mut stats = host.stats(&found);
+            stats.templates = templates;
             stats.chains = model
                 .chains
                 .iter()
-                .map(|(name, chain)| chain_stats(&host, name, chain, &stats.ports))
+                .map(|(name, chain)| chain_stats(&host, name, chain, &stats.ports, &found))
                 .collect();
             (stats, host.control_sockets())
         };
@@ -224,9 +308,13 @@ impl Server for Daemon {
     }
 
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem> {
-        let socket = lock(&self.host)
-            .control_socket(instance)
-            .ok_or_else(|| Self::no_instance(instance))?;
+        let socket = {
+            let host = lock(&self.host);
+            let awake = host.check_awake(instance);
+            awake.map_err(|error| problem(instance, error))?;
+            host.control_socket(instance)
+                .ok_or_else(|| Self::no_instance(instance))?
+        };
         let output = host::nf_command(&socket, &command.name, &command.args)
             .map_err(|error| Problem::bad_request(format!("{instance}: {error:#}")))?;
         Ok(CommandResponse { output })
@@ -241,6 +329,82 @@ impl Server for Daemon {
             })
     }
 
+    fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
+        let begun = Instant::now();
+        let paused = lock(&self.host).pause(instance, request.traffic);
+        paused.map_err(|error| problem(instance, error))?;
+        Ok(took(begun))
+    }
+
+    fn unpause(&self, instance: &str) -> Result<Took, Problem> {
+        let begun = Instant::now();
+        let unpaused = lock(&self.host).unpause(instance);
+        unpaused.map_err(|error| problem(instance, error))?;
+        Ok(took(begun))
+    }
+
+    fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem> {
+        let upgraded = host::upgrade(&self.host, instance);
+        upgraded.map_err(|error| problem(instance, error))
+    }
+
+    fn save(&self, instance: &str) -> Result<SavedInstance, Problem> {
+        let begun = Instant::now();
+        let document = self.document_of(instance)?;
+        let moved = host::export(&self.host, instance);
+        let moved = moved.map_err(|error| problem(instance, error))?;
+        let (state_bytes, frames) = (moved.state.len() as u64, moved.frames.len() as u64);
+        let image = Image {
+            document,
+            state: moved.state,
+            frames: moved.frames,
+        };
+        let bytes = image.to_bytes();
+        let bytes = bytes.map_err(|why| Problem::failed(format!("{instance}: {why:#}")))?;
+        Ok(SavedInstance {
+            image: STANDARD.encode(bytes),
+            took_us: took(begun).took_us,
+            state_bytes,
+            frames,
+        })
+    }
+
+    fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem> {
+        let begun = Instant::now();
+        let refused =
+            |why: anyhow::Error| Problem::bad_request(format!("{why:#}; nothing was made"));
+        let bytes = STANDARD.decode(&request.image);
+        let bytes = bytes.map_err(|why| Problem::bad_request(format!("not base64: {why}")))?;
+        let mut image = Image::parse(&bytes).map_err(refused)?;
+        drop(bytes);
+        if let Some(name) = &request.name {
+            image.rename(name).map_err(refused)?;
+        }
+        let name = image.name().map_err(refused)?.to_owned();
+        self.make_from(&name, &mut image.document)?;
+        let moved = Moved {
+            state: image.state,
+            frames: image.frames,
+        };
+        let given = host::give(&self.host, &name, &moved, request.paused);
+        let given = given.map_err(|error| {
+            let why = problem(&name, error);
+            self.unmake(&name);
+            Problem {
+                detail: format!("{}; nothing was made", why.detail),
+                ..why
+            }
+        })?;
+        Ok(RestoreReport {
+            name,
+            took_us: took(begun).took_us,
+            state_taken: given.taken,
+            state_left_out: given.left_out,
+            frames: given.frames,
+            frames_left_out: given.frames_left_out,
+        })
+    }
+
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
         let port: PortRef = port
             .parse()
@@ -248,9 +412,101 @@ impl Server for Daemon {
         host::capture(&self.host, &port)
     }
 
+    fn run_function(
+        &self,
+        request: FunctionRequest,
+        client: std::io::PipeReader,
+    ) -> Result<FunctionReport, Problem> {
+        self.functions.run(&request, &client)
+    }
+
     fn doctor(&self) -> DoctorReport {
         doctor(&lock(&self.host).data_plane())
     }
+}
+
+impl Daemon {
+    /// A deployment with one instance, and the flavor that it has, if that is the deployment's own.
+    fn document_of(&self, instance: &str) -> Result<Value, Problem> {
+        let all = self.deployment();
+        let found = all.get("instances").and_then(|all| all.get(instance));
+        let found = found.ok_or_else(|| Self::no_instance(instance))?;
+        let mut document = json!({ "version": 1, "instances": { instance: found } });
+        let flavor = found.get("flavor").and_then(Value::as_str);
+        let own = flavor.and_then(|name| Some((name, all.get("flavors")?.get(name)?)));
+        if let Some((name, flavor)) = own {
+            document["flavors"] = json!({ name: flavor });
+        }
+        Ok(document)
+    }
+
+    /// Adds a saved instance to the deployment.
+    fn make_from(&self, name: &str, document: &mut Value) -> Result<(), Problem> {
+        let present = self.deployment();
+        let has =
+            |kind: &str, name: &str| present.get(kind).is_some_and(|all| all.get(name).is_some());
+        if has("instances", name) {
+            return Err(Problem::bad_request(format!(
+                "there is an instance '{name}' already; nothing was made"
+            ))
+            .with_remedy("give the restored one another name (--name)"));
+        }
+        if let Some(flavors) = document.get_mut("flavors").and_then(Value::as_object_mut) {
+            // This host's own meaning of a flavor is in force.
+            flavors.retain(|flavor, _| !has("flavors", flavor));
+        }
+        let request = ApplyRequest {
+            text: document.to_string(),
+            file: Some("the saved instance".to_owned()),
+            merge: true,
+            ..ApplyRequest::default()
+        };
+        self.apply(request).map(drop)
+    }
+
+    /// Takes back what [`Daemon::make_from`] has made.
+    fn unmake(&self, name: &str) {
+        let request = DeleteRequest {
+            objects: vec![ObjectName {
+                kind: Kind::Instance,
+                name: name.to_owned(),
+            }],
+            ..DeleteRequest::default()
+        };
+        if let Err(problem) = self.delete(request) {
+            tracing::warn!(instance = name, %problem, "removing what could not be restored");
+        }
+    }
+}
+
+/// Where the time went, for somebody on the same host.
+fn timeline(watch: &Stopwatch) -> Timeline {
+    let phase = |(what, took): (&str, Duration)| Phase {
+        what: what.to_owned(),
+        took_ns: took.as_nanos() as u64,
+    };
+    Timeline {
+        begun_ns: monotonic_ns().saturating_sub(watch.begun.elapsed().as_nanos() as u64),
+        phases: watch.parts().into_iter().map(phase).collect(),
+    }
+}
+
+fn took(begun: Instant) -> Took {
+    Took {
+        took_us: begun.elapsed().as_micros() as u64,
+    }
+}
+
+/// What an instance could not be made to do.
+fn problem(instance: &str, error: PlatformError) -> Problem {
+    let problem = match error.kind {
+        PlatformErrorKind::NotFound => return Daemon::no_instance(instance),
+        PlatformErrorKind::Refused | PlatformErrorKind::Unsupported => {
+            Problem::bad_request(error.message)
+        }
+        _ => Problem::failed(error.message),
+    };
+    problem.with_remedy(error.remedy)
 }
 
 /// Checks the host, from within the running daemon.
@@ -293,7 +549,15 @@ fn chain_stats(
     name: &str,
     chain: &Chain,
     ports: &[PortStats],
+    found: &Figures,
 ) -> ChainStats {
+    let refused = |port: Option<PortRef>| {
+        let reason = nfluid_switch::DropReason::Refused.name();
+        let drops = port.map(|port| host.counters_of(&port).drops);
+        drops
+            .and_then(|drops| drops.get(reason).copied())
+            .unwrap_or(0)
+    };
     let received =
         |port: Option<PortRef>| port.map_or(0, |port| host.counters_of(&port).rx_packets);
     let waiting = |receivers: &[PortRef]| {
@@ -314,5 +578,15 @@ fn chain_stats(
         return_packets: received(chain.via.last().map(|hop| hop.output_port())),
         forward_waiting: waiting(&forward),
         return_waiting: waiting(&back),
+        forward: found.way(
+            name,
+            true,
+            refused(chain.via.first().map(|hop| hop.input_port())),
+        ),
+        back: found.way(
+            name,
+            false,
+            refused(chain.via.last().map(|hop| hop.output_port())),
+        ),
     }
 }

@@ -1,7 +1,14 @@
 //! The steps of a plan, each of which can be undone.
 
+use crate::congestion::Congestion;
+use crate::group::Group;
+use crate::health::Health;
+use crate::inventory::Ways;
+use crate::io::{IoModel, IoSettings};
 use crate::model::{PortRef, Restart, Switch};
+use crate::pool::Pools;
 use crate::spec::{InstanceSpec, Resources, UplinkSpec};
+use crate::wake::{self, Wake};
 use crate::wiring::Destination;
 use serde_json::Value;
 use std::fmt;
@@ -9,6 +16,29 @@ use std::fmt;
 /// One step. It carries what was there before, so that it can be undone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// Makes a group of tenants, in a group that is there.
+    CreateGroup {
+        /// Its name.
+        name: String,
+        /// What to make.
+        spec: Group,
+    },
+    /// Changes a group while its instances run, also which group it is in.
+    ChangeGroup {
+        /// Its name.
+        name: String,
+        /// As it is.
+        old: Group,
+        /// As it shall be.
+        new: Group,
+    },
+    /// Removes a group that nothing is in any more.
+    RemoveGroup {
+        /// Its name.
+        name: String,
+        /// As it was.
+        spec: Group,
+    },
     /// Makes a switch.
     CreateSwitch {
         /// Its name.
@@ -62,6 +92,15 @@ pub enum Action {
         /// As it shall be.
         new: Box<InstanceSpec>,
     },
+    /// Starts another instance on the ports of one, which hands them over: they stay wired, and no frame is lost.
+    UpgradeInstance {
+        /// Its name.
+        name: String,
+        /// As it was.
+        old: Box<InstanceSpec>,
+        /// As it shall be.
+        new: Box<InstanceSpec>,
+    },
     /// Hands a running NF a new configuration.
     Reconfigure {
         /// The instance.
@@ -89,6 +128,62 @@ pub enum Action {
         /// As it shall be.
         new: Restart,
     },
+    /// Changes when a running instance that sleeps is woken.
+    SetWake {
+        /// The instance.
+        name: String,
+        /// As it is.
+        old: Option<Wake>,
+        /// As it shall be.
+        new: Option<Wake>,
+    },
+    /// Changes how a running instance is looked after.
+    SetHealth {
+        /// The instance.
+        name: String,
+        /// As it is.
+        old: Option<Health>,
+        /// As it shall be.
+        new: Option<Health>,
+    },
+    /// Changes who executes the switch for a running instance: none of its frames is lost.
+    SetIo {
+        /// The instance.
+        name: String,
+        /// As it is.
+        old: IoModel,
+        /// As it shall be.
+        new: IoModel,
+    },
+    /// Changes how I/O threads are, while they forward.
+    SetIoSettings {
+        /// As they are.
+        old: IoSettings,
+        /// As they shall be.
+        new: IoSettings,
+    },
+    /// Changes who is told of congestion, and how.
+    SetCongestion {
+        /// As it is.
+        old: Congestion,
+        /// As it shall be.
+        new: Congestion,
+    },
+    /// Changes which instances are one after the other in chains, for those who watch for congestion: a later one may hold up
+    /// all before it.
+    SetWays {
+        /// As they are.
+        old: Ways,
+        /// As they shall be.
+        new: Ways,
+    },
+    /// Changes which prepared instances are kept.
+    SetPools {
+        /// As they are.
+        old: Pools,
+        /// As they shall be.
+        new: Pools,
+    },
     /// Stops and removes an instance; no frames go to it any more.
     RemoveInstance {
         /// Its name.
@@ -113,6 +208,13 @@ impl Action {
     pub fn inverse(&self) -> Action {
         use Action::*;
         match self.clone() {
+            CreateGroup { name, spec } => RemoveGroup { name, spec },
+            RemoveGroup { name, spec } => CreateGroup { name, spec },
+            ChangeGroup { name, old, new } => ChangeGroup {
+                name,
+                old: new,
+                new: old,
+            },
             CreateSwitch { name, spec } => RemoveSwitch { name, spec },
             RemoveSwitch { name, spec } => CreateSwitch { name, spec },
             CreateUplink { name, spec } => RemoveUplink { name, spec },
@@ -125,6 +227,11 @@ impl Action {
                 new: old,
             },
             ReplaceInstance { name, old, new } => ReplaceInstance {
+                name,
+                old: new,
+                new: old,
+            },
+            UpgradeInstance { name, old, new } => UpgradeInstance {
                 name,
                 old: new,
                 new: old,
@@ -144,6 +251,25 @@ impl Action {
                 old: new,
                 new: old,
             },
+            SetWake { name, old, new } => SetWake {
+                name,
+                old: new,
+                new: old,
+            },
+            SetHealth { name, old, new } => SetHealth {
+                name,
+                old: new,
+                new: old,
+            },
+            SetIo { name, old, new } => SetIo {
+                name,
+                old: new,
+                new: old,
+            },
+            SetIoSettings { old, new } => SetIoSettings { old: new, new: old },
+            SetCongestion { old, new } => SetCongestion { old: new, new: old },
+            SetWays { old, new } => SetWays { old: new, new: old },
+            SetPools { old, new } => SetPools { old: new, new: old },
             Wire { port, old, new } => Wire {
                 port,
                 old: new,
@@ -156,6 +282,9 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Action::CreateGroup { name, .. } => write!(f, "create group {name}"),
+            Action::ChangeGroup { name, .. } => write!(f, "change group {name}"),
+            Action::RemoveGroup { name, .. } => write!(f, "remove group {name}"),
             Action::CreateSwitch { name, .. } => write!(f, "create switch {name}"),
             Action::UpdateSwitch { name, .. } => write!(f, "change switch {name}"),
             Action::RemoveSwitch { name, .. } => write!(f, "remove switch {name}"),
@@ -165,9 +294,26 @@ impl fmt::Display for Action {
             Action::RemoveUplink { name, .. } => write!(f, "remove uplink {name}"),
             Action::CreateInstance { name, .. } => write!(f, "create instance {name}"),
             Action::ReplaceInstance { name, .. } => write!(f, "replace instance {name}"),
+            Action::UpgradeInstance { name, .. } => write!(f, "upgrade instance {name} in place"),
             Action::Reconfigure { name, .. } => write!(f, "reconfigure instance {name}"),
             Action::Resize { name, .. } => write!(f, "resize instance {name}"),
             Action::SetRestart { name, .. } => write!(f, "change restart policy of {name}"),
+            Action::SetWake { name, new, .. } => {
+                write!(f, "wake instance {name} {}", wake::told(*new))
+            }
+            Action::SetHealth {
+                name,
+                new: Some(health),
+                ..
+            } => write!(f, "look after instance {name} {health}"),
+            Action::SetHealth { name, .. } => write!(f, "look after instance {name} no more"),
+            Action::SetIo { name, old, new } => {
+                write!(f, "move I/O of instance {name} from {old} to {new}")
+            }
+            Action::SetIoSettings { .. } => f.write_str("change settings of I/O threads"),
+            Action::SetCongestion { .. } => f.write_str("change congestion signals"),
+            Action::SetWays { .. } => f.write_str("watch chains for congestion"),
+            Action::SetPools { .. } => f.write_str("change the pools of shells"),
             Action::RemoveInstance { name, .. } => write!(f, "remove instance {name}"),
             Action::Wire {
                 port,

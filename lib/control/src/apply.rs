@@ -1,9 +1,16 @@
 //! Carrying out a plan as one transaction.
 
 use crate::action::Action;
-use crate::inventory::Inventory;
+use crate::congestion::Congestion;
+use crate::group::Group;
+use crate::health::Health;
+use crate::inventory::{Inventory, Ways};
+use crate::io::{IoModel, IoSettings};
 use crate::model::{PortRef, Restart, Switch};
+use crate::pool::Pools;
 use crate::spec::{InstanceSpec, Resources, UplinkSpec};
+use crate::stopwatch::Lap;
+use crate::wake::Wake;
 use crate::wiring::Destination;
 use serde_json::Value;
 use thiserror::Error;
@@ -72,6 +79,24 @@ pub trait Platform {
     /// Told after the last action, or after the last one was undone.
     fn finish(&mut self) {}
 
+    /// Makes a group of tenants, with nothing in it.
+    ///
+    /// # Errors
+    /// No group was made.
+    fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError>;
+
+    /// Changes a group while its instances run, also which group it is in.
+    ///
+    /// # Errors
+    /// The group is as before.
+    fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError>;
+
+    /// Removes a group that nothing is in.
+    ///
+    /// # Errors
+    /// The group is as before.
+    fn remove_group(&mut self, name: &str) -> Result<(), PlatformError>;
+
     /// Makes a switch without ports.
     ///
     /// # Errors
@@ -120,6 +145,18 @@ pub trait Platform {
         new: &InstanceSpec,
     ) -> Result<(), PlatformError>;
 
+    /// Puts another instance in the place of one, on the same ports, which stay wired: no frame is lost. See
+    /// [`crate::plan::is_handed_over`].
+    ///
+    /// # Errors
+    /// The old one runs as before.
+    fn upgrade_instance(
+        &mut self,
+        name: &str,
+        old: &InstanceSpec,
+        new: &InstanceSpec,
+    ) -> Result<(), PlatformError>;
+
     /// Hands a running NF a new configuration.
     ///
     /// # Errors
@@ -138,6 +175,49 @@ pub trait Platform {
     /// The old policy is in force.
     fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError>;
 
+    /// Changes when a running instance that sleeps is woken; absent: for each frame.
+    ///
+    /// # Errors
+    /// It is as before.
+    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError>;
+
+    /// Changes how a running instance is looked after; absent: not at all.
+    ///
+    /// # Errors
+    /// It is as before.
+    fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError>;
+
+    /// Changes who executes the switch for a running instance, which is not stopped for that and loses
+    /// no frame.
+    ///
+    /// # Errors
+    /// It is as before.
+    fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError>;
+
+    /// Changes how I/O threads are, those that run and those to come.
+    ///
+    /// # Errors
+    /// They are as before.
+    fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError>;
+
+    /// Changes who is told of congestion, and how.
+    ///
+    /// # Errors
+    /// It is as before.
+    fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError>;
+
+    /// Changes which chains are watched for an instance that holds up those before it.
+    ///
+    /// # Errors
+    /// They are as before.
+    fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError>;
+
+    /// Changes which prepared instances are kept. They are made, or taken down, in the background.
+    ///
+    /// # Errors
+    /// It is as before.
+    fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError>;
+
     /// Stops and removes an instance that nothing is wired to.
     ///
     /// # Errors
@@ -150,6 +230,11 @@ pub trait Platform {
     /// # Errors
     /// They go where they went before.
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError>;
+
+    /// What it has done since it was asked last, as far as it measures that.
+    fn laps(&mut self) -> Vec<Lap> {
+        Vec::new()
+    }
 }
 
 /// Carries out one action.
@@ -161,6 +246,9 @@ pub fn perform<P: Platform + ?Sized>(
     action: &Action,
 ) -> Result<(), PlatformError> {
     match action {
+        Action::CreateGroup { name, spec } => platform.create_group(name, spec),
+        Action::ChangeGroup { name, new, .. } => platform.change_group(name, new),
+        Action::RemoveGroup { name, .. } => platform.remove_group(name),
         Action::CreateSwitch { name, spec } => platform.create_switch(name, spec),
         Action::UpdateSwitch { name, new, .. } => platform.update_switch(name, new),
         Action::RemoveSwitch { name, .. } => platform.remove_switch(name),
@@ -168,9 +256,17 @@ pub fn perform<P: Platform + ?Sized>(
         Action::RemoveUplink { name, .. } => platform.remove_uplink(name),
         Action::CreateInstance { name, spec } => platform.create_instance(name, spec),
         Action::ReplaceInstance { name, old, new } => platform.replace_instance(name, old, new),
+        Action::UpgradeInstance { name, old, new } => platform.upgrade_instance(name, old, new),
         Action::Reconfigure { name, new, .. } => platform.reconfigure(name, new),
         Action::Resize { name, new, .. } => platform.resize(name, new),
         Action::SetRestart { name, new, .. } => platform.set_restart(name, new),
+        Action::SetWake { name, new, .. } => platform.set_wake(name, *new),
+        Action::SetHealth { name, new, .. } => platform.set_health(name, new.as_ref()),
+        Action::SetIo { name, new, .. } => platform.set_io(name, *new),
+        Action::SetIoSettings { new, .. } => platform.set_io_settings(new),
+        Action::SetCongestion { new, .. } => platform.set_congestion(new),
+        Action::SetWays { new, .. } => platform.set_ways(new),
+        Action::SetPools { new, .. } => platform.set_pools(new),
         Action::RemoveInstance { name, .. } => platform.remove_instance(name),
         Action::Wire { port, new, .. } => platform.wire(port, new.as_ref()),
     }

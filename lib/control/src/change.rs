@@ -2,6 +2,7 @@
 
 use crate::model::{Deployment, Instance, PortRef};
 use crate::plan::needs_replacing;
+use crate::pool::pools;
 use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::table::Table;
 use nfluid_api::types::{Change, Kind, Verb};
@@ -15,6 +16,13 @@ const VALUE_CHARS_MAX: usize = 40;
 /// Every object that differs, in the order in which objects depend on each other.
 pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
     let mut changes = Vec::new();
+    compare(
+        Kind::Group,
+        &old.groups,
+        &new.groups,
+        &mut changes,
+        |old, new| (Verb::Changed, differences(old, new)),
+    );
     compare(
         Kind::Flavor,
         &old.flavors,
@@ -44,6 +52,9 @@ pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
         &mut changes,
         |a, b| (Verb::Changed, differences(a, b)),
     );
+    io_changes(old, new, &mut changes);
+    congestion_changes(old, new, &mut changes);
+    pool_changes(old, new, &mut changes);
     instance_changes(old, new, &mut changes);
     link_changes(old, new, &mut changes);
     let reordered = reordered_chains(old, new);
@@ -61,6 +72,7 @@ pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
             .filter(|change| change.kind == Kind::Chain)
             .map(|change| change.name.clone()),
     );
+    template_changes(old, new, &mut changes);
     for name in reordered.difference(&named) {
         changes.push(Change {
             verb: Verb::Changed,
@@ -105,13 +117,57 @@ fn compare<T: PartialEq>(
     changes.extend(gone.map(|name| change(Verb::Removed, kind, name)));
 }
 
+/// How I/O threads are; the model is told at the instances that it changes.
+fn io_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    let (before, now) = (old.io().settings, new.io().settings);
+    if before != now {
+        changes.push(Change {
+            details: differences(&before, &now),
+            ..change(Verb::Changed, Kind::Platform, "io")
+        });
+    }
+}
+
+fn congestion_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    let (before, now) = (old.congestion(), new.congestion());
+    if before != now {
+        changes.push(Change {
+            details: differences(&before, &now),
+            ..change(Verb::Changed, Kind::Platform, "congestion")
+        });
+    }
+}
+
+fn pool_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    let (before, now) = (pools(old), pools(new));
+    if before != now {
+        changes.push(Change {
+            details: differences(&before, &now),
+            ..change(Verb::Changed, Kind::Platform, "pool")
+        });
+    }
+}
+
+fn template_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
+    if old.templates != new.templates {
+        changes.push(Change {
+            details: differences(&old.templates, &new.templates),
+            ..change(Verb::Changed, Kind::Platform, "templates")
+        });
+    }
+}
+
 fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     for (name, instance) in new.instances.iter() {
         let Some(before) = old.instances.get(name) else {
             changes.push(change(Verb::Created, Kind::Instance, name));
             continue;
         };
-        if before == instance && old.flavor(&before.flavor) == new.flavor(&instance.flavor) {
+        if before == instance
+            && old.flavor(&before.flavor) == new.flavor(&instance.flavor)
+            && old.io == new.io
+            && old.placement == new.placement
+        {
             continue;
         }
         let old_spec = InstanceSpec::resolve(old, name, before);
@@ -122,8 +178,12 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
             } else {
                 Verb::Changed
             };
+            let mut details = differences(&old_spec, &new_spec);
+            if old_spec.io != new_spec.io {
+                details.push(format!("io: {} -> {}", old_spec.io, new_spec.io));
+            }
             changes.push(Change {
-                details: differences(&old_spec, &new_spec),
+                details,
                 ..change(verb, Kind::Instance, name)
             });
         }

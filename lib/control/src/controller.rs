@@ -4,11 +4,18 @@ use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
 use crate::change::changes;
 use crate::document::{Checked, read, read_unchecked};
+use crate::guests::Guests;
 use crate::inventory::Inventory;
-use crate::model::{Deployment, Link};
+use crate::model::{Deployment, Link, PortRef};
 use crate::plan::plan;
 use crate::report::Report;
+use crate::single::addition::Addition;
+use crate::single::index::Index;
+use crate::single::removal::Removal;
+use crate::single::step::Step;
+use crate::state::journal::Durable;
 use crate::state::{StateError, Store};
+use crate::stopwatch::Stopwatch;
 use crate::validate::{Environment, validate_structure};
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
@@ -18,10 +25,24 @@ use std::collections::HashSet;
 /// Owns the desired state and makes the platform follow it.
 #[derive(Debug)]
 pub struct Controller<P, S> {
-    platform: P,
+    pub(crate) platform: P,
     store: S,
-    deployment: Deployment,
+    pub(crate) deployment: Deployment,
     present: Inventory,
+    /// Of the deployment; made when it is needed, and again after every change of the whole.
+    index: Option<Index>,
+    pub(crate) guests: Guests,
+}
+
+/// A change of single instances that was made.
+#[derive(Debug)]
+pub struct Stepped {
+    /// The answer.
+    pub response: ApplyResponse,
+    /// When it would survive a power cut.
+    pub durable: Durable,
+    /// Where the time went until here.
+    pub watch: Stopwatch,
 }
 
 /// An action of [`Controller::restore`] that failed.
@@ -46,6 +67,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             store,
             deployment,
             present,
+            index: None,
+            guests: Guests::new(),
         })
     }
 
@@ -131,7 +154,120 @@ impl<P: Platform, S: Store> Controller<P, S> {
             dry_run: request.dry_run,
             changes,
             warnings,
+            ..ApplyResponse::default()
         })
+    }
+
+    /// Adds instances and links of theirs, in a time that does not depend on how much there is already. Nothing: the
+    /// request is for [`Controller::apply`], which does more, and tells what is wrong.
+    ///
+    /// # Errors
+    /// Carrying it out failed. Nothing was changed.
+    pub fn add(
+        &mut self,
+        request: &ApplyRequest,
+        environment: Environment<'_>,
+    ) -> Option<Result<Stepped, Problem>> {
+        let mut watch = Stopwatch::start();
+        let cpus = environment.host.cpus().len();
+        let deployment = &self.deployment;
+        let index = self
+            .index
+            .get_or_insert_with(|| Index::of(deployment, cpus));
+        let addition = Addition::of(request, deployment, index, environment)?;
+        let actions = addition.actions(deployment, &self.present)?;
+        let response = ApplyResponse {
+            changes: addition.changes(),
+            warnings: addition.warnings.clone(),
+            ..ApplyResponse::default()
+        };
+        let step = Step::Add(&addition.added);
+        watch.lap("check");
+        let durable = match self.make_step(&step, &actions, &mut watch) {
+            Ok(durable) => durable,
+            Err(problem) => return Some(Err(problem)),
+        };
+        if let Some(index) = &mut self.index {
+            addition.enter(&mut self.deployment, index);
+        }
+        self.defragment();
+        Some(Ok(Stepped {
+            response,
+            durable,
+            watch,
+        }))
+    }
+
+    /// Removes instances and links of theirs, in a time that does not depend on how much there is. Nothing: the request is
+    /// for [`Controller::delete`].
+    ///
+    /// # Errors
+    /// Carrying it out failed. Nothing was changed.
+    pub fn take_out(
+        &mut self,
+        request: &DeleteRequest,
+        cpus: usize,
+    ) -> Option<Result<Stepped, Problem>> {
+        let mut watch = Stopwatch::start();
+        let deployment = &self.deployment;
+        let index = self
+            .index
+            .get_or_insert_with(|| Index::of(deployment, cpus));
+        let removal = Removal::of(request, deployment, index)?;
+        let actions = removal.actions(&self.present, deployment)?;
+        watch.lap("check");
+        let durable = match self.make_step(&Step::Remove(&removal.gone), &actions, &mut watch) {
+            Ok(durable) => durable,
+            Err(problem) => return Some(Err(problem)),
+        };
+        if let Some(index) = &mut self.index {
+            removal.leave(&mut self.deployment, index);
+        }
+        self.defragment();
+        let response = ApplyResponse {
+            changes: removal.changes(),
+            ..ApplyResponse::default()
+        };
+        Some(Ok(Stepped {
+            response,
+            durable,
+            watch,
+        }))
+    }
+
+    /// Carries out a small change and keeps it.
+    fn make_step(
+        &mut self,
+        step: &Step<'_>,
+        actions: &[Action],
+        watch: &mut Stopwatch,
+    ) -> Result<Durable, Problem> {
+        self.store.stage_step(step).map_err(|e| not_saved(&e))?;
+        watch.lap("journal");
+        let executed = execute(&mut self.platform, actions, &mut self.present);
+        watch.extend(self.platform.laps());
+        if let Err(error) = executed {
+            self.store.discard_step();
+            return Err(failed(&error));
+        }
+        watch.lap("connect");
+        self.store.commit_step().map_err(|error| {
+            self.store.discard_step();
+            // As after a failed commit of the whole.
+            self.restore();
+            not_saved(&error)
+        })
+    }
+
+    /// Keeps the whole anew when the small changes that were kept have become many.
+    fn defragment(&mut self) {
+        if !self.store.is_fragmented() {
+            return;
+        }
+        // If it fails, the small changes are there as before.
+        if self.store.stage(&self.deployment).is_ok() && self.store.commit().is_err() {
+            self.store.discard();
+        }
     }
 
     /// Removes objects.
@@ -144,6 +280,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
             rest = Deployment::default();
         }
         for object in &request.objects {
+            if request.with_links && object.kind == Kind::Instance {
+                let is_its = |port: &PortRef| port.owner() == Some(&object.name);
+                remove_links(&mut rest, |link| is_its(&link.0) || is_its(&link.1));
+            }
             remove(&mut rest, object)?;
         }
         if let Some(text) = &request.text {
@@ -166,7 +306,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         Ok(ApplyResponse {
             dry_run: request.dry_run,
             changes,
-            warnings: Vec::new(),
+            ..ApplyResponse::default()
         })
     }
 
@@ -179,6 +319,12 @@ impl<P: Platform, S: Store> Controller<P, S> {
             return Ok(changes);
         }
         self.store.stage(&desired).map_err(|e| not_saved(&e))?;
+        if let Err(cause) = self.end_outdated_guests(&desired) {
+            self.store.discard();
+            return Err(Problem::failed(format!(
+                "cannot end instances of templates: {cause}; the rest was not changed"
+            )));
+        }
         if let Err(error) = execute(&mut self.platform, &actions, &mut self.present) {
             self.store.discard();
             return Err(failed(&error));
@@ -188,6 +334,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             return Err(not_saved(&error));
         }
         self.deployment = desired;
+        self.index = None;
         Ok(changes)
     }
 
@@ -212,6 +359,7 @@ fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
         .collect();
     for action in actions {
         let (kind, name) = match action {
+            Action::CreateGroup { name, .. } => (Kind::Group, name),
             Action::CreateSwitch { name, .. } => (Kind::Switch, name),
             Action::CreateUplink { name, .. } => (Kind::Uplink, name),
             Action::CreateInstance { name, .. } => (Kind::Instance, name),
@@ -252,12 +400,19 @@ fn failed(error: &ApplyError) -> Problem {
 fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Problem> {
     let name = object.name.as_str();
     let was_there = match object.kind {
+        Kind::Group => deployment.groups.remove(name).is_some(),
         Kind::Flavor => deployment.flavors.remove(name).is_some(),
         Kind::Uplink => deployment.uplinks.remove(name).is_some(),
         Kind::Switch => deployment.switches.remove(name).is_some(),
         Kind::Instance => deployment.instances.remove(name).is_some(),
         Kind::Chain => deployment.chains.remove(name).is_some(),
         Kind::Link => remove_links(deployment, |link| link.name() == name),
+        Kind::Platform => {
+            return Err(
+                Problem::bad_request("a platform's settings cannot be deleted")
+                    .with_remedy("change the deployment's 'io' and apply"),
+            );
+        }
         Kind::Port => {
             return Err(Problem::bad_request("a port is a part of its instance")
                 .with_remedy("change the instance's 'ports' and apply"));
@@ -293,6 +448,15 @@ fn remove_all_of(deployment: &mut Deployment, named: &Deployment) {
     }
     for name in named.uplinks.names() {
         deployment.uplinks.remove(name);
+    }
+    for name in named.groups.names() {
+        deployment.groups.remove(name);
+    }
+    for name in named.templates.names() {
+        deployment.templates.remove(name);
+    }
+    for name in named.pool.names() {
+        deployment.pool.remove(name);
     }
     for name in named.flavors.names() {
         deployment.flavors.remove(name);

@@ -59,6 +59,15 @@ pub fn read(
     })
 }
 
+/// The document of a request, read but not checked; nothing if any of it cannot be read.
+pub fn decode_clean(request: &ApplyRequest) -> Option<(Node, Deployment)> {
+    let root = parse(&request.text).ok()?;
+    let mut report = Report::new(None, None);
+    let deployment = decode(&root, &request.attachments, &mut report);
+    report.finish().ok()?;
+    Some((root, deployment))
+}
+
 /// Reads a document without asking whether its parts go together.
 ///
 /// # Errors
@@ -96,11 +105,17 @@ fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
 fn merged(present: &Deployment, added: Deployment) -> Deployment {
     let mut merged = present.clone();
     merged.overcommit |= added.overcommit;
+    merged.io = added.io.clone().or(merged.io);
+    merged.placement = added.placement.or(merged.placement);
+    merge_table(&mut merged.groups, &added.groups);
+    merged.congestion = added.congestion.clone().or(merged.congestion);
     merge_table(&mut merged.flavors, &added.flavors);
+    merge_table(&mut merged.pool, &added.pool);
     merge_table(&mut merged.uplinks, &added.uplinks);
     merge_table(&mut merged.switches, &added.switches);
     merge_table(&mut merged.instances, &added.instances);
     merge_table(&mut merged.chains, &added.chains);
+    merge_table(&mut merged.templates, &added.templates);
     // The document's links come first, so that their positions are those in the document.
     let added_names: Vec<String> = added.links.iter().map(|link| link.name()).collect();
     let mut links = added.links;

@@ -15,6 +15,14 @@ pub trait Host {
     /// daemon's own. An interface that the platform itself uses is [`InterfaceFact::Present`].
     fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact;
 
+    /// Whether an interface that is there can classify by flow, with the reason if not.
+    ///
+    /// # Errors
+    /// Why not, for the operator.
+    fn steering(&self, _name: &str, _netns: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether a program can be run, with the reason if not.
     ///
     /// # Errors
@@ -79,6 +87,17 @@ pub const fn rings_bytes(ring: u32, ports: usize) -> u64 {
     const CONTROL_BYTES: u64 = 20_480;
     ports as u64 * (2 * ring as u64 * SLOT_BYTES + CONTROL_BYTES)
 }
+
+/// Frame slots that an instance has: its RX rings', and what each port makes itself.
+pub const fn slots(ring: u32, ports: usize) -> u64 {
+    ports as u64 * (ring as u64 + TX_SLOTS as u64)
+}
+
+/// TX slots of each port of an instance: frames that it makes itself per flush. What it forwards needs none.
+pub const TX_SLOTS: u32 = 64;
+
+/// Most slots of the memory that a trust group shares.
+pub const SHARED_SLOTS_MAX: u64 = 65_472;
 
 /// Bytes that the program of an instance needs beside its rings.
 pub const PROGRAM_BYTES_MIN: u64 = 1 << 20;

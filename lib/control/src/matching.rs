@@ -46,6 +46,35 @@ impl MatchRule {
             ..self.clone()
         }
     }
+
+    /// Whether a frame can match both.
+    pub fn meets(&self, other: &Self) -> bool {
+        fn alike<T>(a: Option<T>, b: Option<T>, share: impl Fn(T, T) -> bool) -> bool {
+            match (a, b) {
+                (Some(a), Some(b)) => share(a, b),
+                _ => true,
+            }
+        }
+        let nets = |a: IpNet, b: IpNet| a.contains(&b.network()) || b.contains(&a.network());
+        let ports = |a: PortRange, b: PortRange| a.first <= b.last && b.first <= a.last;
+        alike(self.vlan, other.vlan, |a, b| a == b)
+            && alike(self.family(), other.family(), |a, b| a == b)
+            && alike(self.src, other.src, nets)
+            && alike(self.dst, other.dst, nets)
+            && alike(self.proto, other.proto, |a, b| a == b)
+            && alike(self.sport, other.sport, ports)
+            && alike(self.dport, other.dport, ports)
+    }
+
+    /// The EtherType that it asks for, also by its addresses.
+    fn family(&self) -> Option<u16> {
+        let of = |net: IpNet| match net {
+            IpNet::V4(_) => 0x0800,
+            IpNet::V6(_) => 0x86dd,
+        };
+        let by_address = self.src.or(self.dst).map(of);
+        self.ether.map(|ether| ether.0).or(by_address)
+    }
 }
 
 impl fmt::Display for MatchRule {

@@ -6,9 +6,18 @@
 //! Values are right in themselves here (a share is a share); whether they go together is
 //! [`validate`](crate::validate)'s question.
 
+use crate::congestion::Congestion;
+use crate::group::{Group, Groups};
+use crate::health::Health;
+use crate::io::{Io, IoModel};
 use crate::matching::MatchRule;
-use crate::quantity::{Bytes, Mac, Millis, Share, ValueError, serialize_as_text};
+use crate::placement::Placement;
+use crate::pool::Pool;
+use crate::portion::Portion;
+use crate::quantity::{Bytes, Mac, Micros, Millis, ValueError, serialize_as_text};
 use crate::table::Table;
+use crate::template::Template;
+use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
@@ -25,9 +34,24 @@ pub struct Deployment {
     /// Shares may add up to more than the host's cores.
     #[serde(skip_serializing_if = "is_default")]
     pub overcommit: bool,
+    /// I/O model of instances that name none, and how I/O threads are; absent: inline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<Io>,
+    /// Who decides on which cores instances run that do not say; absent: the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// Groups of tenants.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub groups: Table<Group>,
+    /// Who is told of congestion, and how; absent: nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<Congestion>,
     /// Flavors of the user's own, beside the built-in ones.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub flavors: Table<Flavor>,
+    /// Prepared instances, by the name of their pool.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub pool: Table<Pool>,
     /// Ports backed by real interfaces.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub uplinks: Table<Uplink>,
@@ -44,6 +68,9 @@ pub struct Deployment {
     /// the first that matches takes the frame.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub chains: Table<Chain>,
+    /// Instances that are made when their first frames come, behind the chains.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub templates: Table<Template>,
 }
 
 impl Default for Deployment {
@@ -51,12 +78,18 @@ impl Default for Deployment {
         Deployment {
             version: FORMAT_VERSION,
             overcommit: false,
+            io: None,
+            placement: None,
+            groups: Table::new(),
+            congestion: None,
             flavors: Table::new(),
+            pool: Table::new(),
             uplinks: Table::new(),
             switches: Table::new(),
             instances: Table::new(),
             links: Vec::new(),
             chains: Table::new(),
+            templates: Table::new(),
         }
     }
 }
@@ -70,6 +103,24 @@ impl Deployment {
                 .find(|(built_in, _)| *built_in == name)
                 .map(|(_, flavor)| *flavor)
         })
+    }
+
+    /// The groups of tenants by name.
+    pub fn group_table(&self) -> Groups {
+        let groups = self.groups.iter();
+        groups
+            .map(|(name, group)| (name.to_owned(), group.clone()))
+            .collect()
+    }
+
+    /// The I/O model of instances that name none, and how I/O threads are.
+    pub fn io(&self) -> Io {
+        self.io.clone().unwrap_or_default()
+    }
+
+    /// Who is told of congestion, and how.
+    pub fn congestion(&self) -> Congestion {
+        self.congestion.clone().unwrap_or_default()
     }
 }
 
@@ -128,6 +179,9 @@ pub struct Uplink {
     /// Which XDP mode.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: XdpMode,
+    /// Who tells whose frames are, where chains' rules do.
+    #[serde(skip_serializing_if = "is_default")]
+    pub steering: Steering,
     /// Address to give to the interface; absent: leave it as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
@@ -161,6 +215,19 @@ pub enum XdpMode {
     Native,
     /// In the kernel's stack.
     Generic,
+}
+
+/// Who classifies what an uplink receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steering {
+    /// The uplink's XDP program.
+    #[default]
+    Xdp,
+    /// The NIC, all of it, or an error.
+    Nic,
+    /// The NIC as far as it can; the XDP program the rest.
+    Hybrid,
 }
 
 /// A place on a switch.
@@ -209,24 +276,58 @@ pub struct Instance {
     pub ports: Table<Port>,
     /// Ring size and memory, by name.
     pub flavor: String,
-    /// Promised part of one core; absent: whatever is left over, shared evenly.
+    /// The group of tenants that it is in; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<Share>,
-    /// Most that it gets of one core, also when the core is idle.
+    pub group: Option<String>,
+    /// Promised part of the CPUs; in a group its proportion there. Absent: whatever is left over, shared evenly.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cap: Option<Share>,
+    pub share: Option<Portion>,
+    /// Most that it gets, also when there is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Portion>,
+    /// What it gets whatever those beside it do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Portion>,
     /// Memory limit, instead of the flavor's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
     /// CPUs that it may run on; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
+    /// Who decides on which of them it runs; absent: as the deployment says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// How long it runs at a time beside others that want its core; absent: as the kernel has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Micros>,
     /// What happens when it ends.
     #[serde(skip_serializing_if = "is_default")]
     pub restart: Restart,
     /// How it is isolated.
     #[serde(skip_serializing_if = "is_default")]
     pub tier: Tier,
+    /// Who executes the switch for it; absent: as the deployment says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoModel>,
+    /// The trust group that it is in; absent: none, its frames lie in memory of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
+    /// When it is woken if it sleeps; absent: for each frame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<Wake>,
+    /// How it is looked after; absent: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+}
+
+impl Instance {
+    /// On how many of the host's `cpus` it may run.
+    pub fn usable_cpus(&self, cpus: usize) -> usize {
+        match self.cpus.len() {
+            0 => cpus,
+            named => named,
+        }
+    }
 }
 
 /// What runs in an instance.

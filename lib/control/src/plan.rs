@@ -6,6 +6,7 @@
 //! changes its destination is switched over in one step.
 
 use crate::action::Action;
+use crate::group::{Groups, path};
 use crate::inventory::Inventory;
 use crate::model::{PortRef, Program};
 use crate::spec::InstanceSpec;
@@ -19,12 +20,18 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     let wires = wire_steps(current, desired, &rebuilt);
     actions.extend(wires.disconnect);
     remove_uplinks(current, desired, &mut actions);
+    make_groups(current, desired, &mut actions);
     make_switches(current, desired, &mut actions);
     make_uplinks(current, desired, &mut actions);
+    set_io_settings(current, desired, &mut actions);
+    set_congestion(current, desired, &mut actions);
+    set_pools(current, desired, &mut actions);
     make_instances(current, desired, &rebuilt, &mut actions);
     actions.extend(wires.connect);
     remove_instances(current, desired, &mut actions);
     remove_switches(current, desired, &mut actions);
+    remove_groups(current, desired, &mut actions);
+    set_ways(current, desired, &mut actions);
     actions
 }
 
@@ -44,7 +51,7 @@ impl<'a> Rebuilt<'a> {
                     desired
                         .instances
                         .get(*name)
-                        .is_some_and(|new| needs_replacing(old, new))
+                        .is_some_and(|new| needs_replacing(old, new) && !is_handed_over(old, new))
                 })
                 .map(|(name, _)| name.as_str())
                 .collect(),
@@ -73,7 +80,22 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         || old.ports != new.ports
         || old.flavor != new.flavor
         || old.ring != new.ring
+        || old.trust != new.trust
         || (old.config != new.config && !takes_new_configuration)
+}
+
+/// Whether `new` can be put in the place of `old` on the same ports, which `old` hands over while frames pass: both are
+/// built-in NFs, with a queue and memory for each port of their own.
+pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
+    let hands_over = |spec: &InstanceSpec| {
+        let built_in = matches!(spec.program, Program::BuiltIn { .. });
+        built_in && spec.trust.is_none() && spec.ports.iter().all(|port| port.queues == 1)
+    };
+    hands_over(old)
+        && hands_over(new)
+        && old.tier == new.tier
+        && old.ports == new.ports
+        && old.ring == new.ring
 }
 
 struct WireSteps {
@@ -158,6 +180,42 @@ fn remove_switches(current: &Inventory, desired: &Inventory, actions: &mut Vec<A
     }));
 }
 
+fn set_io_settings(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    if current.io != desired.io {
+        actions.push(Action::SetIoSettings {
+            old: current.io.clone(),
+            new: desired.io.clone(),
+        });
+    }
+}
+
+fn set_congestion(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    if current.congestion != desired.congestion {
+        actions.push(Action::SetCongestion {
+            old: current.congestion.clone(),
+            new: desired.congestion.clone(),
+        });
+    }
+}
+
+fn set_ways(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    if current.ways != desired.ways {
+        actions.push(Action::SetWays {
+            old: current.ways.clone(),
+            new: desired.ways.clone(),
+        });
+    }
+}
+
+fn set_pools(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    if current.pools != desired.pools {
+        actions.push(Action::SetPools {
+            old: current.pools.clone(),
+            new: desired.pools.clone(),
+        });
+    }
+}
+
 /// New instances before changed ones: a failure is likeliest there, and least harmful.
 fn make_instances(
     current: &Inventory,
@@ -178,6 +236,23 @@ fn make_instances(
                     old: Box::new(old.clone()),
                     new: Box::new(new.clone()),
                 });
+            }
+            Some(old) if needs_replacing(old, new) => {
+                // What changes while it runs does so afterwards.
+                let upgraded = InstanceSpec {
+                    resources: old.resources.clone(),
+                    restart: old.restart,
+                    wake: old.wake,
+                    health: old.health.clone(),
+                    io: old.io,
+                    ..new.clone()
+                };
+                actions.push(Action::UpgradeInstance {
+                    name: name.clone(),
+                    old: Box::new(old.clone()),
+                    new: Box::new(upgraded.clone()),
+                });
+                change_instance(name, &upgraded, new, actions);
             }
             Some(old) => change_instance(name, old, new, actions),
             None => {}
@@ -207,6 +282,27 @@ fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: 
             new: new.restart,
         });
     }
+    if old.wake != new.wake {
+        actions.push(Action::SetWake {
+            name: name.into(),
+            old: old.wake,
+            new: new.wake,
+        });
+    }
+    if old.health != new.health {
+        actions.push(Action::SetHealth {
+            name: name.into(),
+            old: old.health.clone(),
+            new: new.health.clone(),
+        });
+    }
+    if old.io != new.io {
+        actions.push(Action::SetIo {
+            name: name.into(),
+            old: old.io,
+            new: new.io,
+        });
+    }
 }
 
 fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
@@ -215,6 +311,45 @@ fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<
         name: name.clone(),
         spec: Box::new(spec.clone()),
     }));
+}
+
+/// The names of groups, the outermost first.
+fn outermost_first(groups: &Groups) -> Vec<&String> {
+    let mut names: Vec<&String> = groups.keys().collect();
+    names.sort_by_key(|name| path(groups, Some(name)).len());
+    names
+}
+
+/// Makes and changes groups, so that the place of each is there, and none goes into itself, before it comes there.
+fn make_groups(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    for name in outermost_first(&desired.groups) {
+        let Some(new) = desired.groups.get(name) else {
+            continue;
+        };
+        match current.groups.get(name) {
+            None => actions.push(Action::CreateGroup {
+                name: name.clone(),
+                spec: new.clone(),
+            }),
+            Some(old) if old != new => actions.push(Action::ChangeGroup {
+                name: name.clone(),
+                old: old.clone(),
+                new: new.clone(),
+            }),
+            Some(_) => {}
+        }
+    }
+}
+
+fn remove_groups(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    for name in outermost_first(&current.groups).into_iter().rev() {
+        if let (Some(spec), false) = (current.groups.get(name), desired.groups.contains_key(name)) {
+            actions.push(Action::RemoveGroup {
+                name: name.clone(),
+                spec: spec.clone(),
+            });
+        }
+    }
 }
 
 /// The entries of `here` whose names are not in `there`.

@@ -80,25 +80,23 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let remedy = "write a share of one core from 0.01% to 100%, for example 30%";
-        let Some(number) = text.trim().strip_suffix('%') else {
-            return Err(ValueError::new(
-                format!("'{text}' is not a percentage"),
-                remedy,
-            ));
-        };
-        let percent: f64 = number
-            .trim_end()
-            .parse()
-            .map_err(|_| ValueError::new(format!("'{text}' is not a percentage"), remedy))?;
-        let hundredths = (percent * 100.0).round();
-        if !(1.0..=10_000.0).contains(&hundredths) {
-            return Err(ValueError::new(
-                format!("a share of {text} is outside of 0.01% to 100%"),
-                remedy,
-            ));
-        }
-        Ok(Share(hundredths as u32))
+        percentage(text, Share::FULL.0, remedy).map(Share)
     }
+}
+
+/// A percentage of 0.01% to `most` hundredths of a percent.
+pub(crate) fn percentage(text: &str, most: u32, remedy: &str) -> Result<u32, ValueError> {
+    let bad = || ValueError::new(format!("'{text}' is not a percentage"), remedy);
+    let number = text.trim().strip_suffix('%').ok_or_else(bad)?;
+    let percent: f64 = number.trim_end().parse().map_err(|_| bad())?;
+    let hundredths = (percent * 100.0).round();
+    if !(1.0..=f64::from(most)).contains(&hundredths) {
+        return Err(ValueError::new(
+            format!("{text} is outside of 0.01% to {}%", most / 100),
+            remedy,
+        ));
+    }
+    Ok(hundredths as u32)
 }
 
 /// An amount of memory in bytes.
@@ -172,6 +170,12 @@ impl Millis {
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
+
+    /// Both together; as much as there is, if that is more.
+    #[must_use]
+    pub const fn plus(self, other: Millis) -> Self {
+        Millis(self.0.saturating_add(other.0))
+    }
 }
 
 impl fmt::Display for Millis {
@@ -189,19 +193,54 @@ impl FromStr for Millis {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let bad = || {
-            ValueError::new(
-                format!("'{text}' is not a length of time"),
-                "write a whole number and a unit (ms, s, m, h), for example 300s",
-            )
-        };
-        let (number, scale) = TIME_UNITS
-            .iter()
-            .find_map(|(unit, size)| text.trim().strip_suffix(unit).map(|rest| (rest, *size)))
-            .ok_or_else(bad)?;
-        let number: u64 = number.trim_end().parse().map_err(|_| bad())?;
-        number.checked_mul(scale).map(Millis).ok_or_else(bad)
+        let remedy = "write a whole number and a unit (ms, s, m, h), for example 300s";
+        time(text, &TIME_UNITS, remedy).map(Millis)
     }
+}
+
+/// A short length of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+/// Units of short times, the largest first; `s` behind those that end in it.
+const SHORT_TIME_UNITS: [(&str, u64); 3] = [("ms", 1_000), ("us", 1), ("s", 1_000_000)];
+
+impl Micros {
+    /// As the standard library's type.
+    pub const fn duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+}
+
+impl fmt::Display for Micros {
+    /// In milliseconds where they divide the time, else in microseconds.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 != 0 && self.0.is_multiple_of(1_000) {
+            write!(f, "{}ms", self.0 / 1_000)
+        } else {
+            write!(f, "{}us", self.0)
+        }
+    }
+}
+
+impl FromStr for Micros {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let remedy = "write a whole number and a unit (us, ms, s), for example 500us";
+        time(text, &SHORT_TIME_UNITS, remedy).map(Micros)
+    }
+}
+
+/// A number and one of `units`.
+fn time(text: &str, units: &[(&str, u64)], remedy: &str) -> Result<u64, ValueError> {
+    let bad = || ValueError::new(format!("'{text}' is not a length of time"), remedy);
+    let (number, scale) = units
+        .iter()
+        .find_map(|(unit, size)| text.trim().strip_suffix(unit).map(|rest| (rest, *size)))
+        .ok_or_else(bad)?;
+    let number: u64 = number.trim_end().parse().map_err(|_| bad())?;
+    number.checked_mul(scale).ok_or_else(bad)
 }
 
 /// A MAC address.
@@ -262,7 +301,7 @@ impl FromStr for Mac {
     }
 }
 
-serialize_as_text!(Share, Bytes, Millis, Mac);
+serialize_as_text!(Share, Bytes, Millis, Micros, Mac);
 
 #[cfg(test)]
 mod tests {
@@ -301,6 +340,24 @@ mod tests {
     }
 
     #[test]
+    fn short_times() {
+        assert_eq!("500us".parse(), Ok(Micros(500)));
+        assert_eq!("2 ms".parse(), Ok(Micros(2_000)));
+        assert_eq!("1s".parse(), Ok(Micros(1_000_000)));
+        for bad in [
+            "5",
+            "1.5ms",
+            "-1us",
+            "us",
+            "1m",
+            "18446744073709551615s",
+            "",
+        ] {
+            assert!(bad.parse::<Micros>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn macs() {
         assert_eq!("02:00:00:00:00:fF".parse(), Ok(Mac([2, 0, 0, 0, 0, 255])));
         for bad in [
@@ -324,6 +381,7 @@ mod tests {
             prop_assert_eq!(Share(share).to_string().parse(), Ok(Share(share)));
             prop_assert_eq!(Bytes(n).to_string().parse(), Ok(Bytes(n)));
             prop_assert_eq!(Millis(n).to_string().parse(), Ok(Millis(n)));
+            prop_assert_eq!(Micros(n).to_string().parse(), Ok(Micros(n)));
             let mac = Mac([mac[0] & 0xfe | 0x02, mac[1], mac[2], mac[3], mac[4], mac[5]]);
             prop_assert_eq!(mac.to_string().parse(), Ok(mac));
         }

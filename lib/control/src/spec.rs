@@ -1,10 +1,15 @@
 //! What an actuator is handed: objects with every default filled in.
 
+use crate::health::Health;
+use crate::io::IoModel;
 use crate::model::{
-    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Tier, Uplink,
-    UplinkKind, XdpMode,
+    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering, Tier,
+    Uplink, UplinkKind, XdpMode,
 };
-use crate::quantity::{Bytes, Mac, Share};
+use crate::placement::Placement;
+use crate::portion::Portion;
+use crate::quantity::{Bytes, Mac, Micros};
+use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +32,20 @@ pub struct InstanceSpec {
     pub resources: Resources,
     /// What happens when it ends.
     pub restart: Restart,
+    /// The trust group whose members it shares the memory of frames with. Written only where it says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
+    /// When it is woken if it sleeps; absent: for each frame. Written only where it says something: an instance
+    /// that an older daemon has recorded is adopted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake: Option<Wake>,
+    /// How it is looked after; absent: not at all. Written only where it says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Who executes the switch for it. Not part of what is written: it changes while the instance
+    /// runs, and one that has another is the same instance.
+    #[serde(skip)]
+    pub io: IoModel,
 }
 
 /// A port to be made.
@@ -51,14 +70,35 @@ fn is_one(queues: &u16) -> bool {
 /// What an instance may use; can be changed while it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resources {
-    /// Promised part of one core; absent: an even part of what is left over.
-    pub share: Option<Share>,
-    /// Most of one core.
-    pub cap: Option<Share>,
+    /// The group of tenants that it is in. Written only where it says something, as all that older daemons did not know:
+    /// an instance that one has recorded is adopted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Promised part of the CPUs; absent: an even part of what is left over.
+    pub share: Option<Portion>,
+    /// Most that it gets.
+    pub cap: Option<Portion>,
+    /// What it gets whatever those beside it do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Portion>,
     /// Memory limit.
     pub memory: Bytes,
     /// CPUs that it may run on; empty: all.
     pub cpus: Vec<u32>,
+    /// Who decides on which of them it runs.
+    #[serde(skip_serializing_if = "is_free")]
+    pub placement: Placement,
+    /// How long it runs at a time beside others that want its core; absent: as the kernel has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Micros>,
+}
+
+fn is_free(placement: &Placement) -> bool {
+    *placement == Placement::Free
+}
+
+fn is_xdp(steering: &Steering) -> bool {
+    *steering == Steering::Xdp
 }
 
 /// An uplink to be made.
@@ -72,6 +112,10 @@ pub struct UplinkSpec {
     pub kind: UplinkKind,
     /// XDP mode that was asked for.
     pub mode: XdpMode,
+    /// Who classifies what it receives. Written only where it says something: an uplink that an older daemon has
+    /// recorded is adopted.
+    #[serde(skip_serializing_if = "is_xdp")]
+    pub steering: Steering,
     /// Address to give to the interface; absent: leave it.
     pub mac: Option<Mac>,
     /// Slots per ring.
@@ -92,12 +136,28 @@ impl InstanceSpec {
             flavor: instance.flavor.clone(),
             ring: flavor.ring,
             resources: Resources {
+                group: instance.group.clone(),
                 share: instance.share,
                 cap: instance.cap,
+                guarantee: instance.guarantee,
                 memory: instance.memory.unwrap_or(flavor.memory),
                 cpus: instance.cpus.clone(),
+                placement: instance
+                    .placement
+                    .or(deployment.placement)
+                    .unwrap_or_default(),
+                slice: instance.slice,
             },
             restart: instance.restart,
+            trust: instance.trust.clone(),
+            wake: instance.wake,
+            health: instance.health.clone(),
+            io: instance.io.unwrap_or_else(|| {
+                deployment
+                    .io
+                    .as_ref()
+                    .map_or(IoModel::Inline, |io| io.model)
+            }),
         }
     }
 }
@@ -127,6 +187,7 @@ impl UplinkSpec {
             netns: uplink.netns.clone(),
             kind: uplink.kind,
             mode: uplink.mode,
+            steering: uplink.steering,
             mac: uplink.mac,
             ring: uplink.ring.unwrap_or(default_ring),
         }

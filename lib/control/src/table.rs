@@ -40,6 +40,11 @@ impl<T> Table<T> {
         self.0.shift_remove(name)
     }
 
+    /// Takes a value out; the last one takes its place. Unlike [`Table::remove`] it does not look at the others.
+    pub fn take(&mut self, name: &str) -> Option<T> {
+        self.0.swap_remove(name)
+    }
+
     /// Names and values in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &T)> + ExactSizeIterator {
         self.0.iter().map(|(name, value)| (name.as_str(), value))

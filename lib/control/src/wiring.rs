@@ -5,6 +5,7 @@
 
 use crate::matching::MatchRule;
 use crate::model::{Attachment, Chain, Deployment, PortRef};
+use crate::template::{ClientBy, Template};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +44,20 @@ pub struct Classified {
     /// Where it goes; absent: dropped and counted, since the port could not be made. Such a frame
     /// must not take a later entry: it would get around the chain's NFs.
     pub to: Option<PortRef>,
+    /// Instead of one port, each client has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Clients>,
+}
+
+/// Clients of a template, of whom or for whom frames are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Clients {
+    /// The template.
+    pub template: String,
+    /// What tells them apart.
+    pub by: ClientBy,
+    /// The frames are for them.
+    pub back: bool,
 }
 
 impl Destination {
@@ -112,6 +127,9 @@ pub fn wiring(deployment: &Deployment) -> Wiring {
     for (name, chain) in deployment.chains.iter() {
         wire_chain(&mut wiring, name, chain);
     }
+    for (name, template) in deployment.templates.iter() {
+        wire_template(&mut wiring, name, template);
+    }
     for destination in wiring.values_mut() {
         simplify(destination);
     }
@@ -135,14 +153,15 @@ fn wire_chain(wiring: &mut Wiring, name: &str, chain: &Chain) {
         .via
         .last()
         .map_or_else(|| chain.from.clone(), |hop| hop.output_port());
-    classify(wiring, &chain.from, name, chain.rules.clone(), entry);
-    classify(
-        wiring,
-        &chain.to,
-        name,
-        chain.effective_return_rules(),
-        exit,
-    );
+    let entry_of = |rules, to| Classified {
+        chain: name.into(),
+        rules,
+        to: Some(to),
+        clients: None,
+    };
+    let back = chain.effective_return_rules();
+    classify(wiring, &chain.from, entry_of(chain.rules.clone(), entry));
+    classify(wiring, &chain.to, entry_of(back, exit));
     let mut before = chain.from.clone();
     for hop in &chain.via {
         wiring.insert(hop.input_port(), Destination::Port(before));
@@ -155,12 +174,24 @@ fn wire_chain(wiring: &mut Wiring, name: &str, chain: &Chain) {
     }
 }
 
-fn classify(wiring: &mut Wiring, at: &PortRef, chain: &str, rules: Vec<MatchRule>, to: PortRef) {
-    let entry = Classified {
-        chain: chain.into(),
+/// Frames of clients on one side, for them on the other: where each goes is the host's to know.
+fn wire_template(wiring: &mut Wiring, name: &str, template: &Template) {
+    let entry_of = |rules, back| Classified {
+        chain: name.into(),
         rules,
-        to: Some(to),
+        to: None,
+        clients: Some(Clients {
+            template: name.into(),
+            by: template.client,
+            back,
+        }),
     };
+    let (forward, back) = (template.forward_rules(), template.return_rules());
+    classify(wiring, &template.from, entry_of(forward, false));
+    classify(wiring, &template.to, entry_of(back, true));
+}
+
+fn classify(wiring: &mut Wiring, at: &PortRef, entry: Classified) {
     match wiring.get_mut(at) {
         Some(Destination::Classify(entries)) => entries.push(entry),
         _ => {

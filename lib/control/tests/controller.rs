@@ -145,6 +145,16 @@ fn another_flavor_or_program_replaces_the_instance() {
 }
 
 #[test]
+fn another_nf_on_the_same_ports_takes_them_over_while_they_stay_wired() {
+    let mut controller = controller(BASE);
+    controller.platform_mut().log.clear();
+    let changed = BASE.replace("nat: { nf: bridge", "nat: { nf: router");
+    apply(&mut controller, &changed).expect("right");
+    assert_eq!(controller.platform().log, ["upgrade instance nat in place"]);
+    assert_consistent(&mut controller);
+}
+
+#[test]
 fn an_instance_is_taken_into_a_chain_without_a_gap() {
     let mut controller = controller(BASE);
     controller.platform_mut().log.clear();
@@ -160,6 +170,7 @@ fn an_instance_is_taken_into_a_chain_without_a_gap() {
             "connect port extra.out to port nat.in",
             "connect port fw.out to port extra.in",
             "connect port nat.in to port extra.out",
+            "watch chains for congestion",
         ]
     );
     assert_consistent(&mut controller);

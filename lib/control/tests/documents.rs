@@ -20,7 +20,7 @@ fn the_example_is_read_without_errors() {
     let deployment = checked.deployment;
     assert_eq!(deployment.instances.len(), 5);
     let fw1 = deployment.instances.get("fw1").expect("it is there");
-    assert_eq!(fw1.share.map(|share| share.percent()), Some(30.0));
+    assert_eq!(fw1.share.map(|share| share.percent(1)), Some(30.0));
     assert_eq!(fw1.config["rules"][1], "deny ip from any to any");
     let warnings = lines(&checked.warnings);
     assert!(

@@ -132,6 +132,137 @@ fn tags_and_merge_keys_are_refused() {
 }
 
 #[test]
+fn what_a_trust_group_cannot_be() {
+    let member = |name: &str, trust: &str| {
+        format!("  {name}: {{ nf: bridge, flavor: wide, trust: {trust} }}\n")
+    };
+    let deployment = |members: &str| {
+        format!(
+            "version: 1\nflavors: {{ wide: {{ ring: 1024, memory: 64M }} }}\ninstances:\n{members}"
+        )
+    };
+    let many: String = (0..31)
+        .map(|i| member(&format!("x{i}"), "friends"))
+        .collect();
+    let found = errors(&deployment(&many));
+    assert!(
+        found.contains(
+            "instances.x0.trust: the 31 instances of trust group 'friends' need 67456 slots"
+        ),
+        "{found}"
+    );
+    for (trust, expected) in [
+        ("no/slash", "instances.x.trust: "),
+        ("[a, b]", "instances.x.trust: wrong type"),
+    ] {
+        let found = errors(&deployment(&member("x", trust)));
+        assert!(found.contains(expected), "{trust}:\n{found}");
+    }
+}
+
+#[test]
+fn what_an_instance_cannot_wait_for() {
+    for (wake, expected) in [
+        (
+            "{ frames: 1, after: 1ms }",
+            "instances.x.wake.frames: 1 is out of range",
+        ),
+        (
+            "{ frames: 513, after: 1ms }",
+            "instances.x.wake.frames: 513 is out of range",
+        ),
+        (
+            "{ frames: many, after: 1ms }",
+            "instances.x.wake.frames: wrong type",
+        ),
+        (
+            "{ frames: 129, after: 1ms }",
+            "rings have 256 slots cannot wait for 129 frames",
+        ),
+        ("{ frames: 8 }", "instances.x.wake: 'after' is missing"),
+        ("{ after: 1ms }", "instances.x.wake: 'frames' is missing"),
+        (
+            "{ frames: 8, after: 1h }",
+            "instances.x.wake.after: '1h' is not a length of time",
+        ),
+        (
+            "{ frames: 8, after: 0us }",
+            "instances.x.wake.after: a frame cannot wait 0us for others",
+        ),
+        (
+            "{ frames: 8, after: 2s }",
+            "instances.x.wake.after: a frame cannot wait 2000ms for others",
+        ),
+        ("{ frames: 8, after: 1ms, when: now }", "unknown key 'when'"),
+        ("8", "instances.x.wake: wrong type"),
+    ] {
+        let found = errors(&format!(
+            "version: 1\ninstances:\n  x: {{ nf: bridge, wake: {wake} }}\n"
+        ));
+        assert!(found.contains(expected), "{wake}:\n{found}");
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_after() {
+    for (keys, expected) in [
+        (
+            "nf: bridge, health: always",
+            "instances.x.health: wrong type",
+        ),
+        (
+            "nf: bridge, health: { checks: [] }",
+            "instances.x.health.checks: nothing is checked",
+        ),
+        (
+            "nf: bridge, health: { checks: [proces] }",
+            "help: did you mean 'process'?",
+        ),
+        (
+            "nf: bridge, health: { checks: [process, process] }",
+            "instances.x.health.checks[1]: 'process' is in the list already",
+        ),
+        (
+            "nf: bridge, health: { interval: 1ms }",
+            "instances.x.health.interval: 1ms is out of range",
+        ),
+        (
+            "nf: bridge, health: { timeout: 2h }",
+            "instances.x.health.timeout: 7200s is out of range",
+        ),
+        (
+            "nf: bridge, health: { grace: soon }",
+            "'soon' is not a length of time",
+        ),
+        (
+            "nf: bridge, health: { failures: 0 }",
+            "instances.x.health.failures: 0 is out of range",
+        ),
+        (
+            "nf: bridge, health: { action: kill }",
+            "there is no action 'kill'",
+        ),
+        ("nf: bridge, health: { every: 1s }", "unknown key 'every'"),
+        (
+            "program: /bin/true, health: { checks: [process] }",
+            "a program of your own has no control socket",
+        ),
+        (
+            "nf: bridge, restart: never, health: restart",
+            "its restart policy is 'never'",
+        ),
+        (
+            "nf: bridge, wake: { frames: 8, after: 600ms }, health: restart",
+            "write at least 1200ms, twice 'wake.after'",
+        ),
+    ] {
+        let found = errors(&format!("version: 1\ninstances:\n  x: {{ {keys} }}\n"));
+        assert!(found.contains(expected), "{keys}:\n{found}");
+        assert!(found.contains("line 3") || found.contains(":3:"), "{found}");
+    }
+}
+
+#[test]
 fn queues_that_cannot_be() {
     let ports = |ports: &str| format!("version: 1\ninstances:\n  x: {{ {ports} }}\n");
     for (instance, expected) in [
@@ -277,4 +408,38 @@ mod hostile {
             }
         }
     }
+}
+
+#[test]
+fn congestion_that_cannot_be() {
+    assert_errors(
+        include_str!("support/congestion.yaml"),
+        include_str!("support/congestion.txt"),
+    );
+}
+
+#[test]
+fn a_nic_that_cannot_classify_or_has_nothing_to_is_refused_with_the_alternative() {
+    let uplink = |rest: &str| {
+        format!(
+            "version: 1\nswitches: {{ s: {{}} }}\nuplinks:\n  wan: {{ {rest}, steering: hybrid }}\n"
+        )
+    };
+    assert_errors(
+        &uplink("interface: eth1"),
+        "test.yaml:4:37: error: uplinks.wan.steering: eth1 cannot steer flows to queues: its driver has no 'rx-ntuple-filter'\n  help: write 'steering: xdp', or remove it: every interface's frames can be classified by XDP",
+    );
+    let tap = errors(&uplink("interface: tap0, kind: tap"));
+    assert!(tap.contains("a tap has no NIC"), "{tap}");
+    let on_switch = errors(&uplink("interface: eth4, switch: s"));
+    assert!(
+        on_switch.contains("nothing is classified at an uplink on switch 's'"),
+        "{on_switch}"
+    );
+    assert!(check(&uplink("interface: eth4")).is_ok());
+    let other = errors(&uplink("interface: eth4").replace("hybrid", "magic"));
+    assert!(
+        other.contains("uplinks.wan.steering") && other.contains("nic"),
+        "{other}"
+    );
 }

@@ -8,9 +8,10 @@ use nfluid_control::action::Action;
 use nfluid_control::apply::execute;
 use nfluid_control::change::changes;
 use nfluid_control::document::read_unchecked;
-use nfluid_control::inventory::Inventory;
+use nfluid_control::inventory::{Inventory, Ways};
 use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
+use nfluid_control::pool::Pools;
 use proptest::prelude::*;
 use support::{ModelPlatform, lines};
 
@@ -27,9 +28,13 @@ fn touched(action: &Action) -> Option<&str> {
     match action {
         Action::CreateInstance { name, .. }
         | Action::ReplaceInstance { name, .. }
+        | Action::UpgradeInstance { name, .. }
         | Action::Reconfigure { name, .. }
         | Action::Resize { name, .. }
         | Action::SetRestart { name, .. }
+        | Action::SetWake { name, .. }
+        | Action::SetHealth { name, .. }
+        | Action::SetIo { name, .. }
         | Action::RemoveInstance { name, .. } => Some(name),
         _ => None,
     }
@@ -49,6 +54,9 @@ fn neighbours() -> impl Strategy<Value = (Deployment, Deployment)> {
             let instance = changed.instances.get_mut(name).expect("it is there");
             instance.config = other.config.clone();
             instance.share = other.share;
+            instance.io = other.io;
+            instance.wake = other.wake;
+            instance.health = other.health.clone();
         }
         (a, changed)
     })
@@ -159,11 +167,19 @@ macro_rules! hand_on {
     };
 }
 
+use nfluid_control::congestion::Congestion;
+use nfluid_control::group::Group;
+use nfluid_control::health::Health;
+use nfluid_control::io::{IoModel, IoSettings};
 use nfluid_control::model::{PortRef, Restart, Switch};
 use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
+use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 
 hand_on!(
+    create_group(name: &str, spec: &Group),
+    change_group(name: &str, new: &Group),
+    remove_group(name: &str),
     create_switch(name: &str, spec: &Switch),
     update_switch(name: &str, new: &Switch),
     remove_switch(name: &str),
@@ -171,9 +187,17 @@ hand_on!(
     remove_uplink(name: &str),
     create_instance(name: &str, spec: &InstanceSpec),
     replace_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec),
+    upgrade_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec),
     reconfigure(name: &str, config: &serde_json::Value),
     resize(name: &str, resources: &Resources),
     set_restart(name: &str, restart: &Restart),
+    set_wake(name: &str, wake: Option<Wake>),
+    set_health(name: &str, health: Option<&Health>),
+    set_io(name: &str, model: IoModel),
+    set_io_settings(settings: &IoSettings),
+    set_congestion(congestion: &Congestion),
+    set_ways(ways: &Ways),
+    set_pools(pools: &Pools),
     remove_instance(name: &str),
     wire(port: &PortRef, to: Option<&Destination>),
 );

@@ -9,7 +9,7 @@
 //! | [`send`], [`receive`], [`pingpong`], [`replay`] | the four loops, each over any port and clock |
 //! | [`check`], [`latency`] | what arrived: loss, duplicates, order, corruption, delay |
 //! | [`report`] | a line per second and the final figures, as text and JSON |
-//! | [`search`] | NDR and PDR by RFC 2544's binary search |
+//! | [`search`] | NDR and PDR in one search (RFC 2544, MLRsearch) |
 //! | `cli` | the arguments and runners of `nfluid gen` (feature `cli`) |
 //!
 //! Sizes are always those of the frame in its slot: without preamble and FCS. What comes from a

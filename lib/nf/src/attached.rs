@@ -2,19 +2,14 @@
 
 use crate::function::PortInfo;
 use alloc::borrow::ToOwned;
-use alloc::vec::Vec;
-use nfluid_ring::port::Port;
+use nfluid_ring::attach::PortEntry;
 use nfluid_wire::ether::MacAddr;
 
-/// About each port, in the same order.
-pub fn port_infos(ports: &[Port]) -> Vec<PortInfo> {
-    let info = |port: &Port| {
-        let entry = port.entry();
-        PortInfo {
-            name: entry.name().to_owned(),
-            mac: MacAddr(entry.mac),
-            mtu: entry.mtu,
-        }
-    };
-    ports.iter().map(info).collect()
+/// What an NF is told about a port.
+pub fn port_info(entry: &PortEntry) -> PortInfo {
+    PortInfo {
+        name: entry.name().to_owned(),
+        mac: MacAddr(entry.mac),
+        mtu: entry.mtu,
+    }
 }

@@ -1,5 +1,6 @@
 //! The contract between a network function and its host.
 
+use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -171,6 +172,11 @@ pub trait NetworkFunction: Send {
     /// frames of different flows share.
     fn divides_by_flow(&self) -> Result<(), &'static str> {
         Err("it has state that flows share")
+    }
+
+    /// The state that another instance of this NF could go on with; `None`: there is none worth moving.
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        None
     }
 
     /// Takes a new configuration while traffic flows, keeping state where that makes sense. On an

@@ -23,6 +23,7 @@ mod prefix;
 pub mod router;
 mod seed;
 pub mod signature;
+pub mod stateful;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

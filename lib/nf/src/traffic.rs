@@ -1,6 +1,7 @@
 //! Frames and bytes forwarded, by arrival port: what every network function reports alike.
 
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use alloc::string::String;
 
 #[derive(Debug, Default)]
@@ -36,6 +37,25 @@ impl<const PORTS: usize> Forwarded<PORTS> {
             arrivals.packets += 1;
             arrivals.bytes += len as u64;
         }
+    }
+
+    /// Writes the counts into an image.
+    pub fn export(&self, writer: &mut Writer) {
+        writer.list(self.0.iter().map(|from| (from.packets, from.bytes)));
+    }
+
+    /// Adds the counts of an image.
+    ///
+    /// # Errors
+    /// They are of another number of ports.
+    pub fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        let mut arrivals = self.0.iter_mut();
+        reader.list(|(packets, bytes): (u64, u64)| {
+            let from = arrivals.next().ok_or("counts of more ports")?;
+            from.packets = from.packets.saturating_add(packets);
+            from.bytes = from.bytes.saturating_add(bytes);
+            Ok(())
+        })
     }
 
     /// Reports `packets_forwarded_total` and `bytes_forwarded_total` with the label `from`.

@@ -149,7 +149,8 @@ int nfl_tx_commit(struct nfl_port *port, size_t len);
  * nothing is copied. The frame's bytes may not be changed, and it may not be released, before the
  * next flush of `to` has consumed it. One frame may be forwarded to several ports. frame->data must
  * be as nfl_receive() set it. -EINVAL: not a frame of this instance; -EMSGSIZE: not the length of a
- * frame; -ENOBUFS: the port's ring is full, flush first.
+ * frame; -ENOBUFS: the port's ring is full, flush first. Of an instance in a trust group the frame's
+ * bytes are the receiver's after that flush; a second time -EBUSY: send a copy before it.
  */
 int nfl_forward(struct nfl_port *to, const struct nfl_frame *frame);
 

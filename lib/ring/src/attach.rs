@@ -4,6 +4,7 @@
 //! thing that an instance is told about the platform; the C form of it is in `nfluid.h`.
 
 use crate::doorbell::Doorbell;
+use crate::layout::SHARED_SLOTS_MAX;
 use crate::memory::{Pool, RingMemory};
 use crate::port::Port;
 use std::io;
@@ -12,10 +13,15 @@ use std::sync::Arc;
 
 /// Environment variable with the number of the table's file descriptor.
 pub const ATTACH_ENV: &str = "NFLUID_ATTACH_FD";
-/// First word of the table: "nfl1".
-pub const ATTACH_MAGIC: u32 = 0x316c_666e;
+/// First word of the table: "nfl2".
+pub const ATTACH_MAGIC: u32 = 0x326c_666e;
+/// The same of an instance that shares its pool with its trust group: "nfls". Slots come and go there,
+/// which a library that does not know it must not overlook.
+pub const ATTACH_MAGIC_SHARED: u32 = 0x736c_666e;
 /// Most ports of one instance, queues counted.
 pub const PORTS_MAX: usize = 64;
+/// Longest table in bytes.
+pub const TABLE_MAX: usize = size_of::<TableHead>() + PORTS_MAX * size_of::<PortEntry>();
 
 /// An entry of the table: one port (one queue of it, where it has several).
 #[repr(C)]
@@ -39,9 +45,9 @@ pub struct PortEntry {
     pub peer_bell_fd: RawFd,
     /// Slots per ring.
     pub ring_slots: u32,
-    /// First RX slot in the pool.
+    /// First RX slot in the pool; 0 where the pool is shared: the descriptors name the slots.
     pub rx_base: u32,
-    /// First of the port's TX slots in the pool.
+    /// First of the port's TX slots in the pool; 0 where the pool is shared.
     pub tx_base: u32,
     /// Number of the port's TX slots.
     pub tx_slots: u32,
@@ -51,7 +57,7 @@ pub struct PortEntry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableHead {
-    /// [`ATTACH_MAGIC`].
+    /// [`ATTACH_MAGIC`] or [`ATTACH_MAGIC_SHARED`].
     pub magic: u32,
     /// Number of entries.
     pub ports: u32,
@@ -63,10 +69,12 @@ pub struct TableHead {
     pub bell_fd: RawFd,
     /// The kernel's doorbell: a BPF ring buffer.
     pub kernel_bell_fd: RawFd,
+    /// The eventfd that wakes the instance's I/O thread, or -1: it can have none.
+    pub io_bell_fd: RawFd,
 }
 
 const _: () = assert!(size_of::<PortEntry>() == 72);
-const _: () = assert!(size_of::<TableHead>() == 24);
+const _: () = assert!(size_of::<TableHead>() == 28);
 
 /// Why an instance could not attach to its ports.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +95,9 @@ pub enum AttachError {
     /// The table does not make sense.
     #[error("the port table is damaged: {0}; daemon and library are of different versions?")]
     BadTable(String),
+    /// The bells cannot be listened to.
+    #[error("listening to the doorbells: {0}")]
+    Listen(io::Error),
     /// A mapping failed.
     #[error("mapping the {what} ({len} bytes): {source}")]
     Map {
@@ -120,6 +131,7 @@ impl Table {
             h.pool_slots,
             h.bell_fd as u32,
             h.kernel_bell_fd as u32,
+            h.io_bell_fd as u32,
         ] {
             words.extend_from_slice(&word.to_ne_bytes());
         }
@@ -166,9 +178,13 @@ impl Table {
             pool_slots: word(12)?,
             bell_fd: word(16)? as RawFd,
             kernel_bell_fd: word(20)? as RawFd,
+            io_bell_fd: word(24)? as RawFd,
         };
-        if head.magic != ATTACH_MAGIC {
+        if head.magic != ATTACH_MAGIC && !head.is_shared() {
             return Err(bad("wrong magic"));
+        }
+        if head.is_shared() && head.pool_slots > SHARED_SLOTS_MAX {
+            return Err(bad("too many slots"));
         }
         if head.ports as usize > PORTS_MAX {
             return Err(bad("too many ports"));
@@ -203,7 +219,12 @@ impl Table {
 
     /// Each slot and each descriptor is named once: whoever owns a port owns what it names.
     fn is_disjoint(&self) -> bool {
-        let ranges = self.ports.iter().flat_map(|port| {
+        let own_slots = if self.head.is_shared() {
+            &[][..]
+        } else {
+            &self.ports[..]
+        };
+        let ranges = own_slots.iter().flat_map(|port| {
             [
                 (port.rx_base, port.ring_slots),
                 (port.tx_base, port.tx_slots),
@@ -217,6 +238,7 @@ impl Table {
             self.head.pool_fd,
             self.head.bell_fd,
             self.head.kernel_bell_fd,
+            self.head.io_bell_fd,
         ];
         let of_ports = self
             .ports
@@ -226,6 +248,13 @@ impl Table {
         fds.retain(|fd| *fd >= 0);
         fds.sort_unstable();
         apart && fds.windows(2).all(|two| two[0] != two[1])
+    }
+}
+
+impl TableHead {
+    /// Is the pool that of a trust group?
+    pub fn is_shared(&self) -> bool {
+        self.magic == ATTACH_MAGIC_SHARED
     }
 }
 
@@ -257,6 +286,102 @@ impl PortEntry {
     }
 }
 
+/// Ports that are mapped and not used yet: whoever has them now goes on until [`Prepared::attach`].
+#[derive(Debug)]
+pub struct Prepared {
+    ports: Vec<(PortEntry, PortFds, RingMemory)>,
+    pool: Arc<Pool>,
+    doorbell: Doorbell,
+}
+
+impl Prepared {
+    /// Maps the ports that the environment names. Call it once, before other threads start.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn from_env() -> Result<Self, AttachError> {
+        let fd: RawFd = std::env::var(ATTACH_ENV)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .ok_or(AttachError::NoTable)?;
+        let bytes = read_table(fd)?;
+        Self::from_table(&Table::parse(&bytes)?)
+    }
+
+    /// Maps the ports of `table`, taking ownership of the descriptors that it names.
+    ///
+    /// # Errors
+    /// When a mapping fails or a descriptor is named that is not open.
+    pub fn from_table(table: &Table) -> Result<Self, AttachError> {
+        let head = &table.head;
+        let given = |fd: RawFd| if fd < 0 { Ok(None) } else { own(fd).map(Some) };
+        let pool = own(head.pool_fd)?;
+        let pool = Arc::new(Pool::of(head, pool.as_fd())?);
+        let io_bell = given(head.io_bell_fd)?.map(Arc::new);
+        let mut ports = Vec::with_capacity(table.ports.len());
+        for entry in &table.ports {
+            let fds = PortFds {
+                socket: own(entry.socket_fd)?,
+                ring: own(entry.ring_fd)?,
+                peer_bell: given(entry.peer_bell_fd)?,
+                io_bell: io_bell.clone(),
+            };
+            entry.check(pool.slots())?;
+            let ring = RingMemory::map(fds.ring.as_fd())?;
+            ports.push((*entry, fds, ring));
+        }
+        Ok(Prepared {
+            ports,
+            pool,
+            doorbell: Doorbell::new(given(head.bell_fd)?, given(head.kernel_bell_fd)?)?,
+        })
+    }
+
+    /// Takes the names, addresses, sizes and peers' bells of `table`, which is about the same ports.
+    ///
+    /// # Errors
+    /// [`AttachError::BadTable`] when the ports are others; a peer's bell that is not open.
+    pub fn assign(mut self, table: &Table) -> Result<Self, AttachError> {
+        if table.ports.len() != self.ports.len() {
+            return Err(AttachError::BadTable("other ports".to_owned()));
+        }
+        for ((entry, fds, _), new) in self.ports.iter_mut().zip(&table.ports) {
+            let same = PortEntry {
+                name: entry.name,
+                mac: entry.mac,
+                mtu: entry.mtu,
+                peer_bell_fd: entry.peer_bell_fd,
+                ..*new
+            };
+            if same != *entry || entry.peer_bell_fd >= 0 {
+                return Err(AttachError::BadTable("other ports".to_owned()));
+            }
+            if new.peer_bell_fd >= 0 {
+                fds.peer_bell = Some(own(new.peer_bell_fd)?);
+            }
+            *entry = *new;
+        }
+        Ok(self)
+    }
+
+    /// What the platform says about the ports, in the order of the deployment.
+    pub fn entries(&self) -> impl Iterator<Item = &PortEntry> {
+        self.ports.iter().map(|(entry, ..)| entry)
+    }
+
+    /// Uses the ports from now on, and goes on where their former owner has stopped.
+    pub fn attach(self) -> Attached {
+        let pool = self.pool;
+        let ports = self.ports.into_iter();
+        Attached {
+            ports: ports
+                .map(|(entry, fds, ring)| Port::new(entry, fds, ring, Arc::clone(&pool)))
+                .collect(),
+            doorbell: self.doorbell,
+        }
+    }
+}
+
 /// What an instance is attached to.
 #[derive(Debug)]
 pub struct Attached {
@@ -275,6 +400,8 @@ pub struct PortFds {
     pub ring: OwnedFd,
     /// Write end of the link peer's doorbell.
     pub peer_bell: Option<OwnedFd>,
+    /// Wakes the instance's I/O thread.
+    pub io_bell: Option<Arc<OwnedFd>>,
 }
 
 impl Attached {
@@ -283,12 +410,7 @@ impl Attached {
     /// # Errors
     /// See [`AttachError`].
     pub fn from_env() -> Result<Self, AttachError> {
-        let fd: RawFd = std::env::var(ATTACH_ENV)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .ok_or(AttachError::NoTable)?;
-        let bytes = read_table(fd)?;
-        Self::from_table(&Table::parse(&bytes)?)
+        Prepared::from_env().map(Prepared::attach)
     }
 
     /// Attaches to the ports of `table`, taking ownership of the descriptors that it names.
@@ -296,36 +418,7 @@ impl Attached {
     /// # Errors
     /// When a mapping fails or a descriptor is named that is not open.
     pub fn from_table(table: &Table) -> Result<Self, AttachError> {
-        let head = &table.head;
-        let pool = own(head.pool_fd)?;
-        let pool = Arc::new(Pool::map(pool.as_fd(), head.pool_slots)?);
-        let mut ports = Vec::with_capacity(table.ports.len());
-        for entry in &table.ports {
-            let fds = PortFds {
-                socket: own(entry.socket_fd)?,
-                ring: own(entry.ring_fd)?,
-                peer_bell: if entry.peer_bell_fd < 0 {
-                    None
-                } else {
-                    Some(own(entry.peer_bell_fd)?)
-                },
-            };
-            ports.push(Self::port(entry, fds, Arc::clone(&pool))?);
-        }
-        let bell = if head.bell_fd < 0 {
-            None
-        } else {
-            Some(own(head.bell_fd)?)
-        };
-        let kernel = if head.kernel_bell_fd < 0 {
-            None
-        } else {
-            Some(own(head.kernel_bell_fd)?)
-        };
-        Ok(Attached {
-            ports,
-            doorbell: Doorbell::new(bell, kernel)?,
-        })
+        Prepared::from_table(table).map(Prepared::attach)
     }
 
     /// One port from its descriptors, for programs that made them themselves.
@@ -335,7 +428,7 @@ impl Attached {
     pub fn port(entry: &PortEntry, fds: PortFds, pool: Arc<Pool>) -> Result<Port, AttachError> {
         entry.check(pool.slots())?;
         let ring = RingMemory::map(fds.ring.as_fd())?;
-        Ok(Port::new(*entry, fds.socket, fds.peer_bell, ring, pool))
+        Ok(Port::new(*entry, fds, ring, pool))
     }
 }
 
@@ -362,10 +455,9 @@ fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
 }
 
 fn read_table(fd: RawFd) -> Result<Vec<u8>, AttachError> {
-    const BYTES_MAX: usize = size_of::<TableHead>() + PORTS_MAX * size_of::<PortEntry>();
     // SAFETY: the descriptor is borrowed for this function only, and pread checks it.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut bytes = vec![0u8; BYTES_MAX];
+    let mut bytes = vec![0u8; TABLE_MAX];
     let read =
         rustix::io::pread(borrowed, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
             fd,
@@ -406,6 +498,7 @@ mod tests {
             pool_slots: 128,
             bell_fd: 7,
             kernel_bell_fd: -1,
+            io_bell_fd: -1,
         };
         Table {
             head,
@@ -431,6 +524,16 @@ mod tests {
         let bytes = table().to_bytes();
         assert_eq!(bytes.len(), size_of::<TableHead>() + size_of::<PortEntry>());
         assert_eq!(Table::parse(&bytes).expect("valid"), table());
+    }
+
+    #[test]
+    fn a_shared_pool_s_slots_are_named_elsewhere() {
+        let mut shared = two_ports();
+        shared.head.magic = ATTACH_MAGIC_SHARED;
+        shared.ports[1].rx_base = 0;
+        assert_eq!(Table::parse(&shared.to_bytes()).expect("valid"), shared);
+        shared.head.pool_slots = SHARED_SLOTS_MAX + 1;
+        assert!(Table::parse(&shared.to_bytes()).is_err());
     }
 
     #[test]

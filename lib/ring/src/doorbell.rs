@@ -7,35 +7,54 @@
 //! and the sender's look at the announcement, is checked by a model (`tests/loom_doorbell.rs`).
 //!
 //! Whoever holds the write end of the pipe can ring, but cannot take a ring back. A peer that rings
-//! for nothing is ignored after [`SPURIOUS_MAX`] rings in a row, until real traffic comes.
+//! for nothing is ignored after [`SPURIOUS_MAX`] rings in a row, until real traffic comes; others who ring by the
+//! pipe wait for at most [`DEAF`] then.
+//!
+//! Both are listened to by edge, so that a wake-up is one system call: the pipe is read now and then. A
+//! peer that fills it up silences the pipe, and other peers' senders then have the switch ring.
 //!
 //! Why pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
 use crate::attach::AttachError;
+use crate::bells::Bells;
+use crate::engine::ring_all;
 use crate::port::Port;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 /// Rings in a row without a frame, after which the pipe is not listened to for one sleep.
 pub const SPURIOUS_MAX: u32 = 16;
+/// Longest sleep in which the pipe is not listened to: other peers' rings are not heard either, so it is short. One
+/// ring for nothing leads to the next, so that who rings always costs two wake-ups in this time.
+pub const DEAF: Duration = Duration::from_millis(1);
 /// Longest sleep: whatever goes wrong elsewhere, a frame waits no longer than this.
 pub const AGEING: Duration = Duration::from_secs(2);
+/// Longest sleep of a receiver that asks for it and found nothing after sleeps of [`AGEING`] and twice that:
+/// thousands of them cost a core a percent by looking every 2 s.
+pub const AGEING_IDLE: Duration = Duration::from_secs(8);
 const SPIN_MAX: u32 = 4096;
 const SPIN_PROBE: u32 = 128;
+const YIELDS_MAX: u32 = 16;
+const YIELDS_PROBE: u32 = 2;
+/// Sleeps after which yielding is tried again although it has not paid.
+const YIELDS_TRIED_EVERY: u64 = 16;
 
 /// The doorbell of a receiver, shared by its ports.
 #[derive(Debug)]
 pub struct Doorbell {
-    pipe: Option<OwnedFd>,
-    kernel: Option<KernelBell>,
+    bells: Bells,
     epoch: u32,
     spin: u32,
+    /// Turns of the next spin that is tried although it has not paid: more each time, since what is waited
+    /// for may take as long as waking its sender, on another core.
+    probe: u32,
     spurious: u32,
+    /// Longest next sleep.
+    patience: Duration,
+    /// Turns given to others before the next sleep.
+    yields: u32,
     stats: DoorbellStats,
 }
 
@@ -46,6 +65,9 @@ pub struct DoorbellStats {
     pub sleeps: u64,
     /// Sleeps that found a frame when they ended.
     pub wakes: u64,
+    /// Of those, sleeps that only their timeout has ended: nobody has rung, as a peer that does not, or
+    /// that was killed before it did.
+    pub unrung: u64,
     /// Rings without a frame.
     pub spurious: u64,
     /// Frames found while spinning.
@@ -57,6 +79,9 @@ pub struct DoorbellStats {
 pub enum Woken {
     /// At least one port has a frame.
     Frame,
+    /// An I/O thread has consumed frames of at least one port, and slots are short or the ports' own:
+    /// [`Port::collect`] them.
+    Consumed,
     /// Another descriptor that the caller watches is ready.
     Other,
     /// The time is over, or a ring came without a frame.
@@ -67,14 +92,16 @@ impl Doorbell {
     /// A doorbell on the read end of a pipe, a BPF ring buffer, or both.
     ///
     /// # Errors
-    /// When the ring buffer cannot be mapped.
+    /// When the ring buffer cannot be mapped, or the bells cannot be listened to.
     pub fn new(pipe: Option<OwnedFd>, kernel: Option<OwnedFd>) -> Result<Self, AttachError> {
         Ok(Doorbell {
-            pipe,
-            kernel: kernel.map(KernelBell::map).transpose()?,
+            bells: Bells::new(pipe, kernel)?,
             epoch: fresh_epoch(),
             spin: SPIN_PROBE,
+            probe: SPIN_PROBE,
             spurious: 0,
+            patience: AGEING,
+            yields: YIELDS_PROBE,
             stats: DoorbellStats::default(),
         })
     }
@@ -89,87 +116,123 @@ impl Doorbell {
         self.spin
     }
 
-    /// Waits until one of `ports` has a frame, `other` (if any) is readable, or `timeout` (at most
-    /// [`AGEING`]) is over.
+    /// Rings for whom flushes have found asleep, then waits until one of `ports` has a frame, an I/O
+    /// thread has consumed what holds slots that are missed, `other` (if any) is readable, or `timeout`
+    /// (at most [`AGEING`]; after sleeps that found nothing [`AGEING_IDLE`]) is over. Frames do not wake a
+    /// thread one of whose TX rings is full of what an I/O thread has to consume: it could not send them
+    /// on. `other` is the same open descriptor at each call, or [`Doorbell::forget`] is called before it
+    /// is closed.
     ///
     /// # Errors
-    /// As `poll` reports them; an interrupted wait is no error.
+    /// As `epoll_wait` reports them; an interrupted wait is no error.
     pub fn wait(
         &mut self,
-        ports: &[Port],
+        ports: &mut [Port],
         other: Option<&OwnedFd>,
         timeout: Duration,
     ) -> io::Result<Woken> {
-        if self.spin_for_frame(ports) {
-            return Ok(Woken::Frame);
+        let wanted = Wanted::by(ports);
+        if self.yields > 0 || self.spin > 0 {
+            ring_all(ports);
         }
-        self.announce(ports);
-        let ready = ports.iter().any(Port::is_ready);
-        let woken = if ready {
-            Ok(Woken::Frame)
-        } else {
-            self.sleep(ports, other, timeout)
+        // An I/O thread on this core runs when this thread sleeps, and rings: turns would only delay it.
+        let hands_over = ports
+            .iter()
+            .any(|port| port.queued() > 0 && port.is_served_beside());
+        if !hands_over && let Some(woken) = self.give_way(ports, wanted) {
+            return Ok(woken);
+        }
+        if let Some(woken) = self.spin(ports, wanted) {
+            return Ok(woken);
+        }
+        self.announce(ports, wanted);
+        // The last thing before the sleep: on this core they run when this thread sleeps.
+        ring_all(ports);
+        let woken = match due(ports, wanted) {
+            Some(woken) => Ok(woken),
+            None => self.sleep(ports, wanted, other, timeout),
         };
         for port in ports {
             port.words().receiver.rx_sleep.store(0, Ordering::Relaxed);
+            port.words().sender.tx_sleep.store(0, Ordering::Relaxed);
         }
         woken
+    }
+
+    /// Listens no longer to the `other` of the last wait.
+    ///
+    /// # Errors
+    /// As `epoll_ctl` reports them.
+    pub fn forget(&mut self) -> io::Result<()> {
+        self.bells.listen_to(None)
     }
 
     /// Waits until somebody rings, for whichever port, or `timeout` (at most [`AGEING`]) is over: for a
     /// thread that has no ports and wakes those that have. Returns whether somebody did.
     ///
     /// # Errors
-    /// As `poll` reports them; an interrupted wait is no error.
+    /// As `epoll_wait` reports them; an interrupted wait is no error.
     pub fn wait_for_ring(&mut self, timeout: Duration) -> io::Result<bool> {
         self.stats.sleeps += 1;
-        let kernel = self.kernel.as_ref().map(|bell| &bell.fd);
-        let mut fds: arrayvec::ArrayVec<PollFd<'_>, 2> = arrayvec::ArrayVec::new();
-        let bells = self.pipe.iter().chain(kernel);
-        fds.extend(bells.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = Timespec::try_from(timeout.min(AGEING)).map_err(io::Error::other)?;
-        let polled = match poll(&mut fds, Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => 0,
-            other => other?,
-        };
-        let pipe_ready = self.pipe.is_some() && !fds[0].revents().is_empty();
-        if pipe_ready {
-            self.drain_pipe();
-        }
         // Before the threads look at their ports: a ring after that is a ring of its own.
-        if let Some(bell) = &self.kernel {
-            bell.drain();
+        let rung = self.bells.wait(timeout.min(AGEING))?.any();
+        self.stats.wakes += u64::from(rung);
+        Ok(rung)
+    }
+
+    /// Lets others on this core run while that has paid lately: what they send meanwhile needs nobody to
+    /// be rung. A ring costs what ten such turns cost, in a virtual machine (`nfluid-bench d2`: of 40
+    /// NFs that sleep at once, half of the CPU time is spent on ringing). Alone on a core the turn is
+    /// a system call.
+    fn give_way(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
+        for _ in 0..self.yields {
+            rustix::thread::sched_yield();
+            if let Some(woken) = due(ports, wanted) {
+                self.yields = (self.yields * 2).min(YIELDS_MAX);
+                return Some(woken);
+            }
         }
-        self.stats.wakes += u64::from(polled > 0);
-        Ok(polled > 0)
+        self.yields /= 2;
+        if self.stats.sleeps.is_multiple_of(YIELDS_TRIED_EVERY) {
+            self.yields = self.yields.max(YIELDS_PROBE);
+        }
+        None
     }
 
     /// Spins while that has paid lately: it halves after each miss, doubles after each hit.
-    fn spin_for_frame(&mut self, ports: &[Port]) -> bool {
+    fn spin(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
         for _ in 0..self.spin {
-            if ports.iter().any(Port::is_ready) {
+            if let Some(woken) = due(ports, wanted) {
                 self.spin = (self.spin * 2).min(SPIN_MAX);
                 self.stats.spins_hit += 1;
-                return true;
+                return Some(woken);
             }
             std::hint::spin_loop();
         }
         self.spin /= 2;
         if self.stats.sleeps.is_multiple_of(64) {
-            self.spin = self.spin.max(SPIN_PROBE);
+            self.probe = if self.probe < SPIN_MAX {
+                self.probe * 2
+            } else {
+                SPIN_PROBE
+            };
+            self.spin = self.spin.max(self.probe);
         }
-        false
+        None
     }
 
     /// Stores a fresh sleep epoch in each port. The fence orders it before the last look at the
-    /// rings; the switch orders publication before its look at the epoch.
-    fn announce(&mut self, ports: &[Port]) {
+    /// rings; the switch orders publication, and an I/O thread consumption, before its look at the epoch.
+    fn announce(&mut self, ports: &[Port], wanted: Wanted) {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         for port in ports {
-            port.words()
-                .receiver
-                .rx_sleep
-                .store(self.epoch, Ordering::Relaxed);
+            let words = port.words();
+            if wanted.frames {
+                words.receiver.rx_sleep.store(self.epoch, Ordering::Relaxed);
+            }
+            if wanted.room && port.queued() > 0 {
+                words.sender.tx_sleep.store(self.epoch, Ordering::Relaxed);
+            }
         }
         fence(Ordering::SeqCst);
     }
@@ -177,135 +240,79 @@ impl Doorbell {
     fn sleep(
         &mut self,
         ports: &[Port],
+        wanted: Wanted,
         other: Option<&OwnedFd>,
         timeout: Duration,
     ) -> io::Result<Woken> {
         self.stats.sleeps += 1;
         let listen = self.spurious < SPURIOUS_MAX;
-        let mut fds: arrayvec::ArrayVec<PollFd<'_>, 3> = arrayvec::ArrayVec::new();
-        let pipe = self.pipe.as_ref().filter(|_| listen);
-        fds.extend(pipe.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        fds.extend(
-            self.kernel
-                .as_ref()
-                .map(|bell| PollFd::new(&bell.fd, PollFlags::IN)),
-        );
-        fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = Timespec::try_from(timeout.min(AGEING)).map_err(io::Error::other)?;
-        let polled = match poll(&mut fds, Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => 0,
-            other => other?,
-        };
-        let other_ready = other.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
-        let pipe_ready = pipe.is_some() && !fds[0].revents().is_empty();
-        drop(fds);
-        if pipe_ready {
-            self.drain_pipe();
-        }
-        if let Some(bell) = &self.kernel {
-            bell.drain();
-        }
-        if ports.iter().any(Port::is_ready) {
+        // What a sleep without the pipe has not heard says nothing for who rings by it.
+        let forgiven = if listen { 0 } else { SPURIOUS_MAX - 1 };
+        self.bells.listen_to_pipe(listen)?;
+        self.bells.listen_to(other)?;
+        let nothing_until = if listen { self.patience } else { DEAF };
+        let rung = self.bells.wait(timeout.min(nothing_until))?;
+        self.patience = AGEING;
+        if let Some(woken) = due(ports, wanted) {
             self.stats.wakes += 1;
-            self.spurious = 0;
-            return Ok(Woken::Frame);
+            self.stats.unrung += u64::from(!rung.any());
+            self.spurious = forgiven;
+            return Ok(woken);
         }
-        if other_ready {
+        if rung.other {
             return Ok(Woken::Other);
         }
-        self.spurious = match (polled > 0, listen) {
+        self.spurious = match (rung.any(), listen) {
             (true, _) => {
                 self.stats.spurious += 1;
                 self.spurious + 1
             }
-            (false, false) => 0,
+            (false, false) => forgiven,
             (false, true) => self.spurious,
         };
+        if listen && !rung.any() && timeout >= nothing_until {
+            self.patience = (nothing_until * 2).min(AGEING_IDLE);
+        }
         Ok(Woken::Nothing)
     }
+}
 
-    fn drain_pipe(&self) {
-        let mut bytes = [0u8; 4096];
-        if let Some(pipe) = &self.pipe {
-            let _ = rustix::io::read(pipe, &mut bytes);
+/// What a sleeper is to be woken for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Frames that arrive: not while a TX ring is full of what an I/O thread has to consume.
+    frames: bool,
+    /// Slots in which frames were that an I/O thread has consumed.
+    room: bool,
+}
+
+impl Wanted {
+    /// What is queued holds slots of any of the ports: it may take half of the smallest ring before that
+    /// is worth a wake-up.
+    fn by(ports: &[Port]) -> Self {
+        let queued: u32 = ports.iter().map(Port::queued).sum();
+        let half = ports.iter().map(Port::half).min().unwrap_or(0);
+        let is_full = |port: &Port| port.is_served() && !port.can_queue();
+        Wanted {
+            frames: !ports.iter().any(is_full),
+            room: queued > half || ports.iter().any(Port::awaits_slots),
         }
     }
 }
 
-/// Epochs start anywhere, so that a restarted instance does not take up one for which a sender
-/// believes to have rung already.
-fn fresh_epoch() -> u32 {
+/// What there is to do, if anything.
+fn due(ports: &[Port], wanted: Wanted) -> Option<Woken> {
+    if wanted.room && ports.iter().any(Port::has_consumed) {
+        Some(Woken::Consumed)
+    } else if wanted.frames && ports.iter().any(Port::is_ready) {
+        Some(Woken::Frame)
+    } else {
+        None
+    }
+}
+
+/// Where the sleep epochs of a sleeper start: anywhere, so that a restarted instance, or another I/O
+/// thread, does not take up one for which somebody believes to have rung already.
+pub fn fresh_epoch() -> u32 {
     rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32
-}
-
-/// The user side of a BPF ring buffer whose content does not matter.
-#[derive(Debug)]
-struct KernelBell {
-    fd: OwnedFd,
-    consumer: NonNull<AtomicU64>,
-    producer: NonNull<AtomicU64>,
-    page: usize,
-}
-
-// SAFETY: the two positions are atomics in a shared mapping that the bell owns.
-unsafe impl Send for KernelBell {}
-// SAFETY: as above.
-unsafe impl Sync for KernelBell {}
-
-impl KernelBell {
-    fn map(fd: OwnedFd) -> Result<Self, AttachError> {
-        let page = rustix::param::page_size();
-        let map = |prot, offset: usize| {
-            // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-            unsafe {
-                mmap(
-                    null_mut(),
-                    page,
-                    prot,
-                    MapFlags::SHARED,
-                    fd.as_fd(),
-                    offset as u64,
-                )
-            }
-            .map_err(|errno| AttachError::Map {
-                what: "kernel bell",
-                len: page,
-                source: errno.into(),
-            })
-            .map(|start| {
-                NonNull::new(start.cast::<AtomicU64>()).expect("mmap returns no null pointer")
-            })
-        };
-        let consumer = map(ProtFlags::READ | ProtFlags::WRITE, 0)?;
-        let producer = match map(ProtFlags::READ, page) {
-            Ok(producer) => producer,
-            Err(error) => {
-                // SAFETY: we made this mapping just now and nobody else knows it.
-                let _ = unsafe { munmap(consumer.as_ptr().cast(), page) };
-                return Err(error);
-            }
-        };
-        Ok(KernelBell {
-            fd,
-            consumer,
-            producer,
-            page,
-        })
-    }
-
-    /// Marks everything as read: a ring buffer with unread records stays readable.
-    fn drain(&self) {
-        // SAFETY: both pointers are to mappings of at least a page that live as long as `self`.
-        let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
-        consumer.store(producer.load(Ordering::Acquire), Ordering::Release);
-    }
-}
-
-impl Drop for KernelBell {
-    fn drop(&mut self) {
-        for start in [self.consumer, self.producer] {
-            // SAFETY: we made these mappings, and nobody refers to them any more.
-            let _ = unsafe { munmap(start.as_ptr().cast(), self.page) };
-        }
-    }
 }

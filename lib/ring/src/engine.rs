@@ -2,13 +2,16 @@
 //! sends to the switch, release the slots.
 //!
 //! A frame that goes on is not copied here: its TX descriptor names the RX slot in which it lies.
-//! The slot is released only after the call in which the switch has copied it to its receiver.
+//! The slot is released only after the call in which the switch has copied it to its receiver. An I/O
+//! thread makes that call later: until then the slots are held.
 
 use crate::batch::{Action, Batch, Frame};
 use crate::layout::BATCH_MAX;
 use crate::memory::Pool;
 use crate::port::{Port, PortsOutbox, Received, WhenFull};
+use crate::turn::Turns;
 use arrayvec::ArrayVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What became of the frames of a batch.
@@ -30,6 +33,48 @@ pub struct EngineStats {
 #[derive(Debug, Default)]
 pub struct Engine {
     stats: EngineStats,
+    /// In the order in which they were handed over; at most one for each frame in the TX rings.
+    held: VecDeque<Held>,
+    /// Looks in a row that found no frame.
+    empty_looks: usize,
+    turns: Turns,
+    seen: Seen,
+}
+
+/// Which slots a batch has: of a shared pool it is others who say where a frame lies, and no two frames
+/// of a batch may lie in the same slot.
+#[derive(Debug, Default)]
+struct Seen {
+    batch: u32,
+    /// Per slot, the batch that had it last.
+    slots: Vec<u32>,
+}
+
+impl Seen {
+    fn start(&mut self, slots: u32) {
+        self.batch = self.batch.wrapping_add(1);
+        if self.batch == 0 || self.slots.len() != slots as usize {
+            self.slots.clear();
+            self.slots.resize(slots as usize, 0);
+            self.batch = 1;
+        }
+    }
+
+    fn is_new(&mut self, slot: u32) -> bool {
+        let last = self.slots.get_mut(slot as usize);
+        last.is_some_and(|last| std::mem::replace(last, self.batch) != self.batch)
+    }
+}
+
+/// RX slots in which frames lie that an I/O thread has not yet consumed.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// The port, and the position up to which its slots are released when nothing holds them.
+    input: u8,
+    position: u32,
+    /// What holds them: the frames that were queued on this port before this position.
+    output: u8,
+    until: u32,
 }
 
 impl Engine {
@@ -43,7 +88,8 @@ impl Engine {
         self.stats
     }
 
-    /// Takes at most [`BATCH_MAX`] frames from port `input`, lets `decide` handle them, and sends.
+    /// Takes at most [`BATCH_MAX`] frames from port `input`, and no more than can be handled within a turn,
+    /// lets `decide` handle them, and sends. After a turn others on this core may run before it returns.
     /// Returns the number of frames taken.
     pub fn run_once(
         &mut self,
@@ -51,30 +97,119 @@ impl Engine {
         input: u8,
         decide: &mut dyn FnMut(&mut Batch<'_, '_>),
     ) -> usize {
+        let most = self.collect(ports).min(self.turns.batch());
         let Some(port) = ports.get_mut(usize::from(input)) else {
             return 0;
         };
         let mut taken: ArrayVec<Received, BATCH_MAX> = ArrayVec::new();
         let mut bytes = 0;
-        while let Some(received) = port.take() {
+        let is_shared = port.pool().is_shared();
+        if is_shared {
+            self.seen.start(port.pool().slots());
+        }
+        while taken.len() < most {
+            let Some(received) = port.take() else { break };
+            if is_shared && !self.seen.is_new(received.slot) {
+                continue;
+            }
+            port.pool().prefetch(received.slot);
             bytes += u64::from(received.len);
             taken.push(received);
-            if taken.is_full() {
-                break;
-            }
         }
         if taken.is_empty() {
-            port.release();
+            self.release_holes(ports, input);
+            self.empty_looks += 1;
+            if self.empty_looks >= ports.len() {
+                self.turns.idle();
+            }
+            if self.empty_looks > LOOKS_BEFORE_RINGING * ports.len() {
+                // Its host does not sleep, else the doorbell would have rung.
+                ring_all(ports);
+            }
             return 0;
         }
+        self.empty_looks = 0;
+        self.turns.start();
+        // There is more to do before this thread sleeps: peers on other cores need not wait for that.
+        ports.iter_mut().for_each(Port::ring_peer);
+        let port = &mut ports[usize::from(input)];
         port.count_received(taken.len() as u64, bytes);
         self.stats.received += taken.len() as u64;
         self.stats.batches += 1;
         let pool = Arc::clone(port.pool());
         let actions = self.decide(&pool, &taken, input, ports, decide);
         self.send(ports, &taken, &actions);
-        ports[usize::from(input)].release();
+        self.release(ports, input);
+        if self.turns.is_over(taken.len()) {
+            // Whom these frames are for may be the one to run next.
+            ring_all(ports);
+            self.turns.pass();
+        }
         taken.len()
+    }
+
+    /// Hands over what is queued and notes what I/O threads have consumed. True: of all frames taken so far, none lies in a
+    /// slot any more.
+    pub fn settle(&mut self, ports: &mut [Port]) -> bool {
+        flush_all(ports);
+        ring_all(ports);
+        self.collect(ports);
+        self.held.is_empty() && ports.iter().all(|port| port.queued() == 0)
+    }
+
+    /// Releases what I/O threads have consumed. Returns how many frames can be queued on any port.
+    fn collect(&mut self, ports: &mut [Port]) -> usize {
+        let mut free = BATCH_MAX as u32;
+        for port in ports.iter_mut().filter(|port| port.queued() > 0) {
+            port.collect();
+            free = free.min(port.free());
+        }
+        while let Some(first) = self.held.front().copied() {
+            let output = ports.get(usize::from(first.output));
+            if output.is_some_and(|port| !port.is_consumed(first.until)) {
+                break;
+            }
+            self.held.pop_front();
+            if let Some(port) = ports.get_mut(usize::from(first.input))
+                && !self.held.front().is_some_and(|next| next.holds_as(&first))
+            {
+                port.release_to(first.position);
+            }
+        }
+        free as usize
+    }
+
+    /// Holes behind slots that are held are nobody's business when those are released.
+    fn release_holes(&mut self, ports: &mut [Port], input: u8) {
+        let last = self.held.iter().rev().find(|held| held.input == input);
+        let position = ports[usize::from(input)].taken();
+        if last.is_some_and(|held| held.position != position) {
+            self.release(ports, input);
+        }
+    }
+
+    /// Gives the slots of the frames taken back, or notes what they wait for.
+    fn release(&mut self, ports: &mut [Port], input: u8) {
+        let outputs = ports.iter().zip(0..).filter(|(port, _)| port.queued() > 0);
+        let position = ports[usize::from(input)].taken();
+        let before = self.held.len();
+        self.held.extend(outputs.map(|(port, output)| Held {
+            input,
+            position,
+            output,
+            until: port.tx_next(),
+        }));
+        if self.held.is_empty() {
+            ports[usize::from(input)].release();
+        } else if self.held.len() == before {
+            // Nothing holds them but those before them.
+            self.held.push_back(Held {
+                input,
+                position,
+                output: input,
+                until: ports[usize::from(input)].tx_next(),
+            });
+        }
     }
 
     /// Lets the NF decide; returns, per frame, its final length and action.
@@ -89,7 +224,9 @@ impl Engine {
         let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
         for received in taken {
             // SAFETY: the slots were published to us, are all different (positions of one ring,
-            // fewer than it has slots), and are not released before this batch ends.
+            // fewer than it has slots; of a shared pool, those that were not seen before), and are
+            // not released before this batch ends. That others in the group who could write to them
+            // do not is what the instance has declared to trust in.
             if let Some(buffer) = unsafe { pool.buffer(received.slot) } {
                 frames.push(Frame::new(buffer, received.len, input));
             }
@@ -114,9 +251,9 @@ impl Engine {
             };
             if !port.can_queue() {
                 // Counted by the port; its frames are gone, as for any full or failing port.
-                let _ = port.flush(WhenFull::Drop);
+                let _ = port.flush_quietly(WhenFull::Drop);
             }
-            port.queue(Received {
+            port.forward(Received {
                 slot: received.slot,
                 len,
             });
@@ -126,11 +263,45 @@ impl Engine {
     }
 }
 
-/// Hands everything that is queued on `ports` to the switch. Errors are counted by the ports.
+impl Held {
+    /// Does it hold the same slots?
+    fn holds_as(&self, other: &Held) -> bool {
+        (self.input, self.position) == (other.input, other.position)
+    }
+}
+
+/// Empty looks at each port before sleeping peers are rung for all the same.
+const LOOKS_BEFORE_RINGING: usize = 2;
+
+/// Hands everything that is queued on `ports` to the switch. Errors are counted by the ports. Peers
+/// that sleep are rung when the caller has nothing else to do: see [`Port::flush_quietly`].
 pub fn flush_all(ports: &mut [Port]) {
     for port in ports {
         if port.queued() > 0 {
-            let _ = port.flush(WhenFull::Drop);
+            let _ = port.flush_quietly(WhenFull::Drop);
         }
+    }
+}
+
+/// Wakes whoever flushes have found asleep.
+pub(crate) fn ring_all(ports: &mut [Port]) {
+    ports.iter_mut().for_each(Port::ring_all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seen;
+
+    #[test]
+    fn a_slot_is_new_once_per_batch() {
+        let mut seen = Seen::default();
+        seen.start(64);
+        assert!(seen.is_new(5) && !seen.is_new(5) && seen.is_new(6));
+        assert!(!seen.is_new(64), "no such slot");
+        seen.start(64);
+        assert!(seen.is_new(5));
+        seen.batch = u32::MAX;
+        seen.start(64);
+        assert!(seen.is_new(5) && !seen.is_new(5));
     }
 }

@@ -10,6 +10,8 @@ pub const CALL_TX: i32 = 1;
 pub const CALL_TX_KEEP: i32 = 2;
 /// `setsockopt` option: enter the switch and do nothing.
 pub const CALL_NOP: i32 = 3;
+/// `setsockopt` option: ring the kernel bell of a link's sleeping peer.
+pub const CALL_BELL: i32 = 4;
 
 /// Bytes per frame slot.
 pub const SLOT_SIZE: usize = 2048;
@@ -26,15 +28,28 @@ pub const RING_MAX: usize = 1024;
 /// Most frames that an NF is handed at once.
 pub const BATCH_MAX: usize = 64;
 
+/// [`SwitchLine::served`]: the instance makes the call itself.
+pub const SERVED_BY_ITSELF: u32 = 0;
+/// [`SwitchLine::served`]: an I/O thread makes it, perhaps on another core.
+pub const SERVED_APART: u32 = 1;
+/// [`SwitchLine::served`]: an I/O thread makes it, on the instance's core.
+pub const SERVED_BESIDE: u32 = 2;
+
 /// A cache line of its own for each writer, so that they do not disturb each other.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct SenderLine {
     /// Position after the last frame handed over.
     pub tx_head: AtomicU32,
+    /// Sleep epoch (never 0) while blocked until an I/O thread has consumed, else 0.
+    pub tx_sleep: AtomicU32,
+    /// For an I/O thread: 1 if frames that a full link would drop stay in the ring.
+    pub tx_keep: AtomicU32,
+    /// For an I/O thread: the core on which the sender runs, + 1; 0: unknown.
+    pub tx_cpu: AtomicU32,
 }
 
-/// Written by the switch for the sender, within its call.
+/// Written for the sender: by the switch within its call, and by an I/O thread.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct SwitchLine {
@@ -42,6 +57,10 @@ pub struct SwitchLine {
     pub tx_tail: AtomicU32,
     /// Sleep epoch of a link's peer that the call found blocked, else 0.
     pub peer_asleep: AtomicU32,
+    /// Who makes the call: see [`SERVED_BY_ITSELF`] and the others.
+    pub served: AtomicU32,
+    /// Sleep epoch (never 0) of the I/O thread while it is blocked, else 0.
+    pub io_sleep: AtomicU32,
 }
 
 /// Written by the instance as a receiver.
@@ -74,6 +93,11 @@ const _: () = assert!(size_of::<Ring>() == 20480);
 const _: () = assert!(core::mem::offset_of!(Ring, receiver) == 128);
 const _: () = assert!(core::mem::offset_of!(Ring, tx) == 4096);
 
+/// What takes the place of a slot's number where a ring position has none for the moment.
+pub const NO_SLOT: u32 = 0xffff;
+/// Most slots of a pool that a trust group shares: all that 16 bits can name, in whole blocks.
+pub const SHARED_SLOTS_MAX: u32 = 65536 - BLOCK_SLOTS as u32;
+
 /// Packs a TX descriptor: `len` bytes in pool slot `slot`.
 #[inline]
 pub const fn tx_desc(len: u16, slot: u32) -> u64 {
@@ -84,4 +108,28 @@ pub const fn tx_desc(len: u16, slot: u32) -> u64 {
 #[inline]
 pub const fn rx_desc(desc: u64) -> (u16, u32) {
     (desc as u16, (desc >> 32) as u32)
+}
+
+/// Packs a length in bytes and a sequence into an RX descriptor, where the pool is not shared.
+#[inline]
+pub const fn rx_desc_of(len: u16, sequence: u32) -> u64 {
+    len as u64 | (sequence as u64) << 32
+}
+
+/// The slot in an RX descriptor, where the pool is shared.
+#[inline]
+pub const fn rx_desc_slot(desc: u64) -> u32 {
+    (desc >> 16) as u32 & NO_SLOT
+}
+
+/// An RX descriptor with another slot in it: what takes the next frame at its position.
+#[inline]
+pub const fn rx_desc_with_slot(desc: u64, slot: u32) -> u64 {
+    desc & !((NO_SLOT as u64) << 16) | ((slot & NO_SLOT) as u64) << 16
+}
+
+/// The slot in a TX descriptor; of one that was consumed, the slot that came back for it.
+#[inline]
+pub const fn tx_desc_slot(desc: u64) -> u32 {
+    (desc >> 32) as u32
 }

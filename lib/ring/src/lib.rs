@@ -4,24 +4,41 @@
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
 //! - [`batch`]: what a network function sees: frames in place, one decision per frame.
 //! - [`attach`]: the table by which an instance finds its ports, and attaching to them.
+//! - [`assignment`]: what a process that waits in a prepared instance is told.
 //! - [`port`]: receive in place, send, forward without a copy.
 //! - [`engine`]: the loop body of a network function.
 //! - [`doorbell`]: block until a frame arrives.
+//! - [`mod@slice`]: how long a thread runs at a time beside others.
+//! - [`clock`]: the time that all of them share.
+//! - [`mpsc`]: one ring of very many producers that trust each other.
 //!
 //! Without the `port` feature the crate is `no_std` and does no system call.
 #![cfg_attr(not(any(test, feature = "port")), no_std)]
 
 #[cfg(feature = "port")]
+pub mod assignment;
+#[cfg(feature = "port")]
 pub mod attach;
 pub mod batch;
+#[cfg(feature = "port")]
+mod bells;
+#[cfg(feature = "port")]
+pub mod clock;
 #[cfg(feature = "port")]
 pub mod doorbell;
 #[cfg(feature = "port")]
 pub mod engine;
 pub mod layout;
 #[cfg(feature = "port")]
+mod lending;
+#[cfg(feature = "port")]
 pub mod memory;
+pub mod mpsc;
 #[cfg(feature = "port")]
 pub mod port;
+#[cfg(feature = "port")]
+pub mod slice;
+#[cfg(feature = "port")]
+mod turn;
 
 pub use batch::{Action, Batch, Frame, Outbox};

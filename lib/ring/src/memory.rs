@@ -1,10 +1,13 @@
 //! The mappings of a port's rings and of an instance's pool. Why one pool for all ports:
 //! `docs/adr/0002-one-pool-per-instance.md`.
 
-use crate::attach::AttachError;
-use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE};
+use crate::attach::{AttachError, TableHead};
+use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE, SenderLine, SwitchLine};
+use crate::lending::Lending;
+use crate::mpsc::Mpsc;
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
 
@@ -76,7 +79,7 @@ impl RingMemory {
     }
 }
 
-/// The words that a port's owner writes as a receiver, for somebody who only looks.
+/// The words that a port's owner and the switch write, for somebody who only looks.
 #[derive(Debug)]
 pub struct ReceiverWords(Mapping);
 
@@ -98,13 +101,91 @@ impl ReceiverWords {
         let line: &ReceiverLine = unsafe { self.0.start.add(at).cast().as_ref() };
         line.rx_head.load(Ordering::Relaxed)
     }
+
+    /// Whether frames that the owner has handed over wait for the switch, as both say: where they go is no room, or an
+    /// I/O thread has not come to them.
+    pub fn sends(&self) -> bool {
+        let at = core::mem::offset_of!(Ring, sender);
+        // SAFETY: as in `rx_head`: this line is among the control words too.
+        let sender: &SenderLine = unsafe { self.0.start.add(at).cast().as_ref() };
+        let at = core::mem::offset_of!(Ring, switch);
+        // SAFETY: as above.
+        let switch: &SwitchLine = unsafe { self.0.start.add(at).cast().as_ref() };
+        sender.tx_head.load(Ordering::Relaxed) != switch.tx_tail.load(Ordering::Relaxed)
+    }
 }
 
-/// An instance's frame slots, shared by its ports.
+/// A ring of many producers in memory that processes share.
+#[derive(Debug)]
+pub struct MpscMemory {
+    memory: Mapping,
+    fd: OwnedFd,
+}
+
+impl MpscMemory {
+    /// Values in the ring: as many as a platform has ports.
+    pub const SLOTS: usize = 16384;
+    const BYTES: usize = size_of::<Mpsc<{ Self::SLOTS }>>();
+
+    /// Makes an empty ring.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub fn create() -> Result<Self, AttachError> {
+        let failed = |errno: rustix::io::Errno| AttachError::Map {
+            what: "ring of many producers",
+            len: Self::BYTES,
+            source: errno.into(),
+        };
+        let fd = memfd_create("nfluid-mpsc", MemfdFlags::CLOEXEC).map_err(failed)?;
+        ftruncate(&fd, Self::BYTES as u64).map_err(failed)?;
+        let made = Self::of(fd)?;
+        made.ring().clear();
+        Ok(made)
+    }
+
+    /// Maps the ring that another process made; `fd` is its [`MpscMemory::fd`].
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping, or `fd` is shorter than a ring.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
+        let failed = |source: std::io::Error| AttachError::Map {
+            what: "ring of many producers",
+            len: Self::BYTES,
+            source,
+        };
+        let found = fstat(fd).map_err(|errno| failed(errno.into()))?.st_size;
+        if (found as usize) < Self::BYTES {
+            let why = format!("its memory has only {found} bytes");
+            return Err(failed(std::io::Error::other(why)));
+        }
+        Self::of(fd.try_clone_to_owned().map_err(failed)?)
+    }
+
+    fn of(fd: OwnedFd) -> Result<Self, AttachError> {
+        let memory = Mapping::new(fd.as_fd(), Self::BYTES, "ring of many producers")?;
+        Ok(MpscMemory { memory, fd })
+    }
+
+    /// What another process maps.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &Mpsc<{ Self::SLOTS }> {
+        // SAFETY: the mapping has the size of the ring, is page-aligned, lives as long as `self`, and the
+        // ring is made of atomics only, for which every bit pattern is valid.
+        unsafe { self.memory.start.cast().as_ref() }
+    }
+}
+
+/// An instance's frame slots, shared by its ports, or those of its whole trust group.
 #[derive(Debug)]
 pub struct Pool {
     memory: Mapping,
     slots: u32,
+    lending: Option<Lending>,
 }
 
 impl Pool {
@@ -114,7 +195,40 @@ impl Pool {
     /// When the kernel refuses the mapping.
     pub fn map(fd: BorrowedFd<'_>, slots: u32) -> Result<Self, AttachError> {
         let memory = Mapping::new(fd, slots as usize * SLOT_SIZE, "pool")?;
-        Ok(Pool { memory, slots })
+        Ok(Pool {
+            memory,
+            slots,
+            lending: None,
+        })
+    }
+
+    /// Maps the pool that `head` tells of. Of a trust group's the instance owns some slots, others as
+    /// time goes by.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn of(head: &TableHead, fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
+        let mut pool = Pool::map(fd, head.pool_slots)?;
+        pool.lending = head.is_shared().then(|| Lending::new(head.pool_slots));
+        Ok(pool)
+    }
+
+    /// What the instance knows of its slots, where the pool is shared.
+    #[inline]
+    pub(crate) fn lending(&self) -> Option<&Lending> {
+        self.lending.as_ref()
+    }
+
+    /// Whether the pool is shared and a frame that was received in `slot` has been queued: what comes
+    /// back for it may be another slot.
+    pub fn is_lent(&self, slot: u32) -> bool {
+        self.lending().is_some_and(|lending| lending.is_lent(slot))
+    }
+
+    /// Whether the instance shares the pool with others.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.lending.is_some()
     }
 
     /// Slots in the pool.
@@ -125,6 +239,21 @@ impl Pool {
     /// Start and length in bytes of the mapping, for an AF_XDP socket that uses it as its UMEM.
     pub fn as_raw_parts(&self) -> (*mut u8, usize) {
         (self.memory.start.as_ptr(), self.memory.len)
+    }
+
+    /// Has the first bytes of `slot` brought into the cache: of very many instances on a core none finds
+    /// its frames there, and of a batch all can be on their way at once.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if slot < self.slots {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: the slot lies within the mapping, and a prefetch only hints.
+            unsafe {
+                let start = self.memory.start.as_ptr().add(slot as usize * SLOT_SIZE);
+                _mm_prefetch::<_MM_HINT_T0>(start.cast());
+            }
+        }
     }
 
     /// The frame buffer of `slot`; `None` if there is no such slot.

@@ -1,18 +1,26 @@
 //! A port: receive in place, send, forward without a copy.
 //!
-//! Transmission is synchronous: [`Port::flush`] makes the hyperio call, in which the switch copies
-//! every queued frame to its receiver. When it returns, the queued slots may be used again.
+//! In the inline model transmission is synchronous: [`Port::flush`] makes the hyperio call, in which
+//! the switch copies every queued frame to its receiver. When it returns, the queued slots may be
+//! used again.
+//!
+//! In the other I/O models an I/O thread makes the call for the port (`docs/adr/0008-io-models.md`):
+//! flushing hands the queued frames over, wakes the thread if it sleeps, and goes on. The slots may be used again
+//! when [`Port::collect`] says so. Who makes the call is the platform's choice, and may change at any
+//! time: a word in the ring says it.
 
-use crate::attach::PortEntry;
+use crate::attach::{PortEntry, PortFds};
 use crate::batch::Outbox;
 use crate::layout::{
-    CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SOL_NFLUID, rx_desc, tx_desc,
+    CALL_BELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BESIDE,
+    SERVED_BY_ITSELF, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
 };
+use crate::lending::Lending;
 use crate::memory::{Pool, RingMemory};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// What a full link does to the frames of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +56,8 @@ pub struct Port {
     entry: PortEntry,
     socket: OwnedFd,
     peer_bell: Option<OwnedFd>,
+    /// Wakes the I/O thread; shared by the ports of the instance.
+    io_bell: Option<Arc<OwnedFd>>,
     ring: RingMemory,
     pool: Arc<Pool>,
     mask: u32,
@@ -59,8 +69,20 @@ pub struct Port {
     tx_done: u32,
     /// Next TX slot, counted from `tx_base`.
     tx_slot: u32,
+    /// Since the ring was empty last, a frame was queued in a TX slot.
+    sends_own: bool,
+    /// Where the pool is shared: slots for the next frames, which are this port's to use.
+    spare: Vec<u32>,
+    /// Sleep epoch of the peer as the last call found it, if it has not been rung for since.
+    peer_asleep: u32,
     /// Sleep epoch for which the peer has been woken.
     rung: u32,
+    /// Sleep epoch of the I/O thread as it was found last, if it has not been rung for since.
+    io_asleep: u32,
+    /// Sleep epoch for which the I/O thread has been woken.
+    io_rung: u32,
+    /// An I/O thread has made calls for this port: it may be in one.
+    was_served: bool,
     stats: PortStats,
 }
 
@@ -83,31 +105,42 @@ pub struct TakenSlot {
 }
 
 impl Port {
-    pub(crate) fn new(
-        entry: PortEntry,
-        socket: OwnedFd,
-        peer_bell: Option<OwnedFd>,
-        ring: RingMemory,
-        pool: Arc<Pool>,
-    ) -> Self {
+    pub(crate) fn new(entry: PortEntry, fds: PortFds, ring: RingMemory, pool: Arc<Pool>) -> Self {
         // A former owner may have left positions behind: an NF that is restarted goes on there.
         let words = ring.ring();
         let rx_next = words.receiver.rx_head.load(Ordering::Acquire);
         let tx_done = words.switch.tx_tail.load(Ordering::Acquire);
         words.sender.tx_head.store(tx_done, Ordering::Release);
+        words.sender.tx_sleep.store(0, Ordering::Release);
         words.receiver.rx_sleep.store(0, Ordering::Release);
+        let mask = entry.ring_slots - 1;
+        if let Some(lending) = pool.lending() {
+            // Those who dealt them out have put them there.
+            let slots = (0..entry.tx_slots.min(entry.ring_slots)).map(|i| {
+                let index = tx_done.wrapping_add(i) & mask;
+                tx_desc_slot(words.tx[index as usize].load(Ordering::Acquire))
+            });
+            lending.put_back(slots);
+        }
         Port {
-            mask: entry.ring_slots - 1,
+            mask,
             entry,
-            socket,
-            peer_bell,
+            socket: fds.socket,
+            peer_bell: fds.peer_bell,
+            io_bell: fds.io_bell,
             ring,
             pool,
             rx_next,
             tx_next: tx_done,
             tx_done,
             tx_slot: 0,
+            sends_own: false,
+            spare: Vec::new(),
+            peer_asleep: 0,
             rung: 0,
+            io_asleep: 0,
+            io_rung: 0,
+            was_served: false,
             stats: PortStats::default(),
         }
     }
@@ -153,10 +186,10 @@ impl Port {
             let position = self.rx_next;
             self.rx_next = sequence;
             if (FRAME_MIN..=FRAME_MAX).contains(&usize::from(len)) {
-                return Some(Received {
-                    slot: self.entry.rx_base + index,
-                    len,
-                });
+                let slot = self.rx_slot(index, desc);
+                if slot < self.pool.slots() {
+                    return Some(Received { slot, len });
+                }
             }
             self.release_hole(position);
         }
@@ -168,7 +201,59 @@ impl Port {
     fn release_hole(&mut self, position: u32) {
         let line = &self.words().receiver;
         if line.rx_head.load(Ordering::Relaxed) == position {
-            line.rx_head.store(self.rx_next, Ordering::Release);
+            self.give_back(position, self.rx_next);
+        }
+    }
+
+    /// The slot of the RX position at `index`, whose descriptor is `desc`.
+    #[inline]
+    fn rx_slot(&self, index: u32, desc: u64) -> u32 {
+        if self.pool.is_shared() {
+            rx_desc_slot(desc)
+        } else {
+            self.entry.rx_base + index
+        }
+    }
+
+    /// Gives the slots of the positions from `released` to `position` to the switch.
+    #[inline]
+    fn give_back(&self, released: u32, position: u32) {
+        if let Some(lending) = self.pool.lending() {
+            self.settle(lending, released, position);
+        }
+        self.words()
+            .receiver
+            .rx_head
+            .store(position, Ordering::Release);
+    }
+
+    /// Where the pool is shared: slots that were lent are not there to be given.
+    fn settle(&self, lending: &Lending, released: u32, position: u32) {
+        let count = position.wrapping_sub(released).min(self.mask + 1);
+        let rx = &self.words().rx;
+        lending.settle((0..count).map(|i| &rx[(released.wrapping_add(i) & self.mask) as usize]));
+    }
+
+    /// Hands a copy of each frame that waits to `see`; they go on waiting.
+    pub fn peek(&self, mut see: impl FnMut(&[u8])) {
+        let mut position = self.rx_next;
+        for _ in 0..=self.mask {
+            let index = position & self.mask;
+            let desc = self.words().rx[index as usize].load(Ordering::Acquire);
+            let (len, sequence) = rx_desc(desc);
+            position = position.wrapping_add(1);
+            if sequence != position {
+                break;
+            }
+            // SAFETY: the slot was published to us and is not released: releasing takes `&mut self`, and so does whatever
+            // else gives out the slot's bytes.
+            let buffer: Option<&mut [u8]> = unsafe { self.pool.buffer(self.rx_slot(index, desc)) };
+            let frame = buffer
+                .as_deref()
+                .and_then(|slot| slot.get(..usize::from(len)));
+            if let Some(frame) = frame.filter(|frame| frame.len() >= FRAME_MIN) {
+                see(frame);
+            }
         }
     }
 
@@ -197,7 +282,9 @@ impl Port {
     pub fn taken_frame(&self, taken: &TakenSlot) -> Option<&[u8]> {
         let released = self.words().receiver.rx_head.load(Ordering::Relaxed);
         let held = self.rx_next.wrapping_sub(released);
-        let slot = self.entry.rx_base + (taken.position & self.mask);
+        let index = taken.position & self.mask;
+        let desc = self.words().rx[index as usize].load(Ordering::Relaxed);
+        let slot = self.rx_slot(index, desc);
         let is_held = held <= self.mask + 1 && taken.position.wrapping_sub(released) < held;
         if !is_held || slot != taken.slot {
             return None;
@@ -214,17 +301,15 @@ impl Port {
         let line = &self.words().receiver;
         let released = line.rx_head.load(Ordering::Relaxed);
         if position.wrapping_sub(released) <= self.rx_next.wrapping_sub(released) {
-            line.rx_head.store(position, Ordering::Release);
+            self.give_back(released, position);
         }
     }
 
     /// Gives the slots of all frames taken so far back to the switch.
     #[inline]
     pub fn release(&mut self) {
-        self.words()
-            .receiver
-            .rx_head
-            .store(self.rx_next, Ordering::Release);
+        let released = self.words().receiver.rx_head.load(Ordering::Relaxed);
+        self.give_back(released, self.rx_next);
     }
 
     /// Receives up to `max` frames: hands each to `handle`, in place, and releases their slots.
@@ -233,6 +318,9 @@ impl Port {
     pub fn receive(&mut self, max: usize, mut handle: impl FnMut(&mut [u8])) -> usize {
         let mut count = 0;
         let mut bytes = 0;
+        if self.queued() > 0 {
+            self.collect();
+        }
         while count < max {
             let Some(received) = self.take() else { break };
             // SAFETY: the slot was published to us, is not yet released, and this is the only
@@ -263,7 +351,7 @@ impl Port {
         self.tx_next.wrapping_sub(self.tx_done)
     }
 
-    /// Frames that can still be queued from the port's own TX slots.
+    /// Frames that can still be queued from the port's own TX slots, as far as has been collected.
     #[inline]
     pub fn room(&self) -> u32 {
         self.entry
@@ -276,13 +364,17 @@ impl Port {
     /// slot is free (flush first), or the length is none of a frame.
     #[inline]
     pub fn send(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
-        if self.room() == 0 {
+        if self.room() == 0 && self.collect() == 0 {
             self.stats.tx_no_slot += 1;
             return false;
         }
-        let slot = self.entry.tx_base + self.tx_slot;
+        let Some(slot) = self.next_tx_slot() else {
+            self.stats.tx_no_slot += 1;
+            return false;
+        };
         // SAFETY: a TX slot of this port that is not queued: `room` is positive, slots are used in
-        // turn, and frames are consumed in the order in which they were queued.
+        // turn, and frames are consumed in the order in which they were queued. Where the pool is
+        // shared: a slot that lies at no ring position and in no queue.
         let Some(buffer) = (unsafe { self.pool.buffer(slot) }) else {
             return false;
         };
@@ -290,11 +382,14 @@ impl Port {
         if !(FRAME_MIN..=FRAME_MAX).contains(&len) {
             return false;
         }
-        self.tx_slot = if self.tx_slot + 1 == self.entry.tx_slots {
-            0
-        } else {
-            self.tx_slot + 1
-        };
+        if self.spare.pop().is_none() {
+            self.tx_slot = if self.tx_slot + 1 == self.entry.tx_slots {
+                0
+            } else {
+                self.tx_slot + 1
+            };
+        }
+        self.sends_own = true;
         self.queue(Received {
             slot,
             len: len as u16,
@@ -311,23 +406,49 @@ impl Port {
         self.tx_next = self.tx_next.wrapping_add(1);
     }
 
+    /// Queues a frame in the RX slot in which it was received, on this port or another one.
+    #[inline]
+    pub(crate) fn forward(&mut self, frame: Received) {
+        if let Some(lending) = self.pool.lending() {
+            lending.lend(frame.slot);
+        }
+        self.queue(frame);
+    }
+
     /// True if another frame of another port's slot can be queued.
     #[inline]
     pub fn can_queue(&self) -> bool {
-        self.queued() <= self.mask
+        self.free() > 0
+    }
+
+    /// Frames that fit into the TX ring.
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        (self.mask + 1).saturating_sub(self.queued())
     }
 
     /// The slot that the next [`Port::send`] uses, for callers that write it before they send;
     /// `None` if no slot is free.
     #[inline]
-    pub fn next_tx_slot(&self) -> Option<u32> {
-        (self.room() > 0).then(|| self.entry.tx_base + self.tx_slot)
+    pub fn next_tx_slot(&mut self) -> Option<u32> {
+        let room = self.room();
+        if room == 0 {
+            return None;
+        }
+        let Some(lending) = self.pool.lending() else {
+            return Some(self.entry.tx_base + self.tx_slot);
+        };
+        if self.spare.is_empty() {
+            // No more than can be queued: the others have their share.
+            lending.take(room, &mut self.spare);
+        }
+        self.spare.last().copied()
     }
 
-    /// Queues whatever descriptor it is given: for the C library, which has checked it, and for
-    /// tests of the switch against hostile NFs.
+    /// Queues whatever descriptor it is given, as that of a received frame: for the C library, which
+    /// has checked it, and for tests of the switch against hostile NFs.
     pub fn queue_raw(&mut self, len: u16, slot: u32) {
-        self.queue(Received { slot, len });
+        self.forward(Received { slot, len });
     }
 
     /// The raw control words and descriptors, for tests of the switch against hostile NFs.
@@ -336,12 +457,27 @@ impl Port {
     }
 
     /// Hands the queued frames to the switch, in this thread's own context, and wakes the link's
-    /// peer if it sleeps. Returns how many frames the switch consumed.
+    /// peer if it sleeps; or to an I/O thread, if one serves the port. Returns how many frames have
+    /// been consumed since the last flush.
     ///
     /// # Errors
     /// `EBUSY`: another thread is in a call on this port; `ENETDOWN`: the port is down. The queued
     /// frames are discarded and counted in [`PortStats::tx_errors`].
     pub fn flush(&mut self, when_full: WhenFull) -> io::Result<u32> {
+        let flushed = self.flush_quietly(when_full);
+        self.ring_all();
+        flushed
+    }
+
+    /// As [`Port::flush`], but who sleeps on the caller's core, and could not run before it, is woken by
+    /// [`Port::ring_all`], or when the caller sleeps itself ([`crate::doorbell::Doorbell::wait`]).
+    ///
+    /// # Errors
+    /// As for [`Port::flush`].
+    pub fn flush_quietly(&mut self, when_full: WhenFull) -> io::Result<u32> {
+        if self.is_served() && self.hand_over(when_full) {
+            return Ok(self.collect());
+        }
         let mut consumed = 0;
         while self.queued() > 0 {
             let step = self.call(when_full)?;
@@ -364,30 +500,148 @@ impl Port {
             .store(self.tx_next, Ordering::Release);
         self.stats.calls += 1;
         if let Err(error) = self.hyperio(option) {
+            if self.was_served && error.raw_os_error() == Some(libc::EBUSY) {
+                // The I/O thread that leaves the port is in its last calls: it looks at `tx_head`
+                // after each of them, and takes these frames along.
+                return Ok(self.collect());
+            }
             self.stats.tx_errors += 1;
             self.discard_queued();
             return Err(error);
         }
-        let words = self.words();
-        let tail = words.switch.tx_tail.load(Ordering::Acquire);
-        let asleep = words.switch.peer_asleep.load(Ordering::Relaxed);
-        let consumed = tail.wrapping_sub(self.tx_done);
-        if consumed > self.queued() {
+        let asleep = self.words().switch.peer_asleep.load(Ordering::Relaxed);
+        let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
+        if tail.wrapping_sub(self.tx_done) > self.queued() {
             // Another thread uses this port too: positions mean nothing any more.
             self.stats.tx_errors += 1;
             self.discard_queued();
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
-        self.tx_done = tail;
-        self.stats.tx_frames += u64::from(consumed);
-        if asleep != 0 && asleep != self.rung {
-            self.ring_peer(asleep);
+        if asleep != 0 {
+            self.peer_asleep = asleep;
         }
-        Ok(consumed)
+        Ok(self.collect())
+    }
+
+    /// Whether an I/O thread makes this port's calls.
+    #[inline]
+    pub fn is_served(&self) -> bool {
+        self.words().switch.served.load(Ordering::Relaxed) != SERVED_BY_ITSELF
+            && self.io_bell.is_some()
+    }
+
+    /// Whether an I/O thread on this core makes this port's calls.
+    #[inline]
+    pub(crate) fn is_served_beside(&self) -> bool {
+        self.words().switch.served.load(Ordering::Relaxed) == SERVED_BESIDE
+            && self.io_bell.is_some()
+    }
+
+    /// Does a frame wait in one of the port's own TX slots? Its sender may want that slot back; of what is
+    /// only passed on, nobody wants anything back before slots are short.
+    #[inline]
+    pub(crate) fn awaits_slots(&self) -> bool {
+        self.sends_own && self.queued() > 0
+    }
+
+    /// Frames of which the port should not have more queued if its instance is to have room enough.
+    #[inline]
+    pub(crate) fn half(&self) -> u32 {
+        self.mask / 2
+    }
+
+    /// Hands what is queued over to the I/O thread. `false`: it has left the port meanwhile, and may
+    /// not have seen these frames.
+    fn hand_over(&mut self, when_full: WhenFull) -> bool {
+        self.was_served = true;
+        let words = self.words();
+        let line = &words.sender;
+        line.tx_keep
+            .store(u32::from(when_full == WhenFull::Keep), Ordering::Relaxed);
+        line.tx_cpu.store(current_cpu() + 1, Ordering::Relaxed);
+        line.tx_head.store(self.tx_next, Ordering::Release);
+        // Before the looks at the thread's words; it announces its sleep, or its leave, before its last
+        // look at `tx_head`. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        self.io_asleep = words.switch.io_sleep.load(Ordering::Relaxed);
+        // On this core it cannot run before this thread sleeps, and should find all there is then.
+        if !self.is_served_beside() || self.queued() > self.half() {
+            self.ring_io_thread();
+        }
+        self.is_served()
+    }
+
+    /// Wakes the I/O thread if handing over has found it asleep.
+    fn ring_io_thread(&mut self) {
+        let epoch = std::mem::take(&mut self.io_asleep);
+        if epoch == 0 || epoch == self.io_rung {
+            return;
+        }
+        if let Some(bell) = &self.io_bell {
+            // A full eventfd is a ring that the thread has not answered yet.
+            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+            self.stats.rings += 1;
+        }
+        self.io_rung = epoch;
+    }
+
+    /// Wakes whoever flushes have found asleep: the link's peer, and the I/O thread.
+    #[inline]
+    pub fn ring_all(&mut self) {
+        self.ring_peer();
+        if self.io_asleep != 0 {
+            self.ring_io_thread();
+        }
+    }
+
+    /// Notes what an I/O thread has consumed since the last time; returns how many frames.
+    pub fn collect(&mut self) -> u32 {
+        let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
+        let consumed = tail.wrapping_sub(self.tx_done);
+        if consumed > self.queued() {
+            return 0;
+        }
+        self.take_back(consumed);
+        self.tx_done = tail;
+        self.sends_own &= self.queued() > 0;
+        self.stats.tx_frames += u64::from(consumed);
+        consumed
+    }
+
+    /// Where the pool is shared: what lies in the next `count` TX descriptors is the instance's again.
+    #[inline]
+    fn take_back(&self, count: u32) {
+        let Some(lending) = self.pool.lending().filter(|_| count > 0) else {
+            return;
+        };
+        let tx = &self.words().tx;
+        lending.put_back((0..count.min(self.mask + 1)).map(|i| {
+            let index = self.tx_done.wrapping_add(i) & self.mask;
+            tx_desc_slot(tx[index as usize].load(Ordering::Relaxed))
+        }));
+    }
+
+    /// Has an I/O thread consumed something that was not yet collected?
+    #[inline]
+    pub(crate) fn has_consumed(&self) -> bool {
+        self.queued() > 0 && self.words().switch.tx_tail.load(Ordering::Acquire) != self.tx_done
+    }
+
+    /// Position after the last frame queued.
+    #[inline]
+    pub(crate) fn tx_next(&self) -> u32 {
+        self.tx_next
+    }
+
+    /// Has the switch consumed everything that was queued before `position`?
+    #[inline]
+    pub(crate) fn is_consumed(&self, position: u32) -> bool {
+        self.queued() == 0 || position.wrapping_sub(self.tx_done).cast_signed() <= 0
     }
 
     /// Takes back what is queued: the switch has not consumed it and never will.
     pub fn discard_queued(&mut self) {
+        self.take_back(self.queued());
         self.tx_next = self.words().switch.tx_tail.load(Ordering::Acquire);
         self.tx_done = self.tx_next;
         self.words()
@@ -396,11 +650,25 @@ impl Port {
             .store(self.tx_next, Ordering::Release);
     }
 
-    /// One byte into the peer's pipe. A full pipe is a ring that the peer has not answered yet; a
-    /// closed one means that it is gone: neither is this sender's error.
-    fn ring_peer(&mut self, epoch: u32) {
+    /// Wakes the link's peer if a flush has found it asleep.
+    #[inline]
+    pub fn ring_peer(&mut self) {
+        if self.peer_asleep != 0 {
+            self.ring_sleeping_peer();
+        }
+    }
+
+    /// One byte into the peer's pipe. A full pipe was filled by another peer of its owner, and would
+    /// not wake it: the switch rings then. A closed one means that it is gone, which is not this sender's error.
+    fn ring_sleeping_peer(&mut self) {
+        let epoch = std::mem::take(&mut self.peer_asleep);
+        if epoch == self.rung {
+            return;
+        }
         if let Some(bell) = &self.peer_bell {
-            let _ = rustix::io::write(bell, &[1]);
+            if rustix::io::write(bell, &[1]) == Err(rustix::io::Errno::AGAIN) {
+                let _ = self.hyperio(CALL_BELL);
+            }
             self.stats.rings += 1;
         }
         self.rung = epoch;
@@ -442,6 +710,13 @@ impl Port {
             Err(io::Error::last_os_error())
         }
     }
+}
+
+/// The core on which the caller runs.
+fn current_cpu() -> u32 {
+    // SAFETY: the call has no preconditions; it fails only where the kernel does not know it.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).unwrap_or(u32::MAX - 1)
 }
 
 /// Several ports as the place where an NF puts the frames that it makes.

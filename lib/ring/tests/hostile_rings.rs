@@ -5,7 +5,7 @@ mod exercise;
 #[path = "../../../fuzz/mutation.rs"]
 mod mutation;
 
-use nfluid_ring::attach::Table;
+use nfluid_ring::attach::{ATTACH_MAGIC_SHARED, Table};
 use nfluid_ring::layout::tx_desc;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
@@ -35,6 +35,19 @@ proptest! {
 
     #[test]
     fn tables_and_rings_from_anybody(input in mutation::near_the_seeds_of("rings")) {
+        exercise::table_and_rings(&input);
+    }
+
+    #[test]
+    fn steps_from_anybody_in_a_trust_group(
+        table in prop::sample::select(mutation::seeds("rings")),
+        steps in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let mut input = table;
+        if input.len() >= 4 {
+            input[..4].copy_from_slice(&ATTACH_MAGIC_SHARED.to_ne_bytes());
+        }
+        input.extend(steps);
         exercise::table_and_rings(&input);
     }
 

@@ -85,6 +85,7 @@ fn measure(
             cgroup: &cgroup,
             root: Root::for_linkage(program.linkage()),
             net,
+            cpus: None,
             zygote,
         })?;
         times[1].push(begin.elapsed());

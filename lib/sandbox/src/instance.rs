@@ -7,6 +7,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// Which process an instance is, for good: a pid alone is used again, and so is a start time after a reboot.
@@ -70,6 +71,28 @@ impl fmt::Display for Ended {
             Self::Killed(signal) => write!(f, "killed by signal {signal}"),
             Self::Unknown => f.write_str("gone, exit status unknown"),
         }
+    }
+}
+
+/// What a thread has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadUse {
+    /// CPU time since it was started.
+    pub cpu_time: Duration,
+    /// The core on which it ran last.
+    pub core: u32,
+}
+
+impl ThreadUse {
+    /// What thread `tid` of process `pid` has used; nothing if there is no such thread.
+    pub fn of(pid: u32, tid: i32) -> Option<Self> {
+        let task = format!("/proc/{pid}/task/{tid}");
+        let stat = std::fs::read_to_string(format!("{task}/stat")).ok()?;
+        let (ran, _) = ran_and_waited(Path::new(&task))?;
+        Some(ThreadUse {
+            cpu_time: ran,
+            core: u32::try_from(stat_field(&stat, PROCESSOR)?).ok()?,
+        })
     }
 }
 
@@ -152,6 +175,31 @@ impl Instance {
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.identity.pid
+    }
+
+    /// CPU time that it has used, to the clock tick; nothing if it is gone.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let stat = stat(Pid::from_raw(self.pid().try_into().ok()?)?).ok()??;
+        let ticks = stat_field(&stat, USER_TIME)? + stat_field(&stat, SYSTEM_TIME)?;
+        let per_second = rustix::param::clock_ticks_per_second();
+        Some(Duration::from_millis(ticks * 1000 / per_second.max(1)))
+    }
+
+    /// What its threads have run and, ready to run, have waited for a CPU, together: what it would have run by itself.
+    /// Nothing if it is gone.
+    pub fn cpu_and_wait_time(&self) -> Option<Duration> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
+        // A thread that has ended in between is left out.
+        let times = tasks
+            .flatten()
+            .filter_map(|task| ran_and_waited(&task.path()));
+        let add = |sum: Duration, (ran, waited)| sum.saturating_add(ran).saturating_add(waited);
+        Some(times.fold(Duration::ZERO, add))
+    }
+
+    /// What one of its threads has used; nothing if there is no such thread.
+    pub fn thread_use(&self, tid: i32) -> Option<ThreadUse> {
+        ThreadUse::of(self.pid(), tid)
     }
 
     /// Sends a signal. The instance is process 1 of its own namespace: but for SIGKILL and SIGSTOP, the kernel ignores
@@ -260,11 +308,16 @@ fn boot_id() -> Result<String, OsError> {
     Ok(text.trim().to_owned())
 }
 
-/// Field 22 of /proc/PID/stat, or nothing if there is no such process.
+/// The start time in ticks, or nothing if there is no such process.
 fn start_time(pid: Pid) -> Result<Option<u64>, OsError> {
+    Ok(stat(pid)?.and_then(|stat| stat_field(&stat, START_TIME)))
+}
+
+/// The text of /proc/PID/stat, or nothing if there is no such process.
+fn stat(pid: Pid) -> Result<Option<String>, OsError> {
     let path = format!("/proc/{pid}/stat");
     match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(parse_start_time(&text)),
+        Ok(text) => Ok(Some(text)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::SRCH) => Ok(None),
             _ => Err(OsError::from_io("read", path, &error)),
@@ -272,11 +325,31 @@ fn start_time(pid: Pid) -> Result<Option<u64>, OsError> {
     }
 }
 
+// Fields of /proc/PID/stat, counted from 1 as in proc(5).
+pub(crate) const STATE: usize = 3;
+const USER_TIME: usize = 14;
+const SYSTEM_TIME: usize = 15;
+const START_TIME: usize = 22;
+const PROCESSOR: usize = 39;
+
 /// The second field is the program's name in parentheses and may hold any byte, so that counting starts behind the last
-/// closing one.
-fn parse_start_time(stat: &str) -> Option<u64> {
+/// closing one, at the third field.
+pub(crate) fn stat_word(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    fields.split_ascii_whitespace().nth(number - 3)
+}
+
+/// For how long a thread has run, and for how long it was ready to and did not (Documentation/scheduler/sched-stats.rst).
+/// `task`: its folder below `/proc/PID/task`. Nothing if it has ended.
+pub(crate) fn ran_and_waited(task: &Path) -> Option<(Duration, Duration)> {
+    let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
+    let mut times = times.split_ascii_whitespace();
+    let mut next = || Some(Duration::from_nanos(times.next()?.parse().ok()?));
+    Some((next()?, next()?))
+}
+
+fn stat_field(stat: &str, number: usize) -> Option<u64> {
+    stat_word(stat, number)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -336,14 +409,17 @@ mod tests {
             .map(|n| n.to_string())
             .collect::<Vec<_>>()
             .join(" ");
-        assert_eq!(parse_start_time(&format!("7 (a) b) S) {rest}")), Some(22));
-        assert_eq!(parse_start_time("7 (x) S 1"), None);
+        assert_eq!(
+            stat_field(&format!("7 (a) b) S) {rest}"), START_TIME),
+            Some(22)
+        );
+        assert_eq!(stat_field("7 (x) S 1", START_TIME), None);
     }
 
     proptest! {
         #[test]
         fn any_stat_is_survived(text in ".{0,200}") {
-            parse_start_time(&text);
+            stat_field(&text, START_TIME);
         }
     }
 }

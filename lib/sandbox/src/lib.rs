@@ -22,11 +22,13 @@ pub mod cgroup;
 pub mod error;
 pub mod seccomp;
 
+mod affinity;
 mod child;
 mod identity;
 mod instance;
 mod landlock_rules;
 mod netns;
+mod own_time;
 mod probing;
 mod program;
 mod root;
@@ -39,9 +41,10 @@ mod zygote;
 pub use rustix::process::Signal;
 
 pub use identity::{BadKernelIdRange, KernelId, KernelIdRange};
-pub use instance::{Ended, Instance, InstanceError, ProcessIdentity};
+pub use instance::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use netns::{EmptyNetNs, NetNs};
+pub use own_time::OwnTime;
 pub use probing::{Feature, Status, probe};
 pub use program::{Linkage, Program, ProgramError};
 pub use root::Root;

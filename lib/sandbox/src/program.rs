@@ -4,8 +4,8 @@
 use crate::error::{Errno, OsError};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use std::fs::File;
-use std::io::Seek;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -124,33 +124,34 @@ impl Program {
     /// # Errors
     /// The kernel's refusal to make an executable memory file (sysctl vm.memfd_noexec=2).
     pub fn sealed_copy(&self) -> Result<Self, ProgramError> {
-        let copying = |errno| {
-            OsError::new("copy program to memory", self.origin.display(), errno)
-                .remedy("sysctl vm.memfd_noexec=0 allows executable memory files")
-        };
-        let name = self.origin.file_name().unwrap_or_default().as_bytes();
-        let name = name.get(..name.len().min(200)).unwrap_or_default();
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Kernels before 6.3 do not know MFD_EXEC; there, memory files are executable anyway.
-        let memory = rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC)
-            .or_else(|_| rustix::fs::memfd_create(name, flags))
-            .map_err(copying)?;
-        let (mut from, mut to) = (self.duplicate().map_err(copying)?, File::from(memory));
-        from.rewind()
-            .and_then(|()| std::io::copy(&mut from, &mut to))
-            .map_err(|error| copying(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        rustix::fs::fchmod(&to, Mode::from_raw_mode(0o111)).map_err(copying)?;
-        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&to, seals).map_err(copying)?;
-        // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
-        use std::os::fd::AsRawFd;
-        let again = format!("/proc/self/fd/{}", to.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(again, flags, Mode::empty()).map_err(copying)?;
+        let mut from = self
+            .duplicate()
+            .map_err(|errno| copying(&self.origin, errno))?;
+        let fd = sealed(&self.origin, |to| {
+            from.rewind().and_then(|()| std::io::copy(&mut from, to))
+        })?;
         Ok(Self {
             fd,
             origin: self.origin.clone(),
             linkage: self.linkage.clone(),
+            sealed: true,
+        })
+    }
+
+    /// A program that came from elsewhere, as a [`Program::sealed_copy`]; `origin` is what messages call it.
+    ///
+    /// # Errors
+    /// As [`Program::open`] and [`Program::sealed_copy`].
+    pub fn of_bytes(bytes: &[u8], origin: &Path) -> Result<Self, ProgramError> {
+        let fd = sealed(origin, |to| {
+            to.write_all(bytes).map(|()| bytes.len() as u64)
+        })?;
+        let file = File::from(fd);
+        let linkage = linkage(&file, bytes.len() as u64, origin)?;
+        Ok(Self {
+            fd: file.into(),
+            origin: origin.to_owned(),
+            linkage,
             sealed: true,
         })
     }
@@ -179,6 +180,34 @@ impl AsFd for Program {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn copying(origin: &Path, errno: Errno) -> OsError {
+    OsError::new("copy program to memory", origin.display(), errno)
+        .remedy("sysctl vm.memfd_noexec=0 allows executable memory files")
+}
+
+/// A file in memory of mode 0111 that nobody can change, with what `fill` writes.
+fn sealed(
+    origin: &Path,
+    fill: impl FnOnce(&mut File) -> std::io::Result<u64>,
+) -> Result<OwnedFd, OsError> {
+    let copying = |errno| copying(origin, errno);
+    let name = origin.file_name().unwrap_or_default().as_bytes();
+    let name = name.get(..name.len().min(200)).unwrap_or_default();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know MFD_EXEC; there, memory files are executable anyway.
+    let memory = rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC)
+        .or_else(|_| rustix::fs::memfd_create(name, flags))
+        .map_err(copying)?;
+    let mut to = File::from(memory);
+    fill(&mut to).map_err(|error| copying(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    rustix::fs::fchmod(&to, Mode::from_raw_mode(0o111)).map_err(copying)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&to, seals).map_err(copying)?;
+    // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
+    let again = format!("/proc/self/fd/{}", to.as_raw_fd());
+    rustix::fs::open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(copying)
 }
 
 fn not_executable(path: &Path, why: &'static str) -> ProgramError {
@@ -264,7 +293,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::{Read, Write};
+    use std::io::Read;
 
     fn file_with(bytes: &[u8], mode: u32) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -333,6 +362,10 @@ mod tests {
         copy.duplicate().unwrap().read_to_end(&mut inside).unwrap();
         assert_eq!(inside, bytes);
         assert!(copy.duplicate().unwrap().write_all(b"x").is_err());
+        let sent = Program::of_bytes(&bytes, Path::new("sent")).unwrap();
+        assert!(sent.is_sealed() && *sent.linkage() == Linkage::Static);
+        assert!(sent.duplicate().unwrap().write_all(b"x").is_err());
+        assert!(Program::of_bytes(b"no program", Path::new("sent")).is_err());
     }
 
     proptest! {

@@ -23,6 +23,9 @@ pub struct ShellSpec<'a> {
     pub root: Root,
     /// Which network namespace it gets.
     pub net: NetNs<'a>,
+    /// The CPUs that it may use, by number; all of its maker's if `None`. It cannot change this, [`crate::Instance::pin`]
+    /// can.
+    pub cpus: Option<Vec<usize>>,
     /// Who forks it: a process that is small and stays so, or, without one, the caller itself.
     pub zygote: Option<&'a Zygote>,
 }
@@ -54,8 +57,9 @@ pub struct Launch<'a> {
     pub landlock: bool,
     /// Limits per process.
     pub limits: Limits,
-    /// The CPUs that it may use, by number; all of its cgroup's if `None`. It cannot change this.
-    pub cpus: Option<Vec<usize>>,
+    /// The kernel kills it when the thread that is its parent ends: who prepared the shell or, with a zygote, who started
+    /// that. The filter keeps the program from calling this off.
+    pub ends_with_parent: bool,
 }
 
 impl<'a> Launch<'a> {
@@ -80,7 +84,7 @@ impl<'a> Launch<'a> {
             filter: Some(filter),
             landlock: true,
             limits: Limits::default(),
-            cpus: None,
+            ends_with_parent: false,
         }
     }
 }

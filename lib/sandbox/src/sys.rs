@@ -268,6 +268,60 @@ impl Drop for SignalsBlocked {
     }
 }
 
+/// What sched_setattr(2) takes (linux/sched/types.h).
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// The slice of an ordinary task, in nanoseconds; 0: the kernel's own.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+    util_min: u32,
+    util_max: u32,
+}
+
+fn scheduling_attributes(thread: Pid) -> Result<SchedulingAttributes, Errno> {
+    let mut attributes = SchedulingAttributes::default();
+    let size = size_of::<SchedulingAttributes>() as u32;
+    // SAFETY: the kernel writes at most `size` bytes to `attributes`, which are so long.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            thread.as_raw_nonzero().get(),
+            &raw mut attributes,
+            size,
+            0u32,
+        )
+    })?;
+    Ok(attributes)
+}
+
+/// The time slice of a thread in nanoseconds; 0 where the kernel tells none.
+pub(crate) fn slice_ns(thread: Pid) -> Result<u64, Errno> {
+    Ok(scheduling_attributes(thread)?.runtime)
+}
+
+/// Gives a thread a time slice in nanoseconds; 0: the kernel's own. All else of its scheduling stays.
+pub(crate) fn set_slice_ns(thread: Pid, slice: u64) -> Result<(), Errno> {
+    let mut attributes = scheduling_attributes(thread)?;
+    attributes.runtime = slice;
+    // SAFETY: the kernel only reads `attributes`, whose length they say.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_sched_setattr,
+            thread.as_raw_nonzero().get(),
+            &raw const attributes,
+            0u32,
+        )
+    })?;
+    Ok(())
+}
+
 /// The version of Landlock that the kernel has.
 pub(crate) fn landlock_abi() -> Result<u32, Errno> {
     const VERSION: u32 = 1;

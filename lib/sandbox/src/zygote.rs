@@ -138,9 +138,10 @@ fn ask(
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
     let pidfd = (count == 1).then(|| unsafe { OwnedFd::from_raw_fd(pidfd[0]) });
     let value = i32::from_ne_bytes(answer);
-    match Pid::from_raw(value) {
-        Some(pid) if value > 0 => Ok((pid, pidfd)),
-        _ => Err(Errno::from_raw_os_error(value.saturating_neg())),
+    // A negative number is no process id, and asking for one is a bug.
+    match Pid::from_raw(value.max(0)) {
+        Some(pid) => Ok((pid, pidfd)),
+        None => Err(Errno::from_raw_os_error(value.saturating_neg())),
     }
 }
 
@@ -218,10 +219,14 @@ fn serve(socket: RawFd, memory: &mut Memory) -> ! {
 fn fork_shell(plan: Plan<'_>, scratch: &mut Scratch) -> Result<(Pid, OwnedFd), Errno> {
     // SAFETY: it is among the descriptors of the request, which stay open until it is answered.
     let cgroup = plan.cgroup.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    let there = plan.enter_cpus()?;
     // SAFETY: the child goes straight into `child::run`, which keeps to what is allowed and never returns.
     match unsafe { sys::fork(Kind::SiblingInstance, cgroup) }? {
         Fork::Child => child::run(plan, scratch),
-        Fork::Parent { pid, pidfd } => Ok((pid, pidfd)),
+        Fork::Parent { pid, pidfd } => {
+            drop(there);
+            Ok((pid, pidfd))
+        }
     }
 }
 

@@ -109,7 +109,7 @@ fn receive_for(seconds: f64, ring: &mut Attached) -> u64 {
         received += got as u64;
         if got == 0 {
             let patience = Duration::from_millis(10);
-            let _woken = ring.doorbell.wait(&ring.ports, None, patience);
+            let _woken = ring.doorbell.wait(&mut ring.ports, None, patience);
         }
     }
     received

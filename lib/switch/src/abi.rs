@@ -5,13 +5,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
 /// rings. Raised with every change of it: an uplink's process of another version is replaced.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 6;
+/// EtherType of IPv4.
+pub(crate) const ETHER_IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub(crate) const ETHER_IPV6: u16 = 0x86dd;
 /// Most ports of a platform.
 pub const PORTS_MAX: u32 = 16384;
+/// Trust groups of a platform are numbered from 1 to one less.
+pub const GROUPS_MAX: u32 = 1024;
+/// Entries of a group's table of owners.
+pub const OWNERS: usize = 65536;
+/// Owner of a slot that is changing hands.
+pub const OWNER_MOVING: u32 = u32::MAX;
 /// Most switches of a platform.
 pub const SWITCHES_MAX: u32 = 1024;
 /// Most ports of a switch.
 pub const MEMBERS_MAX: usize = 1024;
+/// Ports per call of an I/O thread.
+pub const SERVE_PORTS: usize = 63;
 /// Frames per hyperio call.
 pub const CALL_FRAMES: u32 = 256;
 
@@ -28,6 +40,15 @@ pub const PORT_PASS: u32 = 1 << 4;
 
 /// Copies of the port's frames go to the daemon.
 pub const PORT_CAPTURE: u32 = 1 << 5;
+
+/// Of `PortState::signal`: every frame is refused.
+pub const SIGNAL_REFUSE: u64 = 1 << 63;
+/// A unit of the time in `PortState::signal` has 2^20 ns.
+pub const SIGNAL_UNIT_SHIFT: u32 = 20;
+/// That time has 31 bits.
+pub const SIGNAL_UNTIL_MASK: u64 = 0x7fff_ffff;
+/// Longest that a word counts, in these units.
+pub const SIGNAL_UNITS_MAX: u64 = 1024;
 
 /// Values of `PortState::dest_kind`.
 pub mod dest {
@@ -52,7 +73,8 @@ pub enum DropReason {
     RingFull = 0,
     /// Length outside 14..2032 bytes, or cut within a VLAN tag.
     BadLength = 1,
-    /// The descriptor names a slot outside the instance's pool.
+    /// The descriptor names a slot outside the pool, or another member's of the group; counted on the
+    /// port whose descriptor it is.
     BadIndex = 2,
     /// The source address is not the port's own, or is pinned to another port.
     ForeignMac = 3,
@@ -74,11 +96,19 @@ pub enum DropReason {
     Uplink = 11,
     /// The frame lay in the ring of an instance that ended; counted by the daemon.
     Reclaimed = 12,
+    /// A congestion signal to a sender that cannot read a mark; counted on the receiver's port.
+    Congestion = 13,
+    /// Refused at the entry of a chain, because a ring further on is full; counted on the receiver's
+    /// port.
+    Refused = 14,
+    /// Of a client that has no instance yet: there was no room to wait, or the template's limits refused it. Counted on the
+    /// sender's port, the latter by the daemon.
+    Client = 15,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 13] = [
+    pub const ALL: [DropReason; 16] = [
         DropReason::RingFull,
         DropReason::BadLength,
         DropReason::BadIndex,
@@ -92,6 +122,9 @@ impl DropReason {
         DropReason::Changed,
         DropReason::Uplink,
         DropReason::Reclaimed,
+        DropReason::Congestion,
+        DropReason::Refused,
+        DropReason::Client,
     ];
 
     /// The label in metrics and tables.
@@ -110,6 +143,9 @@ impl DropReason {
             DropReason::Changed => "changed",
             DropReason::Uplink => "uplink",
             DropReason::Reclaimed => "reclaimed",
+            DropReason::Congestion => "congestion",
+            DropReason::Refused => "refused",
+            DropReason::Client => "client",
         }
     }
 }
@@ -134,7 +170,10 @@ pub struct PortState {
     pub(crate) queues: AtomicU32,
     pub(crate) fdb_limit: AtomicU32,
     pub(crate) ageing: AtomicU32,
-    _pad0: [u32; 5],
+    pub(crate) wake_frames: AtomicU32,
+    pub(crate) wake_after_us: AtomicU32,
+    pub(crate) group: AtomicU32,
+    pub(crate) signal: AtomicU64,
     pub(crate) busy: AtomicU32,
     pub(crate) tx_pos: AtomicU32,
     pub(crate) tx_frames: AtomicU64,
@@ -150,10 +189,11 @@ pub struct PortState {
     pub(crate) rx_frames: AtomicU64,
     pub(crate) rx_bytes: AtomicU64,
     pub(crate) rung: AtomicU32,
-    _pad2: u32,
+    pub(crate) timed: AtomicU32,
     pub(crate) bells: AtomicU64,
     pub(crate) passed: AtomicU64,
-    _pad3: [u64; 2],
+    pub(crate) marked: AtomicU64,
+    pub(crate) signal_checked: AtomicU64,
     pub(crate) drops: [AtomicU64; DROPS],
 }
 

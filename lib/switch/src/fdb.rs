@@ -4,7 +4,7 @@ use crate::SwitchError;
 use crate::abi::{fdb_address, split_address};
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags};
-use rustix::time::{ClockId, clock_gettime};
+use nfluid_ring::clock::monotonic_ns;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// An entry of the forwarding data base.
@@ -26,8 +26,7 @@ pub struct FdbEntry {
 
 /// The program's clock: units of 2^30 ns.
 fn now() -> u32 {
-    let now = clock_gettime(ClockId::Monotonic);
-    ((now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) >> 30) as u32
+    (monotonic_ns() >> 30) as u32
 }
 
 fn key(switch: u32, address: u64) -> [u8; 16] {

@@ -5,19 +5,62 @@
 
 use crate::SwitchError;
 use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
+use crate::group::Group;
 use crate::program::Switch;
 use libbpf_rs::{MapHandle, MapType};
-use nfluid_ring::attach::{ATTACH_MAGIC, PortEntry, Table, TableHead};
+use nfluid_ring::attach::{ATTACH_MAGIC, ATTACH_MAGIC_SHARED, PortEntry, Table, TableHead};
 use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 /// Addresses that one port may teach the switch.
 pub const FDB_LIMIT_DEFAULT: u32 = 4096;
+/// Longest that a frame may wait for others before its sleeping receiver is woken.
+pub const WAKE_AFTER_MAX: Duration = Duration::from_secs(1);
 /// Ageing time of learned addresses in seconds (IEEE 802.1D).
 pub const AGEING_DEFAULT_S: u32 = 300;
+
+/// When a receiver that sleeps is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// As soon as so many frames wait; 0 and 1: for each. At most half of the ring.
+    pub frames: u32,
+    /// At the latest so long after the first of them.
+    pub after: Duration,
+}
+
+impl Wake {
+    /// For each frame, at once.
+    pub const AT_ONCE: Wake = Wake {
+        frames: 1,
+        after: Duration::ZERO,
+    };
+
+    fn check(self, port: &str, ring_slots: u32) -> Result<(), SwitchError> {
+        if self.frames <= 1 {
+            return Ok(());
+        }
+        if self.frames > ring_slots / 2 {
+            return Err(SwitchError::Limit(format!(
+                "port '{port}': a receiver can wait for at most half of its ring of {ring_slots} slots, not for {} frames",
+                self.frames
+            )));
+        }
+        if self.after.is_zero() || self.after > WAKE_AFTER_MAX {
+            return Err(SwitchError::Limit(format!(
+                "port '{port}': a receiver that waits for several frames is woken after 1 us to {} ms, not {:?}",
+                WAKE_AFTER_MAX.as_millis(),
+                self.after
+            )));
+        }
+        Ok(())
+    }
+}
 
 /// A port to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +75,7 @@ pub struct PortSpec {
     pub mtu: u16,
     /// Slots of the ring: a power of two, 64..=1024.
     pub ring_slots: u32,
-    /// TX slots of the port's own, a multiple of 64: as many frames as it makes per flush.
+    /// TX slots of the port's own, a multiple of 64: as many frames as it makes per flush. 0 for one that only forwards.
     pub tx_slots: u32,
     /// Queue number and number of queues; each queue is a port, with ids one after the other.
     pub queue: (u16, u16),
@@ -42,6 +85,8 @@ pub struct PortSpec {
     pub learn: bool,
     /// The switch itself wakes the receiver, even on a link.
     pub kernel_bell: bool,
+    /// When the receiver is woken if it sleeps.
+    pub wake: Wake,
 }
 
 impl PortSpec {
@@ -58,10 +103,11 @@ impl PortSpec {
             pinned: true,
             learn: false,
             kernel_bell: false,
+            wake: Wake::AT_ONCE,
         }
     }
 
-    fn check(&self) -> Result<(), SwitchError> {
+    pub(crate) fn check(&self) -> Result<(), SwitchError> {
         let slots = self.ring_slots;
         if !slots.is_power_of_two() || !(RING_MIN as u32..=RING_MAX as u32).contains(&slots) {
             return Err(SwitchError::Limit(format!(
@@ -69,16 +115,29 @@ impl PortSpec {
                 self.name
             )));
         }
-        if self.tx_slots == 0 || !self.tx_slots.is_multiple_of(BLOCK_SLOTS as u32) {
+        if !self.tx_slots.is_multiple_of(BLOCK_SLOTS as u32) {
             return Err(SwitchError::Limit(format!(
                 "port '{}': TX slots come in blocks of {BLOCK_SLOTS}, not {}",
                 self.name, self.tx_slots
             )));
         }
+        self.wake.check(&self.name, slots)?;
         if self.id >= PORTS_MAX || self.name.len() > 31 {
             return Err(SwitchError::Limit(format!(
                 "port '{}': id or name too long",
                 self.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Members of a group find their TX slots in the TX ring.
+    fn check_shared(&self) -> Result<(), SwitchError> {
+        self.check()?;
+        if self.tx_slots > self.ring_slots {
+            return Err(SwitchError::Limit(format!(
+                "port '{}': a member of a trust group has at most as many TX slots as its ring, {}, not {}",
+                self.name, self.ring_slots, self.tx_slots
             )));
         }
         Ok(())
@@ -106,6 +165,17 @@ pub struct PortParts {
     tx_base: u32,
 }
 
+/// Numbers under which an instance has the descriptors of bells; -1: it has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Bells<'a> {
+    /// Read end of its own doorbell pipe.
+    pub own: RawFd,
+    /// The eventfd of its I/O thread.
+    pub io: RawFd,
+    /// Per port, write end of the pipe of its link's peer.
+    pub peers: &'a [RawFd],
+}
+
 /// Everything that an instance's ports consist of.
 #[derive(Debug)]
 pub struct InstanceMemory {
@@ -115,6 +185,8 @@ pub struct InstanceMemory {
     pub pool_id: u32,
     /// Slots in the pool.
     pub pool_slots: u32,
+    /// The trust group whose pool it is.
+    pub group: Option<Arc<Group>>,
     /// The kernel's doorbell for all ports of the instance.
     pub kernel_bell: MapHandle,
     /// The ports, in the order in which they were asked for.
@@ -141,37 +213,43 @@ impl InstanceMemory {
     /// As for [`InstanceMemory::create`].
     pub fn allocate(pool: u32, specs: &[PortSpec]) -> Result<Self, SwitchError> {
         specs.iter().try_for_each(PortSpec::check)?;
-        let mut next_slot = 0;
-        let mut take = |slots: u32| {
-            let base = next_slot;
-            next_slot += slots;
-            base
-        };
-        let bases: Vec<(u32, u32)> = specs
-            .iter()
-            .map(|spec| (take(spec.ring_slots), take(spec.tx_slots)))
-            .collect();
-        let pool_slots = next_slot.max(BLOCK_SLOTS as u32);
-        let pool_map = create_pool(pool_slots)?;
-        let kernel_bell = create_bell()?;
-        let mut ports = Vec::with_capacity(specs.len());
-        for (spec, (rx_base, tx_base)) in specs.iter().zip(bases) {
-            let ring = create_ring()?;
-            ports.push(PortParts {
-                spec: spec.clone(),
-                ring,
-                socket: dead_socket()?,
-                rx_base,
-                tx_base,
-            });
-        }
+        let bases = bases(specs);
+        let pool_slots = slots_of(specs).max(BLOCK_SLOTS as u32);
         Ok(InstanceMemory {
-            pool: pool_map,
+            pool: create_pool(pool_slots)?,
             pool_id: pool,
             pool_slots,
-            kernel_bell,
-            ports,
+            group: None,
+            kernel_bell: create_bell()?,
+            ports: make_ports(specs, &bases)?,
         })
+    }
+
+    /// As [`InstanceMemory::allocate`], of an instance that joins `group`: its slots are the group's.
+    ///
+    /// # Errors
+    /// As for [`InstanceMemory::create`], and when the group has too few slots left.
+    pub fn allocate_in(
+        group: &Arc<Group>,
+        pool: u32,
+        specs: &[PortSpec],
+    ) -> Result<Self, SwitchError> {
+        specs.iter().try_for_each(PortSpec::check_shared)?;
+        let memory = InstanceMemory {
+            pool: group.pool()?,
+            pool_id: pool,
+            pool_slots: group.slots(),
+            group: Some(Arc::clone(group)),
+            kernel_bell: create_bell()?,
+            ports: make_ports(specs, &vec![(0, 0); specs.len()])?,
+        };
+        group.join(&memory)?;
+        Ok(memory)
+    }
+
+    /// Slots that are the instance's: those of its pool, or its part of its group's.
+    pub(crate) fn own_slots(&self) -> u32 {
+        slots_of(self.ports.iter().map(|part| &part.spec))
     }
 
     /// The descriptors that the instance inherits, each once, in the order in which
@@ -187,8 +265,8 @@ impl InstanceMemory {
     }
 
     /// The port table for an instance that has the descriptors of [`InstanceMemory::fds`] under
-    /// `numbers`, its own doorbell pipe under `bell` and, per port, the pipe of its link's peer.
-    pub fn table(&self, numbers: &[RawFd], bell: RawFd, peer_bells: &[RawFd]) -> Table {
+    /// `numbers`, and its bells.
+    pub fn table(&self, numbers: &[RawFd], bells: &Bells<'_>) -> Table {
         let number = |index: usize| numbers.get(index).copied().unwrap_or(-1);
         let ports: Vec<PortEntry> = self
             .ports
@@ -205,7 +283,7 @@ impl InstanceMemory {
                     queues: part.spec.queue.1,
                     ring_fd: number(2 + 2 * i),
                     socket_fd: number(3 + 2 * i),
-                    peer_bell_fd: peer_bells.get(i).copied().unwrap_or(-1),
+                    peer_bell_fd: bells.peers.get(i).copied().unwrap_or(-1),
                     ring_slots: part.spec.ring_slots,
                     rx_base: part.rx_base,
                     tx_base: part.tx_base,
@@ -214,20 +292,62 @@ impl InstanceMemory {
             })
             .collect();
         let head = TableHead {
-            magic: ATTACH_MAGIC,
+            magic: if self.group.is_some() {
+                ATTACH_MAGIC_SHARED
+            } else {
+                ATTACH_MAGIC
+            },
             ports: ports.len() as u32,
             pool_fd: number(0),
             pool_slots: self.pool_slots,
-            bell_fd: bell,
+            bell_fd: bells.own,
             kernel_bell_fd: number(1),
+            io_bell_fd: bells.io,
         };
         Table { head, ports }
     }
 
-    /// Kernel memory of the maps in bytes.
+    /// Kernel memory of the maps in bytes; of a group's pool, the instance's part.
     pub fn bytes(&self) -> usize {
-        self.pool_slots as usize * SLOT_SIZE + self.ports.len() * size_of::<Ring>() + 4096
+        let slots = if self.group.is_some() {
+            self.own_slots()
+        } else {
+            self.pool_slots
+        };
+        slots as usize * SLOT_SIZE + self.ports.len() * size_of::<Ring>() + 4096
     }
+}
+
+/// Slots that ports with these specs need.
+pub fn slots_of<'a>(specs: impl IntoIterator<Item = &'a PortSpec>) -> u32 {
+    let of = |spec: &PortSpec| spec.ring_slots + spec.tx_slots;
+    specs.into_iter().map(of).sum()
+}
+
+/// First RX slot and first TX slot of each port, one after the other.
+fn bases(specs: &[PortSpec]) -> Vec<(u32, u32)> {
+    let mut next = 0;
+    specs
+        .iter()
+        .map(|spec| {
+            let (rx_base, tx_base) = (next, next + spec.ring_slots);
+            next = tx_base + spec.tx_slots;
+            (rx_base, tx_base)
+        })
+        .collect()
+}
+
+fn make_ports(specs: &[PortSpec], bases: &[(u32, u32)]) -> Result<Vec<PortParts>, SwitchError> {
+    let make = |(spec, &(rx_base, tx_base)): (&PortSpec, &(u32, u32))| {
+        Ok(PortParts {
+            spec: spec.clone(),
+            ring: create_ring()?,
+            socket: dead_socket()?,
+            rx_base,
+            tx_base,
+        })
+    };
+    specs.iter().zip(bases).map(make).collect()
 }
 
 /// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
@@ -257,6 +377,29 @@ pub(crate) fn create_map(
     };
     MapHandle::create(kind, Some(OsStr::new(name)), key, value, entries, &options)
         .map_err(SwitchError::bpf(format!("making map {name}")))
+}
+
+/// Pins maps by their names in `directory`, which is made.
+pub(crate) fn pin_maps<'a, N: AsRef<Path>>(
+    directory: &Path,
+    maps: impl IntoIterator<Item = (&'a mut MapHandle, N)>,
+) -> Result<(), SwitchError> {
+    std::fs::create_dir_all(directory).map_err(SwitchError::system(format!(
+        "creating {}",
+        directory.display()
+    )))?;
+    maps.into_iter()
+        .try_for_each(|(map, name)| map.pin(directory.join(name)))
+        .map_err(SwitchError::bpf(format!(
+            "pinning maps in {}",
+            directory.display()
+        )))
+}
+
+/// The map that is pinned at `path`.
+pub(crate) fn open_pinned(path: &Path) -> Result<MapHandle, SwitchError> {
+    MapHandle::from_pinned_path(path)
+        .map_err(SwitchError::bpf(format!("opening {}", path.display())))
 }
 
 pub(crate) fn create_ring() -> Result<MapHandle, SwitchError> {
@@ -294,6 +437,25 @@ impl Switch {
         }
     }
 
+    /// When the port's receiver is woken if it sleeps; from its next frame on.
+    ///
+    /// # Errors
+    /// When it would wait for more frames than half of its ring has, or too long.
+    pub fn set_wake(&self, port: u32, wake: Wake) -> Result<(), SwitchError> {
+        let state = self.state(port);
+        wake.check(&port.to_string(), state.mask.load(Acquire).wrapping_add(1))?;
+        self.store_wake(port, wake);
+        Ok(())
+    }
+
+    pub(crate) fn store_wake(&self, port: u32, wake: Wake) {
+        let state = self.state(port);
+        state
+            .wake_after_us
+            .store(wake.after.as_micros() as u32, Relaxed);
+        state.wake_frames.store(wake.frames, Release);
+    }
+
     /// Whether source addresses on the port are learned, or must be its own.
     pub fn set_learning(&self, port: u32, learn: bool) {
         let flags = &self.state(port).flags;
@@ -319,6 +481,11 @@ impl Switch {
         let mut lost = 0;
         for part in &memory.ports {
             self.set_up(part.spec.id, false);
+        }
+        if memory.group.is_some() {
+            self.await_deliveries(memory)?;
+        }
+        for part in &memory.ports {
             let ring = nfluid_ring::memory::RingMemory::map(part.ring.as_fd())
                 .map_err(|error| SwitchError::Limit(error.to_string()))?;
             let words = ring.ring();
@@ -340,6 +507,9 @@ impl Switch {
             words.switch.tx_tail.store(consumed, Release);
             state.rung.store(0, Release);
         }
+        if let Some(group) = &memory.group {
+            group.deal(memory)?;
+        }
         Ok(lost)
     }
 
@@ -356,12 +526,7 @@ impl InstanceMemory {
     ///
     /// # Errors
     /// When the directory cannot be made or the kernel refuses.
-    pub fn pin(&mut self, directory: &std::path::Path) -> Result<(), SwitchError> {
-        std::fs::create_dir_all(directory).map_err(SwitchError::system(format!(
-            "creating {}",
-            directory.display()
-        )))?;
-        let pinning = SwitchError::bpf(format!("pinning maps in {}", directory.display()));
+    pub fn pin(&mut self, directory: &Path) -> Result<(), SwitchError> {
         let mut all = vec![
             (&mut self.pool, "pool".to_owned()),
             (&mut self.kernel_bell, "bell".to_owned()),
@@ -372,35 +537,31 @@ impl InstanceMemory {
                 .enumerate()
                 .map(|(i, part)| (&mut part.ring, format!("ring{i}"))),
         );
-        all.into_iter()
-            .try_for_each(|(map, name)| map.pin(directory.join(name)))
-            .map_err(pinning)
+        pin_maps(directory, all)
     }
 
     /// Takes over the maps that were pinned in `directory` for ports made from `specs`: after a
-    /// restart of the daemon. The ports get new sockets, for a successor of the instance; what runs
-    /// keeps its own.
+    /// restart of the daemon; `group` is the one that the instance is in. The ports get new sockets,
+    /// for a successor of the instance; what runs keeps its own.
     ///
     /// # Errors
     /// When a pinned map is missing or the kernel refuses.
     pub fn reopen(
         switch: &Switch,
-        directory: &std::path::Path,
+        directory: &Path,
         specs: &[PortSpec],
+        group: Option<Arc<Group>>,
     ) -> Result<Self, SwitchError> {
-        let open = |name: String| {
-            let path = directory.join(name);
-            MapHandle::from_pinned_path(&path)
-                .map_err(SwitchError::bpf(format!("opening {}", path.display())))
+        let open = |name: &str| open_pinned(&directory.join(name));
+        let bases = match group {
+            Some(_) => vec![(0, 0); specs.len()],
+            None => bases(specs),
         };
         let mut ports = Vec::with_capacity(specs.len());
-        let mut next_slot = 0;
-        for (i, spec) in specs.iter().enumerate() {
-            let (rx_base, tx_base) = (next_slot, next_slot + spec.ring_slots);
-            next_slot = tx_base + spec.tx_slots;
+        for (i, (spec, (rx_base, tx_base))) in specs.iter().zip(bases).enumerate() {
             let part = PortParts {
                 spec: spec.clone(),
-                ring: open(format!("ring{i}"))?,
+                ring: open(&format!("ring{i}"))?,
                 socket: dead_socket()?,
                 rx_base,
                 tx_base,
@@ -408,13 +569,15 @@ impl InstanceMemory {
             switch.identify(&part)?;
             ports.push(part);
         }
-        let pool_slots = next_slot.max(BLOCK_SLOTS as u32);
+        let own = slots_of(specs).max(BLOCK_SLOTS as u32);
+        let pool_slots = group.as_ref().map_or(own, |group| group.slots());
         let first = specs.first().map(|spec| switch.state(spec.id));
         Ok(InstanceMemory {
-            pool: open("pool".to_owned())?,
+            pool: open("pool")?,
             pool_id: first.map_or(0, |state| state.pool.load(Acquire)),
             pool_slots,
-            kernel_bell: open("bell".to_owned())?,
+            group,
+            kernel_bell: open("bell")?,
             ports,
         })
     }

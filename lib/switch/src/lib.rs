@@ -3,27 +3,37 @@
 //! - [`program`]: loading, the two loop forms, attaching, pinning.
 //! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
 //! - `registry`: entering instances into the tables, removing them.
+//! - [`group`]: pools that several instances share, and who owns which slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
 //! - [`uplink`]: ports backed by interfaces.
+//! - [`serve`]: the switch run by I/O threads.
+//! - [`signal`]: congestion signals and refusals.
 //! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
 pub mod abi;
 pub mod capture;
+pub mod client;
+mod deposit;
 pub mod fdb;
+pub mod group;
 pub mod instance;
 pub mod ports;
 pub mod program;
 mod registry;
 pub mod scratch;
+pub mod serve;
+pub mod signal;
 mod states;
 pub mod uplink;
 
 pub use abi::DropReason;
-pub use instance::{InstanceMemory, PortSpec};
-pub use ports::{Destination, PortCounters};
+pub use group::Group;
+pub use instance::{InstanceMemory, PortSpec, Wake};
+pub use ports::{Destination, PortCounters, RingLook, WatchedRing};
 pub use program::{Form, Options, Switch};
+pub use signal::PortSignal;
 
 use std::io;
 use std::path::PathBuf;

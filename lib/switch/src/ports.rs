@@ -38,6 +38,8 @@ pub struct PortCounters {
     pub rx_bytes: u64,
     /// Of an uplink: received frames that were left to the host's own stack; not in `tx_frames`.
     pub passed: u64,
+    /// Frames that came with a congestion signal: marked on their way into the ring, or before.
+    pub marked: u64,
     /// Rings of the kernel bell.
     pub bells: u64,
     /// Addresses learned on the port.
@@ -62,6 +64,7 @@ impl PortCounters {
         self.rx_frames += other.rx_frames;
         self.rx_bytes += other.rx_bytes;
         self.passed += other.passed;
+        self.marked += other.marked;
         self.bells += other.bells;
         self.fdb_used += other.fdb_used;
         self.fdb_refused += other.fdb_refused;
@@ -74,6 +77,34 @@ impl PortCounters {
     pub fn dropped_total(&self) -> u64 {
         self.drops.iter().sum()
     }
+}
+
+/// A ring whose filling is looked at often. The owner of the port says how far it has read: what it
+/// says is read once, and believed only as far as the ring goes.
+#[derive(Debug)]
+pub struct WatchedRing {
+    port: u32,
+    words: ReceiverWords,
+}
+
+impl WatchedRing {
+    /// Whose it is.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+}
+
+/// What was found in a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingLook {
+    /// Frames that wait, or are being copied into it: at most its slots.
+    pub waiting: u32,
+    /// Its slots.
+    pub slots: u32,
+    /// Position up to which the owner has read, as it says: any number.
+    pub read_to: u32,
+    /// Frames of the owner's own wait for the switch, as it says.
+    pub sends: bool,
 }
 
 impl Switch {
@@ -221,6 +252,7 @@ impl Switch {
             rx_frames: state.rx_frames.load(Relaxed),
             rx_bytes: state.rx_bytes.load(Relaxed),
             passed: state.passed.load(Relaxed),
+            marked: state.marked.load(Relaxed),
             bells: state.bells.load(Relaxed),
             fdb_used: state.fdb_used.load(Relaxed),
             fdb_refused: state.fdb_refused.load(Relaxed),
@@ -237,10 +269,16 @@ impl Switch {
         sum
     }
 
-    /// Frames that wait in the port's RX ring, or are being copied into it. The owner of the port says
-    /// how far it has read: what it says is believed only as far as the ring goes. `None`: the port
-    /// has no ring.
+    /// Frames that wait in the port's RX ring, or are being copied into it; see [`WatchedRing`]. `None`: the
+    /// port has no ring.
     pub fn rx_ring_used(&self, port: u32) -> Option<u32> {
+        let ring = self.watch_ring(port)?;
+        Some(self.look_at(&ring).waiting)
+    }
+
+    /// Maps the words by which the owner of a port says how far it has read, to look at them often. `None`:
+    /// the port has no ring.
+    pub fn watch_ring(&self, port: u32) -> Option<WatchedRing> {
         let id = self
             .rings
             .lookup(&port.to_ne_bytes(), MapFlags::ANY)
@@ -248,12 +286,27 @@ impl Switch {
         let id = u32::from_ne_bytes(id.try_into().ok()?);
         let ring = MapHandle::from_map_id(id).ok()?;
         let words = ReceiverWords::map(ring.as_fd()).ok()?;
-        let state = self.state(port);
+        Some(WatchedRing { port, words })
+    }
+
+    /// Looks at a ring once.
+    pub fn look_at(&self, ring: &WatchedRing) -> RingLook {
+        let state = self.state(ring.port);
         let slots = state.mask.load(Relaxed).wrapping_add(1);
         // The head first: what is reserved in between makes the ring look fuller, never negative.
-        let head = words.rx_head();
+        let read_to = ring.words.rx_head();
         let reserved = state.rx_reserved.load(Acquire) as u32;
-        Some(used(reserved, head, slots))
+        RingLook {
+            waiting: used(reserved, read_to, slots),
+            slots,
+            read_to,
+            sends: ring.words.sends(),
+        }
+    }
+
+    /// Frames ever delivered to the port: one word, to be read often.
+    pub fn delivered(&self, port: u32) -> u64 {
+        self.state(port).rx_frames.load(Relaxed)
     }
 
     /// Counts frames that the daemon itself had to drop on a port.

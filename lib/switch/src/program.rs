@@ -1,18 +1,22 @@
 //! Loading and attaching the switch.
 
 use crate::SwitchError;
+use crate::instance::open_pinned;
 use crate::registry::Placeholders;
 use crate::states::States;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock};
 
 /// How the names of the maps begin that outlive the process.
 const PINNED: &str = "nfl_";
+/// Name under which the program for I/O threads is pinned.
+pub(crate) const SERVE_PIN: &str = "serve";
 
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
@@ -65,16 +69,23 @@ pub struct Switch {
     maps: BTreeMap<String, MapHandle>,
     /// Keeps the attachment, where this process made or renewed it.
     _link: Option<Link>,
+    /// The program for I/O threads, where this process loaded it.
+    pub(crate) serve: Option<OwnedFd>,
     form: Form,
     pub(crate) pin: Option<PathBuf>,
     pub(crate) states: States,
     pub(crate) identity: MapHandle,
     pub(crate) rings: MapHandle,
     pub(crate) pools: MapHandle,
+    pub(crate) owners: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) switches: MapHandle,
     pub(crate) fdb: MapHandle,
     pub(crate) placeholders: OnceLock<Placeholders>,
+    /// Ports whose calls I/O threads may make; `None`: nobody has said which.
+    pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
+    /// Numbers may be in service that ought to be free: removing them has failed.
+    pub(crate) unclean: AtomicBool,
 }
 
 impl fmt::Debug for Switch {
@@ -120,6 +131,7 @@ impl Switch {
 
     fn attach(object: Object, form: Form, options: &Options) -> Result<Self, SwitchError> {
         let link = attach_hyperio(&object, form, options)?;
+        let serve = keep_serve(&object, form, options.pin.as_deref())?;
         let mut maps = BTreeMap::new();
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
@@ -128,7 +140,9 @@ impl Switch {
             maps.insert(name, handle);
         }
         let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
-        Self::of(maps, states, form, options.pin.clone(), Some(link))
+        let mut switch = Self::of(maps, states, form, options.pin.clone(), Some(link))?;
+        switch.serve = Some(serve);
+        Ok(switch)
     }
 
     /// Opens a switch that another process has loaded and pinned in `pin`, in loop form `form`, for
@@ -145,10 +159,7 @@ impl Switch {
             let entry = entry.map_err(reading())?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(PINNED) {
-                let map = MapHandle::from_pinned_path(entry.path()).map_err(SwitchError::bpf(
-                    format!("opening {}", entry.path().display()),
-                ))?;
-                maps.insert(name, map);
+                maps.insert(name, open_pinned(&entry.path())?);
             }
         }
         let states = States::map_port(find(&maps, "nfl_ports")?.as_fd(), port)?;
@@ -164,16 +175,20 @@ impl Switch {
     ) -> Result<Self, SwitchError> {
         Ok(Switch {
             _link: link,
+            serve: None,
             form,
             pin,
             states,
             identity: copy(&maps, "nfl_identity")?,
             rings: copy(&maps, "nfl_rings")?,
             pools: copy(&maps, "nfl_pools")?,
+            owners: copy(&maps, "nfl_owners")?,
             bells: copy(&maps, "nfl_bells")?,
             switches: copy(&maps, "nfl_switches")?,
             fdb: copy(&maps, "nfl_fdb")?,
             placeholders: OnceLock::new(),
+            served: Mutex::new(None),
+            unclean: AtomicBool::new(false),
             maps,
         })
     }
@@ -281,6 +296,27 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
         )))?;
     }
     Ok(link)
+}
+
+/// The program for I/O threads, pinned beside the maps for a process that hosts them. One that runs
+/// keeps the version that it has opened.
+fn keep_serve(object: &Object, form: Form, pin: Option<&Path>) -> Result<OwnedFd, SwitchError> {
+    let name = format!("serve_{}", form.suffix());
+    let mut program = object
+        .progs_mut()
+        .find(|program| program.name().to_string_lossy() == name)
+        .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
+    if let Some(path) = pin.map(|pin| pin.join(SERVE_PIN)) {
+        let pinning = || format!("pinning {}", path.display());
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(SwitchError::system(pinning())(error));
+            }
+            _ => program.pin(&path).map_err(SwitchError::bpf(pinning()))?,
+        }
+    }
+    let fd = program.as_fd().try_clone_to_owned();
+    fd.map_err(SwitchError::system("keeping the program of I/O threads"))
 }
 
 fn find<'a>(

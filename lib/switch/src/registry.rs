@@ -1,20 +1,25 @@
 //! Entering instances into the switch's tables and taking them out, many at once.
 //!
-//! Each change of a table of maps waits for a grace period of the kernel, 10 ms and more: the tables
-//! are changed by one batch each, however many instances there are.
+//! Each change of a table of maps waits for a grace period of the kernel, 10 ms and more, until no program uses what was
+//! there before. Taking out waits for it: by one batch for each table, all at a time, however many instances there are.
+//! Entering does not have to: what is taken out leaves a number that nobody uses any more. The tables then have the new
+//! maps at once, and threads of their own wait for the kernel to say so.
 
 use crate::SwitchError;
-use crate::abi::{dest, mac_word};
+use crate::abi::{PORT_UP, dest, mac_word};
 use crate::instance::{
-    AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, create_bell, create_pool,
-    create_ring,
+    AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, PortSpec, create_bell,
+    create_pool, create_ring,
 };
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_ring::layout::BLOCK_SLOTS;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Stack of a thread that does nothing but one call.
+const STACK: usize = 128 << 10;
 
 /// What takes the place of the maps of removed instances: a deletion would wait for a grace period
 /// each.
@@ -60,6 +65,76 @@ pub(crate) fn insert(
         .map_err(SwitchError::bpf(what))
 }
 
+/// A table of maps, what it is to have, and what that is for.
+type Entry<'a> = (&'a MapHandle, &'a [(u32, BorrowedFd<'a>)], &'a str);
+
+/// As [`insert`], without waiting for the grace period: threads do, which nobody waits for. On success the tables have the
+/// maps.
+fn insert_soon(tables: &[Entry<'_>]) -> Result<(), SwitchError> {
+    let mut threads = Vec::with_capacity(tables.len());
+    for (outer, inner, what) in tables {
+        if inner.is_empty() {
+            continue;
+        }
+        let keep = || SwitchError::system(format!("{what}: keeping a map"));
+        let own = inner
+            .iter()
+            .map(|(id, fd)| Ok((*id, fd.try_clone_to_owned()?)));
+        let own: std::io::Result<Vec<(u32, OwnedFd)>> = own.collect();
+        let own = own.map_err(keep())?;
+        let table = MapHandle::try_from(*outer).map_err(SwitchError::bpf(*what))?;
+        let what = (*what).to_owned();
+        let thread = std::thread::Builder::new()
+            .name("grace".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                let own: Vec<_> = own.iter().map(|(id, fd)| (*id, fd.as_fd())).collect();
+                insert(&table, &own, &what)
+            });
+        threads.push((thread.map_err(keep())?, *outer, *inner));
+    }
+    for (thread, outer, inner) in threads {
+        // In the order of the batch: with the last one, all are there.
+        let Some((id, fd)) = inner.last() else {
+            continue;
+        };
+        let wanted = map_id(*fd)?;
+        loop {
+            if entered(outer, *id)? == Some(wanted) {
+                break;
+            }
+            if thread.is_finished() {
+                thread.join().unwrap_or(Ok(()))?;
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// The number of a map that this process has.
+fn map_id(fd: BorrowedFd<'_>) -> Result<u32, SwitchError> {
+    let mut info = libbpf_sys::bpf_map_info::default();
+    let mut length = size_of::<libbpf_sys::bpf_map_info>() as u32;
+    // SAFETY: the kernel writes at most `length` bytes into `info`, which has as many.
+    let result =
+        unsafe { libbpf_sys::bpf_map_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut length) };
+    if result != 0 {
+        let error = std::io::Error::from_raw_os_error(-result);
+        return Err(SwitchError::system("asking for a map's number")(error));
+    }
+    Ok(info.id)
+}
+
+/// The number of the map that a table has for `id`.
+fn entered(outer: &MapHandle, id: u32) -> Result<Option<u32>, SwitchError> {
+    let value = outer
+        .lookup(&id.to_ne_bytes(), MapFlags::ANY)
+        .map_err(SwitchError::bpf("looking up a map"))?;
+    Ok(value.and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?))))
+}
+
 impl Switch {
     /// Enters the ports of instances, up and not connected. The calling process must be in the
     /// switch's cgroup.
@@ -78,15 +153,15 @@ impl Switch {
     fn try_enter(&self, memories: &[&InstanceMemory]) -> Result<(), SwitchError> {
         // A port with this number may be in service still: of an uplink whose process has died. What
         // is sent to it now must not be reserved in the old ring's order and published in the new
-        // ring. The first batch waits until every call that has seen the port up is over.
+        // ring: then it is waited until every call that has seen the port up is over.
+        let mut in_service = self.unclean.swap(false, AcqRel);
         for part in memories.iter().flat_map(|memory| &memory.ports) {
-            self.state(part.spec.id).flags.store(0, Release);
+            in_service |= self.state(part.spec.id).flags.swap(0, AcqRel) & PORT_UP != 0;
         }
         let pools: Vec<_> = memories
             .iter()
             .map(|memory| (memory.pool_id, memory.pool.as_fd()))
             .collect();
-        insert(&self.pools, &pools, "entering the pools")?;
         let ports = || {
             memories
                 .iter()
@@ -95,14 +170,54 @@ impl Switch {
         let rings: Vec<_> = ports()
             .map(|(_, part)| (part.spec.id, part.ring.as_fd()))
             .collect();
-        insert(&self.rings, &rings, "entering the rings")?;
         let bells: Vec<_> = ports()
             .map(|(memory, part)| (part.spec.id, memory.kernel_bell.as_fd()))
             .collect();
-        insert(&self.bells, &bells, "entering the doorbells")?;
+        let tables = [
+            (&self.pools, &pools[..], "entering the pools"),
+            (&self.rings, &rings[..], "entering the rings"),
+            (&self.bells, &bells[..], "entering the doorbells"),
+        ];
+        if in_service {
+            tables
+                .iter()
+                .try_for_each(|(outer, inner, what)| insert(outer, inner, what))?;
+        } else {
+            insert_soon(&tables)?;
+        }
         for (memory, part) in ports() {
-            enter_state(self, memory.pool_id, part);
+            enter_state(self, memory, part);
             self.identify(part)?;
+        }
+        Ok(())
+    }
+
+    /// Gives ports that were entered other names, addresses and settings, and zeroes their counters. Nobody may use them
+    /// yet. Ids, rings and slots stay.
+    ///
+    /// # Errors
+    /// When the new ports do not fit into the memory of the former ones; nothing was changed.
+    pub fn respecify(
+        &self,
+        memory: &mut InstanceMemory,
+        specs: &[PortSpec],
+    ) -> Result<(), SwitchError> {
+        let fits = |(part, new): (&PortParts, &PortSpec)| {
+            let old = &part.spec;
+            (old.id, old.ring_slots, old.tx_slots, old.queue)
+                == (new.id, new.ring_slots, new.tx_slots, new.queue)
+        };
+        if specs.len() != memory.ports.len() || !memory.ports.iter().zip(specs).all(fits) {
+            return Err(SwitchError::Limit(
+                "prepared ports are of another form than those that are wanted".to_owned(),
+            ));
+        }
+        specs.iter().try_for_each(PortSpec::check)?;
+        for (part, spec) in memory.ports.iter_mut().zip(specs) {
+            part.spec = spec.clone();
+        }
+        for part in &memory.ports {
+            enter_state(self, memory, part);
         }
         Ok(())
     }
@@ -135,7 +250,19 @@ impl Switch {
         let pools: Vec<u32> = memories.iter().map(|memory| memory.pool_id).collect();
         let ports = memories.iter().flat_map(|memory| &memory.ports);
         let ports: Vec<u32> = ports.map(|part| part.spec.id).collect();
-        self.remove_ids(&pools, &ports)
+        let removed = self.remove_ids(&pools, &ports);
+        self.leave_groups(memories);
+        removed
+    }
+
+    /// Takes the ports of an instance out of service and off their switches, at once. [`Switch::remove_all`] is still to
+    /// come.
+    ///
+    /// # Errors
+    /// When the kernel refuses. The ports are down all the same.
+    pub fn take_down(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+        let ports: Vec<u32> = memory.ports.iter().map(|part| part.spec.id).collect();
+        self.disconnect_all(&ports)
     }
 
     /// As [`Switch::remove_all`], for pools and ports of which nothing but the numbers is known: what
@@ -150,10 +277,22 @@ impl Switch {
         let rings = with(ports, empty.ring.as_fd());
         let bells = with(ports, empty.bell.as_fd());
         let pools = with(pools, empty.pool.as_fd());
-        insert(&self.rings, &rings, "removing the rings")?;
-        insert(&self.bells, &bells, "removing the doorbells")?;
-        insert(&self.pools, &pools, "removing the pools")?;
-        disconnected
+        let tables = [
+            (&self.rings, rings, "removing the rings"),
+            (&self.bells, bells, "removing the doorbells"),
+            (&self.pools, pools, "removing the pools"),
+        ];
+        let removed = std::thread::scope(|scope| {
+            let waits = tables
+                .each_ref()
+                .map(|(outer, inner, what)| scope.spawn(move || insert(outer, inner, what)));
+            let results = waits.map(|wait| wait.join().unwrap_or(Ok(())));
+            results.into_iter().collect::<Result<(), _>>()
+        });
+        if removed.is_err() {
+            self.unclean.store(true, Release);
+        }
+        removed.and(disconnected)
     }
 
     fn placeholders(&self) -> Result<&Placeholders, SwitchError> {
@@ -195,13 +334,15 @@ impl Switch {
     }
 }
 
-fn enter_state(switch: &Switch, pool: u32, part: &PortParts) {
+fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
+    let group = memory.group.as_ref().map_or(0, |group| group.id());
     let spec = &part.spec;
     let state = switch.state(spec.id);
     state.flags.store(0, Release);
     state.mask.store(spec.ring_slots - 1, Relaxed);
-    state.pool.store(pool, Relaxed);
+    state.pool.store(memory.pool_id, Relaxed);
     state.rx_base.store(part.rx_base, Relaxed);
+    state.group.store(group, Relaxed);
     state.dest_kind.store(0, Relaxed);
     state.dest.store(0, Relaxed);
     state.mac.store(mac_word(spec.mac), Relaxed);
@@ -214,9 +355,11 @@ fn enter_state(switch: &Switch, pool: u32, part: &PortParts) {
         &state.fdb_used,
         &state.fdb_refused,
         &state.rung,
+        &state.timed,
     ] {
         word.store(0, Relaxed);
     }
+    switch.store_wake(spec.id, spec.wake);
     for counter in [
         &state.tx_frames,
         &state.tx_bytes,
@@ -228,6 +371,9 @@ fn enter_state(switch: &Switch, pool: u32, part: &PortParts) {
         &state.rx_bytes,
         &state.bells,
         &state.passed,
+        &state.marked,
+        &state.signal,
+        &state.signal_checked,
     ] {
         counter.store(0, Relaxed);
     }

@@ -1,10 +1,11 @@
 //! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a
 //! sandbox. Everything ends with the process that made it.
 
-use crate::instance::{InstanceMemory, PortSpec};
+use crate::instance::{Bells, InstanceMemory, PortSpec, Wake};
 use crate::program::{Form, Options, Switch};
-use crate::{Destination, SwitchError};
+use crate::{Destination, Group, SwitchError};
 use nfluid_ring::attach::{ATTACH_ENV, Attached, Table};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -13,6 +14,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 /// A private platform.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub struct Scratch {
     _home: CgroupHome,
     next_port: u32,
     next_pool: u32,
+    next_group: u32,
 }
 
 /// An instance of it.
@@ -31,8 +34,35 @@ pub struct ScratchInstance {
     pub memory: InstanceMemory,
     bell_read: OwnedFd,
     bell_write: OwnedFd,
+    io_bell: OwnedFd,
+    /// The switch alone rings it, by the kernel's bell: its program gets no pipe.
+    rung_by_switch: bool,
+    /// Its program may be served by an I/O thread.
+    may_be_served: bool,
     /// Per port: the bell of the link's peer.
     peer_bells: Vec<Option<OwnedFd>>,
+}
+
+/// What [`Scratch::forwarders`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarder {
+    /// Slots of the port.
+    pub ring: u32,
+    /// When its program is woken if it sleeps.
+    pub wake: Wake,
+    /// Whether an I/O thread may serve it.
+    pub may_be_served: bool,
+}
+
+/// See [`ScratchInstance::io_parts`].
+#[derive(Debug)]
+pub struct IoParts<'a> {
+    /// What the I/O thread listens to.
+    pub io_bell: BorrowedFd<'a>,
+    /// What it rings when the instance waits for room.
+    pub own_bell: BorrowedFd<'a>,
+    /// Per port: number, rings, bell of the link's peer.
+    pub ports: Vec<(u32, BorrowedFd<'a>, Option<BorrowedFd<'a>>)>,
 }
 
 /// The cgroup in which the process makes its port sockets; left and removed on drop.
@@ -110,6 +140,7 @@ impl Scratch {
             _home: home,
             next_port: 1,
             next_pool: 1,
+            next_group: 1,
         })
     }
 
@@ -120,8 +151,15 @@ impl Scratch {
         first
     }
 
+    /// A fresh id for a pool.
+    pub fn pool_id(&mut self) -> u32 {
+        let pool = self.next_pool;
+        self.next_pool += 1;
+        pool
+    }
+
     /// Makes an instance with ports `p0`, `p1`, ... of `ring` slots, each with `tx_slots` TX slots.
-    /// Port MAC addresses are 02:00:00:00:HH:LL from the port's id.
+    /// Port MAC addresses are those of [`mac_of`].
     ///
     /// # Errors
     /// As for [`InstanceMemory::create`].
@@ -131,16 +169,7 @@ impl Scratch {
         ring: u32,
         tx_slots: u32,
     ) -> Result<ScratchInstance, SwitchError> {
-        let first = self.port_ids(ports);
-        let specs: Vec<PortSpec> = (0..ports)
-            .map(|i| {
-                let id = first + i;
-                let [high, low] = (id as u16).to_be_bytes();
-                let mut spec = PortSpec::new(id, &format!("p{i}"), [2, 0, 0, 0, high, low], ring);
-                spec.tx_slots = tx_slots;
-                spec
-            })
-            .collect();
+        let specs = self.specs(ports, ring, tx_slots);
         self.instance_with(&specs)
     }
 
@@ -149,18 +178,113 @@ impl Scratch {
     /// # Errors
     /// As for [`InstanceMemory::create`].
     pub fn instance_with(&mut self, specs: &[PortSpec]) -> Result<ScratchInstance, SwitchError> {
-        let pool = self.next_pool;
-        self.next_pool += 1;
-        let memory = InstanceMemory::create(&self.switch, pool, specs)?;
-        let (bell_read, bell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
-            .map_err(SwitchError::system("making a doorbell"))?;
-        let peer_bells = specs.iter().map(|_| None).collect();
-        Ok(ScratchInstance {
-            memory,
-            bell_read,
-            bell_write,
-            peer_bells,
-        })
+        let pool = self.pool_id();
+        ScratchInstance::of(InstanceMemory::create(&self.switch, pool, specs)?)
+    }
+
+    /// Makes a trust group of `slots` slots.
+    ///
+    /// # Errors
+    /// As for [`Group::create`].
+    pub fn group(&mut self, slots: u32) -> Result<Arc<Group>, SwitchError> {
+        let id = self.next_group;
+        self.next_group += 1;
+        Group::create(&self.switch, id, slots).map(Arc::new)
+    }
+
+    /// As [`Scratch::instance`], a member of `group`.
+    ///
+    /// # Errors
+    /// As for [`InstanceMemory::allocate_in`].
+    pub fn member(
+        &mut self,
+        group: &Arc<Group>,
+        ports: u32,
+        ring: u32,
+        tx_slots: u32,
+    ) -> Result<ScratchInstance, SwitchError> {
+        let specs = self.specs(ports, ring, tx_slots);
+        let memory = InstanceMemory::allocate_in(group, self.pool_id(), &specs)?;
+        self.switch.enter(&[&memory])?;
+        ScratchInstance::of(memory)
+    }
+
+    /// Makes `count` instances with ports as those of [`Scratch::instance`], all at once.
+    ///
+    /// # Errors
+    /// As for [`InstanceMemory::create`].
+    pub fn instances(
+        &mut self,
+        count: usize,
+        ports: u32,
+        ring: u32,
+        tx_slots: u32,
+    ) -> Result<Vec<ScratchInstance>, SwitchError> {
+        let mut made = Vec::with_capacity(count);
+        for _ in 0..count {
+            let specs = self.specs(ports, ring, tx_slots);
+            let memory = InstanceMemory::allocate(self.pool_id(), &specs)?;
+            made.push(ScratchInstance::of(memory)?);
+        }
+        self.enter(made)
+    }
+
+    /// Into the switch: one by one, the kernel makes each wait for a grace period.
+    fn enter(&self, made: Vec<ScratchInstance>) -> Result<Vec<ScratchInstance>, SwitchError> {
+        let memories: Vec<_> = made.iter().map(|one| &one.memory).collect();
+        self.switch.enter(&memories)?;
+        Ok(made)
+    }
+
+    /// Makes many instances at once, each of one port that sends only what it receives and is rung by the
+    /// switch alone: entering instances one by one waits for a grace period of the kernel each.
+    ///
+    /// # Errors
+    /// As for [`InstanceMemory::create`].
+    pub fn forwarders(
+        &mut self,
+        count: u32,
+        kind: Forwarder,
+    ) -> Result<Vec<ScratchInstance>, SwitchError> {
+        let first = self.port_ids(count);
+        let mut made = Vec::with_capacity(count as usize);
+        for id in first..first + count {
+            let mut spec = PortSpec::new(id, "p0", mac_of(id), kind.ring);
+            spec.tx_slots = 0;
+            spec.wake = kind.wake;
+            let memory = InstanceMemory::allocate(self.pool_id(), &[spec])?;
+            made.push(ScratchInstance {
+                rung_by_switch: true,
+                may_be_served: kind.may_be_served,
+                ..ScratchInstance::of(memory)?
+            });
+        }
+        self.enter(made)
+    }
+
+    fn specs(&mut self, ports: u32, ring: u32, tx_slots: u32) -> Vec<PortSpec> {
+        let first = self.port_ids(ports);
+        let spec = |i| {
+            let id = first + i;
+            let mut spec = PortSpec::new(id, &format!("p{i}"), mac_of(id), ring);
+            spec.tx_slots = tx_slots;
+            spec
+        };
+        (0..ports).map(spec).collect()
+    }
+
+    /// What `from` sends goes to `to`, which it rings; not the other way.
+    ///
+    /// # Errors
+    /// When a doorbell cannot be duplicated.
+    pub fn lead(
+        &self,
+        from: (&mut ScratchInstance, usize),
+        to: (&ScratchInstance, usize),
+    ) -> Result<(), SwitchError> {
+        from.0.peer_bells[from.1] = Some(to.0.bell()?);
+        let to = Destination::Link(to.0.id(to.1));
+        self.switch.connect(from.0.id(from.1), to)
     }
 
     /// Links two ports, both ways, doorbells included.
@@ -172,15 +296,34 @@ impl Scratch {
         a: (&mut ScratchInstance, usize),
         b: (&mut ScratchInstance, usize),
     ) -> Result<(), SwitchError> {
-        let (id_a, id_b) = (a.0.id(a.1), b.0.id(b.1));
-        a.0.peer_bells[a.1] = Some(b.0.bell()?);
-        b.0.peer_bells[b.1] = Some(a.0.bell()?);
-        self.switch.connect(id_a, Destination::Link(id_b))?;
-        self.switch.connect(id_b, Destination::Link(id_a))
+        self.lead((&mut *a.0, a.1), (&*b.0, b.1))?;
+        self.lead(b, (a.0, a.1))
     }
 }
 
+/// The MAC address that a port gets when none is asked for: 02:00:00:00:HH:LL from its id.
+pub fn mac_of(port: u32) -> [u8; 6] {
+    let [high, low] = (port as u16).to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
 impl ScratchInstance {
+    fn of(memory: InstanceMemory) -> Result<Self, SwitchError> {
+        let (bell_read, bell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .map_err(SwitchError::system("making a doorbell"))?;
+        let peer_bells = memory.ports.iter().map(|_| None).collect();
+        Ok(ScratchInstance {
+            memory,
+            bell_read,
+            bell_write,
+            io_bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(SwitchError::system("making an I/O thread's bell"))?,
+            rung_by_switch: false,
+            may_be_served: true,
+            peer_bells,
+        })
+    }
+
     /// Platform-wide number of port `index`.
     pub fn id(&self, index: usize) -> u32 {
         self.memory.ports[index].spec.id
@@ -191,6 +334,25 @@ impl ScratchInstance {
         self.memory.ports[index].spec.mac
     }
 
+    /// What an I/O thread that serves the instance's ports is given: its bell, the bell of the
+    /// instance, and per port number, rings and the bell of the link's peer. Borrowed: the other process inherits them.
+    pub fn io_parts(&self) -> IoParts<'_> {
+        let ports = self.memory.ports.iter().zip(&self.peer_bells);
+        IoParts {
+            io_bell: self.io_bell.as_fd(),
+            own_bell: self.bell_write.as_fd(),
+            ports: ports
+                .map(|(part, peer)| {
+                    (
+                        part.spec.id,
+                        part.ring.as_fd(),
+                        peer.as_ref().map(AsFd::as_fd),
+                    )
+                })
+                .collect(),
+        }
+    }
+
     fn bell(&self) -> Result<OwnedFd, SwitchError> {
         self.bell_write
             .try_clone()
@@ -199,7 +361,12 @@ impl ScratchInstance {
 
     fn inherited(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = self.memory.fds();
-        fds.push(self.bell_read.as_fd());
+        if !self.rung_by_switch {
+            fds.push(self.bell_read.as_fd());
+        }
+        if self.may_be_served {
+            fds.push(self.io_bell.as_fd());
+        }
         fds.extend(self.peer_bells.iter().flatten().map(AsFd::as_fd));
         fds
     }
@@ -211,8 +378,13 @@ impl ScratchInstance {
             .iter()
             .map(|bell| bell.as_ref().map_or(-1, AsRawFd::as_raw_fd))
             .collect();
-        self.memory
-            .table(&numbers, self.bell_read.as_raw_fd(), &peers)
+        let given = |fd: &OwnedFd, is_given: bool| if is_given { fd.as_raw_fd() } else { -1 };
+        let bells = Bells {
+            own: given(&self.bell_read, !self.rung_by_switch),
+            io: given(&self.io_bell, self.may_be_served),
+            peers: &peers,
+        };
+        self.memory.table(&numbers, &bells)
     }
 
     /// Attaches to the instance's ports within this process.
@@ -236,12 +408,14 @@ impl ScratchInstance {
             .map(std::os::fd::IntoRawFd::into_raw_fd)
             .collect();
         let into_raw = |fd: BorrowedFd<'_>| duplicate(fd).map(std::os::fd::IntoRawFd::into_raw_fd);
-        let bell = into_raw(self.bell_read.as_fd())?;
+        let own = into_raw(self.bell_read.as_fd())?;
+        let io = into_raw(self.io_bell.as_fd())?;
         let mut peers = Vec::new();
         for peer in &self.peer_bells {
             peers.push(peer.as_ref().map_or(Ok(-1), |fd| into_raw(fd.as_fd()))?);
         }
-        Attached::from_table(&self.memory.table(&numbers, bell, &peers))
+        let peers = &peers;
+        Attached::from_table(&self.memory.table(&numbers, &Bells { own, io, peers }))
             .map_err(|error| SwitchError::Limit(error.to_string()))
     }
 
@@ -259,19 +433,24 @@ impl ScratchInstance {
             .map_err(system("writing the port table"))?;
         let mut fds = self.inherited();
         fds.push(file.as_fd());
-        let set = |flags: FdFlags| -> Result<(), SwitchError> {
-            fds.iter()
-                .try_for_each(|fd| fcntl_setfd(fd, flags))
-                .map_err(SwitchError::system("passing descriptors on"))
-        };
-        set(FdFlags::empty())?;
-        let child = command
-            .env(ATTACH_ENV, file.as_raw_fd().to_string())
-            .spawn();
-        set(FdFlags::CLOEXEC)?;
-        child.map_err(system(&format!(
-            "starting {}",
-            command.get_program().to_string_lossy()
-        )))
+        command.env(ATTACH_ENV, file.as_raw_fd().to_string());
+        spawn_with(command, &fds)
     }
+}
+
+/// Starts `command`, which inherits `fds` under their present numbers.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn_with(command: &mut Command, fds: &[BorrowedFd<'_>]) -> Result<Child, SwitchError> {
+    let set = |flags: FdFlags| -> Result<(), SwitchError> {
+        fds.iter()
+            .try_for_each(|fd| fcntl_setfd(fd, flags))
+            .map_err(SwitchError::system("passing descriptors on"))
+    };
+    set(FdFlags::empty())?;
+    let child = command.spawn();
+    set(FdFlags::CLOEXEC)?;
+    let program = command.get_program().to_string_lossy();
+    child.map_err(SwitchError::system(format!("starting {program}")))
 }

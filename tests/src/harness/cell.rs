@@ -209,6 +209,7 @@ impl Prison {
             cgroup: &cgroup,
             root: Root::for_linkage(self.hostile.linkage()),
             net: setup.net,
+            cpus: setup.cpus.map(<[usize]>::to_vec),
             zygote: setup.zygote,
         });
         let shell = shell.expect("a shell");
@@ -232,7 +233,6 @@ impl Prison {
             filter: setup.filter.then_some(&filter),
             landlock: setup.landlock,
             limits: setup.limits,
-            cpus: setup.cpus.map(<[usize]>::to_vec),
             ..Launch::new(sealed.as_ref().unwrap_or(&self.hostile), &filter)
         };
         let spawned = shell

@@ -7,4 +7,6 @@ pub mod mounts;
 pub mod oracle;
 pub mod platform;
 pub mod program;
+pub mod random;
 pub mod skip;
+pub mod two_hosts;

@@ -3,6 +3,8 @@
 
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
+use nfluid_wire::MacAddr;
+use nfluid_wire::build::Frame;
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use std::fs::File;
 use std::io::Write;
@@ -16,8 +18,21 @@ pub type OnPort = (u8, Vec<u8>);
 /// Payload of the packet whose arrival tells that the kernel is done with the one before.
 pub const MARKER: &[u8; 16] = b"nfluid-oracle-mk";
 
+/// A packet with that payload, from a host beyond port 0 to one beyond port 1. `kernel` and `hosts`: MAC addresses at port 0.
+///
+/// # Panics
+/// Never: it fits.
+pub fn marker(kernel: MacAddr, hosts: MacAddr) -> Vec<u8> {
+    let (src, dst) = ("10.0.0.250:9", "192.0.2.250:9");
+    let frame =
+        Frame::udp(src.parse().expect("valid"), dst.parse().expect("valid")).macs(hosts, kernel);
+    let mut buffer = [0; 100];
+    let len = frame.write(&mut buffer, MARKER).expect("it fits");
+    buffer[..len].to_vec()
+}
+
 /// Longest wait for a marker; it takes microseconds unless the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a program that must succeed, with this standard input.
 ///
@@ -78,6 +93,22 @@ impl Namespaces {
             &format!("ip netns exec {} sysctl -qw {settings}", self.kernel),
             "",
         );
+    }
+
+    /// Makes a veth pair: `nPORT` with this MAC address where the kernel forwards, `hPORT` where the test is.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn join(&self, port: usize, mac: impl std::fmt::Display) {
+        let Namespaces { kernel, hosts } = self;
+        let link =
+            format!("link add n{port} address {mac} type veth peer name h{port} netns {hosts}");
+        run(&format!("ip -n {kernel} {link}"), "");
+        run(
+            &format!("ip -n {hosts} link set h{port} arp off promisc on up"),
+            "",
+        );
+        run(&format!("ip -n {kernel} link set n{port} up"), "");
     }
 }
 

@@ -6,6 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -184,6 +186,11 @@ impl Platform {
         Ok(namespace)
     }
 
+    /// The network namespace of a host.
+    pub fn host_netns(&self, host: &str) -> PathBuf {
+        Path::new("/run/netns").join(format!("{}-{host}", self.name))
+    }
+
     /// Runs a program on a host.
     pub fn on(&self, host: &str, line: &str) -> Outcome {
         run(&format!("ip netns exec {}-{host} {line}", self.name))
@@ -208,7 +215,7 @@ impl Platform {
                 let log = fs::read_to_string(self.directory.join(format!("log-{}", self.starts)));
                 panic!("nfluidd ended with {ended}: {log:?}");
             }
-            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+            UnixStream::connect(&socket).is_ok()
         });
     }
 
@@ -295,6 +302,20 @@ impl Platform {
         serde_json::from_str(&outcome.stdout).expect("JSON was asked for")
     }
 
+    /// What the daemon answers to a plain GET, with the head of the answer.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn page(&self, path: &str) -> String {
+        let mut stream = UnixStream::connect(self.socket()).expect("the daemon listens");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
     /// Applies a deployment. `EDGE` stands for the namespace of the interfaces.
     ///
     /// # Panics
@@ -371,6 +392,11 @@ impl Platform {
         self.processes_below("i-")
     }
 
+    /// Processes of functions.
+    pub fn function_processes(&self) -> Vec<u32> {
+        self.processes_below("functions/")
+    }
+
     fn processes_below(&self, prefix: &str) -> Vec<u32> {
         let mark = format!("/{}/{prefix}", self.name);
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -388,7 +414,7 @@ impl Platform {
             // Only a daemon knows how to take everything down.
             self.daemon = Some(self.launch());
             let start = Instant::now();
-            while start.elapsed() < Duration::from_secs(10) && !self.socket().exists() {
+            while start.elapsed() < PATIENCE && !self.socket().exists() {
                 thread::sleep(Duration::from_millis(20));
             }
         }
@@ -396,7 +422,7 @@ impl Platform {
         if let Some(mut daemon) = self.daemon.take() {
             signal(daemon.id(), Signal::TERM);
             let start = Instant::now();
-            while start.elapsed() < Duration::from_secs(10) {
+            while start.elapsed() < PATIENCE {
                 if !matches!(daemon.try_wait(), Ok(None)) {
                     return;
                 }
@@ -449,6 +475,23 @@ pub fn is_alive(pid: u32) -> bool {
     // The state follows the name, which is in parentheses.
     let state = status.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
     state.is_some_and(|state| state != "Z")
+}
+
+/// What an NF says of itself on its control socket, which also listens while no daemon runs.
+///
+/// # Panics
+/// If it does not answer.
+pub fn metrics_of(control: &Path) -> Value {
+    let mut stream = UnixStream::connect(control).expect("it listens");
+    stream
+        .write_all(b"{\"op\":\"metrics\"}\n")
+        .expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("it answers");
+    let mut answer: Value = serde_json::from_str(&line).expect("JSON");
+    answer["ok"].take()
 }
 
 /// The items of a JSON list.

@@ -9,34 +9,12 @@ mod rules;
 use kernel::Kernel;
 use nfluid_nf::testing::{ports, run};
 use nfluid_nf::{Nanos, NetworkFunction, firewall};
+use nfluid_tests::harness::random::Random;
 use nfluid_tests::harness::skip::{is_root, skip};
 use packets::Packet;
 use rules::Rule;
 use std::collections::BTreeSet;
 use std::process::Command;
-
-/// SplitMix64 (Steele et al., 2014): the same test in every run.
-pub struct Random(u64);
-
-impl Random {
-    /// A number below `n`.
-    pub fn below(&mut self, n: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ x >> 31) % u64::from(n)) as u32
-    }
-
-    /// True once in `n` times.
-    pub fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-
-    /// One of `items`.
-    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len() as u32) as usize]
-    }
-}
 
 /// What one side did with the packets: the identifiers of those that passed, and hits per rule.
 #[derive(Debug, PartialEq, Eq)]

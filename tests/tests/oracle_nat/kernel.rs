@@ -1,41 +1,25 @@
 //! The Linux kernel as a NAT.
 
 use super::{EXTERNAL, HOSTS, INSIDE_MACS, OUTSIDE_MACS, SERVER, UPSTREAM};
-use nfluid_tests::harness::oracle::{MARKER, Namespaces, Oracle, run};
-use nfluid_wire::build::Frame;
+use nfluid_tests::harness::oracle::{Namespaces, Oracle, marker, run};
 
 /// A kernel with the addresses, neighbours and translation of the NAT under test; see [`Oracle::new`].
 pub fn kernel() -> Oracle {
     let namespaces = Namespaces::new("nat");
-    let Namespaces { kernel, hosts } = &namespaces;
+    let kernel = &namespaces.kernel;
     namespaces.set(
         "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 net.ipv4.ip_forward=1 \
          net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 \
          net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0",
     );
     for (port, (own, _)) in [INSIDE_MACS, OUTSIDE_MACS].into_iter().enumerate() {
-        let link =
-            format!("link add n{port} address {own} type veth peer name h{port} netns {hosts}");
-        run(&format!("ip -n {kernel} {link}"), "");
-        run(
-            &format!("ip -n {hosts} link set h{port} arp off promisc on up"),
-            "",
-        );
-        run(&format!("ip -n {kernel} link set n{port} up"), "");
+        namespaces.join(port, own);
     }
     run(&format!("ip -n {kernel} -batch -"), &addresses());
     run(&format!("ip netns exec {kernel} nft -f -"), &rules());
-    Oracle::new(namespaces, 2, marker(), |_| false)
-}
-
-fn marker() -> Vec<u8> {
-    let (own, hosts) = INSIDE_MACS;
-    let (src, dst) = ("10.0.0.250:9", "192.0.2.250:9");
-    let frame =
-        Frame::udp(src.parse().expect("valid"), dst.parse().expect("valid")).macs(hosts, own);
-    let mut buffer = [0; 100];
-    let len = frame.write(&mut buffer, MARKER).expect("it fits");
-    buffer[..len].to_vec()
+    Oracle::new(namespaces, 2, marker(INSIDE_MACS.0, INSIDE_MACS.1), |_| {
+        false
+    })
 }
 
 fn addresses() -> String {

@@ -4,25 +4,12 @@
 use nfluid_tests::harness::loopback::Loopback;
 use nfluid_tests::harness::platform::{Platform, eventually, list, must};
 use nfluid_tests::harness::skip::skip;
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL as CHAIN, SERVER, two_hosts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-const CHAIN: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-instances:
-  br: { nf: bridge }
-  fw:
-    nf: firewall
-    config: { rules: 'allow icmp from any to any' }
-chains:
-  web: { from: lan, to: wan, via: [br, fw] }
-";
 
 /// What else the checker applies: other objects, none at all, and what must be refused.
 const OTHERS: [&str; 6] = [
@@ -35,8 +22,6 @@ const OTHERS: [&str; 6] = [
 ];
 
 const CAPTURE: &str = "/v1/ports/{name}/capture";
-
-const SERVER: &str = "10.0.0.2";
 
 /// The checker: on the path, where `cargo xtask test` puts it, or where that installs it.
 fn checker() -> Option<PathBuf> {
@@ -106,11 +91,9 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     let Some(checker) = checker() else {
         return skip(test, "no schemathesis; `cargo xtask test` installs it");
     };
-    let Some(mut platform) = Platform::new(test) else {
+    let Some(mut platform) = two_hosts(test) else {
         return;
     };
-    platform.host("client", "10.0.0.1/24");
-    platform.host("server", "10.0.0.2/24");
     platform.apply(CHAIN);
     let before = interfaces();
 

@@ -3,6 +3,7 @@
 
 use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Uplink, UplinkError, UplinkSpec};
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::{is_root, skip};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::CString;
@@ -277,4 +278,30 @@ pub fn frame(dst: [u8; 6], src: [u8; 6], tag: &[u8], len: usize, number: u32) ->
     }
     bytes.truncate(len);
     bytes
+}
+
+/// The two hosts at the ends of a platform, without a network stack in between.
+pub struct Ends {
+    pub client: Raw,
+    pub server: Raw,
+}
+
+impl Ends {
+    pub fn of(platform: &Platform) -> Self {
+        let raw = |host: &str| within(&platform.host_netns(host), || Raw::open("eth0"));
+        let [client, server] = ["client", "server"].map(|host| raw(host).expect("a raw socket"));
+        Self { client, server }
+    }
+
+    /// The next test frame that comes to the server.
+    pub fn arrived(&self, patience: Duration) -> Option<Vec<u8>> {
+        let start = Instant::now();
+        loop {
+            let left = patience.saturating_sub(start.elapsed());
+            let frame = self.server.receive(left)?;
+            if frame[12..14] == EXPERIMENTAL {
+                return Some(frame);
+            }
+        }
+    }
 }

@@ -8,11 +8,11 @@ use super::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::program::{need, output};
+use crate::host::service::Silent;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
 use paths::{Ends, KernelPath, NfluidPath};
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// The server's addresses, by the way to it.
@@ -37,16 +37,6 @@ struct Lane {
     offloads: Offloads,
     what: &'static str,
     gbps: Samples,
-}
-
-/// A server; killed when dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Runs the experiment.
@@ -153,11 +143,9 @@ fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
         .with_context(|| format!("no way to {address}"))
 }
 
-fn serve(namespace: &Namespace) -> anyhow::Result<Server> {
+fn serve(namespace: &Namespace) -> anyhow::Result<Silent> {
     let mut command = namespace.command("iperf3");
-    command.arg("-s").stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server(command.spawn().context("starting iperf3's server")?);
+    let server = Silent::start(command.arg("-s"))?;
     // It says nothing that could be waited for; the client fails when it is not there yet.
     std::thread::sleep(Duration::from_millis(500));
     Ok(server)

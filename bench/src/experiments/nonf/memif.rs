@@ -3,6 +3,7 @@
 use super::{APART, BATCH, Lane, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
 use crate::dpdk::memif::{Mode, Setup};
+use crate::experiments::pairs;
 use crate::report::Report;
 use crate::statistics::Samples;
 
@@ -64,9 +65,8 @@ fn lane(
         conditions,
         len: Some(len),
         sender_copies: setup.mode != Mode::SenderZeroCopy,
-        peers,
+        pair: pairs::programs(peers),
         mpps: Samples::default(),
-        _instances: Vec::new(),
     })
 }
 

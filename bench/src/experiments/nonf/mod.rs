@@ -4,14 +4,15 @@
 mod memif;
 mod own;
 
+use super::pairs::Pair;
 use super::two_cores;
 use crate::CannotRun;
 use crate::dpdk::Dpdk;
 use crate::host::interrupt;
 use crate::peer::{Peer, run_together, run_with};
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use crate::statistics::{Samples, highest};
+use nfluid_switch::scratch::Scratch;
 
 /// The batch of the comparison: both sides have the same.
 const BATCH: usize = 32;
@@ -31,10 +32,8 @@ struct Lane {
     /// are always the same in its own cache.
     sender_copies: bool,
     /// The sender and the receiver.
-    peers: Vec<Peer>,
+    pair: Pair,
     mpps: Samples,
-    /// What the peers use lives as long as they do.
-    _instances: Vec<ScratchInstance>,
 }
 
 /// Runs the experiment.
@@ -146,7 +145,7 @@ fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
     for round in 0..=rounds {
         for lane in lanes.iter_mut() {
             report.settle();
-            let receiver = run_with(&mut lane.peers, seconds, lane.len)?[1];
+            let receiver = run_with(&mut lane.pair.peers, seconds, lane.len)?[1];
             // The first round warms up.
             if round > 0 {
                 lane.mpps
@@ -159,7 +158,7 @@ fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
 
 /// A baseline that is slower than it has to be is none.
 fn fastest<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Option<&'a Lane> {
-    lanes.max_by(|a, b| a.mpps.median().total_cmp(&b.mpps.median()))
+    highest(lanes, |lane| &lane.mpps)
 }
 
 /// The ratio of each round.
@@ -175,7 +174,7 @@ fn compare(report: &mut Report, id: String, own: &Lane, peer: &Lane) {
 
 /// CPU time of two receivers that nobody sends to, as a part of a core.
 fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Samples> {
-    let (rounds, seconds) = report.choose((5, 1.0), (1, 1.0));
+    let (rounds, seconds) = report.choose((5, 1.0), (1, 0.3));
     let mut percent = Samples::default();
     for _ in 0..rounds {
         for outcome in run_together(receivers, seconds)? {

@@ -1,6 +1,7 @@
 //! Through nfluid's switch.
 
 use super::{APART, Lane, cores_in_words, idle_percent};
+use crate::experiments::pairs;
 use crate::peer::Peer;
 use crate::report::Report;
 use crate::roles::{Role, Task};
@@ -20,34 +21,21 @@ pub fn lane(
     slots: u32,
     cores: [usize; 2],
 ) -> anyhow::Result<Lane> {
-    let yields = cores[0] == cores[1];
-    let mut sender = scratch.instance(1, slots, 64)?;
-    let mut receiver = scratch.instance(1, slots, 64)?;
-    scratch.link((&mut sender, 0), (&mut receiver, 0))?;
-    let send = Task::Send {
-        len,
-        batch,
-        flows: 64,
-        yields,
-    };
-    let receive = Task::Receive { batch, yields };
-    let role = |core, task| Role { core, task };
-    let peers = vec![
-        Peer::start(&sender, &role(cores[0], send))?,
-        Peer::start(&receiver, &role(cores[1], receive))?,
-    ];
     Ok(Lane {
         id,
         conditions: format!(
             "{}{}, batch {batch}, {slots} slots",
             cores_in_words(cores),
-            if yields { ", sched_yield" } else { "" },
+            if cores[0] == cores[1] {
+                ", sched_yield"
+            } else {
+                ""
+            },
         ),
         len: None,
         sender_copies: true,
-        peers,
+        pair: pairs::one_way(scratch, len, batch, slots, cores)?,
         mpps: Samples::default(),
-        _instances: vec![sender, receiver],
     })
 }
 

@@ -1,7 +1,8 @@
 //! nfluid itself: its switch alone, and a bridge NF in a process of its own.
 
+use super::Ground;
 use super::way::{Round, Way};
-use super::{Ground, SIZES};
+use crate::experiments::pairs::{self, Pair};
 use crate::experiments::subject::Subject;
 use crate::peer::{Peer, run_together};
 use crate::roles::{Role, Task};
@@ -11,13 +12,11 @@ use nfluid_switch::scratch::{Scratch, ScratchInstance};
 const RING: u32 = 256;
 const BATCH: usize = 32;
 
-/// Processes joined by links, for frames of one length.
+/// For frames of one length.
 struct Lane {
     len: usize,
     /// What forwards, and what receives.
-    peers: Vec<Peer>,
-    /// What the peers use lives as long as they do.
-    _instances: [ScratchInstance; 2],
+    pair: Pair,
 }
 
 /// A lane for each length, and who does what in it.
@@ -37,7 +36,7 @@ impl Way for Nfluid {
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round> {
         let lane = self.lanes.iter_mut().find(|lane| lane.len == len);
         let lane = lane.context("a length that was not prepared")?;
-        let outcomes = run_together(&mut lane.peers, seconds)?;
+        let outcomes = run_together(&mut lane.pair.peers, seconds)?;
         let (forwarding, traffic) = (outcomes[0], outcomes[1]);
         Ok(Round {
             frames: traffic.frames,
@@ -57,10 +56,14 @@ impl Way for Nfluid {
 }
 
 fn lanes(
-    scratch: &mut Scratch,
-    lane: impl Fn(&mut Scratch, usize) -> anyhow::Result<Lane>,
+    ground: &mut Ground,
+    pair: impl Fn(&mut Scratch, usize) -> anyhow::Result<Pair>,
 ) -> anyhow::Result<Vec<Lane>> {
-    SIZES.iter().map(|len| lane(scratch, *len)).collect()
+    let lane = |len: &usize| {
+        let pair = pair(&mut ground.scratch, *len)?;
+        Ok(Lane { len: *len, pair })
+    };
+    ground.sizes.iter().map(lane).collect()
 }
 
 fn role(core: usize, task: Task) -> Role {
@@ -69,26 +72,8 @@ fn role(core: usize, task: Task) -> Role {
 
 /// Sender -> switch -> receiver.
 pub fn link(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    let lanes = lanes(&mut ground.scratch, |scratch, len| {
-        let mut sender = scratch.instance(1, RING, 64)?;
-        let mut receiver = scratch.instance(1, RING, 64)?;
-        scratch.link((&mut sender, 0), (&mut receiver, 0))?;
-        let (batch, yields) = (BATCH, false);
-        let send = Task::Send {
-            len,
-            batch,
-            flows: 64,
-            yields,
-        };
-        let receive = Task::Receive { batch, yields };
-        Ok(Lane {
-            len,
-            peers: vec![
-                Peer::start(&sender, &role(0, send))?,
-                Peer::start(&receiver, &role(1, receive))?,
-            ],
-            _instances: [sender, receiver],
-        })
+    let lanes = lanes(ground, |scratch, len| {
+        pairs::one_way(scratch, len, BATCH, RING, [0, 1])
     })?;
     let instance = ground.scratch.instance(1, RING, 64)?;
     Ok(Box::new(Nfluid {
@@ -106,27 +91,8 @@ pub fn link(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
 /// Traffic -> bridge NF -> traffic.
 pub fn bridge(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
     let subject = Subject::Bridge;
-    let lanes = lanes(&mut ground.scratch, |scratch, len| {
-        let mut nf = scratch.instance(2, RING, 64)?;
-        let mut traffic = scratch.instance(2, RING, RING)?;
-        scratch.link((&mut traffic, 0), (&mut nf, 0))?;
-        scratch.link((&mut traffic, 1), (&mut nf, 1))?;
-        let around = Task::Around {
-            subject,
-            to: nf.mac(0),
-            len,
-            batch: BATCH,
-            window: RING,
-            blocks: false,
-        };
-        Ok(Lane {
-            len,
-            peers: vec![
-                Peer::start(&nf, &role(0, Task::Nf { subject }))?,
-                Peer::start(&traffic, &role(1, around))?,
-            ],
-            _instances: [nf, traffic],
-        })
+    let lanes = lanes(ground, |scratch, len| {
+        pairs::around(scratch, subject, len, BATCH, RING)
     })?;
     let instance = ground.scratch.instance(2, RING, 64)?;
     Ok(Box::new(Nfluid {

@@ -23,6 +23,12 @@ pub trait Way {
     /// Sends frames of `len` bytes for so many seconds.
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round>;
 
+    /// Mean time in microseconds that a frame of `len` bytes takes when it is alone, if what sends can
+    /// wait for it; from runs of so many seconds.
+    fn alone_us(&mut self, _len: usize, _seconds: f64) -> anyhow::Result<Option<f64>> {
+        Ok(None)
+    }
+
     /// Whether it wants a core for itself without traffic, too.
     fn polls(&self) -> bool {
         false
@@ -42,6 +48,8 @@ pub struct Contender {
     pub measured: Vec<Measured>,
     /// CPU time without traffic in percent of a core.
     pub idle_percent: Samples,
+    /// Times of a frame that is alone, in microseconds.
+    pub alone_us: Samples,
 }
 
 /// Results for frames of one length.
@@ -50,6 +58,8 @@ pub struct Measured {
     pub mpps: Samples,
     /// Frames per second of CPU time of what forwards.
     pub per_cpu_second: Samples,
+    /// The same with the CPU time of what sends and receives, too.
+    pub per_cpu_second_all: Samples,
     pub forwarding_cores: Samples,
     pub traffic_cores: Samples,
 }
@@ -60,6 +70,7 @@ impl Contender {
             len: *len,
             mpps: Samples::default(),
             per_cpu_second: Samples::default(),
+            per_cpu_second_all: Samples::default(),
             forwarding_cores: Samples::default(),
             traffic_cores: Samples::default(),
         };
@@ -68,6 +79,7 @@ impl Contender {
             way,
             measured: sizes.iter().map(measured).collect(),
             idle_percent: Samples::default(),
+            alone_us: Samples::default(),
         }
     }
 
@@ -91,6 +103,10 @@ impl Contender {
         if round.forwarding_seconds > 0.0 {
             let per_cpu_second = frames / round.forwarding_seconds;
             measured.per_cpu_second.push(per_cpu_second);
+        }
+        let all_seconds = round.forwarding_seconds + round.traffic_seconds;
+        if all_seconds > 0.0 {
+            measured.per_cpu_second_all.push(frames / all_seconds);
         }
     }
 }
@@ -132,6 +148,7 @@ mod tests {
         let measured = contender.of(1514).expect("it was asked for");
         assert_eq!(measured.mpps.median(), 1.5);
         assert_eq!(measured.per_cpu_second.median(), 6e6);
+        assert_eq!(measured.per_cpu_second_all.median(), 2e6);
         assert_eq!(measured.forwarding_cores.median(), 0.25);
         assert!(
             contender

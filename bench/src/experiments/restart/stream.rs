@@ -6,11 +6,7 @@ use anyhow::{Context, anyhow};
 use rustix::io::retry_on_intr;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::{SocketAddrV4, UdpSocket};
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,10 +43,10 @@ impl Stream {
     /// # Errors
     /// When the sockets cannot be made.
     pub fn new(client: &Namespace, server: &Namespace, to: SocketAddrV4) -> anyhow::Result<Self> {
-        let receiver = socket_within(server, &to.to_string())?;
+        let receiver = server.udp_socket(&to.to_string())?;
         set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).context("a large buffer")?;
         receiver.set_read_timeout(Some(QUIET))?;
-        let sender = socket_within(client, "0.0.0.0:0")?;
+        let sender = client.udp_socket("0.0.0.0:0")?;
         sender.connect(to).context("choosing where to send to")?;
         Ok(Stream {
             sender,
@@ -96,22 +92,6 @@ impl Stream {
             gap: received.gap,
         })
     }
-}
-
-/// A socket that belongs to a namespace.
-fn socket_within(namespace: &Namespace, address: &str) -> anyhow::Result<UdpSocket> {
-    let path = Path::new("/run/netns").join(namespace.name());
-    let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-    thread::scope(|scope| {
-        let bound = scope.spawn(|| {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-            UdpSocket::bind(address)
-        });
-        let bound = bound
-            .join()
-            .map_err(|_| anyhow!("making a socket failed"))?;
-        bound.with_context(|| format!("a socket at {address} in {}", path.display()))
-    })
 }
 
 /// Sends by an absolute schedule; how many were sent.

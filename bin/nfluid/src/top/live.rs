@@ -149,10 +149,13 @@ mod tests {
     fn view() -> View {
         View {
             rates: Rates {
+                uplinks: Vec::new(),
+                groups: Vec::new(),
+                io: Vec::new(),
                 seconds: 1.0,
                 instances: vec![InstanceRates {
                     name: "fw1".into(),
-                    cpu_percent: 24.96,
+                    got_percent: 24.96,
                     share_percent: Some(30.0),
                     rx_pps: 1_234_567.0,
                     ..InstanceRates::default()
@@ -161,11 +164,13 @@ mod tests {
                     name: "fw1.in".into(),
                     drops: [("ring_full".to_owned(), 7)].into(),
                     drop_pps: [("ring_full".to_owned(), 2.0)].into(),
+                    mark_percent: Some(12.5),
                     ..PortRates::default()
                 }],
                 chains: vec![ChainRates {
                     name: "web".into(),
                     forward_delay_ns: Some(12_000),
+                    forward_bottleneck: Some("nat7".into()),
                     ..ChainRates::default()
                 }],
             },
@@ -190,6 +195,8 @@ mod tests {
             "ring_full 7 (+2/s)",
             "web",
             "12.0us",
+            "nat7",
+            "12.5%",
             "live",
         ] {
             assert!(screen.contains(text), "{text} is missing:\n{screen}");

@@ -1,12 +1,15 @@
 //! The tables that both forms of `top` show.
 
-use crate::screen::{Table, percent, short_bytes, short_ns, short_number};
+use crate::screen::{Table, core, percent, short_bytes, short_ns, short_number};
 use nfluid_api::types::{PortRates, Rates};
 
 /// Titles and tables; those without rows are left out, but for the instances.
 pub fn all(rates: &Rates) -> Vec<(&'static str, Table)> {
     let mut tables = vec![("Instances", instances(rates)), ("Ports", ports(rates))];
+    tables.push(("Uplinks", uplinks(rates)));
+    tables.push(("Groups", groups(rates)));
     tables.push(("Chains", chains(rates)));
+    tables.push(("I/O threads", io_threads(rates)));
     tables.retain(|(title, table)| *title == "Instances" || !table.rows().is_empty());
     tables
 }
@@ -16,6 +19,9 @@ fn instances(rates: &Rates) -> Table {
         "INSTANCE",
         "CPU GOT",
         "ASKED",
+        "CORE",
+        "AT UPLINKS",
+        "I/O CPU",
         "MEMORY",
         "LIMIT",
         "RX PPS",
@@ -27,9 +33,16 @@ fn instances(rates: &Rates) -> Table {
     let dash = || "-".to_owned();
     for instance in &rates.instances {
         table.row([
-            instance.name.clone(),
-            percent(Some(instance.cpu_percent)),
+            if instance.paused {
+                format!("{} (paused)", instance.name)
+            } else {
+                instance.name.clone()
+            },
+            percent(Some(instance.got_percent)),
             percent(instance.share_percent),
+            core(instance.core),
+            percent(instance.uplink_percent),
+            percent(instance.io_cpu_percent),
             instance.memory_bytes.map_or_else(dash, short_bytes),
             instance.memory_limit_bytes.map_or_else(dash, short_bytes),
             short_number(instance.rx_pps),
@@ -37,6 +50,46 @@ fn instances(rates: &Rates) -> Table {
             short_number(instance.drop_pps),
             instance.cost_ns.map_or_else(dash, |ns| format!("{ns:.0}")),
             instance.restarts.to_string(),
+        ]);
+    }
+    table
+}
+
+fn uplinks(rates: &Rates) -> Table {
+    let mut table = Table::new(&["UPLINK", "RECEIVE CPU", "NS/FRAME"]);
+    for uplink in &rates.uplinks {
+        table.row([
+            uplink.name.clone(),
+            percent(Some(uplink.receive_percent)),
+            uplink
+                .frame_ns
+                .map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}")),
+        ]);
+    }
+    table
+}
+
+fn groups(rates: &Rates) -> Table {
+    let mut table = Table::new(&["GROUP", "CPU GOT", "ASKED"]);
+    for group in &rates.groups {
+        table.row([
+            group.name.clone(),
+            percent(Some(group.cpu_percent)),
+            percent(group.share_percent),
+        ]);
+    }
+    table
+}
+
+fn io_threads(rates: &Rates) -> Table {
+    let mut table = Table::new(&["I/O THREAD", "MODEL", "INSTANCES", "CORE", "CPU GOT"]);
+    for thread in &rates.io {
+        table.row([
+            thread.name.clone(),
+            thread.model.clone(),
+            thread.instances.len().to_string(),
+            core(thread.core),
+            percent(Some(thread.cpu_percent)),
         ]);
     }
     table
@@ -52,6 +105,8 @@ fn ports(rates: &Rates) -> Table {
         "RING",
         "QUEUE DELAY",
         "BATCH",
+        "MARKED PPS",
+        "MARK",
         "DROPS",
     ]);
     for port in &rates.ports {
@@ -65,6 +120,8 @@ fn ports(rates: &Rates) -> Table {
             delay(port.queue_delay_ns),
             port.batch
                 .map_or_else(|| "-".to_owned(), |n| format!("{n:.1}")),
+            short_number(port.marked_pps),
+            percent(port.mark_percent),
             drops(port),
         ]);
     }
@@ -100,7 +157,11 @@ fn chains(rates: &Rates) -> Table {
         "RETURN PPS",
         "QUEUE DELAY",
         "RETURN DELAY",
+        "REFUSED PPS",
+        "BOTTLENECK",
+        "RETURN BOTTLENECK",
     ]);
+    let name = |instance: &Option<String>| instance.clone().unwrap_or_else(|| "-".to_owned());
     for chain in &rates.chains {
         table.row([
             chain.name.clone(),
@@ -108,6 +169,9 @@ fn chains(rates: &Rates) -> Table {
             short_number(chain.return_pps),
             delay(chain.forward_delay_ns),
             delay(chain.return_delay_ns),
+            short_number(chain.refused_pps),
+            name(&chain.forward_bottleneck),
+            name(&chain.return_bottleneck),
         ]);
     }
     table

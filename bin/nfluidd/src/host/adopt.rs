@@ -1,15 +1,18 @@
 //! Taking over what an earlier daemon left running.
 
 use super::Host;
+use super::health::Condition;
 use super::ids::InUse;
 use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
+use super::making::shell::is_shell;
+use super::placing::Load;
 use super::record::{self, Record};
+use super::{bells, tenants, written};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::supervise::Supervisor;
-use nfluid_sandbox::Instance;
 use nfluid_switch::InstanceMemory;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -19,6 +22,12 @@ impl Host {
     /// left of all others. Returns what exists.
     pub fn adopt(&mut self, desired: &Inventory) -> Inventory {
         let mut present = Inventory::default();
+        // Instances of templates are ended below, as nobody desires them: their clients get new ones.
+        if let Err(error) = self.switch.remove_clients() {
+            tracing::warn!(%error, "removing an earlier daemon's clients");
+        }
+        self.adopt_tenants(&desired.groups);
+        present.groups = self.tenants.clone();
         let recorded = record::names(&self.settings.paths.records());
         for name in &recorded {
             let Some(spec) = desired.instances.get(name) else {
@@ -26,7 +35,8 @@ impl Host {
             };
             match self.adopt_instance(name, spec) {
                 Ok(()) => {
-                    present.instances.insert(name.clone(), spec.clone());
+                    let adopted = &self.instances[name].spec;
+                    present.instances.insert(name.clone(), adopted.clone());
                     self.event(
                         EventKind::Adopted,
                         Some((Kind::Instance, name)),
@@ -42,6 +52,8 @@ impl Host {
                 }
             }
         }
+        self.adopt_io(&desired.io);
+        present.io = desired.io.clone();
         present.uplinks = self.adopt_uplinks(&desired.uplinks);
         self.recall_switches(&desired.switches);
         self.remove_leftovers();
@@ -57,20 +69,45 @@ impl Host {
     }
 
     fn adopt_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
-        let record =
-            Record::load(&self.settings.paths.record(name)).context("reading its record")?;
+        let mut record: Record =
+            written::load(&self.settings.paths.record(name)).context("reading its record")?;
         if record.spec != serde_json::to_string(spec)? {
             bail!("it was made from another specification");
         }
-        let process = record.process.as_ref().context("it had no process")?;
-        let process = Instance::adopt(&process.into())?;
+        let successor = record.successor.clone();
+        let process = super::upgrade::settled(&mut record)?;
         let specs = port_specs(spec, record.first_port);
+        let group = spec.trust.as_ref().map(|trust| {
+            let id = self.switch.group_of(record.first_port);
+            self.maker.groups.adopt(trust, id)
+        });
+        let group = group.transpose().context("its trust group")?;
         let memory = InstanceMemory::reopen(
             &self.switch,
             &self.settings.paths.instance_pins(name),
             &specs,
+            group,
         )?;
-        let cgroup = self.maker.cgroups.open(&cgroup_name(name))?;
+        let own = record.cgroup.clone().unwrap_or_else(|| cgroup_name(name));
+        let cgroup = tenants::cgroup_of(&self.maker.cgroups, &own, process.pid())
+            .context("it is in no cgroup of the platform")?;
+        let io_bell = record
+            .io_bell
+            .map(|number| bells::take_io(&process, number));
+        let io_bell = io_bell.transpose().unwrap_or_else(|why| {
+            tracing::warn!(instance = name, "{why:#}; its I/O model cannot be changed");
+            None
+        });
+        if let Some(successor) = successor {
+            let next = self.settings.paths.next_control(name);
+            // It listens there until it has the ports; who has not got them has left only the file.
+            let _none = if *process.identity() == successor {
+                std::fs::rename(next, self.settings.paths.control(name))
+            } else {
+                std::fs::remove_file(next)
+            };
+            written::save(&record, &self.settings.paths.record(name))?;
+        }
         self.maker.make_pipes(name)?;
         self.maker.numbers.mark(&InUse {
             first_port: record.first_port,
@@ -79,29 +116,62 @@ impl Host {
             user: record.user,
         });
         let running = Running {
-            spec: spec.clone(),
+            core: record.core,
+            pinned: None,
+            load: Load::default(),
+            sliced: None,
+            moved_at: supervisor_time(self.started),
+            spec: InstanceSpec {
+                io: record.io,
+                ..spec.clone()
+            },
             memory,
             cgroup,
             process: Some(process),
+            io_bell,
             supervisor: Supervisor::new(spec.restart, supervisor_time(self.started)),
             state: InstanceState::Running,
+            condition: Condition::default(),
             last_exit: None,
             since: Instant::now(),
             record,
         };
-        self.instances.insert(name.to_owned(), running);
+        // A daemon that was killed in the middle of a change may have made it and not written it down.
+        running.set_wake(&self.switch, spec.wake)?;
+        self.take_up(name, running);
+        let adopted = self
+            .put_in_force(name, &spec.resources)
+            .and_then(|()| Ok(self.adopt_pause(name)?));
+        if let Err(why) = adopted {
+            self.let_go(name);
+            return Err(why);
+        }
         Ok(())
+    }
+
+    /// Files of shells: their records are gone, or those of instances by now.
+    fn remove_left_shells(&self) {
+        let paths = &self.settings.paths;
+        let pins = paths.instance_pins("");
+        for folder in [&pins, &paths.bell(""), &paths.log(""), &paths.control("")] {
+            let folder = if folder.is_dir() {
+                Some(folder.as_path())
+            } else {
+                folder.parent()
+            };
+            let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
+            for entry in entries.into_iter().flatten().flatten() {
+                if entry.file_name().to_str().is_some_and(is_shell) {
+                    let path = entry.path();
+                    let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
+                }
+            }
+        }
     }
 
     /// Cgroups, processes, ports, pins and records of instances that were not adopted.
     fn remove_leftovers(&mut self) {
-        let names = self.maker.cgroups.names().unwrap_or_default();
-        let doomed = names.iter().filter_map(|name| name.strip_prefix("i-"));
-        for name in doomed.filter(|name| !self.instances.contains_key(*name)) {
-            if let Err(error) = self.maker.cgroups.remove_leftover(&cgroup_name(name)) {
-                tracing::warn!(instance = name, %error, "removing a leftover");
-            }
-        }
+        self.remove_left_cgroups();
         let adopted = self.instances.values();
         let in_use: BTreeSet<u32> = adopted
             .flat_map(|running| running.memory.ports.iter().map(|part| part.spec.id))
@@ -112,7 +182,7 @@ impl Host {
             if self.instances.contains_key(&name) {
                 continue;
             }
-            if let Ok(record) = Record::load(&paths.record(&name))
+            if let Ok(record) = written::load::<Record>(&paths.record(&name))
                 && let Some(end) = record.first_port.checked_add(record.ports)
                 && end <= nfluid_switch::abi::PORTS_MAX
                 && record.pool < nfluid_switch::abi::PORTS_MAX
@@ -123,9 +193,13 @@ impl Host {
             let _ = std::fs::remove_dir_all(paths.instance_pins(&name));
             let _ = std::fs::remove_file(paths.record(&name));
         }
+        self.remove_left_shells();
         // Addresses of theirs, left in a switch, would lead to whoever gets their numbers next.
         if let Err(error) = self.switch.remove_ids(&pools, &ports) {
             tracing::warn!(%error, "removing the ports of leftovers");
         }
+        let adopted = self.instances.values();
+        let pools = adopted.map(|running| running.memory.pool_id).collect();
+        self.maker.groups.keep_only(&self.switch, &pools);
     }
 }

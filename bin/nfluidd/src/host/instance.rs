@@ -1,18 +1,23 @@
 //! A running instance, as the daemon knows it.
 
+use super::health::Condition;
+use super::placing::Load;
 use super::record::Record;
+use super::{bells, host_cpus};
+use anyhow::Context;
 use nfluid_api::types::InstanceState;
-use nfluid_control::quantity::Millis;
+use nfluid_control::group::{Groups, path, weight};
+use nfluid_control::host::TX_SLOTS;
+use nfluid_control::portion::Portion;
+use nfluid_control::quantity::{Micros, Millis};
 use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::supervise::Supervisor;
-use nfluid_sandbox::cgroup::{Cgroup, Share};
-use nfluid_sandbox::{Ended, Instance};
-use nfluid_switch::{InstanceMemory, PortSpec};
-use std::time::Instant;
-
-/// TX slots of each port of an instance: what it makes itself per flush. What it forwards needs
-/// none.
-const TX_SLOTS: u32 = 64;
+use nfluid_ring::slice;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupError, Share};
+use nfluid_sandbox::{Ended, Instance, InstanceError};
+use nfluid_switch::{InstanceMemory, PortSpec, Switch, Wake};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Processes and threads that an instance may have.
 const PIDS_MAX: u32 = 256;
@@ -27,10 +32,24 @@ pub struct Running {
     pub cgroup: Cgroup,
     /// Its process; absent between an end and a restart.
     pub process: Option<Instance>,
+    /// What it wakes its I/O thread with; absent: it has none, as a daemon of former times made it.
+    pub io_bell: Option<OwnedFd>,
     /// Whether and when it is started again.
     pub supervisor: Supervisor,
+    /// The core that its placement has put it on.
+    pub core: Option<u32>,
+    /// The CPUs that its threads were pinned to, empty for all; unknown after an adoption.
+    pub pinned: Option<Vec<u32>>,
+    /// The time slice that its threads were given.
+    pub sliced: Option<Micros>,
+    /// What it would use of a core by itself.
+    pub load: Load,
+    /// When it was put on its core, on the supervisor's clock.
+    pub moved_at: Millis,
     /// Where it is in its life.
     pub state: InstanceState,
+    /// What was found of its health.
+    pub condition: Condition,
     /// How it ended last.
     pub last_exit: Option<String>,
     /// When its process started, or was adopted.
@@ -59,12 +78,61 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32) -> Vec<PortSpec> {
             made.queue = (queue, port.queues);
             // Its queues' threads share one pipe, which a link's sender rings once for all of them.
             made.kernel_bell = port.queues > 1;
+            made.wake = wake_of(spec.wake);
             made
         })
         .collect()
 }
 
+/// As the switch has it.
+fn wake_of(wake: Option<nfluid_control::wake::Wake>) -> Wake {
+    wake.map_or(Wake::AT_ONCE, |wake| Wake {
+        frames: wake.frames,
+        after: wake.after.duration(),
+    })
+}
+
 impl Running {
+    /// Changes when it is woken if it sleeps.
+    ///
+    /// # Errors
+    /// When the switch refuses it for a port.
+    pub fn set_wake(
+        &self,
+        switch: &Switch,
+        wake: Option<nfluid_control::wake::Wake>,
+    ) -> anyhow::Result<()> {
+        for part in &self.memory.ports {
+            switch.set_wake(part.spec.id, wake_of(wake))?;
+        }
+        Ok(())
+    }
+
+    /// Gives its threads the time slice of `resources`, or the platform's.
+    ///
+    /// # Errors
+    /// The kernel has none.
+    pub fn slice(&mut self, resources: &Resources) -> anyhow::Result<()> {
+        if self.sliced != resources.slice {
+            if let Some(process) = &self.process {
+                give_slice(process, resources.slice)?;
+            }
+            self.sliced = resources.slice;
+        }
+        Ok(())
+    }
+
+    /// What a successor on its ports wakes the I/O thread with: the thread goes on listening to the bell that it has had.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn io_bell_of_successor(&self) -> anyhow::Result<OwnedFd> {
+        match &self.io_bell {
+            Some(bell) => bell.try_clone().context("duplicating an I/O bell"),
+            None => bells::make_io().context("making the bell of its I/O thread"),
+        }
+    }
+
     /// Process number, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Instance::pid)
@@ -72,19 +140,60 @@ impl Running {
 }
 
 /// Weight, cap and memory of an instance's cgroup.
-pub fn set_resources(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
-    let share = |share: nfluid_control::quantity::Share| {
-        Share::from_per_mille(((share.percent() * 10.0).round() as u32).max(1))
-    };
-    // Without a promise: as little as there is, so that promises hold.
-    let weight = resources
-        .share
-        .map_or_else(|| Share::from_per_mille(1), share)?;
-    cgroup.set_weight(weight)?;
-    cgroup.set_cap(resources.cap.map(share).transpose()?)?;
+pub fn set_resources(
+    cgroup: &Cgroup,
+    groups: &Groups,
+    resources: &Resources,
+) -> anyhow::Result<()> {
+    set_weight(cgroup, resources)?;
+    cgroup.set_cap(cap_of(groups, resources.group.as_deref(), resources.cap)?)?;
     cgroup.set_memory(resources.memory.0)?;
     cgroup.set_pids(PIDS_MAX)?;
     Ok(())
+}
+
+/// The weight of an instance's cgroup.
+pub fn set_weight(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
+    let weight = weight(resources.share, resources.guarantee, host_cpus());
+    Ok(cgroup.set_weight(portion(weight)?)?)
+}
+
+/// As cgroups have it: so many hundredths of a percent of a core.
+pub fn portion(hundredths: u64) -> Result<Share, CgroupError> {
+    let per_mille = u32::try_from(hundredths.div_ceil(10)).unwrap_or(u32::MAX);
+    Share::from_per_mille(per_mille.clamp(1, Share::MAX_PER_MILLE))
+}
+
+/// The cap of something in `group` that is given `own`: not above those of the groups that it is in, which cgroup v1 does
+/// not take.
+pub fn cap_of(
+    groups: &Groups,
+    group: Option<&str>,
+    own: Option<Portion>,
+) -> Result<Option<Share>, CgroupError> {
+    let cpus = host_cpus();
+    let Some(own) = own else { return Ok(None) };
+    let around = path(groups, group).into_iter();
+    let caps = around.filter_map(|name| groups.get(name)?.cap);
+    let least = caps.chain([own]).map(|cap| cap.hundredths(cpus)).min();
+    least.map(portion).transpose()
+}
+
+/// Gives the threads of a process the time slice that its operator has chosen. Without one they have the platform's, and
+/// may shorten it while they have little to do ([`nfluid_ring::slice`]); where the kernel has no slices they have none.
+///
+/// # Errors
+/// For a slice that was chosen, as [`Instance::set_slice`].
+pub fn give_slice(process: &Instance, chosen: Option<Micros>) -> Result<(), InstanceError> {
+    match chosen {
+        Some(slice) => process.set_slice(Some(slice.duration())),
+        None => {
+            if let Err(error) = process.set_slice(Some(Duration::from_nanos(slice::PLATFORM))) {
+                tracing::debug!(%error, "an instance keeps the kernel's time slice");
+            }
+            Ok(())
+        }
+    }
 }
 
 /// Milliseconds on the supervisor's clock.

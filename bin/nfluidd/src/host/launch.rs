@@ -1,33 +1,62 @@
 //! Starting the program of an instance in its sandbox.
 
-use super::making::Maker;
+use super::instance::give_slice;
+use super::making::shell::{Numbers, Waiting};
+use super::making::{self, Maker};
+use super::placing::pinned_to;
 use super::record::Record;
 use super::{Host, bells};
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
+use nfluid_ring::assignment::ASSIGNMENT_ENV;
 use nfluid_ring::attach::ATTACH_ENV;
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::{Filter, Policy};
-use nfluid_sandbox::{InheritedFd, Instance, Launch, NetNs, Program, Root, ShellSpec, spawn};
+use nfluid_sandbox::{
+    InheritedFd, Instance, Launch, NetNs, Program, Root, ShellSpec, Zygote, spawn,
+};
 use nfluid_switch::InstanceMemory;
+use nfluid_switch::instance::Bells;
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// First number under which an instance finds what it inherits; below are the standard streams.
 const FIRST_FD: RawFd = 3;
+/// Names the socket on which an instance listens for the daemon.
+const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
 
-/// The host of built-in NFs, opened once.
+/// The host of built-in NFs, opened once for each version of it.
 pub struct Programs {
-    built_in: (Program, Filter),
+    path: PathBuf,
+    built_in: Mutex<Arc<(Program, Filter)>>,
+    /// Of which file that is a copy.
+    copied: Mutex<Option<FileVersion>>,
+}
+
+/// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
+type FileVersion = (u64, u64, u64, i64, i64);
+
+fn version(path: &Path) -> Option<FileVersion> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((
+        file.dev(),
+        file.ino(),
+        file.len(),
+        file.mtime(),
+        file.mtime_nsec(),
+    ))
 }
 
 impl Programs {
@@ -36,30 +65,106 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub fn new(nf_program: &Path) -> anyhow::Result<Self> {
-        let program = Program::open(nf_program)
-            .and_then(|program| program.sealed_copy())
-            .context("the program that hosts built-in NFs (--nf-program)")?;
-        let filter = filter(&program)?;
         Ok(Programs {
-            built_in: (program, filter),
+            path: nf_program.to_owned(),
+            copied: Mutex::new(version(nf_program)),
+            built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
         })
     }
+
+    fn built_in(&self) -> Arc<(Program, Filter)> {
+        let program = self.built_in.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&program)
+    }
+
+    /// Opens the version that is installed now, if it is another; all that start later run it.
+    ///
+    /// # Errors
+    /// As for [`Programs::new`]; the version so far stays.
+    pub fn renew(&self) -> anyhow::Result<()> {
+        let found = version(&self.path);
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_some() && *copied == found {
+            return Ok(());
+        }
+        let new = Arc::new(built_in(&self.path)?);
+        *self.built_in.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *copied = found;
+        Ok(())
+    }
+}
+
+fn built_in(path: &Path) -> anyhow::Result<(Program, Filter)> {
+    let program = Program::open(path)
+        .and_then(|program| program.sealed_copy())
+        .context("the program that hosts built-in NFs (--nf-program)")?;
+    let filter = filter(&program)?;
+    Ok((program, filter))
 }
 
 fn filter(program: &Program) -> anyhow::Result<Filter> {
     Ok(Policy::new(program.linkage(), SOL_NFLUID as u32).compile()?)
 }
 
+/// A program that was started.
+pub struct Launched {
+    /// Its process.
+    pub instance: Instance,
+    /// The number under which it has the bell of its I/O thread.
+    pub io_bell: RawFd,
+}
+
+/// The bells that a program is given beside its own.
+pub struct GivenBells<'a> {
+    /// The instances at the other ends of its ports' links.
+    pub peers: &'a [Option<String>],
+    /// What it wakes its I/O thread with.
+    pub io: &'a OwnedFd,
+    /// The instance whose ports it is to take over.
+    pub succession: Option<Succession<'a>>,
+}
+
+/// What a successor is told about its predecessor, and where it is until it has the ports.
+pub struct Succession<'a> {
+    /// The way to the predecessor.
+    pub way: &'a OwnedFd,
+    /// Where it listens.
+    pub control: &'a Path,
+    /// On which CPUs it starts; empty: on its own.
+    pub cpus: &'a [u32],
+}
+
+impl GivenBells<'_> {
+    /// The CPUs on which it starts.
+    fn cpus(&self, spec: &InstanceSpec, record: &Record) -> Vec<u32> {
+        match &self.succession {
+            Some(succession) if !succession.cpus.is_empty() => succession.cpus.to_vec(),
+            _ => pinned_to(spec, record.core),
+        }
+    }
+}
+
+/// For every queue of every port, the instance whose bell it rings.
+pub fn peers_by_queue<'a>(
+    spec: &InstanceSpec,
+    peers: &'a [Option<String>],
+) -> Vec<Option<&'a str>> {
+    let ports = spec.ports.iter().zip(peers);
+    ports
+        .flat_map(|(port, peer)| (0..port.queues).map(|_queue| peer.as_deref()))
+        .collect()
+}
+
 /// What an instance inherits, besides its maps and sockets.
 struct Inheritance {
     /// Number and descriptor, from [`FIRST_FD`] on.
     fds: Vec<OwnedFd>,
+    io_bell: RawFd,
     env: Vec<CString>,
 }
 
 impl Maker {
-    /// Starts the instance's program on its ports, which exist. `peers`: the instances at the other
-    /// ends of its ports' links, whose bells it is given.
+    /// Starts the instance's program on its ports, which exist.
     ///
     /// # Errors
     /// Nothing runs.
@@ -70,41 +175,115 @@ impl Maker {
         memory: &InstanceMemory,
         cgroup: &Cgroup,
         record: &Record,
-        peers: &[Option<String>],
-    ) -> anyhow::Result<Instance> {
-        let own;
-        let (program, filter) = match &spec.program {
-            ProgramModel::BuiltIn { .. } => (&self.programs.built_in.0, &self.programs.built_in.1),
+        bells: &GivenBells<'_>,
+    ) -> anyhow::Result<Launched> {
+        let program = match &spec.program {
+            ProgramModel::BuiltIn { .. } => self.programs.built_in(),
             ProgramModel::Path { program, .. } => {
                 let program = Program::open(Path::new(program))?;
                 let filter = filter(&program)?;
-                own = (program, filter);
-                (&own.0, &own.1)
+                Arc::new((program, filter))
             }
         };
-        let inheritance = self.inheritance(name, spec, memory, record.seed, peers)?;
+        let (program, filter) = &*program;
+        let inheritance = self.inheritance(name, spec, memory, record.seed, bells)?;
+        let start = Start {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: bells.cpus(spec, record),
+            zygote: &self.zygote,
+            program: (program, filter),
+            arguments: arguments(&spec.program)?,
+        };
+        let instance = self.start(&start, memory, inheritance.env, &inheritance.fds)?;
+        if let Err(why) = give_slice(&instance, spec.resources.slice) {
+            making::end(&instance)?;
+            return Err(why.into());
+        }
+        Ok(Launched {
+            instance,
+            io_bell: inheritance.io_bell,
+        })
+    }
+
+    /// Starts the program that hosts built-in NFs on ports that exist, without saying which NF it is.
+    ///
+    /// # Errors
+    /// Nothing runs.
+    pub fn launch_waiting(
+        &self,
+        name: &str,
+        memory: &InstanceMemory,
+        cgroup: &Cgroup,
+        record: &Record,
+        io_bell: &OwnedFd,
+    ) -> anyhow::Result<(Instance, Waiting)> {
+        let program = self.programs.built_in();
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .context("making the socket of a shell")?;
+        let bell = bells::open_woken(&self.paths.bell(name)).context("opening the doorbell")?;
+        let control = control_socket(&self.paths.control(name))?;
+        let io_bell = io_bell.try_clone().context("duplicating an I/O bell")?;
+        let bell_number = FIRST_FD + memory.fds().len() as RawFd;
+        let numbers = Numbers {
+            maps: (FIRST_FD..bell_number).collect(),
+            bell: bell_number,
+            io_bell: bell_number + 1,
+        };
+        let table = memory_file("ports", &numbers.table(memory).to_bytes())?;
+        let env = [
+            (CONTROL_ENV, bell_number + 2),
+            (ASSIGNMENT_ENV, bell_number + 3),
+            (ATTACH_ENV, bell_number + 4),
+        ];
+        let start = Start {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: Vec::new(),
+            zygote: &self.shell_zygote,
+            program: (&program.0, &program.1),
+            arguments: Vec::new(),
+        };
+        let instance = self.start(
+            &start,
+            memory,
+            environment(env.map(|(key, number)| (key, number.to_string())))?,
+            &[bell, io_bell, control, theirs, table],
+        )?;
+        Ok((instance, Waiting { socket, numbers }))
+    }
+
+    /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `memory` and
+    /// `fds` from [`FIRST_FD`] on.
+    fn start(
+        &self,
+        start: &Start<'_>,
+        memory: &InstanceMemory,
+        env: Vec<CString>,
+        fds: &[OwnedFd],
+    ) -> anyhow::Result<Instance> {
+        let (program, filter) = start.program;
+        let cpus = &start.cpus;
         let shell = ShellSpec {
-            name: name.to_owned(),
+            name: start.name.to_owned(),
             id: self
                 .kernel_ids
-                .get(record.user)
+                .get(start.user)
                 .context("no kernel user is left")?,
-            cgroup,
+            cgroup: start.cgroup,
             root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(self.empty_net.as_fd()),
-            zygote: Some(&self.zygote),
+            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
+            zygote: Some(start.zygote),
         };
+        let log = bells::open_both(&self.paths.log_pipe(start.name));
+        let log = log.context("opening the log pipe")?;
         let mut launch = Launch::new(program, filter);
-        launch.argv.extend(arguments(&spec.program)?);
-        launch.env = inheritance.env;
-        launch.cpus = (!spec.resources.cpus.is_empty()).then(|| {
-            spec.resources
-                .cpus
-                .iter()
-                .map(|cpu| *cpu as usize)
-                .collect()
-        });
-        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
+        launch.argv.extend_from_slice(&start.arguments);
+        launch.env = env;
         launch.fds = vec![
             InheritedFd {
                 fd: log.as_fd(),
@@ -115,17 +294,14 @@ impl Maker {
                 number: 2,
             },
         ];
-        let all = memory
-            .fds()
-            .into_iter()
-            .chain(inheritance.fds.iter().map(AsFd::as_fd));
+        let all = memory.fds().into_iter().chain(fds.iter().map(AsFd::as_fd));
         launch.fds.extend(
             (FIRST_FD..)
                 .zip(all)
                 .map(|(number, fd): (RawFd, BorrowedFd<'_>)| InheritedFd { fd, number }),
         );
         let spawned = spawn(&shell, &launch)?;
-        tracing::debug!(instance = name, barriers = %spawned.barriers, "started");
+        tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
         Ok(spawned.instance)
     }
 
@@ -136,7 +312,7 @@ impl Maker {
         spec: &InstanceSpec,
         memory: &InstanceMemory,
         seed: u64,
-        links: &[Option<String>],
+        given: &GivenBells<'_>,
     ) -> anyhow::Result<Inheritance> {
         let paths = &self.paths;
         let map_fds = memory.fds().len() as RawFd;
@@ -146,20 +322,23 @@ impl Maker {
             FIRST_FD + map_fds + fds.len() as RawFd - 1
         };
         let bell = give(bells::open_woken(&paths.bell(name)).context("opening the doorbell")?);
+        let io_bell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
-        for (port, peer) in spec.ports.iter().zip(links) {
-            for _queue in 0..port.queues {
-                peers.push(match peer {
-                    Some(peer) => give(
-                        bells::open_ringing(&paths.bell(peer))
-                            .context("opening a peer's doorbell")?,
-                    ),
-                    None => -1,
-                });
-            }
+        for peer in peers_by_queue(spec, given.peers) {
+            peers.push(match peer {
+                Some(peer) => give(
+                    bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
+                ),
+                None => -1,
+            });
         }
         let numbers: Vec<RawFd> = (FIRST_FD..FIRST_FD + map_fds).collect();
-        let table = memory.table(&numbers, bell, &peers).to_bytes();
+        let bells = Bells {
+            own: bell,
+            io: io_bell,
+            peers: &peers,
+        };
+        let table = memory.table(&numbers, &bells).to_bytes();
         let mut env = vec![(ATTACH_ENV, give(memory_file("ports", &table)?).to_string())];
         if let ProgramModel::BuiltIn { nf } = &spec.program {
             env.push(("NFLUID_NF", nf.clone()));
@@ -169,18 +348,41 @@ impl Maker {
             "NFLUID_CONFIG_FD",
             give(memory_file("config", &config)?).to_string(),
         ));
-        env.push((
-            "NFLUID_CONTROL_FD",
-            give(control_socket(&paths.control(name))?).to_string(),
-        ));
-        let env = env
-            .into_iter()
-            .map(|(key, value)| {
-                CString::new(format!("{key}={value}")).context("a NUL in the environment")
-            })
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Inheritance { fds, env })
+        let listens_at = match &given.succession {
+            Some(succession) => {
+                let predecessor = succession
+                    .way
+                    .try_clone()
+                    .context("duplicating the way to its predecessor")?;
+                env.push(("NFLUID_PREDECESSOR_FD", give(predecessor).to_string()));
+                succession.control.to_owned()
+            }
+            None => paths.control(name),
+        };
+        env.push((CONTROL_ENV, give(control_socket(&listens_at)?).to_string()));
+        let env = environment(env)?;
+        Ok(Inheritance { fds, io_bell, env })
     }
+}
+
+fn environment(
+    entries: impl IntoIterator<Item = (&'static str, String)>,
+) -> anyhow::Result<Vec<CString>> {
+    let entry =
+        |(key, value)| CString::new(format!("{key}={value}")).context("a NUL in the environment");
+    entries.into_iter().map(entry).collect()
+}
+
+/// Who is started where, and by whom.
+struct Start<'a> {
+    name: &'a str,
+    user: u32,
+    cgroup: &'a Cgroup,
+    /// Empty: all.
+    cpus: Vec<u32>,
+    zygote: &'a Zygote,
+    program: (&'a Program, &'a Filter),
+    arguments: Vec<CString>,
 }
 
 impl Host {
@@ -228,7 +430,11 @@ fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
         .collect()
 }
 
-fn memory_file(name: &str, content: &[u8]) -> anyhow::Result<OwnedFd> {
+/// A file in memory with this content, from its beginning.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn memory_file(name: &str, content: &[u8]) -> anyhow::Result<OwnedFd> {
     let mut file =
         File::from(memfd_create(name, MemfdFlags::CLOEXEC).context("making a memory file")?);
     file.write_all(content)

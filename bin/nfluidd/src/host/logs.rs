@@ -4,13 +4,13 @@
 //! writes faster than that, or while no daemon reads, loses lines and nothing else.
 
 use anyhow::Context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Bytes of a log file before it is moved aside; one older file is kept.
@@ -19,20 +19,33 @@ const FILE_MAX: u64 = 1 << 20;
 const TURN: usize = 16 << 10;
 /// Pause after a turn: bounds what a hostile instance can make the daemon do to about 1.6 MB/s.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Logs that are read before the next pause; the kernel tells the others first after it.
+const AT_ONCE: usize = 64;
 
 struct Followed {
-    pipe: Arc<OwnedFd>,
     file: PathBuf,
-    /// The daemon's end of the instance's doorbell: kept open so that no ring meets a closed pipe.
+    ends: Arc<Ends>,
+}
+
+/// The daemon's ends of an instance's pipes.
+struct Ends {
+    log: OwnedFd,
+    /// Kept open so that no ring meets a closed pipe.
     _bell: OwnedFd,
 }
 
-type Table = Arc<Mutex<BTreeMap<String, Followed>>>;
+/// Who is followed.
+#[derive(Default)]
+struct Table {
+    next: u64,
+    numbers: BTreeMap<String, u64>,
+    followed: BTreeMap<u64, Arc<Followed>>,
+}
 
 /// Reads the logs of all instances, in a thread.
 pub struct LogCollector {
-    followed: Table,
-    wake: OwnedFd,
+    table: Arc<Mutex<Table>>,
+    events: Arc<OwnedFd>,
 }
 
 impl LogCollector {
@@ -41,64 +54,91 @@ impl LogCollector {
     /// # Errors
     /// When the kernel refuses.
     pub fn start() -> anyhow::Result<Self> {
-        let followed = Table::default();
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")?;
-        let (table, waked) = (Arc::clone(&followed), wake.try_clone().context("eventfd")?);
+        let table = Arc::<Mutex<Table>>::default();
+        let events = epoll::create(CreateFlags::CLOEXEC).context("waiting for logs")?;
+        let events = Arc::new(events);
+        let (read, readable) = (Arc::clone(&table), Arc::clone(&events));
         std::thread::Builder::new()
             .name("logs".to_owned())
             .spawn(move || {
                 loop {
-                    collect(&table, &waked);
+                    collect(&read, &readable);
                     std::thread::sleep(PAUSE);
                 }
             })
             .context("starting the log thread")?;
-        Ok(LogCollector { followed, wake })
+        Ok(LogCollector { table, events })
     }
 
     /// Reads the log of instance `name` from `pipe` into `file`, and keeps `bell` open.
     pub fn follow(&self, name: &str, pipe: OwnedFd, file: PathBuf, bell: OwnedFd) {
-        let followed = Followed {
-            pipe: Arc::new(pipe),
-            file,
+        let ends = Arc::new(Ends {
+            log: pipe,
             _bell: bell,
+        });
+        let followed = Followed { file, ends };
+        let mut table = locked(&self.table);
+        table.next += 1;
+        let number = table.next;
+        let data = EventData::new_u64(number);
+        if let Err(error) = epoll::add(&*self.events, &followed.ends.log, data, EventFlags::IN) {
+            tracing::warn!(instance = name, %error, "its log is not read");
+        }
+        if let Some(before) = table.numbers.insert(name.to_owned(), number) {
+            table.followed.remove(&before);
+        }
+        table.followed.insert(number, Arc::new(followed));
+    }
+
+    /// Goes on reading what was the log of `former`, which is instance `name` from now on, into `file`.
+    pub fn rename(&self, former: &str, name: &str, file: PathBuf) {
+        let mut table = locked(&self.table);
+        let Some(number) = table.numbers.remove(former) else {
+            return;
         };
-        self.table().insert(name.to_owned(), followed);
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(followed) = table.followed.get_mut(&number) {
+            *followed = Arc::new(Followed {
+                file,
+                ends: Arc::clone(&followed.ends),
+            });
+        }
+        if let Some(before) = table.numbers.insert(name.to_owned(), number) {
+            table.followed.remove(&before);
+        }
     }
 
     /// Stops reading it.
     pub fn forget(&self, name: &str) {
-        self.table().remove(name);
-    }
-
-    fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut table = locked(&self.table);
+        if let Some(number) = table.numbers.remove(name) {
+            table.followed.remove(&number);
+        }
     }
 }
 
-fn collect(table: &Table, wake: &OwnedFd) {
-    let followed: Vec<(Arc<OwnedFd>, PathBuf)> = {
-        let table = table.lock().unwrap_or_else(PoisonError::into_inner);
-        table
-            .values()
-            .map(|one| (Arc::clone(&one.pipe), one.file.clone()))
-            .collect()
+fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until some have written something, and reads a turn of each.
+fn collect(table: &Mutex<Table>, events: &OwnedFd) {
+    let nothing = Event {
+        flags: EventFlags::empty(),
+        data: EventData::new_u64(0),
     };
-    let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-    fds.extend(
-        followed
-            .iter()
-            .map(|(pipe, _)| PollFd::new(pipe.as_ref(), PollFlags::IN)),
-    );
-    if poll(&mut fds, None).is_err() {
-        return;
-    }
-    let _ = rustix::io::read(wake, &mut [0u8; 8]);
-    let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-    for ((pipe, file), _) in followed.iter().zip(ready).filter(|(_, ready)| *ready) {
+    let mut ready = [nothing; AT_ONCE];
+    let count = epoll::wait(events, &mut ready, None).unwrap_or(0);
+    for event in ready.iter().take(count) {
+        let Some(followed) = locked(table)
+            .followed
+            .get(&event.data.u64())
+            .map(Arc::clone)
+        else {
+            continue;
+        };
         let mut bytes = vec![0u8; TURN];
-        let read = rustix::io::read(pipe.as_ref(), &mut bytes).unwrap_or(0);
+        let read = rustix::io::read(&followed.ends.log, &mut bytes).unwrap_or(0);
+        let file = &followed.file;
         if let Err(error) = append(file, &bytes[..read]) {
             tracing::warn!(file = %file.display(), %error, "writing an instance's log");
         }

@@ -1,19 +1,32 @@
 //! Making an instance: numbers, pipes, ports, cgroup, process, record. All of it, or nothing.
 
+pub mod shell;
+
+use super::groups::Groups;
+use super::health::Condition;
 use super::ids::{InUse, Numbers};
-use super::instance::{Running, cgroup_name, port_specs, set_resources};
-use super::launch::Programs;
+use super::instance::{Running, port_specs, set_resources};
+use super::launch::{GivenBells, Programs};
 use super::logs::LogCollector;
+use super::placing::{Load, pinned_to};
 use super::record::Record;
-use super::{Paths, bells};
+use super::undertaker::{Remains, Undertaker};
+use super::{Paths, bells, tenants, written};
+use crate::descriptors;
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
-use nfluid_control::spec::InstanceSpec;
+use nfluid_control::group::Groups as Tenants;
+use nfluid_control::quantity::Millis;
+use nfluid_control::spec::{InstanceSpec, Resources};
+use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Zygote};
 use nfluid_switch::{InstanceMemory, Switch};
+use shell::Waiting;
 use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -31,9 +44,13 @@ pub struct Maker {
     pub kernel_ids: KernelIdRange,
     pub empty_net: EmptyNetNs,
     pub zygote: Zygote,
+    /// Of shells: who makes an instance does not wait for one that is being made.
+    pub shell_zygote: Zygote,
     pub programs: Programs,
     pub logs: LogCollector,
     pub numbers: Numbers,
+    pub groups: Groups,
+    pub undertaker: Undertaker,
 }
 
 impl Maker {
@@ -43,9 +60,19 @@ impl Maker {
         bells::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
         let bell = bells::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
         let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
+        descriptors::check_room(&log)?;
         self.logs.follow(name, log, self.paths.log(name), bell);
         Ok(())
     }
+}
+
+/// Where an instance is made.
+#[derive(Clone, Default)]
+pub struct Site {
+    /// The groups of tenants as they are when it is finished.
+    pub groups: Arc<Tenants>,
+    /// The core that its placement puts it on.
+    pub core: Option<u32>,
 }
 
 /// An instance in the making, or one to be taken down: what there is of it is taken back when it is
@@ -54,6 +81,7 @@ pub struct Making {
     maker: Arc<Maker>,
     name: String,
     spec: InstanceSpec,
+    site: Site,
     /// The instances at the other ends of its ports' links.
     peers: Vec<Option<String>>,
     record: Record,
@@ -62,6 +90,11 @@ pub struct Making {
     memory: Option<InstanceMemory>,
     cgroup: Option<Cgroup>,
     process: Option<Instance>,
+    io_bell: Option<OwnedFd>,
+    /// The program runs and waits to be told what it is.
+    waiting: Option<Waiting>,
+    /// What was done when.
+    laps: Vec<Lap>,
 }
 
 impl Making {
@@ -74,6 +107,7 @@ impl Making {
         maker: &Arc<Maker>,
         name: &str,
         spec: &InstanceSpec,
+        site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Self> {
         let mut record = Record::of(spec)?;
@@ -82,6 +116,7 @@ impl Making {
             maker: Arc::clone(maker),
             name: name.to_owned(),
             spec: spec.clone(),
+            site,
             peers,
             record,
             has_pipes: false,
@@ -89,8 +124,12 @@ impl Making {
             memory: None,
             cgroup: None,
             process: None,
+            io_bell: None,
+            waiting: None,
+            laps: Vec::new(),
         };
         let numbers = maker.numbers.take(making.record.ports)?;
+        making.record.core = making.site.core;
         making.record.first_port = numbers.first_port;
         making.record.pool = numbers.pool;
         making.record.user = numbers.user;
@@ -102,8 +141,7 @@ impl Making {
     }
 
     fn write_down(&self) -> anyhow::Result<()> {
-        self.record
-            .save(&self.maker.paths.record(&self.name))
+        written::save(&self.record, &self.maker.paths.record(&self.name))
             .context("writing down the instance")
     }
 
@@ -113,6 +151,7 @@ impl Making {
             maker: Arc::clone(maker),
             name: name.to_owned(),
             spec: running.spec,
+            site: Site::default(),
             peers: Vec::new(),
             record: running.record,
             has_pipes: true,
@@ -120,7 +159,15 @@ impl Making {
             memory: Some(running.memory),
             cgroup: Some(running.cgroup),
             process: running.process,
+            io_bell: running.io_bell,
+            waiting: None,
+            laps: Vec::new(),
         }
+    }
+
+    /// What was done for it, and when, since it was known what it is to be.
+    pub fn take_laps(&mut self) -> Vec<Lap> {
+        std::mem::take(&mut self.laps)
     }
 
     /// Its name.
@@ -128,7 +175,7 @@ impl Making {
         &self.name
     }
 
-    /// Makes the ports of all, up and not connected.
+    /// Makes the ports of all that have none, up and not connected.
     ///
     /// # Errors
     /// The kernel refuses; then none of them has ports.
@@ -136,18 +183,35 @@ impl Making {
         let Some(maker) = all.first().map(|making| Arc::clone(&making.maker)) else {
             return Ok(());
         };
-        let memories: Vec<InstanceMemory> = all
-            .iter()
-            .map(|making| {
-                let specs = port_specs(&making.spec, making.record.first_port);
-                InstanceMemory::allocate(making.record.pool, &specs)
-            })
-            .collect::<Result<_, _>>()?;
+        let mut memories = Vec::with_capacity(all.len());
+        for making in all.iter().filter(|making| making.memory.is_none()) {
+            match making.allocate() {
+                Ok(memory) => memories.push(memory),
+                Err(error) => {
+                    // Members of groups give their slots back.
+                    maker.switch.remove_all(&Vec::from_iter(&memories))?;
+                    return Err(error);
+                }
+            }
+        }
         maker.switch.enter(&Vec::from_iter(&memories))?;
-        for (making, memory) in all.iter_mut().zip(memories) {
+        let without = all.iter_mut().filter(|making| making.memory.is_none());
+        for (making, memory) in without.zip(memories) {
             making.memory = Some(memory);
         }
         Ok(())
+    }
+
+    fn allocate(&self) -> anyhow::Result<InstanceMemory> {
+        let specs = port_specs(&self.spec, self.record.first_port);
+        let pool = self.record.pool;
+        match &self.spec.trust {
+            Some(group) => self
+                .maker
+                .groups
+                .member(&self.maker.switch, group, pool, &specs),
+            None => Ok(InstanceMemory::allocate(pool, &specs)?),
+        }
     }
 
     /// Does the rest, several at a time, for instances that have their ports: each with its result.
@@ -191,41 +255,58 @@ impl Making {
     /// # Errors
     /// Says what failed; what has been made is still to be taken back.
     pub fn complete(&mut self) -> anyhow::Result<()> {
+        if let Some(waiting) = self.waiting.take() {
+            return self.assign(&waiting);
+        }
+        let io_bell = self.settle()?;
+        let (Some(memory), Some(cgroup)) = (&self.memory, &self.cgroup) else {
+            anyhow::bail!("it is not settled");
+        };
+        let bells = GivenBells {
+            peers: &self.peers,
+            io: &io_bell,
+            succession: None,
+        };
+        let launched =
+            self.maker
+                .launch(&self.name, &self.spec, memory, cgroup, &self.record, &bells)?;
+        self.record.process = Some(launched.instance.identity().clone());
+        self.record.bells = self.peers.clone();
+        self.record.io_bell = Some(launched.io_bell);
+        self.process = Some(launched.instance);
+        self.io_bell = Some(io_bell);
+        self.write_down()
+    }
+
+    /// Pins the ports, and makes the cgroup and the bell of the I/O thread, which is returned.
+    fn settle(&mut self) -> anyhow::Result<OwnedFd> {
         let maker = &self.maker;
         let memory = self.memory.as_mut().context("it has no ports")?;
         let pins = maker.paths.instance_pins(&self.name);
         // Left by a daemon that died in between.
         let _ = std::fs::remove_dir_all(&pins);
         memory.pin(&pins)?;
-        let cgroup_name = cgroup_name(&self.name);
-        let cgroup = match maker.cgroups.create(&cgroup_name) {
-            Ok(cgroup) => cgroup,
-            Err(_) => {
-                maker.cgroups.remove_leftover(&cgroup_name)?;
-                maker.cgroups.create(&cgroup_name)?
-            }
-        };
-        let cgroup = self.cgroup.insert(cgroup);
-        set_resources(cgroup, &self.spec.resources)?;
-        let process = maker.launch(
-            &self.name,
-            &self.spec,
-            memory,
-            cgroup,
-            &self.record,
-            &self.peers,
+        let resources = &self.spec.resources;
+        let place = tenants::place(
+            &maker.cgroups,
+            &self.site.groups,
+            resources.group.as_deref(),
         )?;
-        self.record.process = Some(process.identity().into());
-        self.record.bells = self.peers.clone();
-        self.process = Some(process);
-        self.write_down()
+        let cgroup = self.cgroup.insert(tenants::new_cgroup(&place, &self.name)?);
+        // Groups that are to change first may not take its cap yet: it follows, see `Host::create_instance`.
+        let at_first = Resources {
+            cap: resources.cap.filter(|_| resources.group.is_none()),
+            ..resources.clone()
+        };
+        set_resources(cgroup, &self.site.groups, &at_first)?;
+        bells::make_io().context("making the bell of its I/O thread")
     }
 
     /// The finished instance; nothing is taken back any more.
     ///
     /// # Errors
     /// It is not finished; what there is of it is taken back.
-    pub fn keep(mut self, supervisor: Supervisor) -> anyhow::Result<Running> {
+    pub fn keep(mut self, supervisor: Supervisor, moved_at: Millis) -> anyhow::Result<Running> {
         if self.process.is_none() || self.cgroup.is_none() {
             anyhow::bail!("it is not finished");
         }
@@ -235,12 +316,19 @@ impl Making {
         self.has_pipes = false;
         self.has_numbers = false;
         Ok(Running {
+            core: self.site.core,
+            pinned: Some(pinned_to(&self.spec, self.site.core)),
+            load: Load::default(),
+            sliced: self.spec.resources.slice,
+            moved_at,
             spec: self.spec.clone(),
             memory,
             cgroup,
             process: self.process.take(),
+            io_bell: self.io_bell.take(),
             supervisor,
             state: InstanceState::Running,
+            condition: Condition::default(),
             last_exit: None,
             since: Instant::now(),
             record: std::mem::take(&mut self.record),
@@ -256,27 +344,49 @@ impl Making {
         }
     }
 
-    /// Takes back what there is of all. What cannot be taken back is told in the daemon's log.
+    /// Takes back what there is of all: processes and files at once, ports and numbers soon. What cannot be taken back is
+    /// told in the daemon's log.
     pub fn take_back(all: &mut [Making]) {
         for making in all.iter_mut() {
             making.end_process();
         }
-        let Some(switch) = all.first().map(|making| Arc::clone(&making.maker.switch)) else {
-            return;
-        };
-        let memories: Vec<InstanceMemory> = all
-            .iter_mut()
-            .filter_map(|making| making.memory.take())
-            .collect();
-        if !memories.is_empty()
-            && let Err(error) = switch.remove_all(&Vec::from_iter(&memories))
-        {
+        for making in all.iter_mut() {
+            match making.memory.take() {
+                None => {
+                    making.remove_files(None);
+                    making.free_numbers();
+                }
+                Some(memory) if memory.group.is_some() => making.leave_group(&memory),
+                Some(memory) => {
+                    if let Err(error) = making.maker.switch.take_down(&memory) {
+                        tracing::warn!(instance = making.name, %error, "taking it off its switches");
+                    }
+                    let record = making
+                        .maker
+                        .paths
+                        .record(&shell::grave_of(making.record.pool));
+                    making.remove_files(Some(&record));
+                    let numbers = making.has_numbers.then(|| making.in_use());
+                    making.has_numbers = false;
+                    making.maker.undertaker.bury(Remains {
+                        memory,
+                        numbers,
+                        record,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A member of a trust group gives its slots back at once: another may join.
+    fn leave_group(&mut self, memory: &InstanceMemory) {
+        let switch = &self.maker.switch;
+        if let Err(error) = switch.remove(memory) {
             tracing::warn!(%error, "maps of removed ports stay until their numbers are used again");
         }
-        for making in all.iter_mut() {
-            making.remove_files();
-            making.free_numbers();
-        }
+        self.maker.groups.end_unused(switch);
+        self.remove_files(None);
+        self.free_numbers();
     }
 
     fn end_process(&mut self) {
@@ -300,7 +410,8 @@ impl Making {
         }
     }
 
-    fn remove_files(&mut self) {
+    /// Removes the files; the record is kept under another name, if one is given.
+    fn remove_files(&mut self, grave: Option<&Path>) {
         let paths = &self.maker.paths;
         if self.has_numbers {
             // Not when it was kept, or has a successor, whose pins these are.
@@ -310,8 +421,12 @@ impl Making {
             return;
         }
         self.has_pipes = false;
+        let record = paths.record(&self.name);
+        let kept = grave.map(|grave| std::fs::rename(&record, grave));
+        if !matches!(kept, Some(Ok(()))) {
+            let _ = std::fs::remove_file(record);
+        }
         for file in [
-            paths.record(&self.name),
             paths.bell(&self.name),
             paths.log_pipe(&self.name),
             paths.control(&self.name),
@@ -326,12 +441,16 @@ impl Making {
             return;
         }
         self.has_numbers = false;
-        self.maker.numbers.free(&InUse {
+        self.maker.numbers.free(&self.in_use());
+    }
+
+    fn in_use(&self) -> InUse {
+        InUse {
             first_port: self.record.first_port,
             ports: self.record.ports,
             pool: self.record.pool,
             user: self.record.user,
-        });
+        }
     }
 }
 

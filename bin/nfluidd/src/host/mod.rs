@@ -3,47 +3,87 @@
 mod adopt;
 mod bells;
 mod capture;
+mod clients;
+mod ends;
+mod functions;
+mod groups;
+mod health;
 mod ids;
+mod image;
 mod instance;
+mod io_calls;
+mod io_life;
+mod io_side;
 mod launch;
 mod logs;
 mod making;
 mod nf_socket;
 mod paths;
+mod pausing;
+mod placing;
 mod platform;
+mod pool;
 mod record;
+mod saving;
 mod statistics;
+mod steering;
+mod subjects;
 mod supervise;
 mod switch_numbers;
+mod tenants;
+mod undertaker;
+mod upgrade;
 mod uplink_life;
+mod uplink_meter;
 mod uplink_record;
 mod uplinks;
 mod wires;
+mod written;
 
 pub use capture::capture;
+pub use clients::{ClientPorts, by as client_by};
+pub use functions::Functions;
+pub use health::run as look_after;
+pub use image::Image;
 pub use paths::Paths;
 pub use platform::HostPlatform;
+pub use saving::{Moved, export, give};
 pub use statistics::{nf_command, nf_metrics};
+pub use subjects::Subject;
 pub use supervise::run as supervise;
-pub use uplinks::interface_fact;
+pub use upgrade::upgrade;
+pub use uplinks::{interface_fact, steering_fact};
 
+use crate::congestion::Congestion;
+use crate::facts::ThisHost;
 use anyhow::Context;
+use clients::Clients;
+use ends::Ends;
+use groups::Groups;
 use ids::{Ids, Numbers};
 use instance::Running;
+use io_side::IoSide;
+use making::shell::number_of;
 use making::{Maker, Making};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::events::EventLog;
+use nfluid_control::group::Groups as Tenants;
+use nfluid_control::host::Host as _;
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
+use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Zygote};
 use nfluid_switch::Switch;
+use pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
+use undertaker::Undertaker;
+use uplink_meter::UplinkMeter;
 use uplinks::RunningUplink;
 
 /// Events that are kept.
@@ -67,10 +107,13 @@ pub struct Host {
     settings: Settings,
     switch: Arc<Switch>,
     maker: Arc<Maker>,
+    pool: Arc<Pool>,
     /// Instances of the plan in progress that are made already, or could not be.
     prepared: BTreeMap<String, anyhow::Result<Making>>,
     /// Instances that the plan in progress has ended, and what is left of them.
     ended: Vec<Making>,
+    /// The plan in progress makes, moves or removes groups.
+    groups_change: bool,
     /// Of the maker, as uplinks have ports as well.
     port_ids: Ids,
     pool_ids: Ids,
@@ -79,18 +122,40 @@ pub struct Host {
     origin: Option<PathBuf>,
     switches: BTreeMap<String, (u32, SwitchModel)>,
     instances: BTreeMap<String, Running>,
+    /// Their processes.
+    ends: Ends,
+    /// Instances whose process has ended and was not started again since.
+    ended_names: BTreeSet<String>,
+    /// By instance: those that were given its bell when they started.
+    bell_holders: BTreeMap<String, BTreeSet<String>>,
     uplinks: BTreeMap<String, RunningUplink>,
+    io: IoSide,
+    /// Groups of tenants.
+    tenants: Tenants,
+    uplink_meter: UplinkMeter,
     /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
     left_uplinks: BTreeMap<String, (u32, u32)>,
+    /// Instances whose guarantee was told not to hold.
+    unkept: BTreeSet<String>,
     /// Numbers of switches of an earlier daemon that are to be made again.
     left_switches: BTreeMap<String, u32>,
     wires: BTreeMap<PortRef, Destination>,
+    clients: Clients,
+    /// Instances that frames are led past.
+    bypassed: BTreeSet<String>,
+    /// Instances of which a successor is about to take over the ports.
+    upgrading: BTreeSet<String>,
     /// The ports whose wires lead to a port, and to no other.
     senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
     /// Where the wires of the plan in progress will lead: an instance is given the bells of its
     /// future peers when it starts.
     planned: BTreeMap<PortRef, Destination>,
     listeners: capture::Listeners,
+    /// What the plan in progress has done, and when.
+    laps: Vec<Lap>,
+    /// Raised with every event and every plan.
+    changes: u64,
+    congestion: Arc<Congestion>,
     events: EventLog,
     newest_event: watch::Sender<u64>,
     started: Instant,
@@ -98,6 +163,11 @@ pub struct Host {
 
 /// The host, shared by the parts of the daemon.
 pub type Shared = Arc<Mutex<Host>>;
+
+/// On how many CPUs instances may run.
+pub fn host_cpus() -> usize {
+    ThisHost.cpus().len().max(1)
+}
 
 /// Locks the host. A thread that panicked while it held the lock has left tables that are whole:
 /// they change in single steps.
@@ -112,6 +182,19 @@ fn now_ms() -> u64 {
         .map_or(0, |time| time.as_millis() as u64)
 }
 
+/// The platform's cgroup, where instances can be limited. What runs of an earlier daemon is not touched before that is
+/// sure: it could not be taken over, and would be ended.
+fn platform_cgroup(name: &str) -> anyhow::Result<CgroupRoot> {
+    let cgroups = CgroupRoot::new(name).context("making the platform's cgroup")?;
+    if let Err(why) = cgroups.check_limits() {
+        // Something in it runs, and runs on.
+        let _in_use = cgroups.remove_empty();
+        return Err(why)
+            .context("instances could not be limited; nothing was started, nothing ended");
+    }
+    Ok(cgroups)
+}
+
 impl Host {
     /// Loads the switch and takes the platform's place on the host.
     ///
@@ -119,7 +202,7 @@ impl Host {
     /// Says what is missing on the host.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         settings.paths.create()?;
-        let cgroups = CgroupRoot::new(&settings.name).context("making the platform's cgroup")?;
+        let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
         let switch = Arc::new(Switch::load(&nfluid_switch::Options {
             cgroup: home,
@@ -139,29 +222,47 @@ impl Host {
             cgroups,
             empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
             zygote: Zygote::start().context("starting the zygote")?,
+            shell_zygote: Zygote::start().context("starting the zygote")?,
             programs: launch::Programs::new(&settings.nf_program)?,
             logs: logs::LogCollector::start()?,
             numbers: numbers.clone(),
+            groups: Groups::new(settings.paths.clone()),
+            undertaker: Undertaker::start(Arc::clone(&switch), numbers.clone())?,
             kernel_ids,
         };
         Ok(Host {
             listeners: capture::Listeners::default(),
             switch,
             maker: Arc::new(maker),
+            pool: Arc::default(),
             prepared: BTreeMap::new(),
             ended: Vec::new(),
+            groups_change: false,
             port_ids: numbers.ports,
             pool_ids: numbers.pools,
             switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
             origin,
             switches: BTreeMap::new(),
             instances: BTreeMap::new(),
+            ends: Ends::new().context("watching processes")?,
+            ended_names: BTreeSet::new(),
+            bell_holders: BTreeMap::new(),
             uplinks: BTreeMap::new(),
+            io: IoSide::new(),
+            tenants: Tenants::new(),
+            uplink_meter: UplinkMeter::default(),
             left_uplinks: BTreeMap::new(),
+            unkept: BTreeSet::new(),
             left_switches: BTreeMap::new(),
             wires: BTreeMap::new(),
+            clients: Clients::default(),
+            bypassed: BTreeSet::new(),
+            upgrading: BTreeSet::new(),
             senders: BTreeMap::new(),
             planned: BTreeMap::new(),
+            laps: Vec::new(),
+            changes: 0,
+            congestion: Arc::default(),
             newest_event: watch::channel(events.newest()).0,
             events,
             started: Instant::now(),
@@ -181,10 +282,53 @@ impl Host {
         subject: Option<(Kind, &str)>,
         message: impl Into<String>,
     ) {
+        self.note_change();
         let message = message.into();
-        tracing::info!(event = %kind, subject = ?subject.map(|(_, name)| name), "{message}");
+        tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
         let newest = self.events.record(now_ms(), kind, subject, message);
         self.newest_event.send_replace(newest);
+    }
+
+    /// Starts the thread that fills the pools.
+    ///
+    /// # Errors
+    /// When the kernel has none.
+    pub fn fill_pools(&self) -> anyhow::Result<()> {
+        let (pool, maker) = (Arc::clone(&self.pool), Arc::clone(&self.maker));
+        // Instances that an earlier daemon has made from shells have their cgroups still.
+        let instances = self.instances.values();
+        let used = instances.filter_map(|running| number_of(running.cgroup.name()));
+        pool.number_from(used.max().map_or(0, |last| last + 1));
+        std::thread::Builder::new()
+            .name("pool".to_owned())
+            .spawn(move || pool.refill(&maker))
+            .context("starting the thread of the pools")?;
+        Ok(())
+    }
+
+    /// Takes all shells down, and waits until nothing is left of ended instances.
+    pub fn tidy(host: &Shared) {
+        let (pool, maker) = {
+            let host = lock(host);
+            (Arc::clone(&host.pool), Arc::clone(&host.maker))
+        };
+        pool.end();
+        maker.undertaker.finish();
+    }
+
+    /// The pools of shells.
+    pub fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.pool)
+    }
+
+    /// The switch, which the meter reads without this lock.
+    pub fn switch(&self) -> Arc<Switch> {
+        Arc::clone(&self.switch)
+    }
+
+    /// What the meter has found.
+    pub fn congestion(&self) -> Arc<Congestion> {
+        Arc::clone(&self.congestion)
     }
 
     /// The events.
@@ -235,6 +379,7 @@ impl Host {
     /// be in.
     fn leave_cgroup(&self) {
         self.maker.zygote.end();
+        self.maker.shell_zygote.end();
         let Some(top) = self.maker.cgroups.v2_directory() else {
             return;
         };

@@ -55,6 +55,16 @@ impl Paths {
         self.run.join("control").join(name)
     }
 
+    /// Where its successor listens, until it has the ports.
+    pub fn next_control(&self, name: &str) -> PathBuf {
+        self.control(name).with_extension("next")
+    }
+
+    /// Scripts of functions that run.
+    pub fn functions(&self) -> PathBuf {
+        self.run.join("functions")
+    }
+
     /// What has been done to interfaces.
     pub fn uplinks(&self) -> PathBuf {
         self.run.join("uplinks")
@@ -78,6 +88,35 @@ impl Paths {
     /// What an uplink's process says when it panics.
     pub fn uplink_errors(&self, name: &str) -> PathBuf {
         self.uplink_records().join(format!("{name}.stderr"))
+    }
+
+    /// The record by which the process of the I/O threads is found again.
+    pub fn io_record(&self) -> PathBuf {
+        self.io().join("process.json")
+    }
+
+    /// The socket on which it listens for the daemon.
+    pub fn io_socket(&self) -> PathBuf {
+        self.io().join("process.sock")
+    }
+
+    /// What it says when it panics.
+    pub fn io_errors(&self) -> PathBuf {
+        self.io().join("process.stderr")
+    }
+
+    fn io(&self) -> PathBuf {
+        self.run.join("io")
+    }
+
+    /// Pinned pools of trust groups.
+    pub fn groups(&self) -> PathBuf {
+        self.pin.join("groups")
+    }
+
+    /// Pinned pool of one trust group.
+    pub fn group_pins(&self, name: &str) -> PathBuf {
+        self.groups().join(name)
     }
 
     /// Pinned memory of an uplink's port.
@@ -104,9 +143,10 @@ impl Paths {
             "control",
             "uplinks",
             "uplink-processes",
+            "io",
         ];
         let below = below.map(|name| self.run.join(name));
-        let pins = ["instances", "uplinks"].map(|name| self.pin.join(name));
+        let pins = ["instances", "uplinks", "groups"].map(|name| self.pin.join(name));
         for directory in below.iter().chain([&self.pin]).chain(&pins) {
             std::fs::DirBuilder::new()
                 .recursive(true)

@@ -1,29 +1,53 @@
 //! The actions of a plan, one by one.
 
-use super::instance::{set_resources, supervisor_time};
-use super::making::{self, Making};
+use super::instance::{Running, cap_of, port_specs, supervisor_time};
+use super::launch::GivenBells;
+use super::making::{self, Making, Site};
+use super::placing::Load;
 use super::wires::failed;
-use super::{Host, Shared, launch, lock, nf_socket};
+use super::{Host, Shared, launch, lock, nf_socket, tenants, upgrade, written};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
+use nfluid_control::congestion::Congestion;
+use nfluid_control::group::Group;
+use nfluid_control::health::Health;
+use nfluid_control::inventory::Ways;
+use nfluid_control::io::{IoModel, IoSettings};
 use nfluid_control::model::{PortRef, Restart, Switch as SwitchModel};
+use nfluid_control::pool::Pools;
 use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
+use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
+use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The host as the controller's platform.
 pub struct HostPlatform(pub Shared);
 
 /// An error of the actuator, for the operator.
-fn error(error: anyhow::Error) -> PlatformError {
+pub(super) fn error(error: anyhow::Error) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Failed, format!("{error:#}"))
 }
 
 impl Platform for HostPlatform {
+    fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError> {
+        lock(&self.0).make_group(name, spec).map_err(error)
+    }
+
+    fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError> {
+        lock(&self.0).change_tenant(name, new).map_err(error)
+    }
+
+    fn remove_group(&mut self, name: &str) -> Result<(), PlatformError> {
+        lock(&self.0).remove_tenant(name);
+        Ok(())
+    }
+
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
         let begun = lock(&self.0).begin(actions).map_err(error)?;
         // Not under the lock: others go on meanwhile.
@@ -36,12 +60,18 @@ impl Platform for HostPlatform {
         let (mut unused, mut ended) = {
             let mut host = lock(&self.0);
             host.planned.clear();
+            host.note_change();
+            host.end_idle_io();
             let prepared = std::mem::take(&mut host.prepared);
             let unused: Vec<Making> = prepared.into_values().flatten().collect();
             (unused, std::mem::take(&mut host.ended))
         };
         unused.append(&mut ended);
         Making::take_back(&mut unused);
+        let mut host = lock(&self.0);
+        if std::mem::take(&mut host.groups_change) {
+            host.remove_empty_groups();
+        }
     }
 
     fn create_switch(&mut self, name: &str, spec: &SwitchModel) -> Result<(), PlatformError> {
@@ -126,9 +156,19 @@ impl Platform for HostPlatform {
         Ok(())
     }
 
+    fn upgrade_instance(
+        &mut self,
+        name: &str,
+        _old: &InstanceSpec,
+        new: &InstanceSpec,
+    ) -> Result<(), PlatformError> {
+        upgrade::succeed_instance(&self.0, name, new).map(drop)
+    }
+
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
         let (control, old, new) = {
             let host = lock(&self.0);
+            host.check_awake(name)?;
             let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
             let seeded =
                 |config| launch::seeded(&running.spec.program, config, running.record.seed);
@@ -152,19 +192,8 @@ impl Platform for HostPlatform {
 
     fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
-        let old = running.spec.resources.clone();
-        set_resources(&running.cgroup, resources)
-            .and_then(|()| host.change_spec(name, |spec| spec.resources = resources.clone()))
-            .map_err(|why| {
-                let running = host.instances.get(name);
-                if let Some(Err(again)) =
-                    running.map(|running| set_resources(&running.cgroup, &old))
-                {
-                    tracing::warn!(instance = name, error = %format!("{again:#}"), "some of the new limits stay");
-                }
-                error(why)
-            })
+        host.instances.get(name).ok_or_else(|| no_instance(name))?;
+        host.resize_instance(name, resources).map_err(error)
     }
 
     fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
@@ -174,6 +203,53 @@ impl Platform for HostPlatform {
         if let Some(running) = host.instances.get_mut(name) {
             running.supervisor.set_restart(*restart);
         }
+        Ok(())
+    }
+
+    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError> {
+        let mut host = lock(&self.0);
+        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let old = running.spec.wake;
+        running
+            .set_wake(&host.switch, wake)
+            .and_then(|()| host.change_spec(name, |spec| spec.wake = wake))
+            .map_err(|why| {
+                let running = host.instances.get(name);
+                if let Some(Err(again)) = running.map(|it| it.set_wake(&host.switch, old)) {
+                    tracing::warn!(instance = name, error = %format!("{again:#}"), "some ports keep the new wake");
+                }
+                error(why)
+            })
+    }
+
+    fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError> {
+        let changed = lock(&self.0).change_spec(name, |spec| spec.health = health.cloned());
+        changed.map_err(error)
+    }
+
+    fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
+        lock(&self.0).set_io_model(name, model).map_err(error)
+    }
+
+    fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError> {
+        lock(&self.0).change_io_settings(settings).map_err(error)
+    }
+
+    fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
+        let orders = lock(&self.0).congestion();
+        orders.order(|orders| orders.follow(congestion));
+        Ok(())
+    }
+
+    fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
+        let orders = lock(&self.0).congestion();
+        orders.order(|orders| orders.follow_ways(ways));
+        Ok(())
+    }
+
+    fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError> {
+        let pool = lock(&self.0).pool();
+        pool.set(pools);
         Ok(())
     }
 
@@ -189,6 +265,10 @@ impl Platform for HostPlatform {
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {
         lock(&self.0).connect(port, to)
     }
+
+    fn laps(&mut self) -> Vec<Lap> {
+        std::mem::take(&mut lock(&self.0).laps)
+    }
 }
 
 fn exhausted(what: &str) -> PlatformError {
@@ -198,7 +278,7 @@ fn exhausted(what: &str) -> PlatformError {
     )
 }
 
-fn no_instance(name: &str) -> PlatformError {
+pub fn no_instance(name: &str) -> PlatformError {
     PlatformError::new(
         PlatformErrorKind::NotFound,
         format!("there is no instance {name}"),
@@ -212,6 +292,8 @@ impl Host {
     /// # Errors
     /// A pipe of an instance that is to be replaced cannot be made.
     fn begin(&mut self, actions: &[Action]) -> anyhow::Result<Vec<Making>> {
+        self.groups_change = tenants::is_about_groups(actions);
+        self.laps.clear();
         for action in actions {
             match action {
                 Action::Wire {
@@ -224,13 +306,35 @@ impl Host {
                 _ => {}
             }
         }
+        let to_be_made = actions.iter().filter_map(|action| match action {
+            Action::CreateInstance { spec, .. } => Some(spec),
+            Action::ReplaceInstance { new, .. } => Some(new),
+            _ => None,
+        });
+        self.maker
+            .groups
+            .plan(to_be_made.filter_map(|spec| Some((spec.trust.clone()?, port_specs(spec, 0)))));
+        let groups = Arc::new(tenants::planned(&self.tenants, actions));
         let mut begun = Vec::new();
+        let coming: Vec<(&str, &InstanceSpec)> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::CreateInstance { name, spec } => Some((name.as_str(), &**spec)),
+                _ => None,
+            })
+            .collect();
+        let mut placings = self.placings(&coming, &groups);
         for action in actions {
             let Action::CreateInstance { name, spec } = action else {
                 continue;
             };
             let peers = self.link_peers(name, spec);
-            match Making::begin(&self.maker, name, spec, peers) {
+            let core = placings.core_for(name, spec);
+            let site = Site {
+                groups: Arc::clone(&groups),
+                core,
+            };
+            match self.begin_one(name, spec, site, peers) {
                 Ok(making) => begun.push(making),
                 Err(why) => drop(self.prepared.insert(name.clone(), Err(why))),
             }
@@ -242,9 +346,31 @@ impl Host {
         Ok(begun)
     }
 
+    /// Takes a shell for an instance, or begins it from nothing.
+    fn begin_one(
+        &self,
+        name: &str,
+        spec: &InstanceSpec,
+        site: Site,
+        peers: Vec<Option<String>>,
+    ) -> anyhow::Result<Making> {
+        if let Some(mut shell) = self.pool.take(spec) {
+            match shell.become_instance(name, spec, site.clone(), peers.clone()) {
+                Ok(()) => return Ok(shell),
+                Err(why) => tracing::warn!(instance = name, "a shell is of no use: {why:#}"),
+            }
+        }
+        let begun = Making::begin(&self.maker, name, spec, site.clone(), peers.clone());
+        if begun.is_err() && self.pool.give_up() {
+            // What it lacked, shells may have had.
+            return Making::begin(&self.maker, name, spec, site, peers);
+        }
+        begun
+    }
+
     /// Makes and starts an instance; takes back everything if that fails.
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
-        let making = match self.prepared.remove(name) {
+        let mut making = match self.prepared.remove(name) {
             Some(prepared) => prepared?,
             None => {
                 // Its own end may be the one that is being undone.
@@ -252,15 +378,72 @@ impl Host {
                 self.make(name, spec)?
             }
         };
-        let supervisor = Supervisor::new(spec.restart, supervisor_time(self.started));
-        let running = making.keep(supervisor)?;
-        self.instances.insert(name.to_owned(), running);
+        self.laps.extend(making.take_laps());
+        let now = supervisor_time(self.started);
+        let running = making.keep(Supervisor::new(spec.restart, now), now)?;
+        let resources = &spec.resources;
+        // Otherwise it has its cap: see `Making::settle`.
+        let capped = match resources.group.as_deref() {
+            None => Ok(()),
+            group => cap_of(&self.tenants, group, resources.cap)
+                .and_then(|cap| running.cgroup.set_cap(cap)),
+        };
+        self.take_up(name, running);
+        if let Err(why) = capped {
+            drop(self.end_instance(name)?);
+            return Err(why.into());
+        }
+        if spec.io.has_threads()
+            && let Err(why) = self.entrust(name, spec.io)
+        {
+            drop(self.end_instance(name)?);
+            return Err(why);
+        }
+        self.weigh_io();
         Ok(())
+    }
+
+    /// Takes a running instance up among the others.
+    pub(super) fn take_up(&mut self, name: &str, running: Running) {
+        if let Some(process) = &running.process {
+            self.ends.add(name, process);
+        }
+        self.note_bells(name, &running.record.bells);
+        self.instances.insert(name.to_owned(), running);
+    }
+
+    /// Takes an instance out.
+    pub(super) fn let_go(&mut self, name: &str) -> Option<Running> {
+        let running = self.instances.remove(name)?;
+        self.ended_names.remove(name);
+        for peer in running.record.bells.iter().flatten() {
+            if let Some(holders) = self.bell_holders.get_mut(peer) {
+                holders.remove(name);
+                if holders.is_empty() {
+                    self.bell_holders.remove(peer);
+                }
+            }
+        }
+        Some(running)
+    }
+
+    /// Remembers whose bells an instance was given.
+    pub(super) fn note_bells(&mut self, name: &str, bells: &[Option<String>]) {
+        for peer in bells.iter().flatten() {
+            let holders = self.bell_holders.entry(peer.clone()).or_default();
+            holders.insert(name.to_owned());
+        }
     }
 
     fn make(&self, name: &str, spec: &InstanceSpec) -> anyhow::Result<Making> {
         let peers = self.link_peers(name, spec);
-        let mut making = Making::begin(&self.maker, name, spec, peers)?;
+        let site = Site {
+            groups: Arc::new(self.tenants.clone()),
+            core: self
+                .placings(&[(name, spec)], &self.tenants)
+                .core_for(name, spec),
+        };
+        let mut making = self.begin_one(name, spec, site, peers)?;
         Making::enter(std::slice::from_mut(&mut making))?;
         making.complete()?;
         Ok(making)
@@ -271,28 +454,37 @@ impl Host {
     /// # Errors
     /// It cannot be killed, and runs as before.
     fn end_instance(&mut self, name: &str) -> anyhow::Result<Option<Making>> {
+        self.check_settled(name)?;
+        self.end_pause(name);
+        // From here on its frames wait for another, or have no way.
+        self.dismiss_client(name);
         let Some(running) = self.instances.get_mut(name) else {
             return Ok(None);
         };
         if let Some(process) = &running.process {
             making::end(process)?;
+            self.ends.forget(process);
             running.process = None;
         }
-        let running = self.instances.remove(name);
+        if running.spec.io.has_threads() {
+            self.ask_to_leave(name);
+        }
+        let running = self.let_go(name);
         Ok(running.map(|running| Making::of(&self.maker, name, running)))
     }
 
     /// Notes that nobody can ring instance `name` any more: a later one of that name has another
     /// doorbell, which those that run now do not hold.
     fn forget_bell(&mut self, name: &str) {
-        for (holder, running) in &mut self.instances {
-            let bells = running.record.bells.iter_mut();
-            let stale: Vec<_> = bells.filter(|bell| bell.as_deref() == Some(name)).collect();
-            if stale.is_empty() {
+        for holder in self.bell_holders.remove(name).unwrap_or_default() {
+            let Some(running) = self.instances.get_mut(&holder) else {
                 continue;
-            }
-            stale.into_iter().for_each(|bell| *bell = None);
-            if let Err(error) = running.record.save(&self.settings.paths.record(holder)) {
+            };
+            let bells = running.record.bells.iter_mut();
+            let stale = bells.filter(|bell| bell.as_deref() == Some(name));
+            stale.for_each(|bell| *bell = None);
+            if let Err(error) = written::save(&running.record, &self.settings.paths.record(&holder))
+            {
                 tracing::warn!(instance = holder, %error, "writing down a bell that is gone");
             }
         }
@@ -305,41 +497,62 @@ impl Host {
             .get(name)
             .context("there is no such instance")?;
         let peers = self.link_peers(name, &running.spec);
-        let process = self.maker.launch(
+        let io_bell = running.io_bell_of_successor()?;
+        let bells = GivenBells {
+            peers: &peers,
+            io: &io_bell,
+            succession: None,
+        };
+        let launched = self.maker.launch(
             name,
             &running.spec,
             &running.memory,
             &running.cgroup,
             &running.record,
-            &peers,
+            &bells,
         )?;
+        let process = launched.instance;
         let mut record = running.record.clone();
-        record.process = Some(process.identity().into());
+        record.process = Some(process.identity().clone());
         record.bells = peers;
-        if let Err(why) = record.save(&self.settings.paths.record(name)) {
+        record.io_bell = Some(launched.io_bell);
+        if let Err(why) = written::save(&record, &self.settings.paths.record(name)) {
             making::end(&process)?;
             return Err(why).context("writing down the instance");
         }
         let time = supervisor_time(self.started);
+        self.note_bells(name, &record.bells);
+        self.ends.add(name, &process);
+        self.ended_names.remove(name);
         let running = self
             .instances
             .get_mut(name)
             .context("there is no such instance")?;
+        running.load = Load::default();
         running.record = record;
         running.process = Some(process);
+        running.io_bell = Some(io_bell);
         running.state = InstanceState::Running;
         running.since = Instant::now();
         running.supervisor.started(time);
         self.switch.revive(&running.memory);
+        let model = running.spec.io;
+        // The bells that it and its thread ring may be others than its predecessor's.
+        if model.has_threads()
+            && let Err(why) = self.entrust(name, model)
+        {
+            tracing::warn!(instance = name, "giving it to an I/O thread: {why:#}");
+        }
         Ok(())
     }
 
     /// Writes down a change of an instance's specification, and only then makes it.
-    fn change_spec(
+    pub(super) fn change_spec(
         &mut self,
         name: &str,
         change: impl FnOnce(&mut InstanceSpec),
     ) -> anyhow::Result<()> {
+        self.check_settled(name)?;
         let path = self.settings.paths.record(name);
         let running = self
             .instances
@@ -349,7 +562,7 @@ impl Host {
         change(&mut spec);
         let mut record = running.record.clone();
         record.spec = serde_json::to_string(&spec)?;
-        record.save(&path).context("writing down the instance")?;
+        written::save(&record, &path).context("writing down the instance")?;
         running.spec = spec;
         running.record = record;
         Ok(())
@@ -357,12 +570,15 @@ impl Host {
 
     /// An operator's restart: the process is killed, past failures are forgiven.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
+        self.check_settled(name)?;
+        self.end_pause(name);
         let Some(running) = self.instances.get_mut(name) else {
             return Err(no_instance(name));
         };
         running.supervisor.forgive();
         if let Some(process) = &running.process {
             making::end(process).map_err(error)?;
+            self.ends.forget(process);
             running.process = None;
         }
         let lost = self

@@ -1,9 +1,12 @@
 //! What the daemon writes down about what runs, so that a later daemon can adopt it.
 
+use nfluid_api::types::PausedTraffic;
+use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::os::fd::RawFd;
 use std::path::Path;
 
 /// One instance.
@@ -22,40 +25,37 @@ pub struct Record {
     /// Index of its kernel user.
     pub user: u32,
     /// Its process; absent: it was being made.
-    pub process: Option<RecordedProcess>,
+    pub process: Option<ProcessIdentity>,
     /// Seed of its hash tables, so that nobody outside can aim at one bucket.
     #[serde(default)]
     pub seed: u64,
     /// The instances whose bells it was given, by port.
     pub bells: Vec<Option<String>>,
-}
-
-/// A process, as [`ProcessIdentity`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedProcess {
-    pid: u32,
-    start_time: u64,
-    boot_id: String,
-}
-
-impl From<&ProcessIdentity> for RecordedProcess {
-    fn from(identity: &ProcessIdentity) -> Self {
-        RecordedProcess {
-            pid: identity.pid,
-            start_time: identity.start_time,
-            boot_id: identity.boot_id.clone(),
-        }
-    }
-}
-
-impl From<&RecordedProcess> for ProcessIdentity {
-    fn from(recorded: &RecordedProcess) -> Self {
-        ProcessIdentity {
-            pid: recorded.pid,
-            start_time: recorded.start_time,
-            boot_id: recorded.boot_id.clone(),
-        }
-    }
+    /// The number under which it has the bell of its I/O thread; absent: it was made by a daemon that
+    /// gave it none.
+    #[serde(default)]
+    pub io_bell: Option<RawFd>,
+    /// CPU time that it used before it was moved to the group in which it is.
+    #[serde(default)]
+    pub former_cpu_ns: u64,
+    /// Time that it was held back by its cap before that.
+    #[serde(default)]
+    pub former_throttled_ns: u64,
+    /// Its cgroup, in the directory of its group; absent: it is called after the instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The core that its placement has put it on.
+    #[serde(default)]
+    pub core: Option<u32>,
+    /// It is paused, and this becomes of frames for it.
+    #[serde(default)]
+    pub paused: Option<PausedTraffic>,
+    /// The process that is taking its place. Which of the two has the ports, they settle by themselves.
+    #[serde(default)]
+    pub successor: Option<ProcessIdentity>,
+    /// Who makes its calls. It is not part of the specification: it changes while the instance runs.
+    #[serde(default)]
+    pub io: IoModel,
 }
 
 impl Record {
@@ -67,31 +67,9 @@ impl Record {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
             ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
+            io: spec.io,
             ..Record::default()
         })
-    }
-
-    /// Writes the record; a reader sees the old one or the new one.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn save(&self, path: &Path) -> std::io::Result<()> {
-        let fresh = path.with_extension("new");
-        let saved = std::fs::write(&fresh, serde_json::to_vec(self)?)
-            .and_then(|()| std::fs::rename(&fresh, path));
-        if saved.is_err() {
-            // Half of it may be there, on a disk that is full.
-            let _ = std::fs::remove_file(&fresh);
-        }
-        saved
-    }
-
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// When it cannot be read or understood.
-    pub fn load(path: &Path) -> std::io::Result<Self> {
-        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
 

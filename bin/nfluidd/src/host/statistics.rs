@@ -1,12 +1,15 @@
 //! What exists and how it is, for the API.
 
 use super::instance::Running;
-use super::{Host, logs, nf_socket};
+use super::{Host, host_cpus, io_life, logs, nf_socket};
+use crate::congestion::Figures;
+use crate::io_process::IoProcess;
 use nfluid_api::types::{
-    Counters, InstanceStats, InstanceStatus, PortState, PortStats, PortStatus, Stats, SwitchStatus,
-    UplinkStatus,
+    Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
+    PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
 };
 use nfluid_control::model::PortRef;
+use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::{Value, json};
@@ -110,38 +113,91 @@ impl Host {
                 destination: self.destination_of(&port),
                 pid,
                 cpu_seconds: cpu_time.map(|time| time.as_secs_f64()),
+                steering: self.steering_status(uplink),
                 counters: self.counters_of(&port),
             }
         };
         self.uplinks.iter().map(status).collect()
     }
 
+    /// The I/O threads.
+    pub fn io_status(&self) -> IoStatus {
+        let settings = &self.io.settings;
+        IoStatus {
+            cores: io_life::setup(settings).cores,
+            idle: settings.idle.to_string(),
+            cap_percent: settings.cap.map(nfluid_control::quantity::Share::percent),
+            pid: self.io.process.as_ref().map(IoProcess::pid),
+            reason: self.io_problem(),
+            stats: self.io_stats().unwrap_or_default(),
+        }
+    }
+
+    /// What the I/O threads have used; `None`: there are none.
+    fn io_stats(&self) -> Option<IoStats> {
+        let used = self.io.cgroup.as_ref()?.stats().unwrap_or_default();
+        let mut threads: BTreeMap<i32, IoThread> = BTreeMap::new();
+        for (instance, thread) in &self.io.threads {
+            let known = threads.entry(thread.tid).or_insert_with(|| IoThread {
+                name: thread.name.clone(),
+                model: thread.model.to_string(),
+                ..IoThread::default()
+            });
+            known.instances.push(instance.clone());
+        }
+        for (tid, thread) in &mut threads {
+            let process = self.io.process.as_ref();
+            if let Some(used) = process.and_then(|process| process.thread_use(*tid)) {
+                thread.cpu_ns = used.cpu_time.as_nanos() as u64;
+                thread.core = Some(used.core);
+            }
+        }
+        Some(IoStats {
+            cpu_ns: used.cpu_usage_ns.unwrap_or(0),
+            throttled_ns: used.throttled_ns,
+            threads: threads.into_values().collect(),
+        })
+    }
+
     /// All figures of the switch and the cgroups; the NFs' own are added by the caller, who asks
     /// them without holding the host's lock.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self, found: &Figures) -> Stats {
         let mut ports = Vec::new();
         for (name, running) in &self.instances {
             for spec in &running.spec.ports {
                 let port = PortRef::instance(name, &spec.name);
-                ports.push(self.port_stats(&port, running.spec.ring));
+                ports.push(self.port_stats(&port, running.spec.ring, found));
             }
         }
         for (name, uplink) in &self.uplinks {
-            ports.push(self.port_stats(&PortRef::Uplink(name.clone()), uplink.spec.ring));
+            let port = PortRef::Uplink(name.clone());
+            ports.push(self.port_stats(&port, uplink.spec.ring, found));
         }
+        let io = self.io_stats();
+        let threads = io.iter().flat_map(|io| &io.threads);
+        let own_io: BTreeMap<&str, u64> = threads
+            .filter_map(|thread| Some((thread.only_instance()?, thread.cpu_ns)))
+            .collect();
+        let instances = self.instances.iter().map(|(name, running)| InstanceStats {
+            io_cpu_ns: own_io.get(name.as_str()).copied(),
+            uplink_ns: self.uplink_meter.spent_for(name),
+            ..instance_stats(name, running, found)
+        });
         Stats {
+            pools: self.pool.statuses(),
+            templates: Vec::new(),
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
-            instances: self
-                .instances
-                .iter()
-                .map(|(name, running)| instance_stats(name, running))
-                .collect(),
+            instances: instances.collect(),
+            uplinks: self.uplink_stats(),
+            groups: self.group_stats(&own_io),
             chains: Vec::new(),
+            io,
+            congestion: Some(found.told()),
         }
     }
 
-    fn port_stats(&self, port: &PortRef, ring: u32) -> PortStats {
+    fn port_stats(&self, port: &PortRef, ring: u32, costs: &Figures) -> PortStats {
         let ids = self.queue_ids(port).unwrap_or_default();
         let queues = ids.len() as u32;
         let used = ids.clone().map(|id| self.switch.rx_ring_used(id));
@@ -153,13 +209,17 @@ impl Host {
             rx_ring_used: used,
             rx_ring_size: Some(ring * queues),
             calls: Some(found.tx_calls),
+            cpu_ns: costs.port_cpu_ns(port),
+            signal: costs.signals.get(port).copied(),
         }
     }
 
-    /// Control sockets of all running built-in NFs.
+    /// Control sockets of all running built-in NFs that answer, as far as is known.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
             running.process.is_some()
+                && running.record.paused.is_none()
+                && running.condition.unhealthy.is_none()
                 && matches!(
                     running.spec.program,
                     nfluid_control::model::Program::BuiltIn { .. }
@@ -222,7 +282,16 @@ fn counters(found: &PortCounters) -> Counters {
         rx_bytes: found.rx_bytes,
         tx_packets: found.tx_frames,
         tx_bytes: found.tx_bytes,
+        marked_packets: found.marked,
         drops: drops.filter(|(_, count)| *count > 0).collect(),
+    }
+}
+
+/// Where it is in its life, and whether it is well there.
+fn state_of(running: &Running) -> InstanceState {
+    match running.state {
+        InstanceState::Running if running.condition.unhealthy.is_some() => InstanceState::Unhealthy,
+        state => state,
     }
 }
 
@@ -232,23 +301,30 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
         name: name.to_owned(),
         nf: spec.program.name().to_owned(),
         tier: "process".to_owned(),
-        state: running.state,
+        state: state_of(running),
+        unhealthy: running.condition.unhealthy.clone(),
+        paused_traffic: running.record.paused,
         pid: running.pid(),
         uptime_ms: running
             .pid()
             .map(|_| running.since.elapsed().as_millis() as u64),
         restarts: running.supervisor.restarts(),
         last_exit: running.last_exit.clone(),
+        io: spec.io.to_string(),
+        trust: spec.trust.clone(),
+        wake: spec.wake.map(|wake| WakeStatus {
+            frames: wake.frames,
+            after_us: wake.after.0,
+        }),
         flavor: spec.flavor.clone(),
         ring: spec.ring,
-        share_percent: spec
-            .resources
-            .share
-            .map(nfluid_control::quantity::Share::percent),
-        cap_percent: spec
-            .resources
-            .cap
-            .map(nfluid_control::quantity::Share::percent),
+        group: spec.resources.group.clone(),
+        share_percent: percent(spec.resources.share),
+        cap_percent: percent(spec.resources.cap),
+        guarantee_percent: percent(spec.resources.guarantee),
+        placement: spec.resources.placement.to_string(),
+        core: running.core,
+        slice_us: spec.resources.slice.map(|slice| slice.0),
         cpus: spec.resources.cpus.clone(),
         memory_limit_bytes: spec.resources.memory.0,
         ports: spec
@@ -260,20 +336,36 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
     }
 }
 
-fn instance_stats(name: &str, running: &Running) -> InstanceStats {
+/// In percent of a core.
+fn percent(portion: Option<Portion>) -> Option<f64> {
+    portion.map(|portion| portion.percent(host_cpus()))
+}
+
+fn instance_stats(name: &str, running: &Running, found: &Figures) -> InstanceStats {
     let used = running.cgroup.stats().unwrap_or_default();
+    let cost = found.instances.get(name);
     InstanceStats {
         name: name.to_owned(),
-        cpu_ns: used.cpu_usage_ns.unwrap_or(0),
-        share_percent: running
-            .spec
-            .resources
-            .share
-            .map(nfluid_control::quantity::Share::percent),
-        throttled_ns: used.throttled_ns,
+        cpu_ns: used.cpu_usage_ns.unwrap_or(0) + running.record.former_cpu_ns,
+        io_cpu_ns: None,
+        uplink_ns: None,
+        cost_ns: cost.and_then(|cost| cost.cost_ns),
+        mean_cost_ns: cost.and_then(|cost| cost.mean_cost_ns),
+        core: running.core,
+        share_percent: percent(running.spec.resources.share),
+        throttled_ns: used
+            .throttled_ns
+            .map(|ns| ns + running.record.former_throttled_ns),
         memory_bytes: used.memory_bytes,
         memory_limit_bytes: Some(running.spec.resources.memory.0),
         restarts: running.supervisor.restarts(),
+        paused: running.record.paused.is_some(),
+        healthy: running
+            .spec
+            .health
+            .as_ref()
+            .map(|_| running.condition.unhealthy.is_none()),
+        unhealthy_total: running.condition.times,
         metrics: BTreeMap::new(),
     }
 }

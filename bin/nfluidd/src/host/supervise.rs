@@ -2,11 +2,12 @@
 //! says.
 
 use super::instance::{exit_of, supervisor_time};
-use super::{Host, Shared, lock};
+use super::{Host, Shared, lock, placing};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
+use nfluid_sandbox::Instance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How often the list of instances is looked at anew, when nothing ends and nothing is due.
@@ -17,21 +18,33 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// Supervises the host's instances; never returns.
 pub fn run(host: &Shared) -> ! {
     let mut last_sweep = Instant::now();
+    let mut last_balance = Instant::now();
+    let ends = lock(host).ends.readable();
     loop {
         let (pidfds, wait) = lock(host).watched();
         let mut fds: Vec<PollFd<'_>> = pidfds
             .iter()
+            .chain([&*ends])
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
         let timeout = Timespec::try_from(wait).unwrap_or_default();
         // Interrupted or not: look.
         let _ = poll(&mut fds, Some(&timeout));
         let mut host = lock(host);
-        host.bury_the_dead();
+        let ended = host.ends.ended();
+        host.bury_the_dead(&ended);
         host.start_what_is_due();
         host.watch_uplinks();
+        host.meter_uplinks();
+        host.watch_io();
+        if last_balance.elapsed() > placing::ROUND {
+            last_balance = Instant::now();
+            host.balance();
+            host.tell_of_guarantees();
+        }
         if last_sweep.elapsed() > SWEEP {
             last_sweep = Instant::now();
+            host.look_at_all();
             if let Err(error) = host.switch.fdb_sweep() {
                 tracing::warn!(%error, "removing aged addresses");
             }
@@ -40,54 +53,62 @@ pub fn run(host: &Shared) -> ! {
 }
 
 impl Host {
-    /// Descriptors that become readable when an instance ends, and how long to wait at most.
+    /// Descriptors that become readable when a process of an uplink or of the I/O threads ends, and how long to wait at
+    /// most.
     fn watched(&self) -> (Vec<OwnedFd>, Duration) {
         let now = supervisor_time(self.started);
-        let due = self
-            .instances
-            .values()
-            .filter_map(|running| running.supervisor.due_at());
+        let ended = self.ended_names.iter();
+        let due = ended.filter_map(|name| self.instances.get(name)?.supervisor.due_at());
         let (uplinks, uplink_due) = self.watched_uplinks();
+        let (io, io_due) = self.watched_io();
         let wait = due
             .chain(uplink_due)
+            .chain(io_due)
             .map(|at| Duration::from_millis(at.0.saturating_sub(now.0)))
             .min();
-        let processes = self
-            .instances
-            .values()
-            .filter_map(|running| running.process.as_ref());
-        let pidfds = processes
-            .filter_map(|process| process.as_fd().try_clone_to_owned().ok())
-            .chain(uplinks)
-            .collect();
         (
-            pidfds,
+            uplinks.into_iter().chain(io).collect(),
             wait.unwrap_or(LOOK).clamp(Duration::from_millis(1), LOOK),
         )
     }
 
-    fn bury_the_dead(&mut self) {
-        let ended: Vec<_> = self
-            .instances
-            .iter()
-            .filter_map(|(name, running)| {
-                let ended = running.process.as_ref()?.try_wait().ok()??;
-                Some((name.clone(), ended))
-            })
-            .collect();
-        for (name, ended) in ended {
-            self.bury(&name, &ended.to_string(), exit_of(ended));
+    /// Buries those of these that have ended.
+    pub(super) fn bury_the_dead(&mut self, names: &[String]) {
+        for name in names {
+            // It may have given its ports away, and ended as it should.
+            if self.upgrading.contains(name) {
+                continue;
+            }
+            let running = self.instances.get(name);
+            let process = running.and_then(|running| running.process.as_ref());
+            if let Some(Ok(Some(ended))) = process.map(Instance::try_wait) {
+                self.bury(name, &ended.to_string(), exit_of(ended));
+            }
         }
     }
 
+    /// The same for all: whose end was not told is found, later.
+    fn look_at_all(&mut self) {
+        let names: Vec<String> = self.instances.keys().cloned().collect();
+        self.bury_the_dead(&names);
+    }
+
     /// Reclaims the ports of an instance that has ended, and asks its policy.
-    fn bury(&mut self, name: &str, how: &str, exit: Exit) {
+    pub(super) fn bury(&mut self, name: &str, how: &str, exit: Exit) {
         let time = supervisor_time(self.started);
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        running.process = None;
+        if let Some(process) = running.process.take() {
+            self.ends.forget(&process);
+        }
+        self.ended_names.insert(name.to_owned());
         running.last_exit = Some(how.to_owned());
+        // Its successor would be born standing still.
+        self.end_pause(name);
+        let Some(running) = self.instances.get_mut(name) else {
+            return;
+        };
         // Whatever it had started is gone as well: it was process 1 of its pid namespace. Its cgroup
         // must not be told to kill: Linux 6.15 and newer then kill whatever is cloned into it later.
         let lost = self.switch.reclaim(&running.memory);
@@ -127,11 +148,17 @@ impl Host {
 
     fn start_what_is_due(&mut self) {
         let now = supervisor_time(self.started);
-        let due = self
-            .instances
-            .iter()
-            .filter(|(_, running)| running.supervisor.is_due(now));
-        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        let is_there = |name: &String| self.instances.contains_key(name);
+        let is_due = |name: &&String| {
+            let running = self.instances.get(*name);
+            running.is_some_and(|running| running.supervisor.is_due(now))
+        };
+        let gone = self.ended_names.iter().any(|name| !is_there(name));
+        let due: Vec<String> = self.ended_names.iter().filter(is_due).cloned().collect();
+        if gone {
+            let instances = &self.instances;
+            self.ended_names.retain(|name| instances.contains_key(name));
+        }
         for name in due {
             match self.start_again(&name) {
                 Ok(()) => self.event(

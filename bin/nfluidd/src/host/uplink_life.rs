@@ -3,9 +3,11 @@
 use super::Host;
 use super::instance::supervisor_time;
 use super::record;
-use super::uplink_record::{self, UplinkRecord};
+use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
-use crate::uplink_process::{self, Job, Request, UplinkProcess};
+use super::written;
+use crate::process::{End, Job, PROTOCOL, end_if_alive};
+use crate::uplink_process::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -13,14 +15,13 @@ use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
-use nfluid_sandbox::{InstanceError, ProcessIdentity};
 use nfluid_switch::uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// An uplink is always started again: traffic waits for it.
-const RESTART: Restart = Restart {
+/// What traffic waits for is always started again.
+pub const RESTART: Restart = Restart {
     policy: RestartPolicy::Always,
     backoff: Backoff {
         shortest: Millis(10),
@@ -61,6 +62,7 @@ impl Host {
                 );
                 self.uplinks.insert(name.to_owned(), running);
                 self.event(EventKind::UplinkUp, Some((Kind::Uplink, name)), message);
+                self.steer_again(name);
                 Ok(())
             }
             // It has worked under an earlier daemon, and its port still does: it is tried again.
@@ -108,6 +110,8 @@ impl Host {
             supervisor: Supervisor::new(RESTART, supervisor_time(self.started)),
             last_exit: None,
             seen: (status.vanished, status.returned),
+            steers: status.steering.is_some(),
+            left: (0, String::new()),
         }
     }
 
@@ -131,8 +135,8 @@ impl Host {
     ) -> Result<UplinkProcess, ToldError> {
         let paths = &self.settings.paths;
         let job = Job {
-            protocol: uplink_process::PROTOCOL,
-            spec: self.full_spec(name, model, record),
+            protocol: PROTOCOL,
+            task: self.full_spec(name, model, record),
             form: self.switch.form(),
             pin: paths.pin().to_owned(),
             socket: paths.uplink_socket(name),
@@ -144,8 +148,8 @@ impl Host {
             text: format!("making {}: {error}", errors.display()),
         })?;
         UplinkProcess::start(name, &job, file, |identity| {
-            record.process = Some(identity.into());
-            uplink_record::save(record, &paths.uplink_record(name))
+            record.process = Some(identity.clone());
+            Ok(written::save(record, &paths.uplink_record(name))?)
         })
     }
 
@@ -164,7 +168,7 @@ impl Host {
         running: RunningUplink,
     ) -> anyhow::Result<()> {
         let ended = match running.process {
-            Some(process) => process.end(Request::Close),
+            Some(process) => process.end(End::Close),
             None => Err(anyhow::anyhow!("it does not run")),
         };
         match ended {
@@ -211,7 +215,7 @@ impl Host {
         let mut adopted = BTreeMap::new();
         for name in record::names(&self.settings.paths.uplink_records()) {
             let path = self.settings.paths.uplink_record(&name);
-            let record: UplinkRecord = match uplink_record::load(&path) {
+            let record: UplinkRecord = match written::load(&path) {
                 Ok(record) => record,
                 Err(error) => {
                     tracing::warn!(uplink = name, %error, "reading {}", path.display());
@@ -254,12 +258,11 @@ impl Host {
     ) -> anyhow::Result<()> {
         self.left_uplinks
             .insert(name.to_owned(), (record.port, record.pool));
-        let identity: ProcessIdentity =
-            record.process.as_ref().context("it had no process")?.into();
+        let identity = record.process.clone().context("it had no process")?;
         let socket = self.settings.paths.uplink_socket(name);
         if !self.switch.is_up(record.port) {
             // Killed before it had made its port, or somebody has taken the switch away.
-            end_if_alive(&identity, &socket, Request::Leave)?;
+            end_if_alive::<UplinkService>(&identity, &socket, End::Leave)?;
             bail!("its port is not there");
         }
         match UplinkProcess::adopt(name, &identity, &socket) {
@@ -271,7 +274,7 @@ impl Host {
             }
             Err(why) => {
                 // Its successor takes over interface and port as they are.
-                end_if_alive(&identity, &socket, Request::Leave)?;
+                end_if_alive::<UplinkService>(&identity, &socket, End::Leave)?;
                 Err(why)
             }
         }
@@ -281,7 +284,7 @@ impl Host {
     fn end_left_uplink(&mut self, name: &str, record: &UplinkRecord) {
         let socket = self.settings.paths.uplink_socket(name);
         if let Some(process) = &record.process
-            && let Err(error) = end_if_alive(&process.into(), &socket, Request::Close)
+            && let Err(error) = end_if_alive::<UplinkService>(process, &socket, End::Close)
         {
             tracing::warn!(uplink = name, "ending its process: {error:#}");
         }
@@ -341,7 +344,7 @@ impl Host {
         }
     }
 
-    fn uplink_failed_at(&mut self, name: &str, how: &str) {
+    pub(super) fn uplink_failed_at(&mut self, name: &str, how: &str) {
         let now = supervisor_time(self.started);
         let Some(running) = self.uplinks.get_mut(name) else {
             return;
@@ -375,6 +378,7 @@ impl Host {
                 if let Some(running) = self.uplinks.get_mut(name) {
                     running.record = record;
                     running.process = Some(process);
+                    running.steers = false;
                     running.last_exit = None;
                     running.seen = (status.vanished, status.returned);
                     running.supervisor.started(now);
@@ -384,6 +388,7 @@ impl Host {
                     Some((Kind::Uplink, name)),
                     "sends again, with what waited in its ring",
                 );
+                self.steer_again(name);
             }
             Err(error) => {
                 self.uplink_failed_at(name, &format!("could not be started: {error}"));
@@ -410,25 +415,6 @@ impl Host {
         for (name, kind, message) in news {
             self.event(kind, Some((Kind::Uplink, &name)), message);
         }
-    }
-}
-
-/// Ends a recorded process, unless it has ended already.
-fn end_if_alive(
-    identity: &ProcessIdentity,
-    socket: &std::path::Path,
-    request: Request,
-) -> anyhow::Result<()> {
-    match uplink_process::end_recorded(identity, socket, request) {
-        Err(error)
-            if matches!(
-                error.downcast_ref::<InstanceError>(),
-                Some(InstanceError::Gone { .. })
-            ) =>
-        {
-            Ok(())
-        }
-        other => other,
     }
 }
 

@@ -9,6 +9,7 @@ use nfluid_control::model::{PortRef, UplinkKind, XdpMode};
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_control::wiring::Classified;
+use nfluid_switch::client::ClientRule;
 use nfluid_switch::uplink::{
     self, ErrorKind, Mode, Prefix, ReceivePath, Rule, ToldError, UplinkError, UplinkPath,
     UplinkSpec, VlanMatch,
@@ -30,6 +31,10 @@ pub struct RunningUplink {
     pub last_exit: Option<String>,
     /// Times that the interface vanished and came back, as last reported in an event.
     pub seen: (u64, u64),
+    /// Its process was told last to have the NIC classify something.
+    pub steers: bool,
+    /// Rules that no NIC could be told, and why.
+    pub left: (u32, String),
 }
 
 impl RunningUplink {
@@ -123,7 +128,7 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
             PlatformErrorKind::NotFound
         }
         ErrorKind::Busy => PlatformErrorKind::Busy,
-        ErrorKind::Refused => PlatformErrorKind::Unsupported,
+        ErrorKind::Refused | ErrorKind::NoSteering => PlatformErrorKind::Unsupported,
         _ => PlatformErrorKind::Failed,
     };
     PlatformError::new(kind, error.text.clone())
@@ -154,15 +159,47 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
     }
 }
 
+/// Whether an interface's NIC can classify, for validation.
+///
+/// # Errors
+/// Why not.
+pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
+    let mut spec = UplinkSpec::new(name, name, 0, 0);
+    spec.netns = netns.map(namespace_path);
+    uplink::look_for_steering(&spec)
+        .map(drop)
+        .map_err(|error| match error {
+            UplinkError::NoSteering { interface, why } => {
+                format!("{interface} cannot steer flows to queues: {why}")
+            }
+            other => other.to_string(),
+        })
+}
+
 /// The classifier's table: every rule of every entry, in order.
-pub fn rules(entries: &[Classified], port_id: impl Fn(&PortRef) -> Option<u32>) -> Vec<Rule> {
+pub fn rules(
+    entries: &[Classified],
+    port_id: impl Fn(&PortRef) -> Option<u32>,
+    template_number: impl Fn(&str) -> Option<u32>,
+) -> Vec<Rule> {
     let mut table = Vec::new();
     for entry in entries {
         let to = entry.to.as_ref().and_then(&port_id);
+        let clients = entry.clients.as_ref().and_then(|clients| {
+            Some(ClientRule {
+                template: template_number(&clients.template)?,
+                by: super::clients::by(clients.by),
+                back: clients.back,
+            })
+        });
+        let with_place = |one: &MatchRule| Rule {
+            clients,
+            ..rule(one, to)
+        };
         if entry.rules.is_empty() {
-            table.push(rule(&MatchRule::default(), to));
+            table.push(with_place(&MatchRule::default()));
         }
-        table.extend(entry.rules.iter().map(|one| rule(one, to)));
+        table.extend(entry.rules.iter().map(with_place));
     }
     table
 }
@@ -181,5 +218,6 @@ fn rule(one: &MatchRule, to: Option<u32>) -> Rule {
         sport: one.sport.map(|range| range.first..=range.last),
         dport: one.dport.map(|range| range.first..=range.last),
         to,
+        clients: None,
     }
 }

@@ -14,18 +14,37 @@ impl Host {
         port: &PortRef,
         to: Option<&Destination>,
     ) -> Result<(), PlatformError> {
+        self.connect_once(port, to)?;
+        self.follow_bypass(port)
+    }
+
+    /// As [`Host::connect`], without those who send past the port's owner.
+    pub(super) fn connect_once(
+        &mut self,
+        port: &PortRef,
+        to: Option<&Destination>,
+    ) -> Result<(), PlatformError> {
         let ids = self.queue_ids(port).ok_or_else(|| missing(port))?;
         let id = ids.start;
-        let connect_all = |to| ids.clone().try_for_each(|id| self.switch.connect(id, to));
+        if let PortRef::Uplink(name) = port {
+            self.steer(name, to)?;
+        }
         match to {
-            None => connect_all(SwitchDestination::None).map_err(failed)?,
+            None => self.link(ids, None)?,
             Some(Destination::Port(peer)) => {
-                let peer_id = self.port_id(peer).ok_or_else(|| missing(peer))?;
-                connect_all(SwitchDestination::Link(peer_id)).map_err(failed)?;
+                self.port_id(peer).ok_or_else(|| missing(peer))?;
+                let peer = self.past_bypassed(peer);
+                self.link(ids, peer.and_then(|peer| self.port_id(&peer)))?;
             }
             Some(Destination::Switch(place)) => self.join(port, id, place)?,
             Some(Destination::Classify(entries)) => {
-                let rules = super::uplinks::rules(entries, |to| self.port_id(to));
+                self.clients.number_templates(entries);
+                let past = |to: &PortRef| self.past_bypassed(to);
+                let rules = super::uplinks::rules(
+                    entries,
+                    |to| self.port_id(&past(to)?),
+                    |template| self.clients.number_of(template),
+                );
                 self.switch.set_rules(id, &rules).map_err(failed)?;
                 self.switch
                     .connect(id, SwitchDestination::Classifier)
@@ -35,6 +54,9 @@ impl Host {
         let before = self.note_wire(port, to);
         for end in before.iter().chain(to).flat_map(Destination::targets) {
             self.choose_bell(end);
+            if let Some(end) = self.past_bypassed(end) {
+                self.choose_bell(&end);
+            }
         }
         Ok(())
     }
@@ -110,8 +132,20 @@ impl Host {
             return;
         }
         let mut senders = self.senders.get(receiver).into_iter().flatten();
-        let all_ring = senders.all(|from| self.can_ring(from, owner));
+        let all_ring =
+            senders.all(|from| self.can_ring(from, owner)) && !self.is_behind_bypassed(receiver);
         self.switch.set_kernel_bell(ids.start, !all_ring);
+    }
+
+    /// For the ports at the other ends of an instance's wires: it may have been given other bells.
+    pub(super) fn choose_bells_of(&self, name: &str) {
+        let own = self
+            .wires
+            .iter()
+            .filter(|(port, _)| port.owner() == Some(name));
+        for end in own.flat_map(|(_, to)| to.targets()) {
+            self.choose_bell(end);
+        }
     }
 
     fn can_ring(&self, sender: &PortRef, receiver: &str) -> bool {

@@ -1,5 +1,6 @@
 //! Reading one mapping key by key.
 
+use crate::model::check_name;
 use crate::quantity::ValueError;
 use crate::report::{Report, did_you_mean};
 use crate::yaml::{Entry, Kind, Mark, Node};
@@ -157,6 +158,13 @@ where
     T: FromStr<Err = ValueError>,
 {
     read(node, path, report, str::parse)
+}
+
+/// The name of something.
+pub fn name(node: &Node, path: &str, report: &mut Report<'_>) -> Option<String> {
+    read(node, path, report, |name| {
+        check_name(name).map(str::to_owned)
+    })
 }
 
 /// A scalar read by a function.

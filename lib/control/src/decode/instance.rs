@@ -1,13 +1,19 @@
 //! Instances.
 
-use super::fields::{Fields, integer, join, list, mapping, text, wrong_type};
+use super::fields::{Fields, integer, join, list, mapping, name, read, text, wrong_type};
+use super::group::{parent, placement};
+use super::health::health;
+use super::io::model;
 use super::network::attachment;
 use super::{Attachments, FILE_KEYS, table};
 use crate::model::{
     DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy, Tier,
 };
+use crate::portion::Portion;
+use crate::quantity::{Micros, ValueError};
 use crate::report::Report;
 use crate::table::Table;
+use crate::wake::{AFTER_MAX, FRAMES_MAX, FRAMES_MIN, Wake};
 use crate::yaml::{Kind, Node};
 use serde_json::Value;
 
@@ -28,12 +34,20 @@ pub fn instance(
         config: Value::Null,
         ports: default_ports(),
         flavor: DEFAULT_FLAVOR.into(),
+        group: None,
         share: None,
         cap: None,
+        guarantee: None,
         memory: None,
         cpus: Vec::new(),
+        placement: None,
+        slice: None,
         restart: Restart::default(),
         tier: Tier::Process,
+        io: None,
+        trust: None,
+        wake: None,
+        health: None,
     };
     let Some(mut fields) = Fields::new(node, path, report) else {
         return instance;
@@ -50,19 +64,43 @@ pub fn instance(
     if let Some(flavor) = fields.text("flavor", report) {
         instance.flavor = flavor;
     }
-    instance.share = fields.parsed("share", report);
-    instance.cap = fields.parsed("cap", report);
+    instance.group = parent(&mut fields, report);
+    instance.share = portion(&mut fields, "share", report);
+    instance.cap = portion(&mut fields, "cap", report);
+    instance.guarantee = portion(&mut fields, "guarantee", report);
     instance.memory = fields.parsed("memory", report);
     if let Some((node, path)) = fields.get("cpus") {
         instance.cpus = cpus(node, &path, report);
+    }
+    instance.placement = placement(&mut fields, report);
+    if let Some((node, path)) = fields.get("slice") {
+        instance.slice = read(node, &path, report, slice);
     }
     if let Some((node, path)) = fields.get("restart") {
         instance.restart = restart(node, &path, report);
     }
     let tiers = [("process", Tier::Process)];
     instance.tier = fields.choice("tier", &tiers, report).unwrap_or_default();
+    if let Some((node, path)) = fields.get("io") {
+        instance.io = Some(model(node, &path, report));
+    }
+    if let Some((node, path)) = fields.get("trust") {
+        instance.trust = name(node, &path, report);
+    }
+    if let Some((node, path)) = fields.get("wake") {
+        instance.wake = wake(node, &path, report);
+    }
+    if let Some((node, path)) = fields.get("health") {
+        instance.health = Some(health(node, &path, report));
+    }
     fields.finish(report);
     instance
+}
+
+/// A part of the CPUs that one instance can use.
+fn portion(fields: &mut Fields<'_>, key: &'static str, report: &mut Report<'_>) -> Option<Portion> {
+    let (node, path) = fields.get(key)?;
+    read(node, &path, report, Portion::of_instance)
 }
 
 fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Option<Program> {
@@ -178,9 +216,7 @@ fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
     let mut ports = Table::new();
     for (i, item) in items.iter().enumerate() {
         let path = format!("{path}[{i}]");
-        let name = super::fields::read(item, &path, report, |name| {
-            crate::model::check_name(name).map(str::to_owned)
-        });
+        let name = name(item, &path, report);
         if let Some(name) = &name {
             check_port_name(name, &path, report);
         }
@@ -213,8 +249,13 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
     port
 }
 
-fn cpus(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<u32> {
+/// A list of at least one CPU: none would be read as all, which is what no key means.
+pub fn cpus(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<u32> {
     let mut cpus = Vec::new();
+    if matches!(&node.kind, Kind::Sequence(items) if items.is_empty()) {
+        let remedy = "name at least one CPU, or remove the key";
+        report.error_at(node.mark, path, "the list is empty", remedy);
+    }
     for (i, item) in list(node, path, report).iter().enumerate() {
         let path = format!("{path}[{i}]");
         let Some(cpu) = integer(item, &path, CPU_BOUNDS, report) else {
@@ -269,4 +310,52 @@ fn restart(node: &Node, path: &str, report: &mut Report<'_>) -> Restart {
     }
     fields.finish(report);
     restart
+}
+
+/// A number of frames and a time, both of which must be there.
+fn wake(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Wake> {
+    let mut fields = Fields::new(node, path, report)?;
+    let mut required = |key: &'static str, report: &mut Report<'_>| {
+        let found = fields.get(key);
+        if found.is_none() {
+            let remedy = "write both, for example { frames: 32, after: 500us }; without 'wake' each frame wakes";
+            report.error_at(node.mark, path, format!("'{key}' is missing"), remedy);
+        }
+        found
+    };
+    let bounds = (FRAMES_MIN.into(), FRAMES_MAX.into());
+    let frames = required("frames", report)
+        .and_then(|(node, path)| integer(node, &path, bounds, report))
+        .and_then(|frames| u32::try_from(frames).ok());
+    let after = required("after", report)
+        .and_then(|(node, path)| read(node, &path, report, wait_for_others));
+    fields.finish(report);
+    Some(Wake {
+        frames: frames?,
+        after: after?,
+    })
+}
+
+/// A time slice: the kernel (6.12) has none that are shorter or longer.
+fn slice(text: &str) -> Result<Micros, ValueError> {
+    let slice: Micros = text.parse()?;
+    if (100..=100_000).contains(&slice.0) {
+        return Ok(slice);
+    }
+    Err(ValueError::new(
+        format!("a slice cannot be {slice}"),
+        "write 100us to 100ms",
+    ))
+}
+
+/// How long a frame may wait until others come.
+fn wait_for_others(text: &str) -> Result<Micros, ValueError> {
+    let after: Micros = text.parse()?;
+    if (1..=AFTER_MAX.0).contains(&after.0) {
+        return Ok(after);
+    }
+    Err(ValueError::new(
+        format!("a frame cannot wait {after} for others"),
+        format!("write 1us to {AFTER_MAX}"),
+    ))
 }

@@ -3,16 +3,24 @@
 //! What can be read is returned also when something else cannot, so that the checks that follow
 //! find the rest of the errors.
 
+mod congestion;
 mod fields;
+mod group;
+mod health;
 mod instance;
+mod io;
 mod network;
+mod pool;
+mod template;
 
 use crate::model::{Deployment, FORMAT_VERSION, check_name};
 use crate::report::Report;
 use crate::table::Table;
 use crate::yaml::Node;
-use fields::{Fields, join, mapping, report_duplicates};
+use fields::{Fields, mapping, report_duplicates};
 use std::collections::BTreeMap;
+
+pub(crate) use fields::join;
 
 /// Texts of files that a document names, by that name.
 pub type Attachments = BTreeMap<String, String>;
@@ -23,21 +31,26 @@ pub const FILE_KEYS: [(&str, &str); 2] = [("rules_file", "rules"), ("routes_file
 /// The files that a document names in instances' configurations, with the key path of each.
 /// Whoever sends the document sends their texts as attachments.
 pub fn attached_files(root: &Node) -> Vec<(String, String)> {
-    let Some(instances) = root.get("instances") else {
-        return Vec::new();
-    };
-    let crate::yaml::Kind::Mapping(entries) = &instances.kind else {
-        return Vec::new();
-    };
     let mut files = Vec::new();
-    for entry in entries {
-        let Some(config) = entry.value.get("config") else {
+    let entries = |table| match root.get(table).map(|table| &table.kind) {
+        Some(crate::yaml::Kind::Mapping(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    let instances = entries("instances").iter().map(|entry| {
+        let path = format!("instances.{}", entry.key);
+        (path, Some(&entry.value))
+    });
+    let templates = entries("templates").iter().map(|entry| {
+        let path = format!("templates.{}.instance", entry.key);
+        (path, entry.value.get("instance"))
+    });
+    for (path, instance) in instances.chain(templates) {
+        let Some(config) = instance.and_then(|instance| instance.get("config")) else {
             continue;
         };
         for (key, _) in FILE_KEYS {
             if let Some(scalar) = config.get(key).and_then(Node::as_scalar) {
-                let path = format!("instances.{}.config.{key}", entry.key);
-                files.push((path, scalar.text.clone()));
+                files.push((format!("{path}.config.{key}"), scalar.text.clone()));
             }
         }
     }
@@ -53,7 +66,16 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
     };
     version(&mut fields, report);
     deployment.overcommit = fields.flag("overcommit", report).unwrap_or(false);
+    deployment.io = fields
+        .get("io")
+        .map(|(node, path)| io::io(node, &path, report));
+    deployment.placement = group::placement(&mut fields, report);
+    deployment.groups = table(fields.get("groups"), report, group::group);
+    deployment.congestion = fields
+        .get("congestion")
+        .map(|(node, path)| congestion::congestion(node, &path, report));
     deployment.flavors = table(fields.get("flavors"), report, network::flavor);
+    deployment.pool = table(fields.get("pool"), report, pool::pool);
     deployment.uplinks = table(fields.get("uplinks"), report, network::uplink);
     deployment.switches = table(fields.get("switches"), report, network::switch);
     deployment.instances = table(fields.get("instances"), report, |node, path, report| {
@@ -63,6 +85,9 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         deployment.links = network::links(node, &path, report);
     }
     deployment.chains = table(fields.get("chains"), report, network::chain);
+    deployment.templates = table(fields.get("templates"), report, |node, path, report| {
+        template::template(node, path, attachments, report)
+    });
     fields.finish(report);
     deployment
 }

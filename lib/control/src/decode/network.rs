@@ -1,10 +1,10 @@
 //! Flavors, uplinks, switches, links and chains.
 
-use super::fields::{Fields, list, mapping, parsed, read, text, wrong_type};
+use super::fields::{Fields, list, mapping, name, parsed, read, text, wrong_type};
 use crate::matching::{MatchRule, PortRange, parse_prefix};
 use crate::model::{
-    Attachment, BUILT_IN_FLAVORS, Chain, DEFAULT_FLAVOR, Flavor, Hop, Link, PortRef, Switch,
-    Uplink, UplinkKind, XdpMode, check_name,
+    Attachment, BUILT_IN_FLAVORS, Chain, DEFAULT_FLAVOR, Flavor, Hop, Link, PortRef, Steering,
+    Switch, Uplink, UplinkKind, XdpMode,
 };
 use crate::quantity::Millis;
 use crate::report::Report;
@@ -81,6 +81,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         netns: None,
         kind: UplinkKind::Xdp,
         mode: XdpMode::Auto,
+        steering: Steering::Xdp,
         mac: None,
         ring: None,
         attachment: None,
@@ -107,6 +108,14 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         ("generic", XdpMode::Generic),
     ];
     uplink.mode = fields.choice("mode", &modes, report).unwrap_or_default();
+    let steerings = [
+        ("xdp", Steering::Xdp),
+        ("nic", Steering::Nic),
+        ("hybrid", Steering::Hybrid),
+    ];
+    uplink.steering = fields
+        .choice("steering", &steerings, report)
+        .unwrap_or_default();
     uplink.mac = fields.parsed("mac", report);
     uplink.ring = ring(&mut fields, report);
     uplink.attachment = attachment(&mut fields, report);
@@ -231,9 +240,7 @@ fn hop(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Hop> {
         output: "out".into(),
     };
     if node.as_scalar().is_some() {
-        hop.instance = read(node, path, report, |name| {
-            check_name(name).map(str::to_owned)
-        })?;
+        hop.instance = name(node, path, report)?;
         return Some(hop);
     }
     let mut fields = Fields::new(node, path, report)?;
@@ -258,7 +265,7 @@ fn hop(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Hop> {
     (!hop.instance.is_empty()).then_some(hop)
 }
 
-fn rules(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<MatchRule> {
+pub fn rules(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<MatchRule> {
     if matches!(node.kind, Kind::Mapping(_)) {
         return rule(node, path, report).into_iter().collect();
     }

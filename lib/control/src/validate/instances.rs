@@ -1,6 +1,6 @@
 //! Instances: what runs in them, its configuration, flavor and memory.
 
-use super::{Background, Environment, PORTS_MAX};
+use super::{Background, Environment, PORTS_MAX, health};
 use crate::decode::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
@@ -25,6 +25,8 @@ pub fn check(
         if before != Some(instance) {
             check_program(name, instance, &path, background.root, environment, report);
         }
+        check_wake(deployment, instance, &path, report);
+        health::check(instance, &path, report);
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
         total = total.saturating_add(memory.0);
     }
@@ -41,7 +43,7 @@ pub fn check(
     }
 }
 
-fn check_program(
+pub(super) fn check_program(
     name: &str,
     instance: &Instance,
     path: &str,
@@ -86,8 +88,26 @@ fn check_program(
     }
 }
 
+/// A receiver that waits for more than half of its ring would find frames dropped before it is awake.
+fn check_wake(deployment: &Deployment, instance: &Instance, path: &str, report: &mut Report<'_>) {
+    let (Some(wake), Some(flavor)) = (instance.wake, deployment.flavor(&instance.flavor)) else {
+        return;
+    };
+    let most = flavor.ring / 2;
+    if wake.frames > most {
+        report.error(
+            &format!("{path}.wake.frames"),
+            format!(
+                "an instance whose rings have {} slots cannot wait for {} frames: the ring would run over before it is awake",
+                flavor.ring, wake.frames
+            ),
+            format!("write at most {most}, half of the ring, or choose a larger flavor"),
+        );
+    }
+}
+
 /// Ports of an instance, every queue counted.
-fn queues(instance: &Instance) -> usize {
+pub(super) fn queues(instance: &Instance) -> usize {
     let ports = instance.ports.iter();
     ports
         .map(|(_, port)| usize::from(port.queues.unwrap_or(1)))
@@ -221,7 +241,7 @@ fn report_config(error: &NfConfigError, path: &str, root: Option<&Node>, report:
 }
 
 /// The instance's memory limit, after checking it.
-fn check_memory(
+pub(super) fn check_memory(
     deployment: &Deployment,
     instance: &Instance,
     path: &str,

@@ -3,10 +3,18 @@
 //! Every check reports what it finds and goes on; one that would only repeat what is known to be
 //! wrong already is left out.
 
+mod congestion;
+mod groups;
+mod guarantees;
+mod health;
 mod instances;
+mod io;
 mod loops;
-mod shares;
+pub mod pools;
+pub(crate) mod shares;
+mod templates;
 mod topology;
+mod trust;
 mod uplinks;
 
 use crate::host::{Catalogue, Host};
@@ -45,11 +53,17 @@ pub fn validate(
     uplinks::check(deployment, background.present, environment.host, report);
     instances::check(deployment, background, environment, report);
     shares::check(deployment, environment.host, report);
+    io::check(deployment, background, environment.host, report);
+    congestion::check(deployment, environment.host, report);
+    trust::check(deployment, report);
+    pools::check(deployment, environment.host, report);
+    templates::check(deployment, background, environment, report);
     validate_structure(deployment, report);
 }
 
 /// The checks that need neither host nor catalogue.
 pub fn validate_structure(deployment: &Deployment, report: &mut Report<'_>) {
+    groups::check(deployment, report);
     topology::check(deployment, report);
     loops::check(deployment, report);
 }

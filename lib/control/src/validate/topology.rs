@@ -5,6 +5,7 @@ use crate::model::{Attachment, Chain, Deployment, PortRef};
 use crate::quantity::Mac;
 use crate::report::{Report, did_you_mean};
 use crate::spec::port_specs;
+use crate::template::Template;
 use std::collections::HashMap;
 
 pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
@@ -24,6 +25,9 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     }
     for (name, chain) in deployment.chains.iter() {
         check_chain(deployment, name, chain, &mut uses, report);
+    }
+    for (name, template) in deployment.templates.iter() {
+        check_template(deployment, name, template, &mut uses, report);
     }
     check_shadows(deployment, report);
     warn_of_unused_ports(deployment, &uses, report);
@@ -275,6 +279,43 @@ fn check_chain(
 }
 
 /// Warns of chains that never get a frame, since one before them takes everything.
+/// A template's ends are those of chains that begin and end at uplinks.
+fn check_template(
+    deployment: &Deployment,
+    name: &str,
+    template: &Template,
+    uses: &mut Uses,
+    report: &mut Report<'_>,
+) {
+    for (key, port) in [("from", &template.from), ("to", &template.to)] {
+        let path = format!("templates.{name}.{key}");
+        if *port == PortRef::Uplink(String::new()) {
+            continue;
+        }
+        if let PortRef::Instance { .. } = port {
+            report.error(
+                &path,
+                format!("'{port}' is no uplink: clients come by uplinks only"),
+                "name an uplink",
+            );
+        } else if port_exists(deployment, port, &path, report) {
+            let words = format!("template '{name}'");
+            uses.take(port, &path, Use::ChainEnd(words), report);
+        }
+    }
+    let path = format!("templates.{name}.to");
+    if template.from == template.to && !report.is_spoilt(&format!("templates.{name}")) {
+        report.error(
+            &path,
+            format!(
+                "a loop: the template leads back to '{}', where its clients come from",
+                template.from
+            ),
+            "end it at another uplink",
+        );
+    }
+}
+
 fn check_shadows(deployment: &Deployment, report: &mut Report<'_>) {
     let mut takes_all: HashMap<&PortRef, &str> = HashMap::new();
     for (name, chain) in deployment.chains.iter() {
@@ -295,6 +336,20 @@ fn check_shadows(deployment: &Deployment, report: &mut Report<'_>) {
                 );
             } else if rules.is_empty() {
                 takes_all.insert(port, name);
+            }
+        }
+    }
+    for (name, template) in deployment.templates.iter() {
+        for port in [&template.from, &template.to] {
+            if let Some(before) = takes_all.get(port) {
+                report.warning(
+                    &format!("templates.{name}"),
+                    format!(
+                        "the template gets nothing at '{port}': chain '{before}' takes everything, \
+                         and chains come first"
+                    ),
+                    format!("give '{before}' rules"),
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Uplinks: their interfaces.
 
 use crate::host::{Host, InterfaceFact};
-use crate::model::{Deployment, Uplink, UplinkKind, XdpMode};
+use crate::model::{Deployment, Steering, Uplink, UplinkKind, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
@@ -46,6 +46,7 @@ pub fn check(
         if present.and_then(|present| present.uplinks.get(name)) == Some(uplink) {
             continue;
         }
+        check_steering(uplink, &path, host, report);
         match uplink.kind {
             UplinkKind::Xdp => check_interface(uplink, &path, host, report),
             UplinkKind::Tap => check_tap(uplink, &path, host, report),
@@ -85,6 +86,31 @@ fn check_interface(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Re
             format!("the interface '{interface}' has an XDP program already: {program}"),
             format!("remove it: 'ip link set dev {interface} xdp off'"),
         ),
+    }
+}
+
+/// A NIC that is to classify must be one, and there must be something to classify.
+fn check_steering(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
+    if uplink.steering == Steering::Xdp {
+        return;
+    }
+    let path = format!("{path}.steering");
+    let remedy =
+        "write 'steering: xdp', or remove it: every interface's frames can be classified by XDP";
+    let interface = &uplink.interface;
+    let netns = uplink.netns.as_deref();
+    if uplink.kind == UplinkKind::Tap {
+        report.error(&path, "a tap has no NIC that classifies", remedy);
+    } else if let Some(attachment) = &uplink.attachment {
+        let message = format!(
+            "nothing is classified at an uplink on switch '{}': the address decides",
+            attachment.switch.escape_debug()
+        );
+        report.error(&path, message, "remove 'steering', or 'switch'");
+    } else if host.interface(interface, netns) == InterfaceFact::Present
+        && let Err(why) = host.steering(interface, netns)
+    {
+        report.error(&path, why, remedy);
     }
 }
 

@@ -4,13 +4,21 @@
 use nfluid_api::types::{ApplyRequest, Diagnostic};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
+use nfluid_control::congestion::Congestion;
 use nfluid_control::document::{Checked, read};
+use nfluid_control::group::Group;
+use nfluid_control::health::Health;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfConfigError};
-use nfluid_control::inventory::Inventory;
+use nfluid_control::inventory::{Inventory, Ways};
+use nfluid_control::io::{IoModel, IoSettings};
 use nfluid_control::model::{Deployment, PortRef, Restart, Switch};
+use nfluid_control::pool::Pools;
+use nfluid_control::single::step::{Step, replay};
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources, UplinkSpec};
+use nfluid_control::state::journal::Durable;
 use nfluid_control::state::{StateError, Store};
 use nfluid_control::validate::Environment;
+use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 use serde_json::Value;
 
@@ -34,6 +42,15 @@ impl Host for TestHost {
             ("veth9", None) => InterfaceFact::Elsewhere("blue".into()),
             _ => InterfaceFact::Missing(vec!["eth1".into(), "eth2".into()]),
         }
+    }
+
+    fn steering(&self, name: &str, _: Option<&str>) -> Result<(), String> {
+        if name == "eth4" {
+            return Ok(());
+        }
+        Err(format!(
+            "{name} cannot steer flows to queues: its driver has no 'rx-ntuple-filter'"
+        ))
     }
 
     fn program(&self, path: &str) -> Result<(), String> {
@@ -160,6 +177,26 @@ impl ModelPlatform {
 }
 
 impl Platform for ModelPlatform {
+    fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError> {
+        let (name, spec) = (name.into(), spec.clone());
+        self.step(Action::CreateGroup { name, spec })
+    }
+
+    fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError> {
+        let old = self.inventory.groups[name].clone();
+        self.step(Action::ChangeGroup {
+            name: name.into(),
+            old,
+            new: new.clone(),
+        })
+    }
+
+    fn remove_group(&mut self, name: &str) -> Result<(), PlatformError> {
+        let spec = self.inventory.groups[name].clone();
+        let name = name.into();
+        self.step(Action::RemoveGroup { name, spec })
+    }
+
     fn create_switch(&mut self, name: &str, spec: &Switch) -> Result<(), PlatformError> {
         let (name, spec) = (name.into(), *spec);
         self.step(Action::CreateSwitch { name, spec })
@@ -210,6 +247,20 @@ impl Platform for ModelPlatform {
         })
     }
 
+    fn upgrade_instance(
+        &mut self,
+        name: &str,
+        old: &InstanceSpec,
+        new: &InstanceSpec,
+    ) -> Result<(), PlatformError> {
+        assert_eq!(self.spec(name), *old);
+        self.step(Action::UpgradeInstance {
+            name: name.into(),
+            old: Box::new(old.clone()),
+            new: Box::new(new.clone()),
+        })
+    }
+
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
         let old = self.spec(name).config;
         self.step(Action::Reconfigure {
@@ -237,6 +288,63 @@ impl Platform for ModelPlatform {
         })
     }
 
+    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError> {
+        let old = self.spec(name).wake;
+        self.step(Action::SetWake {
+            name: name.into(),
+            old,
+            new: wake,
+        })
+    }
+
+    fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError> {
+        let old = self.spec(name).health;
+        self.step(Action::SetHealth {
+            name: name.into(),
+            old,
+            new: health.cloned(),
+        })
+    }
+
+    fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
+        let old = self.spec(name).io;
+        self.step(Action::SetIo {
+            name: name.into(),
+            old,
+            new: model,
+        })
+    }
+
+    fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError> {
+        let old = self.inventory.io.clone();
+        self.step(Action::SetIoSettings {
+            old,
+            new: settings.clone(),
+        })
+    }
+
+    fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
+        let old = self.inventory.congestion.clone();
+        self.step(Action::SetCongestion {
+            old,
+            new: congestion.clone(),
+        })
+    }
+
+    fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
+        let old = self.inventory.ways.clone();
+        self.step(Action::SetWays {
+            old,
+            new: ways.clone(),
+        })
+    }
+
+    fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError> {
+        let old = self.inventory.pools.clone();
+        let new = pools.clone();
+        self.step(Action::SetPools { old, new })
+    }
+
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         let spec = Box::new(self.spec(name));
         let name = name.into();
@@ -258,6 +366,7 @@ impl Platform for ModelPlatform {
 pub struct MemoryStore {
     pub committed: Option<Deployment>,
     pub staged: Option<Deployment>,
+    pub staged_step: Option<String>,
     pub is_full: bool,
     pub commits_fail: bool,
 }
@@ -293,5 +402,26 @@ impl Store for MemoryStore {
 
     fn discard(&mut self) {
         self.staged = None;
+    }
+
+    fn stage_step(&mut self, step: &Step<'_>) -> Result<(), StateError> {
+        if self.is_full {
+            return Err(io(std::io::ErrorKind::StorageFull));
+        }
+        self.staged_step = Some(serde_json::to_string(step)?);
+        Ok(())
+    }
+
+    fn commit_step(&mut self) -> Result<Durable, StateError> {
+        if self.commits_fail {
+            return Err(io(std::io::ErrorKind::Other));
+        }
+        let line = self.staged_step.take().unwrap_or_default();
+        replay(self.committed.get_or_insert_default(), &line).expect("what was written is read");
+        Ok(Durable::default())
+    }
+
+    fn discard_step(&mut self) {
+        self.staged_step = None;
     }
 }

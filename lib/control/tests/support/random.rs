@@ -1,15 +1,22 @@
 //! Random deployments that are right by construction, from few names, so that two of them overlap.
 #![allow(dead_code)] // each test binary uses its own part
 
+use nfluid_control::congestion::{Congestion, Law};
+use nfluid_control::group::Group;
+use nfluid_control::health::{Check, Health, Remedy};
+use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
     Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortRef, Program,
-    Restart, RestartPolicy, Switch, Tier, Uplink, UplinkKind, XdpMode,
+    Restart, RestartPolicy, Steering, Switch, Tier, Uplink, UplinkKind, XdpMode,
 };
-use nfluid_control::quantity::{Bytes, Mac, Millis, Share};
+use nfluid_control::placement::Placement;
+use nfluid_control::portion::Portion;
+use nfluid_control::quantity::{Bytes, Mac, Micros, Millis, Share};
 use nfluid_control::report::Report;
 use nfluid_control::table::Table;
 use nfluid_control::validate::validate_structure;
+use nfluid_control::wake::Wake;
 use serde_json::json;
 
 /// A source of choices: xorshift64*, seeded.
@@ -47,6 +54,8 @@ pub fn deployment(seed: u64) -> Deployment {
     let mut choices = Choices::new(seed);
     let mut made = Deployment {
         overcommit: choices.chance(4),
+        io: choices.chance(2).then(|| io(&mut choices)),
+        congestion: choices.chance(2).then(|| congestion(&mut choices)),
         ..Deployment::default()
     };
     for name in ["tiny", "huge"] {
@@ -64,6 +73,7 @@ pub fn deployment(seed: u64) -> Deployment {
         }
     }
     uplinks(&mut choices, &mut made);
+    groups(&mut choices, &mut made);
     instances(&mut choices, &mut made);
     connect(&mut choices, &mut made);
     let mut report = Report::new(None, None);
@@ -87,12 +97,40 @@ fn uplinks(choices: &mut Choices, made: &mut Deployment) {
             netns: choices.chance(4).then(|| "blue".into()),
             kind: UplinkKind::Xdp,
             mode: choices.pick(&[XdpMode::Auto, XdpMode::Generic]),
+            steering: if interface == "eth4" {
+                choices.pick(&[Steering::Nic, Steering::Hybrid])
+            } else {
+                Steering::Xdp
+            },
             mac: choices.chance(4).then_some(Mac([2, 0, 0, 0, 9, 9])),
             ring: choices.chance(4).then_some(128),
             attachment: None,
         };
         made.uplinks.insert(name, uplink);
     }
+}
+
+/// Groups of three names in random order, each at the top or in an earlier one.
+fn groups(choices: &mut Choices, made: &mut Deployment) {
+    let mut names = ["g0", "g1", "g2"];
+    choices.shuffle(&mut names);
+    for name in names {
+        if choices.chance(2) {
+            continue;
+        }
+        let group = Group {
+            group: group(choices, made),
+            share: choices.chance(2).then(|| Portion::of_core(share(choices))),
+            cap: choices.chance(3).then(|| "90%".parse().expect("a portion")),
+            guarantee: None,
+        };
+        made.groups.insert(name, group);
+    }
+}
+
+fn group(choices: &mut Choices, made: &Deployment) -> Option<String> {
+    let names: Vec<String> = made.groups.names().map(str::to_owned).collect();
+    (!names.is_empty() && choices.chance(2)).then(|| choices.pick(&names))
 }
 
 fn instances(choices: &mut Choices, made: &mut Deployment) {
@@ -129,10 +167,14 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
                 .map(|name| (name.to_owned(), Port::default()))
                 .collect(),
             flavor: choices.pick(&flavors),
-            share: choices.chance(2).then(|| share(choices)),
+            group: group(choices, made),
+            share: choices.chance(2).then(|| Portion::of_core(share(choices))),
             cap: None,
+            guarantee: None,
             memory: choices.chance(3).then_some(Bytes::mib(64)),
             cpus: if choices.chance(3) { vec![1] } else { vec![] },
+            placement: choices.chance(3).then_some(Placement::Spread),
+            slice: choices.chance(3).then_some(Micros(500)),
             restart: Restart {
                 policy: choices.pick(&[RestartPolicy::Always, RestartPolicy::OnFailure]),
                 backoff: Backoff {
@@ -143,8 +185,66 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
                 healthy: Millis::secs(30),
             },
             tier: Tier::Process,
+            io: choices.chance(3).then(|| model(choices)),
+            trust: choices.chance(3).then(|| "friends".to_owned()),
+            wake: choices.chance(3).then(|| wake(choices)),
+            health: choices.chance(3).then(|| health(choices)),
         };
         made.instances.insert(name, instance);
+    }
+}
+
+fn io(choices: &mut Choices) -> Io {
+    Io {
+        model: model(choices),
+        settings: IoSettings {
+            cores: if choices.chance(3) { vec![1] } else { vec![] },
+            idle: choices.pick(&[IoIdle::Sleep, IoIdle::Poll]),
+            cap: choices.chance(3).then(|| share(choices)),
+        },
+    }
+}
+
+fn congestion(choices: &mut Choices) -> Congestion {
+    Congestion {
+        law: law(choices),
+        cores: if choices.chance(2) {
+            [(1, law(choices))].into()
+        } else {
+            [].into()
+        },
+        backpressure: choices.chance(2),
+    }
+}
+
+fn law(choices: &mut Choices) -> Law {
+    let red4 = Law::Red4 {
+        min: 64,
+        max: choices.pick(&[65, 256]),
+        probability: share(choices),
+        average: Micros(choices.pick(&[0, 10_000])),
+    };
+    let target = Micros(choices.pick(&[10, 1_000, 1_500]));
+    choices.pick(&[Law::Off, Law::SelfTuning { target }, red4])
+}
+
+fn model(choices: &mut Choices) -> IoModel {
+    choices.pick(&IoModel::WORDS).1
+}
+
+fn health(choices: &mut Choices) -> Health {
+    Health {
+        checks: choices.pick(&[vec![], vec![Check::Progress]]),
+        interval: choices.pick(&[Millis(200), Millis::secs(1)]),
+        action: choices.pick(&[Remedy::Restart, Remedy::Report]),
+        ..Health::default()
+    }
+}
+
+fn wake(choices: &mut Choices) -> Wake {
+    Wake {
+        frames: choices.pick(&[2, 20, 32]),
+        after: choices.pick(&[Micros(1), Micros(2_000)]),
     }
 }
 

@@ -10,6 +10,7 @@ mod process;
 mod tests;
 
 use crate::function::{ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use crate::traffic::Forwarded;
 use alloc::boxed::Box;
 use config::Config;
@@ -45,9 +46,25 @@ impl NetworkFunction for Bridge {
         Ok(())
     }
 
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         Config::parse(config)?;
         self.forwarded.rename(ports);
         Ok(())
+    }
+}
+
+impl OnlyCounts for Bridge {
+    const VERSION: u16 = 1;
+
+    fn write_counts(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+    }
+
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)
     }
 }

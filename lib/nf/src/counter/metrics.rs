@@ -1,6 +1,7 @@
 //! The tables of what went by.
 
 use crate::function::Metric;
+use crate::stateful::{Reader, StateError, Writer};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -25,6 +26,11 @@ impl Count {
     fn add(&mut self, len: usize) {
         self.packets += 1;
         self.bytes += len as u64;
+    }
+
+    fn more(&mut self, (packets, bytes): (u64, u64)) {
+        self.packets = self.packets.saturating_add(packets);
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     fn report(
@@ -126,6 +132,56 @@ impl Tally {
                 &mut self.ethertypes[newest].1
             }
         }
+    }
+
+    /// Writes what is not zero into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        let pairs = |count: &Count| (count.packets, count.bytes);
+        let ethertypes = self.ethertypes.iter();
+        writer.list(ethertypes.map(|(kind, count)| (kind.0, pairs(count))));
+        writer.put(&pairs(&self.other_ethertypes));
+        for protocols in &self.protocols {
+            let seen = protocols.iter().filter(|count| count.packets > 0).count();
+            writer.put(&(seen as u64));
+            for (number, count) in (0..=u8::MAX).zip(protocols) {
+                if count.packets > 0 {
+                    writer.put(&(number, pairs(count)));
+                }
+            }
+        }
+        writer.counters(&self.sizes);
+        writer.counters(&[
+            self.bytes,
+            self.tagged,
+            self.fragments,
+            self.malformed,
+            self.broadcast,
+            self.multicast,
+        ]);
+    }
+
+    /// Adds what an image has.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        reader.list(|(kind, pair): (u16, (u64, u64))| {
+            self.ethertype(EtherType(kind)).more(pair);
+            Ok(())
+        })?;
+        self.other_ethertypes.more(reader.get()?);
+        for protocols in &mut self.protocols {
+            reader.list(|(number, pair): (u8, (u64, u64))| {
+                protocols[usize::from(number)].more(pair);
+                Ok(())
+            })?;
+        }
+        reader.counters(&mut self.sizes)?;
+        reader.counters([
+            &mut self.bytes,
+            &mut self.tagged,
+            &mut self.fragments,
+            &mut self.malformed,
+            &mut self.broadcast,
+            &mut self.multicast,
+        ])
     }
 
     pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {

@@ -6,6 +6,7 @@ mod tests;
 
 use crate::config::{self, NoKeys};
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use crate::traffic::Forwarded;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -62,9 +63,27 @@ impl NetworkFunction for Counter {
         Ok(())
     }
 
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         config::parse::<NoKeys>(config)?;
         self.forwarded.rename(ports);
         Ok(())
+    }
+}
+
+impl OnlyCounts for Counter {
+    const VERSION: u16 = 1;
+
+    fn write_counts(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        self.tally.export(writer);
+    }
+
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        self.tally.import(reader)
     }
 }

@@ -6,10 +6,11 @@ use nfluid_wire::HashSeed;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
 use nfluid_wire::icmpv6::Icmpv6Type;
+use serde::{Deserialize, Serialize};
 
 /// A flow, the same for both directions: the two ends in a fixed order, and on which port of the
 /// firewall which of them is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowId {
     /// The lower end's address, then the higher end's; IPv4 in the first word.
     addresses: [u64; 4],

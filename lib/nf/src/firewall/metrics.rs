@@ -3,6 +3,7 @@
 use super::reject::Sent;
 use super::state::{Count, Refusal, States};
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -138,6 +139,30 @@ impl Counters {
 
     pub(super) fn answered(&mut self, sent: Sent) {
         self.answers[sent as usize] += 1;
+    }
+
+    /// Writes all but those of rules into an image. What was malformed how is not worth it: the sum is among the drops.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        writer.counters(&self.dropped);
+        writer.counters(&self.answers);
+        writer.put(&self.default_policy);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        reader.counters(&mut self.dropped)?;
+        reader.counters(&mut self.answers)?;
+        self.default_policy.more(reader.get()?);
+        Ok(())
+    }
+
+    /// Adds to the counters of the rule at `index`.
+    pub(super) fn more_of_rule(&mut self, index: usize, more: Count) {
+        if let Some(count) = self.rules.get_mut(index) {
+            count.more(more);
+        }
     }
 
     pub(super) fn report(

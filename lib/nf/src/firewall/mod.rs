@@ -25,12 +25,14 @@ pub mod ruleset;
 mod search;
 mod space;
 mod state;
+mod stateful;
 mod table;
 #[cfg(test)]
 mod tests;
 mod validate;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -136,6 +138,10 @@ impl NetworkFunction for Firewall {
             return Err("a rule has 'keep-state', and the states are one table");
         }
         Ok(())
+    }
+
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
     }
 
     /// Counters of a rule stay if its number and text do. A state stays if the new rules, asked

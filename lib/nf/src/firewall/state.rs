@@ -11,6 +11,7 @@ use super::rule::{ACK, FIN, ICMP, ICMPV6, KeepState, RST, SYN, TCP, UDP};
 use super::table::{Slot, Table};
 use crate::function::Nanos;
 use nfluid_wire::HashSeed;
+use serde::{Deserialize, Serialize};
 
 /// Why no state could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ mod seen {
     pub const FIN_FORTH: u8 = 2;
     pub const FIN_BACK: u8 = 4;
     pub const RESET: u8 = 8;
+    pub const ALL: u8 = REPLY | FIN_FORTH | FIN_BACK | RESET;
 }
 
 /// Where a flow is in its life; the names of [`config::Timeouts`].
@@ -57,7 +59,7 @@ impl Phase {
 }
 
 /// Packets and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Packets.
     pub packets: u64,
@@ -66,6 +68,12 @@ pub struct Count {
 }
 
 impl Count {
+    /// What another instance has counted.
+    pub(super) fn more(&mut self, other: Count) {
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
     /// One more packet, of `len` bytes.
     #[inline]
     pub fn add(&mut self, len: usize) {
@@ -163,6 +171,18 @@ impl State {
         matches!(packet.transport, Transport::Tcp { flags, .. } if flags & (SYN | ACK | RST) == SYN)
             && self.phase() == Phase::Closed
     }
+}
+
+/// A flow on its way to another instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Carried {
+    flow: FlowId,
+    in_port: u8,
+    seen: u8,
+    /// Until it ends, unless another packet comes.
+    left_ns: u64,
+    forth: Count,
+    back: Count,
 }
 
 /// States of one source address and one rule.
@@ -430,14 +450,7 @@ impl States {
             let Some((rule, keep)) = rule_now(&first) else {
                 continue;
             };
-            // At time zero, so that the limits hold and nothing has expired yet.
-            if self.create(rule, keep, &first, 0, Nanos(0)).is_err() {
-                continue;
-            }
-            let found = self
-                .table
-                .find(state.flow.hash(self.seed), |s| s.flow == state.flow);
-            if let Some(adopted) = found.and_then(|slot| self.table.get_mut(slot)) {
+            if let Some(adopted) = self.recreate(rule, keep, &first, state.flow) {
                 adopted.expires = state.expires;
                 adopted.seen = state.seen;
                 adopted.forth = state.forth;
@@ -446,6 +459,68 @@ impl States {
         }
         self.created = old.created;
         self.expired = old.expired;
+    }
+
+    /// Makes the state of a flow whose first packet was another instance's; `None` if a limit forbids it.
+    fn recreate(
+        &mut self,
+        rule: u32,
+        keep: KeepState,
+        first: &Packet,
+        flow: FlowId,
+    ) -> Option<&mut State> {
+        // At time zero, so that the limits hold and nothing has expired yet.
+        self.create(rule, keep, first, 0, Nanos(0)).ok()?;
+        let found = self.table.find(flow.hash(self.seed), |s| s.flow == flow);
+        self.table.get_mut(found?)
+    }
+
+    /// What another instance needs to know about each flow that is still under way.
+    pub(super) fn export(&self, now: Nanos) -> alloc::vec::Vec<Carried> {
+        let live = self.iter().filter(|state| state.expires > now);
+        let carried = |state: &State| Carried {
+            flow: state.flow,
+            in_port: state.in_port,
+            seen: state.seen,
+            left_ns: state.expires.since(now).0,
+            forth: state.forth,
+            back: state.back,
+        };
+        live.map(carried).collect()
+    }
+
+    /// Takes over a flow of another instance, if it has none of its own and `rule_now` gives a rule for it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn import(
+        &mut self,
+        now: Nanos,
+        carried: &Carried,
+        rule_now: impl Fn(&Packet) -> Option<(u32, KeepState)>,
+    ) -> Result<bool, &'static str> {
+        let first = carried.flow.packet_from(carried.in_port);
+        if carried.in_port > 1 || FlowId::of(&first) != Some(carried.flow) {
+            return Err("a flow that no packet can be of");
+        }
+        let is_there = |state: &State| state.flow == carried.flow;
+        let hash = carried.flow.hash(self.seed);
+        if self.table.len() > 0 && self.table.find(hash, is_there).is_some() {
+            return Ok(false);
+        }
+        let Some((rule, keep)) = rule_now(&first) else {
+            return Ok(false);
+        };
+        let timeouts = self.timeouts;
+        let Some(state) = self.recreate(rule, keep, &first, carried.flow) else {
+            return Ok(false);
+        };
+        state.seen = carried.seen & seen::ALL;
+        state.forth = carried.forth;
+        state.back = carried.back;
+        let most = Nanos::from_secs(u64::from(state.idle_s(&timeouts))).0;
+        state.expires = Nanos(now.0.saturating_add(carried.left_ns.min(most)));
+        Ok(true)
     }
 }
 

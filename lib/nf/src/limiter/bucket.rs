@@ -4,6 +4,7 @@
 //! division and no rounding: a slow rate loses nothing to frequent packets.
 
 use crate::function::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// Billionths of a bit per byte.
 const UNITS_PER_BYTE: u64 = 8_000_000_000;
@@ -24,7 +25,7 @@ pub(super) enum Colour {
 }
 
 /// What a pair of buckets is filled with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Limits {
     /// RFC 2697: one rate; what overflows the committed bucket fills the excess bucket.
     SingleRate {
@@ -99,6 +100,22 @@ impl Buckets {
     pub(super) fn is_full(&mut self, limits: Limits, now: Nanos) -> bool {
         self.refill(limits, now);
         (self.committed, self.second) == limits.bursts()
+    }
+
+    /// The tokens of both buckets, in billionths of a bit.
+    pub(super) fn level(mut self, limits: Limits, now: Nanos) -> (u64, u64) {
+        self.refill(limits, now);
+        (self.committed, self.second)
+    }
+
+    /// Buckets with so many tokens, as far as they hold them.
+    pub(super) fn at_level(limits: Limits, (committed, second): (u64, u64), now: Nanos) -> Buckets {
+        let (committed_max, second_max) = limits.bursts();
+        Buckets {
+            committed: committed.min(committed_max),
+            second: second.min(second_max),
+            filled: now,
+        }
     }
 
     /// Whole bytes of tokens in both buckets.

@@ -2,12 +2,13 @@
 
 use super::bucket::{Buckets, Colour, Limits};
 use crate::function::Nanos;
+use crate::stateful::{Imported, Reader, StateError, Writer};
 use crate::table::{Index, Slab};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfluid_wire::ether::HEADER_LEN;
 use nfluid_wire::{HashSeed, L3, PacketMeta};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Prefixes examined per tick for buckets that are full again.
@@ -16,7 +17,7 @@ const SWEEP_STEPS: u32 = 256;
 const LISTED_MAX: usize = 100;
 
 /// Which address of a packet names its buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Side {
     Source,
@@ -24,7 +25,7 @@ pub(super) enum Side {
 }
 
 /// How packets are told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) side: Side,
     /// Prefix lengths.
@@ -35,6 +36,14 @@ pub(super) struct Key {
 
 /// The network part of an address.
 type Network = (bool, u128);
+
+/// A prefix on its way to another instance.
+#[derive(Debug, Serialize, Deserialize)]
+struct Carried {
+    network: Network,
+    level: (u64, u64),
+    dropped: u64,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -84,6 +93,62 @@ impl Meter {
     pub(super) fn same_limits(&self, other: &Meter) -> bool {
         let key = |meter: &Meter| meter.table.as_ref().map(|table| table.key);
         self.limits == other.limits && key(self) == key(other)
+    }
+
+    /// Writes what it limits, how, and the tokens.
+    pub(super) fn export(&self, now: Nanos, writer: &mut Writer) {
+        writer.put(&(self.limits, self.table.as_ref().map(|table| table.key)));
+        writer.put(&self.shared.map(|shared| shared.level(self.limits, now)));
+        writer.counters(&[self.crowded]);
+        let entries = self.table.iter().flat_map(|table| table.entries.iter());
+        let carried: Vec<Carried> = entries
+            .map(|(_, entry)| Carried {
+                network: entry.network,
+                level: entry.buckets.level(self.limits, now),
+                dropped: entry.dropped,
+            })
+            .collect();
+        writer.list(carried.iter());
+    }
+
+    /// Reads what another meter has written, and takes it over if `own` limits the same in the same way.
+    pub(super) fn import(
+        own: Option<&mut Meter>,
+        now: Nanos,
+        reader: &mut Reader<'_>,
+        imported: &mut Imported,
+    ) -> Result<(), StateError> {
+        let limited: (Limits, Option<Key>) = reader.get()?;
+        let shared: Option<(u64, u64)> = reader.get()?;
+        let mut crowded = 0;
+        reader.counters([&mut crowded])?;
+        let mut own =
+            own.filter(|own| (own.limits, own.table.as_ref().map(|table| table.key)) == limited);
+        if let Some(own) = &mut own {
+            own.shared = shared.map(|level| Buckets::at_level(own.limits, level, now));
+            own.crowded = crowded;
+        }
+        reader.list(|carried: Carried| {
+            let taken = own.as_mut().is_some_and(|own| own.take_over(now, &carried));
+            imported.count(taken);
+            Ok(())
+        })
+    }
+
+    fn take_over(&mut self, now: Nanos, carried: &Carried) -> bool {
+        let limits = self.limits;
+        let Some(table) = &mut self.table else {
+            return false;
+        };
+        if !table.key.is_network(carried.network) {
+            return false;
+        }
+        let Some(entry) = table.entry(limits, carried.network, now) else {
+            return false;
+        };
+        entry.buckets = Buckets::at_level(limits, carried.level, now);
+        entry.dropped = carried.dropped;
+        true
     }
 
     /// Prefixes with buckets of their own.
@@ -161,13 +226,24 @@ impl Meter {
     }
 }
 
+/// The first `length` of an address's `width` bits.
+fn cut(address: u128, width: u8, length: u8) -> u128 {
+    let host_bits = u32::from(width - length);
+    let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+    address & mask
+}
+
 impl Key {
+    /// Whether packets can have such a network.
+    fn is_network(&self, (v4, network): Network) -> bool {
+        if v4 {
+            network <= u128::from(u32::MAX) && network == cut(network, 32, self.ipv4)
+        } else {
+            network == cut(network, 128, self.ipv6)
+        }
+    }
+
     fn network(&self, packet: L3) -> Option<Network> {
-        let cut = |address: u128, width: u8, length: u8| {
-            let host_bits = u32::from(width - length);
-            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-            address & mask
-        };
         match packet {
             L3::V4 { src, dst } => {
                 let address = if self.side == Side::Source { src } else { dst };

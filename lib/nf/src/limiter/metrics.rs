@@ -3,6 +3,7 @@
 use super::bucket::Colour;
 use super::meter::Meter;
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 
 const COLOURS: [(Colour, &str); 3] = [
@@ -36,6 +37,24 @@ impl Counters {
         let (packets, bytes) = &mut self.colours[usize::from(from & 1)][colour as usize];
         *packets += 1;
         *bytes += len as u64;
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        for (packets, bytes) in self.colours.iter().flatten() {
+            writer.counters(&[*packets, *bytes]);
+        }
+        writer.counters(&[self.marked]);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        for (packets, bytes) in self.colours.iter_mut().flatten() {
+            reader.counters([packets, bytes])?;
+        }
+        reader.counters([&mut self.marked])
     }
 
     pub(super) fn report(&self, meters: &[Option<Meter>; 2], sink: &mut dyn FnMut(Metric)) {

@@ -6,10 +6,12 @@ mod config;
 mod marking;
 mod meter;
 mod metrics;
+mod stateful;
 #[cfg(test)]
 mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -98,6 +100,10 @@ impl NetworkFunction for Limiter {
 
     fn divides_by_flow(&self) -> Result<(), &'static str> {
         Err("a bucket is for all flows together")
+    }
+
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
     }
 
     /// Buckets of a direction whose rates and prefixes stay the same keep their tokens.

@@ -2,6 +2,7 @@
 
 use super::capture::Capture;
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 
 /// All counters of the mirror.
@@ -27,6 +28,28 @@ impl Counters {
             unsent: 0,
             from_mirror_port: 0,
         }
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        writer.counters(&[
+            self.copied,
+            self.over_rate,
+            self.unsent,
+            self.from_mirror_port,
+        ]);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        reader.counters([
+            &mut self.copied,
+            &mut self.over_rate,
+            &mut self.unsent,
+            &mut self.from_mirror_port,
+        ])
     }
 
     pub(super) fn report(&self, capture: &Capture, sink: &mut dyn FnMut(Metric)) {

@@ -8,6 +8,7 @@ mod selection;
 mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use alloc::boxed::Box;
 use alloc::string::String;
 use capture::Capture;
@@ -137,6 +138,10 @@ impl NetworkFunction for Mirror {
         Err("its capture and its limits are for all flows together")
     }
 
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
+    }
+
     /// Captured frames stay as far as the new bound reaches.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;
@@ -145,5 +150,17 @@ impl NetworkFunction for Mirror {
         self.counters.forwarded.rename(ports);
         self.config = config;
         Ok(())
+    }
+}
+
+impl OnlyCounts for Mirror {
+    const VERSION: u16 = 1;
+
+    fn write_counts(&self, writer: &mut Writer) {
+        self.counters.export(writer);
+    }
+
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.counters.import(reader)
     }
 }

@@ -18,6 +18,16 @@ impl Tenths {
         Tenths(self.0.saturating_add(seconds.saturating_mul(10)))
     }
 
+    /// Tenths of a second until `later`; 0 if that has passed.
+    pub(super) const fn until(self, later: Tenths) -> u32 {
+        later.0.saturating_sub(self.0)
+    }
+
+    /// So many tenths of a second later.
+    pub(super) const fn plus(self, tenths: u32) -> Tenths {
+        Tenths(self.0.saturating_add(tenths))
+    }
+
     /// Whole seconds until `later`, rounded up; 0 if that has passed.
     pub(super) const fn secs_until(self, later: Tenths) -> u32 {
         later.0.saturating_sub(self.0).div_ceil(10)

@@ -4,9 +4,10 @@ use core::fmt;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use nfluid_wire::flow::FlowKeyV4;
 use nfluid_wire::{HashSeed, IpProtocol, PacketMeta};
+use serde::{Deserialize, Serialize};
 
 /// An IPv4 address and a port, or an ICMP query's identifier. Both in host order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Endpoint {
     pub(super) address: u32,
     pub(super) port: u16,
@@ -30,7 +31,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// The transports that a NAPT can translate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Protocol {
     Tcp,
     Udp,
@@ -61,7 +62,7 @@ impl Protocol {
 }
 
 /// The VLANs of a frame, as one word: the same private address may exist once in each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Vlan(u32);
 
 impl Vlan {
@@ -79,6 +80,15 @@ impl Vlan {
             0 => Vlan::UNTAGGED,
             1 => Vlan(1 << 24 | id(0)),
             _ => Vlan(2 << 24 | id(0) << 12 | id(1)),
+        }
+    }
+
+    /// Whether a frame can have such tags.
+    pub(super) const fn is_possible(self) -> bool {
+        match self.0 >> 24 {
+            0 => self.0 == 0,
+            1 => self.0 & 0xff_f000 == 0,
+            tags => tags == 2,
         }
     }
 

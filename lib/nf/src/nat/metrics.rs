@@ -3,6 +3,7 @@
 use super::endpoint::Protocol;
 use super::state::State;
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 use alloc::string::ToString;
 
@@ -93,6 +94,36 @@ impl Counters {
     #[inline]
     pub(super) fn dropped(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        writer.counters(&self.drops);
+        writer.counters(&[
+            self.out,
+            self.inbound,
+            self.hairpin,
+            self.untouched,
+            self.arp_answered,
+            self.arp_asked,
+            self.arp_unsent,
+        ]);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        reader.counters(&mut self.drops)?;
+        reader.counters([
+            &mut self.out,
+            &mut self.inbound,
+            &mut self.hairpin,
+            &mut self.untouched,
+            &mut self.arp_answered,
+            &mut self.arp_asked,
+            &mut self.arp_unsent,
+        ])
     }
 
     pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {

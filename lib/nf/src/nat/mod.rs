@@ -22,6 +22,7 @@ mod ports;
 mod process;
 mod rewrite;
 mod state;
+mod stateful;
 mod sweep;
 mod tcp;
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod translate;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::seed;
+use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use clock::Tenths;
@@ -105,6 +107,10 @@ impl NetworkFunction for Nat {
 
     fn divides_by_flow(&self) -> Result<(), &'static str> {
         Err("its bindings and ports are one table")
+    }
+
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
     }
 
     /// Sessions whose external address and port are still in the pool go on.

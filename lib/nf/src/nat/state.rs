@@ -61,7 +61,7 @@ pub(super) struct Session {
     pub(super) peer: Endpoint,
     pub(super) tcp: Connection,
     pub(super) expires: Tenths,
-    newer: u32,
+    pub(super) newer: u32,
     pub(super) older: u32,
 }
 
@@ -371,12 +371,7 @@ impl State {
             let Some(&mapping) = adopted.get(&session.mapping) else {
                 continue;
             };
-            // Another filtering may keep peers otherwise; then the hosts have to speak first.
-            let kept = self
-                .mappings
-                .get(mapping)
-                .and_then(|m| self.session_peer(m, session.peer));
-            if kept == Some(session.peer) && self.find_session(mapping, session.peer).is_none() {
+            if self.can_adopt_session(mapping, session.peer) {
                 self.adopt_session(mapping, session);
             }
         }
@@ -384,7 +379,14 @@ impl State {
         self.expired = before.expired;
     }
 
-    fn adopt_mapping(&mut self, old: &Mapping, mac: MacAddr) -> Option<u32> {
+    /// Another filtering may keep peers otherwise; then the hosts have to speak first.
+    pub(super) fn can_adopt_session(&self, mapping: u32, peer: Endpoint) -> bool {
+        let kept = self.mappings.get(mapping);
+        let kept = kept.and_then(|mapping| self.session_peer(mapping, peer));
+        kept == Some(peer) && self.find_session(mapping, peer).is_none()
+    }
+
+    pub(super) fn adopt_mapping(&mut self, old: &Mapping, mac: MacAddr) -> Option<u32> {
         let pool = self.pool_index(old.outside)?;
         let usable = pool < self.config.dynamic && self.config.ports.contains(&old.outside.port);
         let hash = self.hasher.endpoint(old.protocol, old.vlan, old.inside);
@@ -487,7 +489,7 @@ impl State {
     }
 
     /// Takes over a session of an earlier configuration.
-    fn adopt_session(&mut self, index: u32, old: &Session) {
+    pub(super) fn adopt_session(&mut self, index: u32, old: &Session) {
         if let Some(session) = self.insert_session(index, old.peer, old.expires)
             && let Some(session) = self.sessions.get_mut(session)
         {
@@ -607,7 +609,7 @@ const _: () = assert!(size_of::<Option<Mapping>>() == 64);
 /// Seconds for which a host without mappings is remembered, with its counts.
 const HOST_MEMORY_SECS: u32 = 300;
 
-fn new_mapping(
+pub(super) fn new_mapping(
     protocol: Protocol,
     vlan: Vlan,
     inside: Endpoint,

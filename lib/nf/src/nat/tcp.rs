@@ -2,6 +2,7 @@
 //! RFC 7857 section 2 prescribes for NAT44 too, kept as the set of what has been seen.
 
 use nfluid_wire::TcpFlags;
+use serde::{Deserialize, Serialize};
 
 /// Who sent a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(super) enum Phase {
 }
 
 /// The state of one connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Connection(u8);
 
 const SYN_INSIDE: u8 = 1;
@@ -74,6 +75,11 @@ impl Connection {
         } else {
             Phase::Transitory
         }
+    }
+
+    /// Without bits that mean nothing.
+    pub(super) fn checked(self) -> Connection {
+        Connection(self.0 & (ESTABLISHED | CLOSED | RESET))
     }
 
     /// The state's name for tables.

@@ -77,7 +77,7 @@ impl Router {
         Ok(())
     }
 
-    fn add_neighbour(
+    pub(super) fn add_neighbour(
         &mut self,
         now: Nanos,
         port: u8,
@@ -131,7 +131,7 @@ impl Router {
 
     /// Opens the fast path to a neighbour whose Ethernet address is known: its hop, and a host
     /// route where packets to it follow the connected network's route.
-    fn open(&mut self, port: u8, address: IpAddr) {
+    pub(super) fn open(&mut self, port: u8, address: IpAddr) {
         let on = &self.ports[usize::from(port)];
         let Some(neighbour) = self.neighbours.get_mut(port, address) else {
             return;

@@ -3,6 +3,7 @@
 //! dropped for a reason.
 
 use super::config::PORTS_MAX;
+use crate::stateful::{Reader, StateError, Writer};
 
 /// Declares [`DropReason`] with its names.
 macro_rules! drop_reasons {
@@ -188,6 +189,46 @@ impl Counters {
 
     pub(super) fn made(&mut self, kind: Made) {
         self.made[kind as usize] += 1;
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        writer.list(self.forwarded.iter().map(|from| (from.packets, from.bytes)));
+        writer.counters(&self.drops);
+        writer.counters(&self.made);
+        writer.counters(&[
+            self.received,
+            self.consumed,
+            self.waited,
+            self.no_room,
+            self.icmp_limited,
+            self.waiting_lost,
+            self.address_conflicts,
+            self.routes_changed,
+        ]);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        let mut ports = self.forwarded.iter_mut();
+        reader.list(|(packets, bytes): (u64, u64)| {
+            let from = ports.next().ok_or("counts of more ports")?;
+            from.packets = from.packets.saturating_add(packets);
+            from.bytes = from.bytes.saturating_add(bytes);
+            Ok(())
+        })?;
+        reader.counters(&mut self.drops)?;
+        reader.counters(&mut self.made)?;
+        reader.counters([
+            &mut self.received,
+            &mut self.consumed,
+            &mut self.waited,
+            &mut self.no_room,
+            &mut self.icmp_limited,
+            &mut self.waiting_lost,
+            &mut self.address_conflicts,
+            &mut self.routes_changed,
+        ])
     }
 
     /// All counters as (metric, label and its value, value). `ports` are the ports' names.

@@ -31,10 +31,12 @@ mod reconfigure;
 mod route_list;
 mod routes_text;
 mod slow;
+mod stateful;
 #[cfg(test)]
 mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -106,6 +108,10 @@ impl NetworkFunction for Router {
 
     fn divides_by_flow(&self) -> Result<(), &'static str> {
         Err("its neighbours are one table, and answers of theirs arrive on any queue")
+    }
+
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
     }
 
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {

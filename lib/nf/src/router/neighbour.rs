@@ -15,6 +15,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use nfluid_wire::MacAddr;
+use serde::{Deserialize, Serialize};
 
 /// Solicitations before an address is given up: MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT.
 const SOLICITATIONS_MAX: u8 = 3;
@@ -39,7 +40,7 @@ pub(super) struct Limits {
 }
 
 /// RFC 4861 section 7.3.2, and PERMANENT for configured entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
     Incomplete,
     Reachable,
@@ -92,6 +93,19 @@ pub(super) struct Neighbour {
     /// When it was last heard of; what is displaced goes by age.
     heard: Nanos,
     waiting: VecDeque<Vec<u8>>,
+}
+
+/// What another instance needs to know of a neighbour, besides where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Memory {
+    pub mac: [u8; 6],
+    pub state: State,
+    confirmed: bool,
+    solicited: u8,
+    /// Until the state ends.
+    left_ns: u64,
+    /// Since it was last heard of.
+    silent_ns: u64,
 }
 
 /// How an address became known.
@@ -411,6 +425,36 @@ impl Neighbours {
 }
 
 impl Neighbour {
+    /// What to tell another instance.
+    pub(super) fn memory(&self, now: Nanos) -> Memory {
+        Memory {
+            mac: self.mac.0,
+            state: self.state,
+            confirmed: self.confirmed,
+            solicited: self.solicited,
+            left_ns: self.deadline.since(now).0,
+            silent_ns: now.since(self.heard).0,
+        }
+    }
+
+    /// Copies of the frames that wait for its address.
+    pub(super) fn waiting(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.waiting.iter().map(Vec::as_slice)
+    }
+
+    /// Goes on where the neighbour of another instance was, which is in the same state.
+    pub(super) fn remember(&mut self, memory: &Memory, limits: &Limits, now: Nanos) {
+        let most = match self.state {
+            State::Reachable => limits.reachable.0.saturating_mul(2),
+            State::Stale => limits.stale.0,
+            _ => DELAY.0,
+        };
+        self.confirmed = memory.confirmed;
+        self.solicited = memory.solicited.min(SOLICITATIONS_MAX);
+        self.deadline = after(now, Nanos(memory.left_ns.min(most)));
+        self.heard = Nanos(now.0.saturating_sub(memory.silent_ns));
+    }
+
     fn enter(&mut self, state: State, deadline: Nanos) {
         self.state = state;
         self.deadline = deadline;

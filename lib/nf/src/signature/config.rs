@@ -11,18 +11,41 @@ use serde_json::Value;
 /// Most forbidden signatures (512 KiB of memory).
 pub(super) const FORBIDDEN_MAX: usize = 65_536;
 
+/// Most signatures computed per frame: about ten milliseconds.
+pub(super) const ROUNDS_MAX: u32 = 1_000_000;
+
 /// The configuration as written.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Config {
     /// Hexadecimal text, because JSON numbers above 2^53 do not survive every tool.
     forbidden: Vec<String>,
+    /// How often each frame is signed.
+    rounds: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            forbidden: Vec::new(),
+            rounds: 1,
+        }
+    }
 }
 
 impl Config {
     /// Reads a configuration.
     pub(super) fn parse(value: &Value) -> Result<Config, ConfigError> {
         config::parse(value)
+    }
+
+    /// How often each frame is signed.
+    pub(super) fn rounds(&self) -> Result<u32, ConfigError> {
+        if (1..=ROUNDS_MAX).contains(&self.rounds) {
+            return Ok(self.rounds);
+        }
+        let message = format!("{} rounds; write 1 to {ROUNDS_MAX}", self.rounds);
+        Err(ConfigError::at("rounds", message))
     }
 
     /// The set of forbidden signatures.

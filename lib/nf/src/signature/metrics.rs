@@ -2,6 +2,7 @@
 //! optimised away.
 
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 
 /// A metric is an `f64`: 48 bits of a signature survive in it unrounded.
@@ -34,6 +35,22 @@ impl Counters {
     pub(super) fn sign(&mut self, signature: u64) {
         self.last = signature;
         self.fold ^= signature;
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        writer.put(&(self.forbidden, self.last, self.fold));
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        let (forbidden, last, fold): (u64, u64, u64) = reader.get()?;
+        self.forbidden = self.forbidden.saturating_add(forbidden);
+        self.last = last;
+        self.fold ^= fold;
+        Ok(())
     }
 
     pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {

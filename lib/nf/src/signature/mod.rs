@@ -11,6 +11,7 @@ mod process;
 mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use alloc::boxed::Box;
 use alloc::string::String;
 use config::{Config, Forbidden};
@@ -23,6 +24,7 @@ pub use hash::{SIGNED_BYTES, signature};
 /// An instance of the signature NF.
 #[derive(Debug)]
 pub struct Signature {
+    rounds: u32,
     forbidden: Forbidden,
     counters: Counters,
 }
@@ -30,17 +32,24 @@ pub struct Signature {
 /// Builds a signature NF between two ports.
 ///
 /// # Errors
-/// An unknown key, a signature that is not hexadecimal, or too many of them.
+/// An unknown key, a signature that is not hexadecimal, or too many of them or of rounds.
 pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    let config = Config::parse(config)?;
     Ok(Box::new(Signature {
-        forbidden: Config::parse(config)?.forbidden()?,
+        rounds: config.rounds()?,
+        forbidden: config.forbidden()?,
         counters: Counters::new(ports),
     }))
 }
 
 impl NetworkFunction for Signature {
     fn process(&mut self, _now: Nanos, batch: &mut Batch<'_, '_>) {
-        process::forward(batch.frames(), &self.forbidden, &mut self.counters);
+        let Signature {
+            rounds,
+            forbidden,
+            counters,
+        } = self;
+        process::forward(batch.frames(), *rounds, forbidden, counters);
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
@@ -66,9 +75,28 @@ impl NetworkFunction for Signature {
         Ok(())
     }
 
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
-        self.forbidden = Config::parse(config)?.forbidden()?;
+        let config = Config::parse(config)?;
+        let rounds = config.rounds()?;
+        self.forbidden = config.forbidden()?;
+        self.rounds = rounds;
         self.counters.forwarded.rename(ports);
         Ok(())
+    }
+}
+
+impl OnlyCounts for Signature {
+    const VERSION: u16 = 1;
+
+    fn write_counts(&self, writer: &mut Writer) {
+        self.counters.export(writer);
+    }
+
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.counters.import(reader)
     }
 }

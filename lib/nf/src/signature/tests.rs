@@ -126,3 +126,20 @@ proptest! {
         prop_assert_ne!(signature(&block), before);
     }
 }
+
+#[test]
+fn rounds_cost_time_and_change_nothing_else() {
+    let frames = [(0, vec![1; 60]), (1, vec![2; 1514]), (0, vec![3; 14])];
+    let mut once = build(&Value::Null, &ports(2)).unwrap();
+    let mut often = build(&json!({ "rounds": 1000 }), &ports(2)).unwrap();
+    assert_eq!(
+        run(&mut *once, Nanos(0), &frames),
+        run(&mut *often, Nanos(0), &frames)
+    );
+    let folded = |nf: &mut dyn NetworkFunction| nf.command(Nanos(0), "signature", &[]).unwrap();
+    assert_eq!(folded(&mut *once), folded(&mut *often));
+    for rounds in [0, 1_000_001] {
+        let refused = often.reconfigure(&json!({ "rounds": rounds }), &ports(2));
+        assert_eq!(refused.unwrap_err().path, "rounds");
+    }
+}

@@ -1,6 +1,7 @@
 //! What is counted.
 
 use crate::function::{Metric, PortInfo};
+use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 
 /// Why a frame was dropped.
@@ -38,6 +39,20 @@ impl Counters {
 
     pub(super) fn dropped(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
+    }
+
+    /// Writes all of them into an image.
+    pub(super) fn export(&self, writer: &mut Writer) {
+        self.forwarded.export(writer);
+        writer.counters(&[self.changed, self.unchanged]);
+        writer.counters(&self.drops);
+    }
+
+    /// Adds those of an image.
+    pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.forwarded.import(reader)?;
+        reader.counters([&mut self.changed, &mut self.unchanged])?;
+        reader.counters(&mut self.drops)
     }
 
     pub(super) fn report(&self, sink: &mut dyn FnMut(Metric)) {

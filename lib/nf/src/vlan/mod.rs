@@ -7,6 +7,7 @@ mod process;
 mod tests;
 
 use crate::function::{ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use alloc::boxed::Box;
 use config::Rules;
 use metrics::Counters;
@@ -44,9 +45,25 @@ impl NetworkFunction for Vlan {
         Ok(())
     }
 
+    fn stateful(&mut self) -> Option<&mut dyn Stateful> {
+        Some(self)
+    }
+
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         self.rules = Rules::parse(config)?;
         self.counters.forwarded.rename(ports);
         Ok(())
+    }
+}
+
+impl OnlyCounts for Vlan {
+    const VERSION: u16 = 1;
+
+    fn write_counts(&self, writer: &mut Writer) {
+        self.counters.export(writer);
+    }
+
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        self.counters.import(reader)
     }
 }

@@ -22,7 +22,9 @@ impl From<AttachError> for Errno {
         match &error {
             AttachError::NoTable => Errno(libc::ENOENT),
             AttachError::BadTable(_) => Errno(libc::EPROTO),
-            AttachError::Read { source, .. } | AttachError::Map { source, .. } => source.into(),
+            AttachError::Read { source, .. }
+            | AttachError::Map { source, .. }
+            | AttachError::Listen(source) => source.into(),
         }
     }
 }

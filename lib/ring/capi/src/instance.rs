@@ -156,13 +156,21 @@ pub unsafe extern "C" fn nfl_wait(
         // SAFETY: null or attached, and used by this thread alone, as the caller promises.
         let instance = unsafe { instance.as_mut() }.ok_or(INVALID)?;
         let other = borrow_fd(other_fd)?;
-        let timeout = u64::try_from(timeout_ms).map_or(AGEING, Duration::from_millis);
+        let timeout = u64::try_from(timeout_ms)
+            .map_or(AGEING, Duration::from_millis)
+            .min(AGEING);
         // SAFETY: the ports live as long as the instance, and no other thread uses one of them.
-        let ports = unsafe { instance.ports.as_ref() };
-        match instance.doorbell.wait(ports, other.as_deref(), timeout) {
+        let ports = unsafe { instance.ports.as_mut() };
+        let woken = instance.doorbell.wait(ports, other.as_deref(), timeout);
+        // The caller may close it before the next call.
+        instance
+            .doorbell
+            .forget()
+            .map_err(|error| Errno::from(&error))?;
+        match woken {
             Ok(Woken::Frame) => Ok(1),
             Ok(Woken::Other) => Ok(2),
-            Ok(Woken::Nothing) => Ok(0),
+            Ok(Woken::Nothing | Woken::Consumed) => Ok(0),
             Err(error) => Err(Errno::from(&error)),
         }
     })

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Lane {
     rx_base: u32,
     rx_slots: u32,
+    /// Frames may lie in any slot.
+    is_shared: bool,
     /// Bit per port that has frames of this one queued.
     borrowers: AtomicU64,
 }
@@ -24,6 +26,7 @@ impl Lane {
         Lane {
             rx_base: port.entry().rx_base,
             rx_slots: port.entry().ring_slots,
+            is_shared: port.pool().is_shared(),
             borrowers: AtomicU64::new(0),
         }
     }
@@ -31,7 +34,7 @@ impl Lane {
     /// Whether frames that the port receives lie in this slot.
     #[inline]
     fn has(&self, slot: u32) -> bool {
-        slot.wrapping_sub(self.rx_base) < self.rx_slots
+        self.is_shared || slot.wrapping_sub(self.rx_base) < self.rx_slots
     }
 }
 

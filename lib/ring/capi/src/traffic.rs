@@ -5,6 +5,7 @@ use crate::ports::NflPort;
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE};
 use nfluid_ring::port::{Port, WhenFull};
 use std::ffi::{c_int, c_uint};
+use std::time::Duration;
 
 /// `struct nfl_frame`: a received frame in place.
 #[repr(C)]
@@ -44,6 +45,10 @@ pub struct NflStats {
 const _: () = assert!(size_of::<NflFrame>() == size_of::<usize>() + 8);
 const _: () = assert!(size_of::<NflStats>() == 56);
 
+/// Looks at what an I/O thread has done, before the first nap.
+const YIELDS: u32 = 64;
+/// Between two later ones.
+const NAP: Duration = Duration::from_micros(50);
 const NFL_KEEP: c_uint = 1;
 const TOO_LONG_OR_SHORT: Errno = Errno(libc::EMSGSIZE);
 const NO_SLOT: Errno = Errno(libc::ENOBUFS);
@@ -216,6 +221,13 @@ pub unsafe extern "C" fn nfl_forward(to: *mut NflPort, frame: *const NflFrame) -
             return Err(INVALID);
         }
         check_len(usize::from(frame.len))?;
+        let pool = handle.port().pool();
+        if frame.slot >= pool.slots() {
+            return Err(INVALID);
+        }
+        if pool.is_lent(frame.slot) {
+            return Err(BUSY);
+        }
         if !handle.port().can_queue() {
             return Err(NO_SLOT);
         }
@@ -240,6 +252,9 @@ pub unsafe extern "C" fn nfl_flush(port: *mut NflPort, flags: c_uint) -> c_int {
             _ => return Err(INVALID),
         };
         let flushed = handle.port_mut().flush(when_full);
+        if when_full == WhenFull::Drop {
+            await_io_thread(handle.port_mut());
+        }
         if handle.port().queued() == 0 {
             handle.return_all();
         }
@@ -250,6 +265,22 @@ pub unsafe extern "C" fn nfl_flush(port: *mut NflPort, flags: c_uint) -> c_int {
     };
     // SAFETY: the same contract.
     unsafe { on(port, body) }
+}
+
+/// Where an I/O thread makes the port's calls: waits until it has. What C programs were promised is
+/// that after a flush their slots are theirs again.
+fn await_io_thread(port: &mut Port) {
+    let mut turns: u32 = 0;
+    while port.queued() > 0 && port.is_served() {
+        if port.collect() > 0 {
+            turns = 0;
+        } else if turns < YIELDS {
+            turns += 1;
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
+    }
 }
 
 /// Frames queued and not yet consumed.

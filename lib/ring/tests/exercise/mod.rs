@@ -6,6 +6,7 @@ use nfluid_ring::engine::Engine;
 use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, RING_MAX, Ring, SLOT_SIZE, tx_desc};
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::{Port, TakenSlot, WhenFull};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,7 +19,7 @@ const POOL_SLOTS_MAX: u32 = 8192;
 
 /// Reads `input` as a table and, if it is one, what follows as what happens at its ports: writes of the peer at any
 /// place of the rings, and calls of the owner. Whatever the rings say, each frame that is handed out lies in a slot of
-/// its own port, has the length of a frame, and shares its slot with no other.
+/// its own port, or of its group's pool, has the length of a frame, and shares its slot with no other of its batch.
 pub fn table_and_rings(input: &[u8]) {
     let Ok(table) = Table::parse(input) else {
         return;
@@ -73,6 +74,10 @@ fn memory(len: usize) -> OwnedFd {
     file
 }
 
+fn io_bell() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
+}
+
 fn no_switch() -> OwnedFd {
     File::open("/dev/null").expect("it is there").into()
 }
@@ -81,12 +86,14 @@ impl Ground {
     pub fn new(table: &Table) -> Option<Self> {
         let slots = table.head.pool_slots;
         let memory_of_pool = memory(slots as usize * SLOT_SIZE);
-        let pool = Arc::new(Pool::map(memory_of_pool.as_fd(), slots).expect("it is there"));
+        let pool = Pool::of(&table.head, memory_of_pool.as_fd()).expect("it is there");
+        let pool = Arc::new(pool);
         let attach = |entry: &PortEntry| {
             let fds = PortFds {
                 socket: no_switch(),
                 ring: memory(size_of::<Ring>()),
                 peer_bell: None,
+                io_bell: Some(Arc::new(io_bell())),
             };
             Attached::port(entry, fds, Arc::clone(&pool)).expect("the table was checked")
         };
@@ -135,13 +142,16 @@ impl Ground {
         let index = usize::from(script.half()) % RING_MAX;
         let (low, high) = (script.word(), script.word());
         let desc = u64::from(low) | u64::from(high) << 32;
-        match place % 7 {
+        match place % 10 {
             0 => ring.sender.tx_head.store(low, Ordering::Relaxed),
             1 => ring.switch.tx_tail.store(low, Ordering::Relaxed),
             2 => ring.switch.peer_asleep.store(low, Ordering::Relaxed),
             3 => ring.receiver.rx_head.store(low, Ordering::Relaxed),
             4 => ring.receiver.rx_sleep.store(low, Ordering::Relaxed),
             5 => ring.tx[index].store(desc, Ordering::Relaxed),
+            6 => ring.switch.served.store(low & 1, Ordering::Relaxed),
+            7 => ring.switch.io_sleep.store(low, Ordering::Relaxed),
+            8 => ring.sender.tx_sleep.store(low, Ordering::Relaxed),
             _ => ring.rx[index].store(desc, Ordering::Relaxed),
         }
     }
@@ -182,15 +192,18 @@ impl Ground {
     fn send(&mut self, at: usize, script: &mut Script<'_>) {
         let len = usize::from(script.half());
         let port = &mut self.ports[at];
+        port.collect();
         let (room, queued) = (port.room(), port.queued());
-        assert_eq!(port.next_tx_slot().is_some(), room > 0);
+        // Of a shared pool the port has as many slots as it was dealt, which here is anything.
+        let has_slot = port.next_tx_slot().is_some();
+        assert!(has_slot == (room > 0) || self.pool.is_shared() && !has_slot);
         let sent = port.send(|slot| {
             assert_eq!(slot.len(), FRAME_MAX);
             slot.fill(0xa5);
             len
         });
         let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len);
-        assert_eq!(sent, room > 0 && is_frame);
+        assert_eq!(sent, has_slot && is_frame);
         assert_eq!(port.queued(), queued.wrapping_add(u32::from(sent)));
     }
 
@@ -198,8 +211,14 @@ impl Ground {
         let when_full = [WhenFull::Drop, WhenFull::Keep][usize::from(script.byte() % 2)];
         let port = &mut self.ports[at];
         let queued = port.queued();
-        assert_eq!(port.flush(when_full).is_err(), queued > 0, "no switch");
-        assert_eq!(port.queued(), 0);
+        let flushed = port.flush(when_full);
+        if port.is_served() {
+            let consumed = flushed.expect("handed over");
+            assert_eq!(port.queued(), queued - consumed);
+        } else {
+            assert_eq!(flushed.is_err(), queued > 0, "no switch");
+            assert_eq!(port.queued(), 0);
+        }
     }
 
     fn engine_runs(&mut self, at: usize, script: &mut Script<'_>) {
@@ -230,13 +249,17 @@ impl Ground {
     }
 }
 
-/// The slot in which a frame lies, which is one of the port's.
+/// The slot in which a frame lies, which is one of the port's, or of the group's.
 fn check(pool: &Pool, entry: &PortEntry, frame: &[u8]) -> usize {
     assert!((FRAME_MIN..=FRAME_MAX).contains(&frame.len()));
     let (start, len) = pool.as_raw_parts();
     let offset = (frame.as_ptr() as usize).wrapping_sub(start as usize);
     assert!(offset < len && offset.is_multiple_of(SLOT_SIZE), "{offset}");
     let slot = offset / SLOT_SIZE;
+    if pool.is_shared() {
+        assert!(slot < pool.slots() as usize);
+        return slot;
+    }
     let first = entry.rx_base as usize;
     assert!((first..first + entry.ring_slots as usize).contains(&slot));
     slot

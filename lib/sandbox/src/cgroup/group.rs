@@ -1,12 +1,16 @@
 //! The cgroup of one instance.
 
+use super::clock::CpuClock;
 use super::root::{Directories, Seat};
 use super::stats::{self, CgroupStats};
 use super::{CgroupError, Controller, Share, control_file, processes};
 use crate::error::{Errno, OsError};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{current_timer_slack, set_current_timer_slack};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +19,11 @@ use std::time::{Duration, Instant};
 /// How long freezing may take before it is reported as stuck.
 const FREEZE_WAIT: Duration = Duration::from_secs(5);
 const FREEZE_POLL: Duration = Duration::from_millis(1);
+/// At first it is looked at more often: most groups stand still within this time.
+const FREEZE_SOON: Duration = Duration::from_millis(2);
+const FREEZE_POLL_SOON: Duration = Duration::from_micros(20);
+/// How often the list of processes is read again while they are moved.
+const MOVES_MAX: u32 = 16;
 
 /// The cgroup of one instance. Not removed on drop: the instance may outlive the daemon.
 #[derive(Debug)]
@@ -41,6 +50,12 @@ impl Cgroup {
         &self.name
     }
 
+    /// Where it is: one of its directories.
+    pub fn directory(&self) -> &Path {
+        let directories = self.directories.all();
+        directories.first().copied().unwrap_or(Path::new(""))
+    }
+
     /// Its directory in the unified hierarchy; nothing on a pure v1 host.
     pub fn v2_directory(&self) -> Option<&Path> {
         self.directories.v2.as_deref()
@@ -63,21 +78,7 @@ impl Cgroup {
     /// # Errors
     /// [`CgroupError::MissingController`] without the `cpu` controller.
     pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
-        let seat = self.directories.needed(Controller::Cpu)?;
-        if seat.v2 {
-            let value = match cap.map(Share::quota_and_period_us) {
-                Some((quota, period)) => format!("{quota} {period}"),
-                None => "max".to_owned(),
-            };
-            return control_file::write(&seat.path.join("cpu.max"), &value);
-        }
-        // v1 checks quota against period at each write: lift the quota first, so that no order of values is refused.
-        control_file::write(&seat.path.join("cpu.cfs_quota_us"), "-1")?;
-        if let Some((quota, period)) = cap.map(Share::quota_and_period_us) {
-            control_file::write(&seat.path.join("cpu.cfs_period_us"), &period.to_string())?;
-            control_file::write(&seat.path.join("cpu.cfs_quota_us"), &quota.to_string())?;
-        }
-        Ok(())
+        self.directories.set_cap(cap)
     }
 
     /// Limits the memory to `bytes` and forbids swap, which would turn a limit into a slow disk. A program that needs
@@ -123,12 +124,43 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Moves everything that is inside to another cgroup; what it forks meanwhile too. Takes as long as
+    /// [`Cgroup::attach`] for each process. What was used before is counted here still.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or [`CgroupError::NotEmpty`] if processes come faster than they are moved. Some may have
+    /// moved.
+    pub fn move_all(&self, to: &Cgroup) -> Result<(), CgroupError> {
+        for _ in 0..MOVES_MAX {
+            let pids = self.processes()?;
+            if pids.is_empty() {
+                return Ok(());
+            }
+            for pid in pids {
+                match to.attach(pid) {
+                    // It has ended meanwhile.
+                    Err(CgroupError::Os(error)) if error.errno == Errno::SRCH => {}
+                    other => other?,
+                }
+            }
+        }
+        Err(CgroupError::NotEmpty {
+            path: self.directory().to_owned(),
+            pids: self.processes()?.into_iter().collect(),
+        })
+    }
+
     /// What the group has used.
     ///
     /// # Errors
     /// The kernel's refusal to read; what the host does not count is `None`.
     pub fn stats(&self) -> Result<CgroupStats, CgroupError> {
-        stats::read(self)
+        stats::read(&self.directories)
+    }
+
+    /// Its CPU time, to be read often; nothing if the host does not count it.
+    pub fn cpu_clock(&self) -> Option<CpuClock> {
+        CpuClock::of(self)
     }
 
     /// The processes inside.
@@ -146,7 +178,8 @@ impl Cgroup {
     /// Stops all processes inside, wherever they are, until [`Cgroup::thaw`]. Returns when they stand still.
     ///
     /// # Errors
-    /// [`CgroupError::NotFrozen`]; [`CgroupError::MissingController`] on a v1 host without `freezer`.
+    /// [`CgroupError::NotFrozen`]. On a v1 host without `freezer` the processes are sent SIGSTOP, which no program can
+    /// catch; they stand still when they next return to user mode.
     pub fn freeze(&self) -> Result<(), CgroupError> {
         self.set_frozen(true)
     }
@@ -166,11 +199,29 @@ impl Cgroup {
             let done = |text: &str| control_file::keyed(text, "frozen") == Some(frozen.into());
             return wait_for(v2, &events, done);
         }
-        let seat = self.directories.needed(Controller::Freezer)?;
+        let Some(seat) = self.seat(Controller::Freezer) else {
+            return self.signal_all(frozen);
+        };
         let state = seat.path.join("freezer.state");
         let wanted = if frozen { "FROZEN" } else { "THAWED" };
         control_file::write(&state, wanted)?;
         wait_for(&seat.path, &state, |text| text.trim() == wanted)
+    }
+
+    /// The last resort of a host that has no freezer.
+    fn signal_all(&self, stop: bool) -> Result<(), CgroupError> {
+        let signal = if stop { Signal::STOP } else { Signal::CONT };
+        for pid in self.processes()? {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            match pid.map(|pid| kill_process(pid, signal)) {
+                Some(Err(errno)) if errno != Errno::SRCH => {
+                    let error = OsError::new("signal the processes of", self.name(), errno);
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Kills every process inside. They are gone a moment later.
@@ -228,8 +279,31 @@ fn write_if_present(path: &Path, value: &str) -> Result<(), CgroupError> {
     }
 }
 
+/// Sleeps of the calling thread end when they are to, as long as this lives: otherwise the kernel may be late by 50 us.
+/// (Being told when `cgroup.events` changes is no way: after each change the kernel is silent for 10 ms.)
+struct FineSleeps {
+    before: Option<NonZeroU64>,
+}
+
+impl FineSleeps {
+    fn begin() -> Self {
+        let before = current_timer_slack().ok().and_then(NonZeroU64::new);
+        // Where it is refused, sleeps are as late as they were.
+        let _late = set_current_timer_slack(Some(NonZeroU64::MIN));
+        FineSleeps { before }
+    }
+}
+
+impl Drop for FineSleeps {
+    fn drop(&mut self) {
+        let _late = set_current_timer_slack(self.before);
+    }
+}
+
 fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<(), CgroupError> {
-    let deadline = Instant::now() + FREEZE_WAIT;
+    let begun = Instant::now();
+    let deadline = begun + FREEZE_WAIT;
+    let _slack = FineSleeps::begin();
     while !done(&control_file::read(file)?) {
         if Instant::now() >= deadline {
             return Err(CgroupError::NotFrozen {
@@ -237,7 +311,13 @@ fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<()
                 seconds: FREEZE_WAIT.as_secs(),
             });
         }
-        std::thread::sleep(FREEZE_POLL);
+        // Those that are to stop may need this core for it, and are in another group: yielding would not give it to them.
+        let is_soon = begun.elapsed() < FREEZE_SOON;
+        std::thread::sleep(if is_soon {
+            FREEZE_POLL_SOON
+        } else {
+            FREEZE_POLL
+        });
     }
     Ok(())
 }

@@ -170,6 +170,22 @@ fn a_missing_controller_is_named() {
 }
 
 #[test]
+fn controllers_that_are_not_delegated_or_not_mounted_are_told_before_anything_is_limited() {
+    let place = tempfile::tempdir().unwrap();
+    let half = unified(&place.path().join("v2"), "memory pids");
+    let mut old = legacy(&place.path().join("v1"));
+    let at = |hierarchy: &Hierarchy| CgroupRoot::at(hierarchy, Path::new(NAME)).unwrap();
+    assert!(at(&old).check_limits().is_ok());
+    let whole = unified(&place.path().join("whole"), "cpu memory pids");
+    assert!(at(&whole).check_limits().is_ok());
+    old.v1.remove(&Controller::Cpu);
+    for (hierarchy, remedy) in [(half, "Delegate=cpu"), (old, "mount -t cgroup -o cpu")] {
+        let text = at(&hierarchy).check_limits().unwrap_err().to_string();
+        assert!(text.contains("`cpu`") && text.contains(remedy), "{text}");
+    }
+}
+
+#[test]
 fn paths_that_could_leave_the_hierarchy_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let hierarchy = legacy(place.path());
@@ -196,4 +212,82 @@ fn half_a_cgroup_is_taken_back() {
     root.remove_leftover("cell").unwrap();
     root.remove_leftover("cell").unwrap();
     assert!(root.create("cell").is_ok());
+}
+
+#[test]
+fn a_group_within_the_platform_has_weight_and_cap_and_cells_inside() {
+    let place = tempfile::tempdir().unwrap();
+    let hierarchy = unified(place.path(), "cpu memory pids");
+    let inside = place.path().join(NAME).join("g-gold").join("g-alice");
+    for path in [inside.parent().unwrap(), inside.as_path()] {
+        let controllers = ("cgroup.controllers", "cpu memory pids");
+        directory(
+            path,
+            &[controllers, ("cgroup.subtree_control", "cpu memory pids")],
+        );
+    }
+    let root = CgroupRoot::at(&hierarchy, Path::new(NAME)).unwrap();
+    let alice = root.within("g-gold").unwrap().within("g-alice").unwrap();
+    let two_cores = Share::from_percent(200).unwrap();
+    let weight = inside.join("cpu.weight");
+    assert_eq!(written(&weight, || alice.set_weight(two_cores)), "2000");
+    let cap = inside.join("cpu.max");
+    assert_eq!(
+        written(&cap, || alice.set_cap(Some(two_cores))),
+        "20000 10000"
+    );
+    let cell = alice.create("cell").unwrap();
+    assert_eq!(cell.v2_directory(), Some(inside.join("cell").as_path()));
+    assert!(root.within("../other").is_err());
+    assert!(alice.remove_empty().is_err(), "the cell is inside");
+}
+
+#[test]
+fn a_group_on_v1_is_in_every_hierarchy_and_a_missing_controller_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let mut hierarchy = legacy(place.path());
+    let root = CgroupRoot::at(&hierarchy, Path::new(NAME)).unwrap();
+    let group = root.within("g-a").unwrap();
+    for controller in ["cpu", "memory", "pids"] {
+        let directory = place.path().join(controller).join(NAME).join("g-a");
+        assert!(directory.is_dir(), "{controller}");
+    }
+    group.remove_empty().unwrap();
+    assert!(!place.path().join("cpu").join(NAME).join("g-a").exists());
+    hierarchy.v1.remove(&Controller::Cpu);
+    let without = CgroupRoot::at(&hierarchy, Path::new(NAME)).unwrap();
+    let refused = without
+        .within("g-a")
+        .unwrap()
+        .set_weight(Share::from_percent(1).unwrap());
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("`cpu` is not available"), "{text}");
+}
+
+#[test]
+fn cpu_time_is_read_where_the_layout_has_it() {
+    let place = tempfile::tempdir().unwrap();
+    let cell_of = |name: &str| place.path().join(name);
+    let v2 = cell(&unified(&cell_of("v2"), "cpu memory pids"));
+    let mut clock = v2.cpu_clock().unwrap();
+    assert_eq!(clock.read_ns(), None, "there is no such file yet");
+    let file = cell_of("v2").join(NAME).join("cell/cpu.stat");
+    std::fs::write(&file, "usage_usec 17\nuser_usec 9\n").unwrap();
+    assert_eq!(clock.read_ns(), Some(17_000));
+    std::fs::write(&file, "usage_usec 170\nuser_usec 9\n").unwrap();
+    assert_eq!(clock.read_ns(), Some(170_000), "the same descriptor");
+
+    let v1 = cell(&legacy(&cell_of("v1")));
+    let file = cell_of("v1")
+        .join("cpuacct")
+        .join(NAME)
+        .join("cell/cpuacct.usage");
+    std::fs::write(&file, "1234567\n").unwrap();
+    let mut clock = v1.cpu_clock().unwrap();
+    assert_eq!(clock.read_ns(), Some(1_234_567));
+    std::fs::write(&file, "nonsense").unwrap();
+    assert_eq!(clock.read_ns(), None);
+    clock.rest();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(clock.read_ns(), None);
 }

@@ -25,6 +25,7 @@
 //! No `cpuset`: an instance is pinned by its affinity, which its system call filter keeps it from widening. Nothing here
 //! looks at the number of groups that exist, except the clean-up of leftovers.
 
+mod clock;
 mod control_file;
 mod group;
 mod hierarchy;
@@ -35,6 +36,7 @@ mod root;
 mod share;
 mod stats;
 
+pub use clock::CpuClock;
 pub use group::Cgroup;
 pub use hierarchy::{Controller, Hierarchy, Layout};
 pub use root::CgroupRoot;
@@ -58,7 +60,8 @@ pub enum CgroupError {
     /// A controller that the operation needs is not available.
     #[error(
         "the cgroup controller `{controller}` is not available in {where_}; boot the kernel with it enabled \
-         (cgroup_enable={controller}), or let the service manager delegate it (Delegate={controller})"
+         (cgroup_enable={controller}), let the service manager delegate it (Delegate={controller}), or, on a host of the \
+         old hierarchies, mount it (mount -t cgroup -o {controller} none /sys/fs/cgroup/{controller})"
     )]
     MissingController {
         /// The controller's name.
@@ -68,7 +71,7 @@ pub enum CgroupError {
     },
     /// A cgroup name that the file system or this crate cannot take.
     #[error(
-        "`{name}` cannot be a cgroup's name: use 1 to 64 letters, digits, `-` or `_`, the first one not `-`"
+        "`{name}` cannot be a cgroup's name: use 1 to 64 letters, digits, `-`, `_` or `@`, the first one not `-`"
     )]
     BadName {
         /// The name.
@@ -115,7 +118,7 @@ pub enum CgroupError {
 
 /// Checks a name for a directory of the cgroup file system. Dots are refused: the kernel's own files have them.
 fn check_name(name: &str) -> Result<(), CgroupError> {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'@');
     if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(legal) {
         Ok(())
     } else {

@@ -1,8 +1,10 @@
 //! The platform's own directory in the cgroup file systems.
 
 use super::group::Cgroup;
+use super::stats::{self, CgroupStats};
 use super::{CgroupError, Controller, Hierarchy, Share, check_name, control_file, processes};
 use crate::error::{Errno, OsError};
+use rustix::fs::Access;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -94,6 +96,25 @@ impl Directories {
             control_file::write(&seat.path.join("cpu.shares"), &value)
         }
     }
+
+    /// The most CPU time; `None` lifts it.
+    pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
+        let seat = self.needed(Controller::Cpu)?;
+        if seat.v2 {
+            let value = match cap.map(Share::quota_and_period_us) {
+                Some((quota, period)) => format!("{quota} {period}"),
+                None => "max".to_owned(),
+            };
+            return control_file::write(&seat.path.join("cpu.max"), &value);
+        }
+        // v1 checks quota against period at each write: lift the quota first, so that no order of values is refused.
+        control_file::write(&seat.path.join("cpu.cfs_quota_us"), "-1")?;
+        if let Some((quota, period)) = cap.map(Share::quota_and_period_us) {
+            control_file::write(&seat.path.join("cpu.cfs_period_us"), &period.to_string())?;
+            control_file::write(&seat.path.join("cpu.cfs_quota_us"), &quota.to_string())?;
+        }
+        Ok(())
+    }
 }
 
 /// The platform's directory, below which each instance has one.
@@ -143,6 +164,58 @@ impl CgroupRoot {
             directories.v2_controllers = handed_down(own)?;
         }
         Ok(Self { directories })
+    }
+
+    /// Makes (or finds again) a directory within this one, for instances that share what it gets. It is not removed on
+    /// drop.
+    ///
+    /// # Errors
+    /// As [`CgroupRoot::new`].
+    pub fn within(&self, name: &str) -> Result<Self, CgroupError> {
+        check_name(name)?;
+        let mut directories = self.directories.child(name);
+        for directory in directories.all() {
+            std::fs::create_dir_all(directory)
+                .map_err(|error| control_file::failed("create cgroup", directory, &error))?;
+        }
+        if let Some(own) = &directories.v2 {
+            hand_down_controllers(own)?;
+            directories.v2_controllers = handed_down(own)?;
+        }
+        Ok(Self { directories })
+    }
+
+    /// Removes the directory if nothing is inside, neither a process nor a directory.
+    ///
+    /// # Errors
+    /// EBUSY if something is.
+    pub fn remove_empty(self) -> Result<(), CgroupError> {
+        for directory in self.directories.all() {
+            match std::fs::remove_dir(directory) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(control_file::failed("remove cgroup", directory, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What all inside have used.
+    ///
+    /// # Errors
+    /// The kernel's refusal to read; what the host does not count is `None`.
+    pub fn stats(&self) -> Result<CgroupStats, CgroupError> {
+        stats::read(&self.directories)
+    }
+
+    /// The most CPU time that all inside get together, also on an idle host. `None` lifts it. On v1 no directory inside may
+    /// have a higher one.
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`] without the `cpu` controller; EINVAL on v1, see above.
+    pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
+        self.directories.set_cap(cap)
     }
 
     /// Makes a cgroup for one instance. It must not exist yet.
@@ -212,8 +285,8 @@ impl CgroupRoot {
         Ok(names)
     }
 
-    /// The weight of the whole platform among the host's other cgroups: the sum of the shares that it promised is a
-    /// good choice.
+    /// The weight of all inside among the cgroups beside this one: for the whole platform, the sum of the shares that it
+    /// promised is a good choice.
     ///
     /// # Errors
     /// [`CgroupError::MissingController`] without the `cpu` controller.
@@ -230,6 +303,22 @@ impl CgroupRoot {
     pub fn missing(&self) -> Vec<Controller> {
         let absent = |controller: &Controller| self.directories.seat(*controller).is_none();
         Controller::LIMITS.into_iter().filter(absent).collect()
+    }
+
+    /// Whether instances can be limited: every limiting controller is there, and the directories can be written.
+    ///
+    /// # Errors
+    /// [`CgroupError::MissingController`], or that a hierarchy is mounted read-only.
+    pub fn check_limits(&self) -> Result<(), CgroupError> {
+        for controller in Controller::LIMITS {
+            self.directories.needed(controller)?;
+        }
+        for directory in self.directories.all() {
+            rustix::fs::access(directory, Access::WRITE_OK).map_err(|errno| {
+                control_file::failed("write to cgroup", directory, &errno.into())
+            })?;
+        }
+        Ok(())
     }
 
     /// Kills what is inside and removes the platform's directory with everything below.

@@ -1,6 +1,6 @@
 //! What a cgroup has used.
 
-use super::group::Cgroup;
+use super::root::Directories;
 use super::{CgroupError, Controller, control_file};
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct CgroupStats {
     pub pids: Option<u64>,
 }
 
-pub(super) fn read(group: &Cgroup) -> Result<CgroupStats, CgroupError> {
+pub(super) fn read(group: &Directories) -> Result<CgroupStats, CgroupError> {
     let mut stats = CgroupStats::default();
     read_cpu(group, &mut stats)?;
     match group.seat(Controller::Memory) {
@@ -37,10 +37,10 @@ pub(super) fn read(group: &Cgroup) -> Result<CgroupStats, CgroupError> {
     Ok(stats)
 }
 
-fn read_cpu(group: &Cgroup, stats: &mut CgroupStats) -> Result<(), CgroupError> {
+fn read_cpu(group: &Directories, stats: &mut CgroupStats) -> Result<(), CgroupError> {
     if let Some(seat) = group.seat(Controller::CpuAcct) {
         stats.cpu_usage_ns = optional_number(&seat.path.join("cpuacct.usage"))?;
-    } else if let Some(v2) = group.v2_directory() {
+    } else if let Some(v2) = &group.v2 {
         let text = control_file::read_optional(&v2.join("cpu.stat"))?.unwrap_or_default();
         stats.cpu_usage_ns = control_file::keyed(&text, "usage_usec").map(|us| us * 1000);
     }

@@ -8,7 +8,9 @@ use crate::spec::Launch;
 use crate::sys;
 use rustix::io::IoSliceMut;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
@@ -79,10 +81,17 @@ fn execute(scratch: &mut Scratch, control: &mut OwnedFd, length: usize) -> Resul
     set_limit(Resource::Nofile, descriptor_limit.min(possible)).at(Step::Limits)?;
     // Not 0: a core dump goes to a pipe whatever the limit is, except for 1, and 1 byte is less than any core file.
     set_limit(Resource::Core, 1).at(Step::Limits)?;
+    // The filter lets a thread choose its time slice, and that call takes priorities, too.
+    set_limit(Resource::Rtprio, 0).at(Step::Limits)?;
+    set_limit(Resource::Nice, 0).at(Step::Limits)?;
     if let Some(ruleset) = placed.ruleset {
         sys::landlock_restrict_self(ruleset).at(Step::Landlock)?;
     }
     sys::reset_signals();
+    if counts.ends_with_parent != 0 {
+        // Before it tells its parent: who is dead by then does not hear it, and nothing is executed.
+        set_parent_process_death_signal(Some(Signal::KILL)).at(Step::Limits)?;
+    }
     send(control, Report::Executing).at(Step::Execute)?;
     if counts.has_filter != 0 {
         sys::load_filter(instructions).at(Step::Filter)?;

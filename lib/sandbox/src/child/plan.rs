@@ -1,9 +1,11 @@
 //! What the set-up of an instance is told: one message and some descriptors, made by the parent before it forks, or sent
 //! to the zygote, and read front to back by the child as it goes.
 
+use crate::affinity::OnCpus;
 use crate::error::Errno;
 use crate::root::RootPlan;
 use crate::shell::message::Cursor;
+use rustix::thread::CpuSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -24,6 +26,8 @@ pub(crate) struct PlanBuilder<'a> {
     /// A network namespace to enter instead of making one.
     pub shared_net: Option<BorrowedFd<'a>>,
     pub root: &'a RootPlan,
+    /// The CPUs that it may use; none: those of who forks it.
+    pub cpus: &'a [usize],
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -33,6 +37,10 @@ impl<'a> PlanBuilder<'a> {
         let mut message = Vec::new();
         message.extend_from_slice(&count(self.cgroup.is_some().into()));
         message.extend_from_slice(&count(self.shared_net.is_some().into()));
+        message.extend_from_slice(&count(self.cpus.len()));
+        for cpu in self.cpus {
+            message.extend_from_slice(&count(*cpu));
+        }
         let mut strings = |list: &[&CStr]| {
             message.extend_from_slice(&count(list.len()));
             for string in list {
@@ -75,6 +83,8 @@ pub(crate) struct Plan<'a> {
     pub control: RawFd,
     pub cgroup: Option<RawFd>,
     pub shared_net: Option<RawFd>,
+    /// The CPUs that it may use.
+    cpus: Option<CpuSet>,
     /// Library directories.
     pub mounts: &'a [RawFd],
 }
@@ -95,14 +105,34 @@ impl<'a> Plan<'a> {
         let control = take(true)?.ok_or(Errno::BADMSG)?;
         let cgroup = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
         let shared_net = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
+        let cpus = parse_cpus(&mut strings)?;
         Ok(Self {
             strings,
             control,
             cgroup,
             shared_net,
+            cpus,
             mounts: rest,
         })
     }
+
+    /// Puts the calling thread, which is about to fork, where the child is to begin.
+    pub fn enter_cpus(&self) -> Result<Option<OnCpus>, Errno> {
+        self.cpus.as_ref().map(OnCpus::enter).transpose()
+    }
+}
+
+fn parse_cpus(strings: &mut Cursor<'_>) -> Result<Option<CpuSet>, Errno> {
+    let count = strings.u32().ok_or(Errno::BADMSG)?;
+    let mut cpus = CpuSet::new();
+    for _ in 0..count {
+        let cpu = strings.u32().ok_or(Errno::BADMSG)? as usize;
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(Errno::INVAL);
+        }
+        cpus.set(cpu);
+    }
+    Ok((count > 0).then_some(cpus))
 }
 
 /// Does something with each string of the next list.
@@ -145,6 +175,7 @@ mod tests {
             cgroup: None,
             shared_net: Some(std::os::fd::AsFd::as_fd(&net)),
             root: &root,
+            cpus: &[3, 1],
         };
         let (message, descriptors) = (builder.encode(), numbers(&builder.descriptors()));
         let mut plan = Plan::parse(&message, &descriptors).unwrap();
@@ -154,6 +185,8 @@ mod tests {
             (None, Some(net.as_raw_fd()))
         );
         assert_eq!(plan.mounts.len(), 1);
+        let cpus = plan.cpus.expect("two were named");
+        assert!(cpus.is_set(1) && cpus.is_set(3) && cpus.count() == 2);
         let mut all = Vec::new();
         for _ in 0..5 {
             let collect = |strings: &mut Cursor<'_>| {

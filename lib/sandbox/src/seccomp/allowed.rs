@@ -118,6 +118,9 @@ pub(super) const ALWAYS: &[Allowed] = table! {
     SYS_sched_getaffinity => "how many threads are worth starting",
     SYS_sched_getparam => "the C library's thread attributes",
     SYS_sched_getscheduler => "the C library's thread attributes",
+    SYS_sched_getattr if &[&[is(0, 0)]] => "the calling thread's time slice",
+    SYS_sched_setattr if &[&[is(0, 0), is(2, 0)]] =>
+        "the calling thread's time slice; what would take time from others needs CAP_SYS_NICE",
     SYS_sched_get_priority_max => "the C library's thread attributes",
     SYS_sched_get_priority_min => "the C library's thread attributes",
     SYS_getcpu => "statistics per core",

@@ -13,7 +13,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Resource, Rlimit, prlimit};
-use rustix::thread::CpuSet;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -156,7 +155,7 @@ impl Shell {
         Ok(())
     }
 
-    /// What the parent, being privileged, can do better: raise limits above its own, and pin to CPUs.
+    /// What the parent, being privileged, can do better: raise limits above its own.
     fn apply_from_outside(&self, launch: &Launch<'_>) -> Result<(), SpawnError> {
         // The set-up needs some room above the highest number, and lowers this limit itself at the end.
         let roomy = (Launch::FD_NUMBER_MAX.unsigned_abs() as u64) + 2 * Launch::FDS_MAX as u64;
@@ -169,20 +168,7 @@ impl Shell {
         for (resource, value) in limits {
             self.limit(resource, value)?;
         }
-        let Some(cpus) = &launch.cpus else {
-            return Ok(());
-        };
-        let mut set = CpuSet::new();
-        for cpu in cpus {
-            if *cpu >= CpuSet::MAX_CPU {
-                return Err(self.bad(format!("there is no CPU {cpu}")));
-            }
-            set.set(*cpu);
-        }
-        rustix::thread::sched_setaffinity(Some(self.pid), &set).map_err(|errno| {
-            let remedy = "none of these CPUs is online and in the daemon's cpuset";
-            self.os(OsError::new("pin to CPUs", format!("{cpus:?}"), errno).remedy(remedy))
-        })
+        Ok(())
     }
 
     /// Without CAP_SYS_RESOURCE nobody can raise a limit: then what the daemon itself has is what there is.
@@ -294,6 +280,7 @@ fn encode(launch: &Launch<'_>, numbers: &[u32], has_ruleset: bool) -> Vec<u8> {
         env: count(launch.env.len()),
         has_ruleset: has_ruleset.into(),
         has_filter: filter.is_some().into(),
+        ends_with_parent: launch.ends_with_parent.into(),
     };
     let mut message = Vec::with_capacity(4096);
     message.extend_from_slice(&launch.limits.descriptors.to_ne_bytes());

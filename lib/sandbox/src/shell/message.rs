@@ -1,7 +1,7 @@
 //! What parent and set-up say to each other, over a SOCK_SEQPACKET pair that only they have.
 //!
 //! The set-up reports in eight bytes: kind, step, two of padding, errno. The parent answers with a `Go` after it has
-//! written the user map, and later with one launch message: the limit of descriptors (64 bits), six 32-bit counts, then
+//! written the user map, and later with one launch message: the limit of descriptors (64 bits), seven 32-bit counts, then
 //! that many of each in this order: descriptor numbers (32 bits each), filter instructions (8 bytes each), and the
 //! strings of argv and environment, each with its NUL. Native byte order: both ends are the same process image. The
 //! descriptors themselves come with the message (SCM_RIGHTS): the program, the Landlock ruleset if there is one, and the
@@ -74,10 +74,11 @@ pub(crate) struct Counts {
     pub env: u32,
     pub has_ruleset: u32,
     pub has_filter: u32,
+    pub ends_with_parent: u32,
 }
 
 impl Counts {
-    pub fn encode(self) -> [u32; 6] {
+    pub fn encode(self) -> [u32; 7] {
         [
             self.descriptors,
             self.instructions,
@@ -85,6 +86,7 @@ impl Counts {
             self.env,
             self.has_ruleset,
             self.has_filter,
+            self.ends_with_parent,
         ]
     }
 }
@@ -107,6 +109,7 @@ impl<'a> Cursor<'a> {
             env: self.u32()?,
             has_ruleset: self.u32()?,
             has_filter: self.u32()?,
+            ends_with_parent: self.u32()?,
         })
     }
 

@@ -163,6 +163,7 @@ pub(crate) fn fork_remedy(errno: Errno) -> &'static str {
             "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
         }
         Errno::NOSYS => "the kernel is older than 5.7",
+        Errno::INVAL => crate::affinity::REMEDY,
         _ => "",
     }
 }

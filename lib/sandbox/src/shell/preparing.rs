@@ -2,6 +2,7 @@
 
 use super::message::{GO, Report};
 use super::{Heard, STEP_WAIT, SpawnError, fork_remedy, hear, step::Step, write_maps};
+use crate::affinity;
 use crate::child::plan::{self, Plan, PlanBuilder};
 use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
@@ -47,6 +48,12 @@ impl Shell {
         };
         let (libraries, links) = root::libraries(&spec.root).map_err(os)?;
         let root = root::plan(&libraries, &links).map_err(os)?;
+        if let Some(cpus) = &spec.cpus
+            && let Err(cpu) = affinity::set_of(cpus)
+        {
+            let what = format!("there is no CPU {cpu}");
+            return Err(SpawnError::BadLaunch { name, what });
+        }
         let entrance = spec
             .cgroup
             .entrance()
@@ -71,6 +78,7 @@ impl Shell {
                 NetNs::Shared(fd) => Some(fd),
             },
             root: &root,
+            cpus: spec.cpus.as_deref().unwrap_or_default(),
         };
         let (message, descriptors) = (builder.encode(), builder.descriptors());
         if message.len() > plan::BYTES_MAX || descriptors.len() > plan::FDS_MAX {
@@ -241,13 +249,14 @@ fn fork(message: &[u8], descriptors: &[RawFd]) -> Result<(Pid, OwnedFd), OsError
     let mut scratch = Scratch::new();
     // SAFETY: it is among the descriptors, which the caller keeps open.
     let cgroup = plan.cgroup.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    let there = plan.enter_cpus().map_err(failed)?;
     let blocked = SignalsBlocked::new();
     // SAFETY: the child goes straight into `child::run`, which keeps to what is allowed and never returns.
     let forked = unsafe { sys::fork(Kind::Instance, cgroup) };
     match forked {
         Ok(Fork::Child) => child::run(plan, &mut scratch),
         Ok(Fork::Parent { pid, pidfd }) => {
-            drop(blocked);
+            drop((blocked, there));
             Ok((pid, pidfd))
         }
         Err(errno) => Err(failed(errno)),

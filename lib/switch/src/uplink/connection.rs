@@ -9,8 +9,10 @@ use super::offload;
 use super::outlet::{Outlet, Slots};
 use super::packet::PacketSocket;
 use super::receive::Receiver;
+use super::rules::Rule;
 use super::spec::{ReceivePath, UplinkPath, UplinkSpec};
-use super::state::Record;
+use super::state::{Record, stop_steering};
+use super::steering::{self, Nic, Steered, Steering};
 use nfluid_ring::port::Port;
 
 /// The hold.
@@ -88,6 +90,8 @@ impl Connection {
             was_down: !link.up,
             ..Record::default()
         });
+        receiver.queues().clear()?;
+        record.stop_steering();
         record.program = Some(receiver.id());
         if spec.mac.is_some() && spec.mac != link.mac {
             record.mac_before = record.mac_before.or(link.mac);
@@ -154,6 +158,51 @@ impl Connection {
             transmit_why = path.transmit_why,
             "uplink is connected"
         );
+    }
+
+    /// Has the NIC send what `rules` match to queues of their ports' own, in place of what it steered before. What it
+    /// cannot is said in the answer. The queues are their ports' once [`steering::DRAIN`] has passed: the caller's to
+    /// enter.
+    ///
+    /// # Errors
+    /// It steers nothing, and why; nothing is changed at it then.
+    pub fn steer(
+        &mut self,
+        spec: &UplinkSpec,
+        receiver: &Receiver,
+        rules: &[Rule],
+    ) -> Result<Steered, UplinkError> {
+        receiver.queues().clear()?;
+        if let Some(taken) = &self.record.steering {
+            stop_steering(&spec.interface, taken)?;
+            self.record.steering = None;
+            self.keep(spec)?;
+        }
+        if rules.is_empty() {
+            return Ok(Steered::default());
+        }
+        Steering::of(&spec.interface)?;
+        let nic = Nic::open(&spec.interface)?;
+        let record = &mut self.record;
+        let steered = steering::take(&nic, rules, &mut |taken| {
+            record.steering = Some(taken.clone());
+            let dir = spec.state_dir.as_deref();
+            let kept = dir.map_or(Ok(()), |dir| record.keep(dir));
+            kept.map_err(|error| error.to_string())
+        });
+        match steered {
+            Ok(steered) if steered.flows > 0 => Ok(steered),
+            other => {
+                self.record.stop_steering();
+                self.keep(spec)?;
+                other.map_err(|why| steering::refused(&spec.interface, &why))
+            }
+        }
+    }
+
+    fn keep(&self, spec: &UplinkSpec) -> Result<(), UplinkError> {
+        let dir = spec.state_dir.as_deref();
+        dir.map_or(Ok(()), |dir| self.record.keep(dir))
     }
 
     /// How it works.

@@ -31,6 +31,16 @@ pub enum UplinkError {
         /// What is there.
         names: String,
     },
+    /// The NIC cannot take frames apart by flow.
+    #[error(
+        "{interface} cannot steer flows to queues: {why}; classify them by XDP, which works on every interface ('steering: xdp', as without a word)"
+    )]
+    NoSteering {
+        /// The interface.
+        interface: String,
+        /// What it lacks.
+        why: String,
+    },
     /// The interface is somewhere else.
     #[error(
         "no interface {interface} in {namespace}, but there is one in {found}: add 'netns: {found}' to the uplink, or move it"
@@ -129,6 +139,8 @@ pub enum ErrorKind {
     Busy,
     /// [`UplinkError::Refused`].
     Refused,
+    /// [`UplinkError::NoSteering`].
+    NoSteering,
     /// [`UplinkError::BadName`].
     BadName,
     /// [`UplinkError::Switch`].
@@ -162,6 +174,7 @@ impl From<&UplinkError> for ToldError {
             UplinkError::BadName(_) => ErrorKind::BadName,
             UplinkError::Switch(_) => ErrorKind::Switch,
             UplinkError::System { .. } => ErrorKind::System,
+            UplinkError::NoSteering { .. } => ErrorKind::NoSteering,
             UplinkError::BadState { .. } => ErrorKind::BadState,
         };
         ToldError {

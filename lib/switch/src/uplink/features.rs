@@ -59,16 +59,49 @@ impl Features {
         self.bits.len().div_ceil(32)
     }
 
+    /// Command, blocks, and per block: available, requested, active, never changed.
+    fn values(&self) -> io::Result<Vec<u32>> {
+        let blocks = self.blocks();
+        let mut values = vec![0u32; 2 + 4 * blocks];
+        values[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+        ethtool(&self.socket, &self.interface, &mut values)?;
+        Ok(values)
+    }
+
+    /// Whether the driver has the feature: it can be switched on, or is.
+    ///
+    /// # Errors
+    /// When the kernel refuses to say.
+    pub(super) fn can(&self, name: &str) -> Result<bool, UplinkError> {
+        let values = self.values().map_err(self.reading())?;
+        Ok(self.bits.get(name).is_some_and(|&bit| {
+            let block = &values[2 + bit / 32 * 4..];
+            (block[0] | block[2]) & 1 << (bit % 32) != 0
+        }))
+    }
+
+    /// Whether the feature is on.
+    ///
+    /// # Errors
+    /// When the kernel refuses to say.
+    pub(super) fn is_active(&self, name: &str) -> io::Result<bool> {
+        let values = self.values()?;
+        Ok(self
+            .bits
+            .get(name)
+            .is_some_and(|&bit| values[4 + bit / 32 * 4] & 1 << (bit % 32) != 0))
+    }
+
+    fn reading(&self) -> impl FnOnce(io::Error) -> UplinkError + use<> {
+        UplinkError::system(format!("reading the features of {}", self.interface))
+    }
+
     /// The names among `names` that are asked for or active now.
     ///
     /// # Errors
     /// When the kernel refuses to say.
     fn enabled(&self, names: &[&str]) -> io::Result<Vec<String>> {
-        let blocks = self.blocks();
-        // Command, blocks, and per block: available, requested, active, never changed.
-        let mut values = vec![0u32; 2 + 4 * blocks];
-        values[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
-        ethtool(&self.socket, &self.interface, &mut values)?;
+        let values = self.values()?;
         let is_on = |name: &&&str| {
             self.bits.get(**name).is_some_and(|&bit| {
                 let block = &values[2 + bit / 32 * 4..];
@@ -106,10 +139,7 @@ impl Features {
     /// # Errors
     /// When the kernel refuses.
     pub fn switch_off(&self, names: &[&str]) -> Result<Vec<String>, UplinkError> {
-        let was_on = self.enabled(names).map_err(UplinkError::system(format!(
-            "reading the features of {}",
-            self.interface
-        )))?;
+        let was_on = self.enabled(names).map_err(self.reading())?;
         if !was_on.is_empty() {
             self.set(&was_on, false)?;
         }
@@ -128,7 +158,7 @@ pub fn is_hardware(interface: &str) -> bool {
 }
 
 /// Any socket does: the request is not about the socket.
-fn ioctl_socket() -> Result<OwnedFd, UplinkError> {
+pub(super) fn ioctl_socket() -> Result<OwnedFd, UplinkError> {
     socket_with(
         AddressFamily::UNIX,
         SocketType::DGRAM,
@@ -144,7 +174,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// SIOCETHTOOL: `data` begins with the command and is as long as the command's structure.
-fn ethtool(socket: &OwnedFd, interface: &str, data: &mut [u32]) -> io::Result<()> {
+pub(super) fn ethtool(socket: &OwnedFd, interface: &str, data: &mut [u32]) -> io::Result<()> {
     let mut name = [0; libc::IFNAMSIZ];
     for (to, from) in name[..libc::IFNAMSIZ - 1].iter_mut().zip(interface.bytes()) {
         *to = from as libc::c_char;

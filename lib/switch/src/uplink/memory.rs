@@ -33,7 +33,7 @@ pub fn take_over(
     if !is_same || !is_whole {
         return Ok(None);
     }
-    let memory = InstanceMemory::reopen(switch, pins, slice::from_ref(port))?;
+    let memory = InstanceMemory::reopen(switch, pins, slice::from_ref(port), None)?;
     let blocks = memory.pool_slots.div_ceil(BLOCK_SLOTS as u32);
     Ok((memory.pool.max_entries() == blocks).then_some(memory))
 }

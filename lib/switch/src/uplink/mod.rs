@@ -23,9 +23,11 @@
 //! program is replaced atomically, no frame is missed).
 
 mod connection;
+mod direct;
 mod error;
 mod features;
 mod memory;
+mod metering;
 mod netlink;
 mod netns;
 mod offload;
@@ -37,20 +39,24 @@ mod rules;
 mod shared;
 mod spec;
 mod state;
+mod steering;
 mod tap;
 mod tap_worker;
 mod worker;
 mod xsk;
 
+pub use direct::DirectOutlet;
 pub use error::{ErrorKind, ToldError, UplinkError};
+pub use metering::{ProgramTime, TimeKeeping, program_of, program_time};
 pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};
 pub use spec::{
     Kind, Mode, ReceivePath, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus,
 };
+pub use steering::{Choice, QUEUES_MAX, STEERED_MAX, Steered, Steering};
 pub use worker::NICE;
 
 use crate::abi::{PORT_PASS, PORT_UP};
-use crate::instance::{InstanceMemory, PortSpec};
+use crate::instance::{Bells, InstanceMemory, PortSpec};
 use crate::program::Switch;
 use crate::states::States;
 use crate::{SwitchError, abi};
@@ -60,18 +66,22 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use receive::Receiver;
 use rustix::event::{EventfdFlags, eventfd};
-use shared::Shared;
+use shared::{Shared, SteeringOrder};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tap_worker::TapWorker;
 use worker::Worker;
 
 /// What an uplink's thread does until it is told to stop.
 type Work = Box<dyn FnOnce()>;
+
+/// How long a NIC may take to take a table of flow rules.
+const STEERING: Duration = Duration::from_secs(10);
 
 /// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.
 const SPARE_SLOTS: u32 = 1024;
@@ -245,6 +255,23 @@ impl Uplink {
         rustix::io::read(&self.shared.changed, &mut [0u8; 8]).is_ok()
     }
 
+    /// Has the NIC classify what `rules` match, in place of what it did before; none: nothing. The answer says what it
+    /// does, and what is left to the classifier. What is asked for stays so when the interface vanishes and returns.
+    ///
+    /// # Errors
+    /// [`UplinkError::NoSteering`] when it classifies nothing; everything is the classifier's then.
+    pub fn steer(&self, rules: Vec<Rule>) -> Result<Steered, UplinkError> {
+        if self.spec.kind == Kind::Tap {
+            return Err(steering::refused(&self.spec.interface, "it is a tap"));
+        }
+        let (answer, answered) = channel();
+        self.shared.leave_order(SteeringOrder { rules, answer });
+        answered.recv_timeout(STEERING).unwrap_or_else(|_| {
+            let why = "its driver takes longer than 10 s";
+            Err(steering::refused(&self.spec.interface, why))
+        })
+    }
+
     /// Lets go of the interface: the program is detached, settings are put back, the record is
     /// removed; then removes the port from the switch.
     ///
@@ -253,6 +280,7 @@ impl Uplink {
     pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
         self.join(false);
         memory::unpin(&self.spec);
+        switch.set_queues(self.spec.port, &[])?;
         switch.set_rules(self.spec.port, &[])?;
         Ok(switch.remove(&self.memory)?)
     }
@@ -292,6 +320,7 @@ pub fn close_dead(switch: &Switch, spec: &UplinkSpec) -> Result<(), UplinkError>
         clean_leftovers(dir, |name| name != spec.name);
     }
     memory::unpin(spec);
+    switch.set_queues(spec.port, &[])?;
     switch.set_rules(spec.port, &[])?;
     Ok(switch.remove_ids(&[spec.pool], &[spec.port])?)
 }
@@ -338,7 +367,12 @@ fn attach(memory: &InstanceMemory) -> Result<Attached, UplinkError> {
         .map(duplicate)
         .collect::<Result<_, _>>()?;
     let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
-    let table = memory.table(&numbers, -1, &[]);
+    let bells = Bells {
+        own: -1,
+        io: -1,
+        peers: &[],
+    };
+    let table = memory.table(&numbers, &bells);
     Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
 }
 
@@ -349,6 +383,15 @@ fn attach(memory: &InstanceMemory) -> Result<Attached, UplinkError> {
 pub fn look(spec: &UplinkSpec) -> Result<(), UplinkError> {
     let netns = NetNs::open(spec.netns.as_deref())?;
     netns.within(|| connection::find(&Netlink::open()?, spec, &netns).map(|_| ()))
+}
+
+/// Whether the NIC of `spec` can classify.
+///
+/// # Errors
+/// [`UplinkError::NoSteering`], and those of [`look`].
+pub fn look_for_steering(spec: &UplinkSpec) -> Result<Steering, UplinkError> {
+    let netns = NetNs::open(spec.netns.as_deref())?;
+    netns.within(|| Steering::of(&spec.interface))
 }
 
 /// Undoes what a daemon that crashed has left on interfaces, by the records in `dir`, except for

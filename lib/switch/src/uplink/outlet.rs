@@ -284,13 +284,18 @@ fn open_socket(
     Ok((Socket::Packet(packet), why.join("; ")))
 }
 
-/// Does the interface take a frame of this length?
+/// Does the interface take this frame?
 fn fits(port: &Port, frame: &TakenSlot, mtu: u32) -> bool {
-    let len = u32::from(frame.len);
-    if len <= mtu + HEADER {
-        return true;
-    }
-    len <= mtu + HEADER + TAG && port.taken_frame(frame).is_some_and(is_tagged)
+    u32::from(frame.len) <= mtu + HEADER
+        || port
+            .taken_frame(frame)
+            .is_some_and(|bytes| takes(mtu, bytes))
+}
+
+/// Does an interface with this MTU take this frame?
+pub fn takes(mtu: u32, frame: &[u8]) -> bool {
+    let room = mtu as usize + HEADER as usize;
+    frame.len() <= room || (frame.len() <= room + TAG as usize && is_tagged(frame))
 }
 
 fn is_tagged(frame: &[u8]) -> bool {

@@ -3,6 +3,7 @@
 use super::error::UplinkError;
 use super::netlink::{Link, Netlink, XdpHook, errno};
 use super::spec::Mode;
+use super::steering::Queues;
 use crate::SwitchError;
 use crate::program::{OBJECT, Switch};
 use libbpf_rs::{ObjectBuilder, Program};
@@ -17,6 +18,7 @@ const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
 pub struct Receiver {
     program: OwnedFd,
     id: u32,
+    queues: Queues,
 }
 
 /// Where the program came to be attached.
@@ -70,8 +72,18 @@ impl Receiver {
             .as_fd()
             .try_clone_to_owned()
             .map_err(SwitchError::system("duplicating a descriptor"))?;
-        let id = program_info(&fd).map_or(0, |info| info.0);
-        Ok(Receiver { program: fd, id })
+        let id = program_info(&fd).map_or(0, |info| info.id);
+        let queues = Queues::of(switch, port)?;
+        Ok(Receiver {
+            program: fd,
+            id,
+            queues,
+        })
+    }
+
+    /// Whose the receive queues are.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
     }
 
     /// The kernel's number of the program.
@@ -135,7 +147,7 @@ impl Receiver {
         }
         let id = link.xdp.unwrap_or(0);
         let found = Program::fd_from_id(id).ok();
-        let name = found.as_ref().and_then(program_info).map(|info| info.1);
+        let name = found.as_ref().and_then(program_name);
         if ours == Some(id) && name.as_deref().is_some_and(|n| NAMES.contains(&n)) {
             return Ok(found);
         }
@@ -181,7 +193,7 @@ pub fn detach_leftover(netlink: &Netlink, link: &Link, id: u32) -> Result<bool, 
     let Ok(program) = Program::fd_from_id(id) else {
         return Ok(false);
     };
-    if !program_info(&program).is_some_and(|(_, name)| NAMES.contains(&name.as_str())) {
+    if !program_name(&program).is_some_and(|name| NAMES.contains(&name.as_str())) {
         return Ok(false);
     }
     let native = netlink.detach_xdp(link.index, XdpHook::Native, program.as_fd());
@@ -205,7 +217,7 @@ fn busy(netlink: &Netlink, link: &Link) -> UplinkError {
     let now = netlink.link_by_index(link.index).ok().flatten();
     let id = now.and_then(|now| now.xdp).unwrap_or(0);
     let found = Program::fd_from_id(id).ok();
-    let name = found.as_ref().and_then(program_info).map(|info| info.1);
+    let name = found.as_ref().and_then(program_name);
     UplinkError::Busy {
         interface: link.name.clone(),
         program: name.unwrap_or_else(|| "unknown".to_owned()),
@@ -218,8 +230,8 @@ fn taken(error: &io::Error) -> bool {
     matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
 }
 
-/// Id and name of a program.
-fn program_info(program: &OwnedFd) -> Option<(u32, String)> {
+/// What the kernel says of a program.
+pub(super) fn program_info(program: &OwnedFd) -> Option<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: `info` is a live, zeroed structure of the length that is passed; zeroed pointers in
@@ -231,14 +243,13 @@ fn program_info(program: &OwnedFd) -> Option<(u32, String)> {
             &raw mut len,
         )
     };
-    if status != 0 {
-        return None;
-    }
-    let name: Vec<u8> = info
-        .name
-        .iter()
-        .map(|&c| c as u8)
-        .take_while(|&c| c != 0)
-        .collect();
-    Some((info.id, String::from_utf8_lossy(&name).into_owned()))
+    (status == 0).then_some(info)
+}
+
+/// The name of a program.
+fn program_name(program: &OwnedFd) -> Option<String> {
+    let info = program_info(program)?;
+    let name = info.name.iter().map(|&c| c as u8);
+    let name: Vec<u8> = name.take_while(|&c| c != 0).collect();
+    Some(String::from_utf8_lossy(&name).into_owned())
 }

@@ -5,11 +5,13 @@
 //! program keeps a cache of flows, whose entries count only for the table that they come from.
 
 use crate::SwitchError;
-use crate::abi::PORTS_MAX;
+use crate::abi::{ETHER_IPV4, ETHER_IPV6, PORTS_MAX};
+use crate::client::ClientRule;
 use crate::instance::create_map;
 use crate::program::Switch;
 use crate::registry::insert;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -22,11 +24,9 @@ const RULE_BYTES: usize = 96;
 const VLAN_ANY: u16 = 0xffff;
 const HAS_IP: u8 = 1 << 0;
 const HAS_PORTS: u8 = 1 << 1;
-const ETHER_IPV4: u16 = 0x0800;
-const ETHER_IPV6: u16 = 0x86dd;
 
 /// Addresses from a prefix on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prefix {
     /// An address of it; bits behind the prefix do not matter.
     pub address: IpAddr,
@@ -35,7 +35,8 @@ pub struct Prefix {
 }
 
 /// Which VLAN a frame must be in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum VlanMatch {
     /// Any, or none.
     #[default]
@@ -48,7 +49,7 @@ pub enum VlanMatch {
 
 /// A rule: a frame matches if every field does. A field of the IP header matches only frames that
 /// have one, ports only TCP, UDP and SCTP, of fragments only the first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// EtherType behind the tags.
     pub ether: Option<u16>,
@@ -66,6 +67,9 @@ pub struct Rule {
     pub dport: Option<RangeInclusive<u16>>,
     /// The port that takes the frame; `None`: it is dropped, or left to the host, as `no_route`.
     pub to: Option<u32>,
+    /// Instead of one port, each client has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientRule>,
 }
 
 /// Of all tables that this process makes: no two have the same. A daemon that comes after it
@@ -110,7 +114,11 @@ impl Rule {
         bytes[76] = self.proto.unwrap_or(0);
         bytes[77] = u8::from(self.proto.is_some());
         bytes[78] = needs;
-        let words = [self.to.unwrap_or(PORTS_MAX), count, generation];
+        let to = match self.clients {
+            Some(clients) => clients.encode(),
+            None => self.to.unwrap_or(PORTS_MAX),
+        };
+        let words = [to, count, generation];
         for (at, word) in [80, 84, 88].into_iter().zip(words) {
             bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -118,7 +126,7 @@ impl Rule {
     }
 
     /// The EtherType that the rule asks for, also by its addresses. `None`: two different ones.
-    fn family(&self) -> Option<Option<u16>> {
+    pub(super) fn family(&self) -> Option<Option<u16>> {
         let of_prefix = |prefix: Prefix| match prefix.address {
             IpAddr::V4(_) => ETHER_IPV4,
             IpAddr::V6(_) => ETHER_IPV6,

@@ -1,14 +1,26 @@
 //! What an uplink's thread shares with the other threads of its process.
 
 use super::error::UplinkError;
+use super::rules::Rule;
 use super::spec::{UplinkPath, UplinkStatus};
+use super::steering::Steered;
 use crate::DropReason;
 use crate::states::States;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
+
+/// Rules that the NIC is to obey, in place of those before, and who waits to hear what became of them.
+#[derive(Debug)]
+pub struct SteeringOrder {
+    /// The rules; none: it steers nothing.
+    pub rules: Vec<Rule>,
+    /// Who waits.
+    pub answer: Sender<Result<Steered, UplinkError>>,
+}
 
 /// Counters and state of an uplink.
 #[derive(Debug)]
@@ -32,8 +44,12 @@ pub struct Shared {
     /// Times that it came back.
     pub returned: AtomicU64,
     path: Mutex<Option<UplinkPath>>,
+    steering: Mutex<Option<Steered>>,
+    order: Mutex<Option<SteeringOrder>>,
     /// Readable when the path has changed.
     pub changed: OwnedFd,
+    /// Readable when there is an order.
+    pub ordered: OwnedFd,
 }
 
 impl Shared {
@@ -42,10 +58,13 @@ impl Shared {
     /// # Errors
     /// When the kernel has no descriptor left.
     pub fn new(port: u32, states: States) -> Result<Self, UplinkError> {
-        let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(UplinkError::system("making an event descriptor"))?;
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(UplinkError::system("making an event descriptor"))
+        };
         Ok(Shared {
-            changed,
+            changed: event()?,
+            ordered: event()?,
             port,
             states,
             stop: AtomicBool::new(false),
@@ -57,6 +76,8 @@ impl Shared {
             vanished: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             path: Mutex::new(None),
+            steering: Mutex::new(None),
+            order: Mutex::new(None),
         })
     }
 
@@ -90,6 +111,33 @@ impl Shared {
         }
     }
 
+    /// Notes what the NIC classifies now.
+    pub fn set_steering(&self, steering: Option<Steered>) {
+        let mut now = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now != steering {
+            *now = steering;
+            self.tell();
+        }
+    }
+
+    /// Leaves an order for the uplink's thread. One that it has not seen yet is forgotten, and who waits for that
+    /// hears so.
+    pub fn leave_order(&self, order: SteeringOrder) {
+        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        // It can only fail when it is readable already.
+        let _readable = rustix::io::write(&self.ordered, &1u64.to_ne_bytes());
+    }
+
+    /// The order, if there is one.
+    pub fn take_order(&self) -> Option<SteeringOrder> {
+        // Nothing to read: there is none.
+        let _read = rustix::io::read(&self.ordered, &mut [0u8; 8]);
+        self.order
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
     /// Notes that the interface is back.
     pub fn has_returned(&self) {
         self.returned.fetch_add(1, Relaxed);
@@ -115,6 +163,11 @@ impl Shared {
             kicks: self.kicks.load(Relaxed),
             vanished: self.vanished.load(Relaxed),
             returned: self.returned.load(Relaxed),
+            steering: self
+                .steering
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What an uplink is to be, and what it has come to be.
 
 use super::netlink::XdpHook;
+use super::steering::Steered;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -189,4 +190,7 @@ pub struct UplinkStatus {
     pub vanished: u64,
     /// Times that it came back.
     pub returned: u64,
+    /// What the NIC classifies; absent: it is not asked to.
+    #[serde(default)]
+    pub steering: Option<Steered>,
 }

@@ -6,6 +6,7 @@ use super::netlink::Netlink;
 use super::netns::NetNs;
 use super::offload::{self, Changed};
 use super::receive::detach_leftover;
+use super::steering::{self, Nic, Taken};
 use super::tap;
 use std::fs;
 use std::io::{self, Write};
@@ -36,6 +37,9 @@ pub struct Record {
     pub was_down: bool,
     /// The tap was made for the uplink.
     pub made_tap: bool,
+    /// What has it steer flows.
+    #[serde(default)]
+    pub steering: Option<Taken>,
 }
 
 /// Where the record of `name` is.
@@ -62,6 +66,18 @@ impl Record {
             fs::rename(&temporary, &path)
         };
         write().map_err(UplinkError::system(format!("writing {}", path.display())))
+    }
+
+    /// Takes off, in the calling thread's namespace, what had the interface steer. What stays is said, stays in the
+    /// record, and harms nobody: no queue is anybody's own, so that all frames are classified.
+    pub fn stop_steering(&mut self) {
+        let Some(taken) = self.steering.take() else {
+            return;
+        };
+        if let Err(error) = stop_steering(&self.interface, &taken) {
+            tracing::warn!(uplink = self.name, %error, "flow rules stay on the interface");
+            self.steering = Some(taken);
+        }
     }
 
     /// Removes the record.
@@ -119,6 +135,9 @@ impl Record {
         if let Some(program) = self.program {
             detach_leftover(&netlink, &link, program)?;
         }
+        if let Some(taken) = &self.steering {
+            stop_steering(&self.interface, taken)?;
+        }
         if self.made_tap {
             return tap::remove(&self.interface);
         }
@@ -131,6 +150,19 @@ impl Record {
         }
         Ok(())
     }
+}
+
+/// Undoes at an interface of the calling thread's namespace what has it steer.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn stop_steering(interface: &str, taken: &Taken) -> Result<(), UplinkError> {
+    let given_back = steering::give_back(&Nic::open(interface)?, taken);
+    given_back
+        .map_err(io::Error::other)
+        .map_err(UplinkError::system(format!(
+            "taking flow rules off {interface}"
+        )))
 }
 
 fn read(path: &Path) -> Result<Record, UplinkError> {

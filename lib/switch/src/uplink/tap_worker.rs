@@ -162,7 +162,7 @@ impl TapWorker {
     }
 
     fn wait(&mut self) {
-        let ports = &self.ring.ports;
+        let ports = &mut self.ring.ports;
         if let Err(error) = self.ring.doorbell.wait(ports, Some(&self.events), AGEING) {
             tracing::error!(uplink = self.spec.name, %error, "waiting for frames");
             thread::sleep(Duration::from_millis(1));

@@ -10,9 +10,11 @@ use super::netlink::{LinkMonitor, Netlink};
 use super::netns::NetNs;
 use super::outlet::{Slots, discard};
 use super::receive::Receiver;
-use super::shared::Shared;
+use super::rules::Rule;
+use super::shared::{Shared, SteeringOrder};
 use super::spec::UplinkSpec;
 use super::state::Record;
+use super::steering::{DRAIN, Steered};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -52,6 +54,10 @@ pub struct Worker {
     stop: Arc<OwnedFd>,
     next_look: Instant,
     last_error: String,
+    /// What the NIC is to classify.
+    wanted: Vec<Rule>,
+    /// Queues to become somebody's own, and when.
+    drained: Option<(Instant, Steered)>,
 }
 
 impl Worker {
@@ -69,7 +75,7 @@ impl Worker {
     ) -> Result<Self, UplinkError> {
         let netlink = Netlink::open()?;
         let monitor = LinkMonitor::open()?;
-        let events = watch(&monitor, &stop)?;
+        let events = watch(&monitor, &stop, &shared)?;
         let port = &ring.ports[0];
         let entry = port.entry();
         let slots = Slots {
@@ -97,6 +103,8 @@ impl Worker {
             stop,
             next_look: Instant::now() + LOOK,
             last_error: String::new(),
+            wanted: Vec::new(),
+            drained: None,
         };
         worker.connect()?;
         Ok(worker)
@@ -115,7 +123,70 @@ impl Worker {
         self.shared.set_path(Some(connection.path()));
         self.connection = Some(connection);
         self.last_error.clear();
+        if !self.wanted.is_empty()
+            && let Err(error) = self.steer()
+        {
+            self.complain(&error);
+        }
         Ok(())
+    }
+
+    /// Has the NIC classify what it is to.
+    fn steer(&mut self) -> Result<Steered, UplinkError> {
+        self.drained = None;
+        let steered = match &mut self.connection {
+            Some(connection) => connection.steer(&self.spec, &self.receiver, &self.wanted),
+            None => {
+                let mut nothing = Steered::default();
+                nothing.leave(self.wanted.len() as u32, "the interface is gone");
+                Ok(nothing)
+            }
+        };
+        let known = match &steered {
+            Ok(steered) => steered.clone(),
+            Err(error) => {
+                let mut nothing = Steered::default();
+                nothing.leave(self.wanted.len() as u32, &error.to_string());
+                nothing
+            }
+        };
+        if !known.queues.is_empty() {
+            self.drained = Some((Instant::now() + DRAIN, known.clone()));
+        }
+        let asked = !self.wanted.is_empty();
+        self.shared.set_steering(asked.then_some(known));
+        steered
+    }
+
+    /// What was in the queues before has run out of them.
+    fn enter_queues(&mut self) {
+        let Some((due, steered)) = self.drained.take() else {
+            return;
+        };
+        if Instant::now() < due {
+            self.drained = Some((due, steered));
+        } else if let Err(error) = self.receiver.queues().set(&steered.queues) {
+            self.complain(&error.into());
+        }
+    }
+
+    fn obey(&mut self, order: SteeringOrder) {
+        self.wanted = order.rules;
+        // Who does not wait any more looks at the status later.
+        let _heard = order.answer.send(self.steer());
+    }
+
+    /// No queue is anybody's own: the interface is not the one that was told.
+    fn forget_queues(&mut self) {
+        self.drained = None;
+        if let Err(error) = self.receiver.queues().clear() {
+            self.complain(&error.into());
+        }
+        if !self.wanted.is_empty() {
+            let mut nothing = Steered::default();
+            nothing.leave(self.wanted.len() as u32, "the interface is gone");
+            self.shared.set_steering(Some(nothing));
+        }
     }
 
     /// Runs until told to stop.
@@ -128,6 +199,7 @@ impl Worker {
             if Instant::now() >= self.next_look {
                 self.look();
             }
+            self.enter_queues();
         }
         self.end();
     }
@@ -148,13 +220,14 @@ impl Worker {
             .is_some_and(|c| c.outlet.is_waiting());
         let timeout = match (&self.connection, in_flight) {
             (Some(_), true) => CONFIRMATION,
+            (Some(_), false) if self.drained.is_some() => CONFIRMATION,
             (Some(_), false) => AGEING,
             (None, _) => RETRY,
         };
         let woken = self
             .ring
             .doorbell
-            .wait(&self.ring.ports, Some(&self.events), timeout);
+            .wait(&mut self.ring.ports, Some(&self.events), timeout);
         match woken {
             Ok(nfluid_ring::doorbell::Woken::Other) => self.look(),
             Ok(_) => {}
@@ -169,6 +242,9 @@ impl Worker {
     fn look(&mut self) {
         self.next_look = Instant::now() + LOOK;
         self.monitor.drain();
+        if let Some(order) = self.shared.take_order() {
+            self.obey(order);
+        }
         if self.connection.is_some() && !self.is_at_home() {
             self.leave_namespace();
             return;
@@ -197,6 +273,7 @@ impl Worker {
             interface = self.spec.interface,
             "the interface is gone; waiting for it to return"
         );
+        self.forget_queues();
         self.shared.vanished.fetch_add(1, Relaxed);
         self.shared.set_path(None);
         self.last = Some(connection.record().clone());
@@ -215,6 +292,7 @@ impl Worker {
             namespace = %self.netns,
             "the namespace is gone; waiting for it to return"
         );
+        self.forget_queues();
         self.shared.vanished.fetch_add(1, Relaxed);
         self.shared.set_path(None);
         self.last = None;
@@ -281,7 +359,7 @@ impl Worker {
         if next.id() != self.netns.id() {
             next.enter()?;
             self.monitor = LinkMonitor::open()?;
-            self.events = watch(&self.monitor, &self.stop)?;
+            self.events = watch(&self.monitor, &self.stop, &self.shared)?;
             self.netlink = Netlink::open()?;
             self.netns = next;
         }
@@ -319,6 +397,9 @@ impl Worker {
             outlet.settle(&self.shared);
             outlet
         } else {
+            if let Err(error) = self.receiver.queues().clear() {
+                tracing::warn!(uplink = self.spec.name, %error);
+            }
             connection.close(&self.spec)
         };
         outlet.abandon(&mut self.ring.ports[0], &self.shared);
@@ -335,11 +416,11 @@ pub fn prefer_this_thread() {
     }
 }
 
-/// A descriptor that is readable when either is.
-fn watch(monitor: &LinkMonitor, stop: &OwnedFd) -> Result<OwnedFd, UplinkError> {
+/// A descriptor that is readable when one of them is.
+fn watch(monitor: &LinkMonitor, stop: &OwnedFd, shared: &Shared) -> Result<OwnedFd, UplinkError> {
     let what = || UplinkError::system("watching for events");
     let events = epoll::create(CreateFlags::CLOEXEC).map_err(what())?;
-    for fd in [monitor.as_fd(), stop.as_fd()] {
+    for fd in [monitor.as_fd(), stop.as_fd(), shared.ordered.as_fd()] {
         epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(what())?;
     }
     Ok(events)

@@ -85,6 +85,10 @@ pub const TABLE: &[(&str, Attempt)] = &[
     ("set-affinity", set_affinity),
     ("count-cpus", count_cpus),
     ("raise-limit", raise_limit),
+    ("own-slice", |_| schedule(0, libc::SCHED_OTHER, 0, 0)),
+    ("slice-of-another", |_| schedule(1, libc::SCHED_OTHER, 0, 0)),
+    ("less-nice", |_| schedule(0, libc::SCHED_OTHER, 1, 0)),
+    ("real-time", |_| schedule(0, libc::SCHED_FIFO, 0, 1)),
     ("thirty-two-bit", thirty_two_bit),
 ];
 
@@ -356,6 +360,28 @@ fn set_affinity(_: &[&str]) -> Answer {
         libc::SYS_sched_setaffinity,
         [0, size_of_val(&all), at(&all), 0, 0, 0],
     )
+}
+
+/// Asks for a slice of a millisecond, with this policy, so much less niceness, and this priority.
+fn schedule(thread: usize, policy: i32, less_nice: i32, priority: u32) -> Answer {
+    // As struct sched_attr (linux/sched/types.h): size and policy, flags, niceness and priority, slice, and more.
+    let mut attributes = [0u64; 6];
+    let size = size_of_val(&attributes);
+    call(
+        libc::SYS_sched_getattr,
+        [0, at_mut(&mut attributes), size, 0, 0, 0],
+    )?;
+    let words = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let nice = (std::hint::black_box(&attributes)[2] as u32).cast_signed() - less_nice;
+    let wanted = [
+        words(size as u32, policy.cast_unsigned()),
+        0,
+        words(nice.cast_unsigned(), priority),
+        u64::from(policy == libc::SCHED_OTHER) * 1_000_000,
+        0,
+        0,
+    ];
+    call(libc::SYS_sched_setattr, [thread, at(&wanted), 0, 0, 0, 0])
 }
 
 fn count_cpus(_: &[&str]) -> Answer {

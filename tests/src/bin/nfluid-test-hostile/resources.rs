@@ -13,6 +13,7 @@ pub const TABLE: &[(&str, Attempt)] = &[
     ("thread-bomb", thread_bomb),
     ("burn", burn),
     ("burn-until", burn_until),
+    ("yield-until", yield_until),
     ("list-descriptors", list_descriptors),
     ("descriptor-open", |arguments| {
         call(
@@ -99,6 +100,17 @@ fn burn(arguments: &[&str]) -> Answer {
 fn burn_until(_: &[&str]) -> Answer {
     loop {
         burn(&["1000"])?;
+    }
+}
+
+/// Polls until it is killed, and gives its turn away after each look, as a polling network function does.
+fn yield_until(_: &[&str]) -> Answer {
+    let mut sum = 0u64;
+    loop {
+        for n in 0..2_000u64 {
+            sum = black_box(sum.wrapping_add(n));
+        }
+        call(libc::SYS_sched_yield, [0; 6])?;
     }
 }
 

@@ -1,0 +1,126 @@
+//! The handler that runs functions, and what keeps them from being too many.
+
+use super::Server;
+use super::limits::{FUNCTION_WAIT_MAX, FUNCTIONS_WAITING_MAX};
+use super::respond::{Answer, JsonResult, blocking};
+use super::router::Shared;
+use crate::types::{FunctionReport, FunctionRequest, Problem};
+use axum::Json;
+use axum::extract::State;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Places for functions that run, and a queue of bounded length for others.
+pub(super) struct Places {
+    free: Semaphore,
+    waiting: AtomicUsize,
+}
+
+/// Counts one that waits, for as long as it does: its client may go away meanwhile.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Places {
+    pub fn new(at_once: usize) -> Self {
+        Places {
+            free: Semaphore::new(at_once),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// A place, in the order of the requests.
+    async fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        let full = |why: &str| {
+            Problem::unavailable(format!("too many functions at once: {why}"))
+                .with_remedy("try again in a moment")
+        };
+        let waiting = Waiting(&self.waiting);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= FUNCTIONS_WAITING_MAX {
+            return Err(full(&format!("{FUNCTIONS_WAITING_MAX} wait already")));
+        }
+        let place = tokio::time::timeout(FUNCTION_WAIT_MAX, self.free.acquire()).await;
+        drop(waiting);
+        match place {
+            Ok(Ok(place)) => Ok(place),
+            _ => Err(full(&format!(
+                "it has waited for {} s",
+                FUNCTION_WAIT_MAX.as_secs()
+            ))),
+        }
+    }
+}
+
+/// Runs a program once, in an instance of its own without a network, and answers with what it wrote. It is ended when the
+/// client goes away.
+#[utoipa::path(
+    post,
+    path = "/v1/functions",
+    tag = "functions",
+    request_body = FunctionRequest,
+    responses(
+        (status = 200, body = FunctionReport),
+        (status = 400, body = Problem, content_type = "application/problem+json"),
+        (status = 413, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn run_function<S: Server>(
+    State(shared): State<Shared<S>>,
+    request: JsonResult<FunctionRequest>,
+) -> Answer<FunctionReport> {
+    let request = request?.0;
+    let places = shared.functions;
+    let _place = places.take().await?;
+    // This future is dropped when the client goes away; what then is left of the pipe is its other end, hung up.
+    let (client, _here) = std::io::pipe()
+        .map_err(|error| Problem::failed(format!("making a pipe for a function: {error}")))?;
+    blocking(shared.server, move |server| {
+        server.run_function(request, client)
+    })
+    .await
+    .map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_refused() {
+        let places = Arc::new(Places::new(1));
+        let first = places.take().await.expect("there is a place");
+        let next = tokio::spawn({
+            let places = Arc::clone(&places);
+            async move { places.take().await.map(drop) }
+        });
+        while places.waiting.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        places
+            .waiting
+            .store(FUNCTIONS_WAITING_MAX, Ordering::Relaxed);
+        let refused = places.take().await.map(drop).expect_err("there is no room");
+        assert_eq!(refused.status, 503);
+        assert_eq!(
+            places.waiting.load(Ordering::Relaxed),
+            FUNCTIONS_WAITING_MAX
+        );
+        drop(first);
+        next.await.expect("no panic").expect("its turn has come");
+        // Who does not wait any more does not count.
+        let _held = places.take().await.expect("there is a place");
+        let given_up = tokio::time::timeout(std::time::Duration::ZERO, places.take()).await;
+        assert!(given_up.is_err());
+        assert_eq!(
+            places.waiting.load(Ordering::Relaxed),
+            FUNCTIONS_WAITING_MAX - 1
+        );
+    }
+}

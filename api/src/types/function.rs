@@ -1,0 +1,111 @@
+//! Functions: small programs that are sent, run once in an instance of their own, and answered.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A program to run once, with its input and what it may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionRequest {
+    /// What messages and the program call it.
+    pub name: String,
+    /// The executable file, in base64: an ELF program of this machine, or a script whose first line (`#!`) names an
+    /// interpreter of the host.
+    pub program: String,
+    /// Its arguments, its own name not among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// What it reads from standard input, in base64.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub input: String,
+    /// What it may use.
+    #[serde(default)]
+    pub limits: FunctionLimits,
+}
+
+/// What a function may use. It is ended when one is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FunctionLimits {
+    /// Milliseconds of CPU time, of all its processes together.
+    pub cpu_time_ms: u64,
+    /// Milliseconds from its start to its end; the time in the queue is not counted.
+    pub timeout_ms: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of standard output, and as many of standard error.
+    pub output_bytes: u64,
+    /// Processes and threads.
+    pub tasks: u32,
+    /// Weight of its CPU time against other functions, in thousandths of a core.
+    pub share_per_mille: u32,
+    /// The most CPU time that it gets, in thousandths of a core.
+    pub cap_per_mille: u32,
+}
+
+impl Default for FunctionLimits {
+    fn default() -> Self {
+        FunctionLimits {
+            cpu_time_ms: 10_000,
+            timeout_ms: 30_000,
+            memory_bytes: 128 << 20,
+            output_bytes: 1 << 20,
+            tasks: 32,
+            share_per_mille: 100,
+            cap_per_mille: 1000,
+        }
+    }
+}
+
+impl FunctionLimits {
+    /// The most that can be asked for.
+    pub const MOST: Self = FunctionLimits {
+        cpu_time_ms: 600_000,
+        timeout_ms: 600_000,
+        memory_bytes: 4 << 30,
+        output_bytes: 8 << 20,
+        tasks: 512,
+        share_per_mille: 10_000,
+        cap_per_mille: 1_000_000,
+    };
+}
+
+/// How a function ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FunctionEnd {
+    /// It ended by itself, with this status.
+    Exited(u8),
+    /// A signal ended it; 31 (SIGSYS) comes from the system call filter.
+    Killed(u8),
+    /// It ran for longer than its `timeout_ms`.
+    Timeout,
+    /// It used more CPU time than its `cpu_time_ms`.
+    CpuTime,
+    /// It needed more memory than its `memory_bytes`.
+    Memory,
+    /// It wrote more than its `output_bytes`.
+    Output,
+    /// Nobody knows.
+    #[default]
+    Unknown,
+}
+
+/// What came of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionReport {
+    /// How it ended.
+    pub end: FunctionEnd,
+    /// What it wrote to standard output, in base64.
+    pub output: String,
+    /// What it wrote to standard error, in base64.
+    pub errors: String,
+    /// Microseconds until the program was executed, in an instance made for it.
+    pub created_us: u64,
+    /// Microseconds from then until it had ended.
+    pub ran_us: u64,
+    /// Microseconds of CPU time that it used, its set-up included; 0 where the host does not count it.
+    pub cpu_time_us: u64,
+    /// The most memory that it had, in bytes; 0 where the host does not count it.
+    pub memory_bytes_peak: u64,
+}

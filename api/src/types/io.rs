@@ -1,0 +1,63 @@
+//! I/O threads: who executes the switch where instances do not do it themselves.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The I/O threads of the platform.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IoStatus {
+    /// Cores of the split workers.
+    pub cores: Vec<u32>,
+    /// What threads do when there is nothing to forward: `sleep` or `poll`.
+    pub idle: String,
+    /// Most of one core that all threads together get, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_percent: Option<f64>,
+    /// The process that has the threads; absent: there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Why there are none although instances need them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What they have used.
+    #[serde(flatten)]
+    pub stats: IoStats,
+}
+
+/// What the I/O threads of the platform have used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IoStats {
+    /// CPU time of all threads since the first instance needed one, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time that they were ready to run but throttled by their cap, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// Each thread.
+    pub threads: Vec<IoThread>,
+}
+
+/// An I/O thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IoThread {
+    /// Its name in the kernel.
+    pub name: String,
+    /// By which model it works: `split`, `merge` or `mix`.
+    pub model: String,
+    /// The instances whose calls it makes.
+    pub instances: Vec<String>,
+    /// The core on which it ran last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+    /// CPU time since it was started, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl IoThread {
+    /// The instance whose calls it makes, if it makes no other's.
+    pub fn only_instance(&self) -> Option<&str> {
+        match self.instances.as_slice() {
+            [one] if self.model != "split" => Some(one),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! D2: very many NFs that sleep until they are rung: for the first frame, or (`d2.aged`) for as many
+//! frames as a threshold says, and at the latest a time after the first of them.
+
+use super::massive::host;
+use super::massive::{Architecture, Sweep, Waiting, measure};
+use super::token::TokenChain;
+use crate::report::Report;
+use crate::roles::Waits;
+use crate::statistics::Samples;
+use nfluid_switch::Wake;
+use std::time::Duration;
+
+const THRESHOLD: Wake = Wake {
+    frames: 8,
+    after: Duration::from_millis(1),
+};
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    let at_once = Architecture {
+        id: "d2",
+        title: "NFs that sleep until they are rung",
+        waiting: Waiting {
+            waits: Waits::Sleeping,
+            wake: Wake::AT_ONCE,
+            list: None,
+        },
+    };
+    let aged = Architecture {
+        id: "d2.aged",
+        title: "NFs that sleep until 8 frames wait, or one for a millisecond",
+        waiting: Waiting {
+            waits: Waits::Sleeping,
+            wake: THRESHOLD,
+            list: None,
+        },
+    };
+    let sweep = |nfs, lens| Sweep {
+        nfs,
+        lens,
+        rounds: report.choose(5, 2),
+        seconds: report.choose(1.0, 0.2),
+    };
+    let all = report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000], vec![2, 100]);
+    let lens = report.choose(vec![700, 64, 256, 1514], vec![700]);
+    let most = report.choose(vec![8000], vec![]);
+    let some = report.choose(vec![40, 100, 400, 2000], vec![100]);
+    let sweeps = [
+        sweep(all, lens),
+        sweep(most, vec![700]),
+        sweep(some, vec![700]),
+    ];
+    let [all, most, some] = sweeps;
+    measure(report, &at_once, &all)?;
+    if !most.nfs.is_empty() {
+        measure(report, &at_once, &most)?;
+    }
+    measure(report, &aged, &some)?;
+    report
+        .choose(vec![100, 400, 2000], vec![100])
+        .into_iter()
+        .try_for_each(|nfs| hand_over(report, nfs))
+}
+
+/// What waking as many processes one after the other costs on this machine, without frames, switch or NF:
+/// no architecture in which each NF is a process does with less.
+fn hand_over(report: &mut Report, nfs: usize) -> anyhow::Result<()> {
+    let count = nfs / host::cores();
+    let mut tokens = TokenChain::start(count, 0)?;
+    let mut each = Samples::default();
+    for _ in 0..report.choose(5, 2) {
+        let time = Duration::from_secs_f64(report.choose(1.0, 0.2));
+        each.push(tokens.measure(time)? / (count + 1) as f64);
+    }
+    let conditions = format!("{count} processes on one core that hand a byte on through pipes");
+    report.figure(format!("d2.{nfs}.hand_over_us"), &each, "us", &conditions);
+    Ok(())
+}

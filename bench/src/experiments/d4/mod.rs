@@ -1,0 +1,260 @@
+//! D4: classification before the switch, straight into the ring of the first NF, against the same uplink on a switch
+//! that looks the hardware address up. And the hybrid, for when the queues run out: some NFs are reached directly, the
+//! others by a bridge on a switch, as where every frame goes through a switch in software.
+//!
+//! The literature's classifier is a NIC's, with a queue for each NF. An uplink has a NIC do that by `steering: nic`; here it
+//! is the uplink's XDP program, whose table takes 16,384 rules. Whether a NIC could do it is asked by `--nic`.
+//!
+//! The wire (a generator in the kernel) and the thread in which the kernel receives and runs the uplink's program
+//! have one core, the NFs the other. What the wire offers beyond what is received is lost before the uplink; the
+//! generator's CPU time is not counted.
+
+mod lane;
+
+use super::two_cores;
+use crate::CannotRun;
+use crate::host::program::need;
+use crate::host::workshop::Workshop;
+use crate::plot::{Axis, Plot, Series};
+use crate::report::{Report, gbps, significant, table};
+use crate::statistics::Samples;
+use lane::{Lane, Shape, Way};
+use nfluid_switch::scratch::Scratch;
+use nfluid_switch::uplink::{RULES_MAX, Steering};
+
+/// Of the hybrid, and of the tables of many rules.
+const HYBRID_NFS: u32 = 30;
+const CONDITIONS: &str = "frames made in the kernel, veth, native XDP; generator and receive side (threaded NAPI) \
+                          on core 0, NFs that count and sleep, and bridge on core 1; CPU time of receive side, \
+                          uplink's thread, NFs and bridge";
+
+/// What of a lane is shown.
+type Of = fn(&Lane) -> &Samples;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
+    refuse_nic(report.asked().nic.as_deref())?;
+    let workshop = Workshop::new()?;
+    let object = workshop.bpf("xdp", include_str!("../../../peers/xdp.bpf.c"))?;
+    let queues = report.asked().queues.unwrap_or(RULES_MAX as u32);
+    let lens = report.choose(vec![64, 700, 1514], vec![64]);
+    let counts = report.choose(vec![1, 2, 4, 10, 20, 30, 100, 300], vec![1, 10]);
+    let mut bench = Bench {
+        scratch: Scratch::new("d4")?,
+        object,
+        next_switch: 0,
+    };
+    for len in lens {
+        by_number(report, &mut bench, &counts, len, queues)?;
+        hybrid(report, &mut bench, len)?;
+    }
+    many_rules(report, &mut bench)
+}
+
+/// The driver's part of steering is the driver's; what is missing is said, and what does in its place.
+fn refuse_nic(nic: Option<&str>) -> anyhow::Result<()> {
+    let Some(nic) = nic else { return Ok(()) };
+    let why = match Steering::of(nic) {
+        Ok(steering) => format!(
+            "{nic} can steer flows (it has {} rules now), and an uplink with 'steering: hybrid' has it do so, but this experiment's wire is a veth pair, whose other end sends: leave out --nic, and the uplink classifies by XDP",
+            steering.rules
+        ),
+        Err(error) => format!("{error}; leave out --nic"),
+    };
+    Err(CannotRun(why).into())
+}
+
+struct Bench {
+    scratch: Scratch,
+    object: std::path::PathBuf,
+    next_switch: u32,
+}
+
+impl Bench {
+    /// Measures lanes in turn.
+    fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Lane>> {
+        let (rounds, seconds) = report.choose((9, 0.5), (2, 0.1));
+        let mut lanes = Vec::new();
+        for shape in shapes {
+            self.next_switch += 1;
+            let switch = self.next_switch;
+            lanes.push(Lane::new(&mut self.scratch, &self.object, *shape, switch)?);
+        }
+        for round in 0..=rounds {
+            for lane in &mut lanes {
+                report.settle();
+                // The first round warms up.
+                lane.measure(&self.scratch.switch, seconds, round > 0)?;
+            }
+        }
+        Ok(lanes)
+    }
+}
+
+/// 1 NF and more, the uplink's classifier against a switch; and a hybrid where there are more NFs than queues.
+fn by_number(
+    report: &mut Report,
+    bench: &mut Bench,
+    counts: &[u32],
+    len: usize,
+    queues: u32,
+) -> anyhow::Result<()> {
+    let mut plotted: Vec<Series> = ["classified", "switch"].map(Series::new).into();
+    let mut rows = Vec::new();
+    for &nfs in counts {
+        let shape = |way| Shape {
+            way,
+            nfs,
+            len,
+            idle_rules: 0,
+        };
+        let ways = [Way::Classified(queues.min(nfs)), Way::Switch];
+        let lanes = bench.measure(report, &ways.map(shape))?;
+        for ((series, lane), name) in plotted.iter_mut().zip(&lanes).zip(["classified", "switch"]) {
+            series.push(f64::from(nfs), &lane.per_cpu);
+            figures(report, &format!("d4.{name}.{nfs}.{len}"), lane);
+            rows.push(row(name, lane));
+        }
+        if let [classified, switch] = &lanes[..] {
+            for (what, of) in OF {
+                let ratios = of(classified).ratios(of(switch));
+                let id = format!("d4.{nfs}.{len}.{what}_vs_switch");
+                report.figure(id, &ratios, "ratio", CONDITIONS);
+            }
+        }
+    }
+    report.plot(Plot {
+        id: format!("d4.{len}"),
+        title: format!("From a wire into an NF's ring, {len} B"),
+        x: Axis::log("NFs"),
+        y: Axis::linear("Mpps per CPU-second"),
+        series: plotted,
+    });
+    print(
+        &format!("By the uplink's classifier or by a switch, {len} B"),
+        &rows,
+    );
+    Ok(())
+}
+
+/// What of two lanes is compared.
+const OF: [(&str, Of); 2] = [
+    ("mpps", |lane| &lane.mpps),
+    ("mpps_per_cpu", |lane| &lane.per_cpu),
+];
+
+/// So many of the same NFs are reached directly.
+fn hybrid(report: &mut Report, bench: &mut Bench, len: usize) -> anyhow::Result<()> {
+    let percents = report.choose(vec![0, 25, 50, 75, 100], vec![0, 50, 100]);
+    let shape = |percent: &u32| Shape {
+        way: Way::Classified(HYBRID_NFS * percent / 100),
+        nfs: HYBRID_NFS,
+        len,
+        idle_rules: 0,
+    };
+    let shapes: Vec<Shape> = percents.iter().map(shape).collect();
+    let lanes = bench.measure(report, &shapes)?;
+    let mut plotted = [Series::new("Mpps"), Series::new("Mpps per CPU-second")];
+    let mut rows = Vec::new();
+    for (percent, lane) in percents.iter().zip(&lanes) {
+        for (series, (_, of)) in plotted.iter_mut().zip(OF) {
+            series.push(f64::from(*percent), of(lane));
+        }
+        figures(report, &format!("d4.hybrid.{percent}.{len}"), lane);
+        rows.push(row("hybrid", lane));
+    }
+    report.plot(Plot {
+        id: format!("d4.hybrid.{len}"),
+        title: format!("{HYBRID_NFS} NFs, some reached directly, the others by a bridge, {len} B"),
+        x: Axis::linear("percent of the NFs reached directly"),
+        y: Axis::linear("Mpps"),
+        series: plotted.into(),
+    });
+    print(
+        &format!("Queues for some of {HYBRID_NFS} NFs, {len} B"),
+        &rows,
+    );
+    Ok(())
+}
+
+/// A table up to its limit, whose last rules are those that match.
+fn many_rules(report: &mut Report, bench: &mut Bench) -> anyhow::Result<()> {
+    let most = RULES_MAX as u32;
+    let tables = report.choose(vec![HYBRID_NFS, 1000, most], vec![most]);
+    let shape = |rules: &u32| Shape {
+        way: Way::Classified(HYBRID_NFS),
+        nfs: HYBRID_NFS,
+        len: 64,
+        idle_rules: rules - HYBRID_NFS,
+    };
+    let shapes: Vec<Shape> = tables.iter().map(shape).collect();
+    let lanes = bench.measure(report, &shapes)?;
+    let mut rows = Vec::new();
+    for (rules, lane) in tables.iter().zip(&lanes) {
+        figures(report, &format!("d4.rules.{rules}"), lane);
+        rows.push(row(&format!("{rules} rules"), lane));
+    }
+    print("A classifier of many rules, 64 B", &rows);
+    Ok(())
+}
+
+fn figures(report: &mut Report, id: &str, lane: &Lane) {
+    let shape = &lane.shape;
+    let conditions = format!(
+        "{} of {} NFs directly; {CONDITIONS}",
+        shape.direct(),
+        shape.nfs
+    );
+    let gbps: Samples = lane
+        .mpps
+        .values()
+        .iter()
+        .map(|mpps| gbps(*mpps, shape.len))
+        .collect();
+    report.figure(format!("{id}.mpps"), &lane.mpps, "Mpps", &conditions);
+    report.figure(format!("{id}.gbps"), &gbps, "Gbit/s", &conditions);
+    report.figure(
+        format!("{id}.mpps_per_cpu"),
+        &lane.per_cpu,
+        "Mpps",
+        &conditions,
+    );
+    report.figure(
+        format!("{id}.lost_percent"),
+        &lane.lost_percent,
+        "%",
+        &conditions,
+    );
+}
+
+fn row(name: &str, lane: &Lane) -> Vec<String> {
+    let spread = |samples: &Samples| format!("{:.0} %", samples.spread_percent());
+    vec![
+        name.to_owned(),
+        lane.shape.nfs.to_string(),
+        lane.shape.direct().to_string(),
+        significant(lane.mpps.median()),
+        spread(&lane.mpps),
+        significant(gbps(lane.mpps.median(), lane.shape.len)),
+        significant(lane.per_cpu.median()),
+        spread(&lane.per_cpu),
+        significant(lane.lost_percent.median()),
+    ]
+}
+
+fn print(title: &str, rows: &[Vec<String>]) {
+    let header = [
+        "way",
+        "NFs",
+        "directly",
+        "Mpps",
+        "spread",
+        "Gbit/s",
+        "Mpps per CPU-second",
+        "spread",
+        "lost %",
+    ];
+    table(title, &header, rows);
+}

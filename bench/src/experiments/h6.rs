@@ -1,0 +1,353 @@
+//! H6: transmission on an interface in the sender's context (HVD) against a thread of the driver
+//! domain (DDD) (HyperNF, SoCC '17, section 4.4), on veth.
+//!
+//! HVD: the sender's TX slots are the memory of its own AF_XDP socket; it fills descriptors and makes
+//! one `sendto` per batch. DDD: the product's uplink: sender, switch, the uplink's port, its thread,
+//! which puts the slots of that port on an AF_XDP socket. The kernel's part - a socket buffer and a
+//! copy per frame, the other end's reception - is the same, and is paid by whoever calls.
+
+use super::two_cores;
+use crate::host::cpu;
+use crate::host::namespace::{Namespace, number};
+use crate::host::program::need;
+use crate::peer::{Peer, run_together};
+use crate::plot::{Axis, Plot, Series};
+use crate::report::{Report, significant, table};
+use crate::roles::{Role, Task, Waits};
+use crate::statistics::{Samples, highest};
+use anyhow::Context;
+use nfluid_switch::Destination;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::path::Path;
+use std::time::Duration;
+
+const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
+const BATCH: usize = 32;
+const RING: u32 = 256;
+/// Slots of the uplink's ring: the product's default for uplinks.
+const UPLINK_RING: u32 = 1024;
+const SENDER_CORE: usize = 1;
+/// Who transmits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The sender itself.
+    Sender,
+    /// The uplink's thread, on a core of its own.
+    ThreadApart,
+    /// The uplink's thread, on the sender's core.
+    ThreadBeside,
+}
+
+impl By {
+    const ALL: [By; 3] = [By::Sender, By::ThreadApart, By::ThreadBeside];
+
+    /// In figures.
+    fn name(self) -> &'static str {
+        match self {
+            By::Sender => "hvd",
+            By::ThreadApart => "ddd",
+            By::ThreadBeside => "ddd_one_core",
+        }
+    }
+
+    fn conditions(self) -> &'static str {
+        match self {
+            By::Sender => {
+                "AF_XDP, copy mode, on a veth, batch 32; the sender's own socket and thread, one core"
+            }
+            By::ThreadApart => {
+                "sender on core 1, switch, uplink's thread on core 0, AF_XDP, copy mode, on a veth, \
+                 batch 32; two cores, CPU time of both; the sender yields while its link is full"
+            }
+            By::ThreadBeside => {
+                "sender, switch, uplink's thread, AF_XDP, copy mode, on a veth, batch 32; one core \
+                 for both, CPU time of both; the sender yields while its link is full"
+            }
+        }
+    }
+}
+
+/// A wire from a namespace to another one. Without an uplink at the far end frames end there in the kernel, which
+/// nobody listens to.
+pub struct Wire {
+    near: End,
+    far: End,
+}
+
+/// An end of a wire: an interface in a namespace of its own.
+pub struct End {
+    namespace: Namespace,
+    interface: String,
+}
+
+impl Wire {
+    /// Makes it.
+    pub fn new() -> anyhow::Result<Self> {
+        let (near, far) = (End::new()?, End::new()?);
+        let ends = [&near, &far].map(|end| (&end.namespace, end.interface.as_str()));
+        Namespace::join(ends[0], ends[1])?;
+        Ok(Wire { near, far })
+    }
+
+    /// Where frames arrive that are sent from the other one.
+    pub fn far(&self) -> &End {
+        &self.far
+    }
+}
+
+impl End {
+    /// The thread of an uplink carries the name of its interface.
+    fn new() -> anyhow::Result<Self> {
+        Ok(End {
+            namespace: Namespace::new()?,
+            interface: format!("up{}", number()),
+        })
+    }
+}
+
+/// One size, one way. What lives in something else comes before it: it ends first.
+struct Lane {
+    by: By,
+    len: usize,
+    sender: [Peer; 1],
+    /// The uplink, and its thread.
+    uplink: Option<(Uplink, u32)>,
+    _instance: ScratchInstance,
+    wire: Wire,
+    mpps: Samples,
+    /// Million frames per second of CPU time of all threads.
+    per_cpu: Samples,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
+    let sizes = report.choose(SIZES.to_vec(), vec![64, 1514]);
+    let (rounds, seconds) = report.choose((11, 0.5), (2, 0.2));
+    let mut plotted = By::ALL.map(|by| Series::new(by.name()));
+    let mut rows = Vec::new();
+    for &len in &sizes {
+        let mut scratch = Scratch::new("h6")?;
+        let mut lanes = By::ALL
+            .into_iter()
+            .map(|by| Lane::new(&mut scratch, by, len))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        for round in 0..=rounds {
+            for lane in &mut lanes {
+                report.settle();
+                // The first round warms up.
+                lane.measure(seconds, round > 0)?;
+            }
+        }
+        for (series, lane) in plotted.iter_mut().zip(&lanes) {
+            series.push(len as f64, &lane.per_cpu);
+        }
+        figures(report, &lanes);
+        rows.extend(lanes.iter().map(Lane::row));
+        if len == sizes[0] {
+            idle(report, &lanes)?;
+        }
+    }
+    report.plot(Plot {
+        id: "h6".to_owned(),
+        title: "Out of an interface: frames per second of CPU time of all threads".to_owned(),
+        x: Axis::log("frame size in bytes"),
+        y: Axis::linear("Mpps per CPU-second"),
+        series: plotted.into(),
+    });
+    let header = [
+        "by",
+        "size",
+        "Mpps",
+        "spread",
+        "Mpps per CPU-second",
+        "spread",
+    ];
+    table(
+        "Out of an interface, by the sender or by the uplink's thread",
+        &header,
+        &rows,
+    );
+    Ok(())
+}
+
+fn figures(report: &mut Report, lanes: &[Lane]) {
+    for lane in lanes {
+        let conditions = lane.by.conditions();
+        let id = |what: &str| format!("h6.{}.{}.{what}", lane.by.name(), lane.len);
+        report.figure(id("mpps"), &lane.mpps, "Mpps", conditions);
+        report.figure(id("mpps_per_cpu"), &lane.per_cpu, "Mpps", conditions);
+    }
+    let [sender, threads @ ..] = lanes else {
+        return;
+    };
+    let best = |of: fn(&Lane) -> &Samples| {
+        let best = highest(threads, of);
+        best.map(|best| (best.by.name(), of(sender).ratios(of(best))))
+    };
+    let compared = [
+        ("hvd_vs_ddd_per_cpu", best(|lane| &lane.per_cpu)),
+        ("hvd_vs_ddd", best(|lane| &lane.mpps)),
+    ];
+    for (what, best) in compared {
+        if let Some((name, ratios)) = best {
+            let id = format!("h6.{}.{what}", sender.len);
+            report.figure(
+                id,
+                &ratios,
+                "ratio",
+                &format!("best of the thread's: {name}"),
+            );
+        }
+    }
+}
+
+/// CPU time of an uplink's thread that nobody sends to. A sender's own way out has no thread.
+fn idle(report: &mut Report, lanes: &[Lane]) -> anyhow::Result<()> {
+    let (rounds, seconds) = report.choose((5, 1.0), (1, 1.0));
+    let mut percent = Samples::default();
+    let threads = lanes.iter().filter_map(|lane| lane.uplink.as_ref());
+    for (_, thread) in threads.cycle().take(rounds) {
+        let before = cpu::thread_seconds(*thread)?;
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        percent.push((cpu::thread_seconds(*thread)? - before) / seconds * 100.0);
+    }
+    let conditions = "percent of a core; the uplink's thread, nobody sends";
+    report.figure("h6.ddd.idle_cpu_percent", &percent, "%", conditions);
+    Ok(())
+}
+
+impl Lane {
+    fn new(scratch: &mut Scratch, by: By, len: usize) -> anyhow::Result<Self> {
+        let wire = Wire::new()?;
+        let instance = scratch.instance(1, RING, RING)?;
+        let (sender, uplink) = match by {
+            By::Sender => (transmitter(&instance, &wire, len)?, None),
+            By::ThreadApart | By::ThreadBeside => {
+                let core = match by {
+                    By::ThreadApart => 1 - SENDER_CORE,
+                    _ => SENDER_CORE,
+                };
+                let uplink = uplink(scratch, instance.id(0), &wire, core)?;
+                (feeder(&instance, len)?, Some(uplink))
+            }
+        };
+        Ok(Lane {
+            by,
+            len,
+            sender: [sender],
+            uplink,
+            _instance: instance,
+            wire,
+            mpps: Samples::default(),
+            per_cpu: Samples::default(),
+        })
+    }
+
+    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
+        let (arrived, cpu) = (self.arrived()?, self.other_cpu_seconds()?);
+        let outcomes = run_together(&mut self.sender, seconds)?;
+        let [outcome] = outcomes[..] else {
+            anyhow::bail!("a sender has no outcome");
+        };
+        let cpu = self.other_cpu_seconds()? - cpu + outcome.cpu_seconds;
+        if counts {
+            let frames = (self.arrived()? - arrived) as f64 / 1e6;
+            self.mpps.push(frames / outcome.seconds);
+            self.per_cpu.push(frames / cpu);
+        }
+        Ok(())
+    }
+
+    /// Frames at the other end.
+    fn arrived(&self) -> anyhow::Result<u64> {
+        let far = &self.wire.far;
+        far.namespace.received(&far.interface)
+    }
+
+    /// CPU time of what works for the sender: the uplink's thread, and the kernel's threads for soft
+    /// interrupts, if the other end's reception has been left to them.
+    fn other_cpu_seconds(&self) -> anyhow::Result<f64> {
+        let kernel = cpu::kernel_threads("ksoftirqd/");
+        let kernel = kernel.into_iter().map(cpu::process_seconds);
+        let uplink = self.uplink.iter().map(|(_, id)| cpu::thread_seconds(*id));
+        kernel.chain(uplink).sum()
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.by.name().to_owned(),
+            self.len.to_string(),
+            significant(self.mpps.median()),
+            format!("{:.0} %", self.mpps.spread_percent()),
+            significant(self.per_cpu.median()),
+            format!("{:.0} %", self.per_cpu.spread_percent()),
+        ]
+    }
+}
+
+fn transmitter(instance: &ScratchInstance, wire: &Wire, len: usize) -> anyhow::Result<Peer> {
+    let role = Role {
+        core: SENDER_CORE,
+        task: Task::Transmit {
+            interface: wire.near.interface.clone(),
+            len,
+            batch: BATCH,
+        },
+    };
+    Peer::start_in(instance, &wire.near.namespace, &role)
+}
+
+fn feeder(instance: &ScratchInstance, len: usize) -> anyhow::Result<Peer> {
+    let role = Role {
+        core: SENDER_CORE,
+        task: Task::Send {
+            len,
+            batch: BATCH,
+            flows: 64,
+            // A full link rings nobody when there is room again.
+            waits: Waits::Yielding,
+        },
+    };
+    Peer::start(instance, &role)
+}
+
+/// An uplink on the wire, to which port `sender` leads, and its thread, which is moved to `core`.
+pub fn uplink(
+    scratch: &mut Scratch,
+    sender: u32,
+    wire: &Wire,
+    core: usize,
+) -> anyhow::Result<(Uplink, u32)> {
+    let (uplink, thread) = uplink_at(scratch, &wire.near, core, None)?;
+    let port = uplink.spec().port;
+    scratch.switch.connect(sender, Destination::Link(port))?;
+    Ok((uplink, thread))
+}
+
+/// An uplink at an end of a wire, which leads nowhere yet, and its thread, which is moved to `core`; a record of it
+/// is kept in `records`.
+pub fn uplink_at(
+    scratch: &mut Scratch,
+    end: &End,
+    core: usize,
+    records: Option<&Path>,
+) -> anyhow::Result<(Uplink, u32)> {
+    let (port, pool) = (scratch.port_ids(1), scratch.pool_id());
+    let mut spec = UplinkSpec::new(&end.interface, &end.interface, port, pool);
+    spec.netns = Some(Path::new("/run/netns").join(end.namespace.name()));
+    spec.ring_slots = UPLINK_RING;
+    spec.state_dir = records.map(Path::to_path_buf);
+    let uplink = Uplink::open(&scratch.switch, spec)?;
+    let thread = cpu::own_thread(&format!("uplink-{}", end.interface));
+    let thread = thread.context("the uplink has no thread")?;
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cores)
+        .context("moving the uplink's thread")?;
+    Ok((uplink, thread))
+}

@@ -1,0 +1,299 @@
+//! H8: NFs that share a core by weight: does each get the throughput that its share promises, in each
+//! I/O model? (HyperNF, SoCC '17, figs. 4 and 8.) Two NFs as in the literature, and ten of random shares
+//! and kinds.
+//!
+//! The literature's error is (goodput - baseline x share) / (baseline x share), where the baseline is the
+//! NF alone on the core. What a machine gives drifts by more than the errors that are looked for, so the
+//! baseline is measured in slices right before and after each run, and a second error leaves out what
+//! all NFs lost or gained: each one's throughput as a part of its baseline, as a part of the sum of those,
+//! against its share. That sum is the efficiency. Shares are weights of cgroups; the process of the I/O
+//! threads has a cgroup of its own, with the weight of a whole core.
+//!
+//! All NFs of a run count the same time, in which all of them run: who is told first, or ends last, has the core
+//! alone meanwhile. What an NF loses by cold caches and by switches is its pace: frames per second of its own CPU
+//! time, over those alone.
+
+mod fairness;
+mod lane;
+mod ten;
+
+use super::models::Model;
+use super::subject::Subject;
+use super::two_cores;
+use crate::host::program::need;
+use crate::plot::{Axis, Plot, Series};
+use crate::report::{Report, significant, table};
+use fairness::{Fairness, Got};
+use lane::{Lane, Nf, Times};
+use nfluid_switch::scratch::Scratch;
+
+/// Percent of the core for the first and the second NF.
+const SHARES: [[u32; 2]; 5] = [[50, 50], [30, 70], [70, 30], [20, 80], [80, 20]];
+const SHARES_QUICK: [[u32; 2]; 2] = [[50, 50], [20, 80]];
+
+/// Seconds in which the kernel measures what receiving at uplinks costs.
+const METERED: f64 = 0.1;
+
+/// Flows of a firewall's traffic.
+const FLOWS: u32 = 1000;
+
+/// The NFs of set-ups A and B.
+fn set_ups() -> [(&'static str, Vec<Nf>); 2] {
+    let nf = |name: &str, subject, len| Nf {
+        name: name.to_owned(),
+        subject,
+        len,
+    };
+    let firewall = |rules| Subject::Firewall {
+        rules,
+        flows: FLOWS,
+    };
+    let bridge = nf("bridge", Subject::Bridge, 64);
+    [
+        ("A", vec![bridge, nf("firewall50", firewall(50), 1472)]),
+        (
+            "B",
+            vec![
+                nf("firewall10", firewall(10), 1024),
+                nf("firewall50", firewall(50), 512),
+            ],
+        ),
+    ]
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
+    let mut scratch = Scratch::new("h8")?;
+    let inline = virtual_ports(report, &mut scratch, &[Model::Inline])?;
+    let errors = inline.iter().flat_map(|lane| &lane.results);
+    report.derived(
+        "h8.virtual.max_error_percent",
+        errors.map(Fairness::error_max).fold(0.0, f64::max),
+        "%",
+        "inline, both set-ups, all shares: largest corrected error of an NF, by its amount",
+    );
+    let efficiencies = inline.iter().flat_map(|lane| &lane.results);
+    let efficiencies = efficiencies.map(|result| result.efficiency.median());
+    report.derived(
+        "h8.efficiency_percent",
+        efficiencies.fold(f64::INFINITY, f64::min),
+        "%",
+        "inline, both set-ups, all shares: smallest sum of both NFs' throughputs, each as a part of what it has alone",
+    );
+    uplinks(report, &mut scratch)?;
+    ten::run(report, &mut scratch)?;
+    let others = virtual_ports(report, &mut scratch, &Model::ALL[1..])?;
+    for name in ["A", "B"] {
+        let lanes: Vec<&Lane> = inline.iter().chain(&others).collect();
+        let lanes: Vec<&Lane> = lanes.into_iter().filter(|lane| lane.name == name).collect();
+        (0..2).for_each(|which| report.plot(plot(&lanes, which)));
+    }
+    Ok(())
+}
+
+/// Both set-ups in some models, whose NFs have virtual ports.
+fn virtual_ports(
+    report: &mut Report,
+    scratch: &mut Scratch,
+    models: &[Model],
+) -> anyhow::Result<Vec<Lane>> {
+    let is_inline = models.contains(&Model::Inline);
+    let (divisions, rounds, alone, together) = if is_inline {
+        let full = (&SHARES[..], 20, 0.05, 0.6);
+        report.choose(full, (&SHARES_QUICK, 3, 0.03, 0.3))
+    } else {
+        let full = (&SHARES[..], 4, 0.04, 0.3);
+        report.choose(full, (&SHARES_QUICK[..1], 1, 0.02, 0.1))
+    };
+    let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
+    let most = if is_inline { 2 } else { report.choose(2, 1) };
+    let mut lanes = Vec::new();
+    for (name, nfs) in set_ups().into_iter().take(most) {
+        for model in models {
+            let nfs = nfs.clone();
+            lanes.push(Lane::new(scratch, name, *model, nfs, &divisions)?);
+        }
+    }
+    measure(report, &mut lanes, rounds, Times { alone, together })?;
+    let rows: Vec<_> = lanes.iter().flat_map(rows).collect();
+    table("Two NFs that share a core by weight", &HEADER, &rows);
+    lanes.iter().for_each(|lane| figures(report, lane));
+    Ok(lanes)
+}
+
+/// Both set-ups; each NF sends out of an uplink of its own, and gets what it has sent back by another one.
+fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
+    let full = (&SHARES[..], 20, 0.05, 0.6);
+    let (divisions, rounds, alone, together) =
+        report.choose(full, (&SHARES_QUICK[1..], 2, 0.03, 0.3));
+    let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
+    let mut lanes = Vec::new();
+    for ((_, nfs), name) in set_ups().into_iter().zip(["A-uplink", "B-uplink"]) {
+        lanes.push(Lane::with_uplinks(scratch, name, nfs, &divisions)?);
+    }
+    for lane in &mut lanes {
+        lane.meter(METERED)?;
+    }
+    measure(report, &mut lanes, rounds, Times { alone, together })?;
+    let rows: Vec<_> = lanes.iter().flat_map(rows).collect();
+    table(
+        "Two NFs that send out of uplinks, and receive by them",
+        &HEADER,
+        &rows,
+    );
+    lanes.iter().for_each(|lane| figures(report, lane));
+    let errors = lanes.iter().flat_map(|lane| &lane.results);
+    report.derived(
+        "h8.uplink.max_error_percent",
+        errors.map(Fairness::error_max).fold(0.0, f64::max),
+        "%",
+        "inline, both set-ups, all shares, each NF sends out of an uplink on a veth and receives by one at its other \
+         end; their threads and the kernel's receive side have the other core: largest corrected error of an NF, by \
+         its amount",
+    );
+    for lane in &lanes {
+        charged(report, lane);
+    }
+    Ok(())
+}
+
+/// What the kernel spent on receiving for each NF, and charged to somebody else.
+fn charged(report: &mut Report, lane: &Lane) {
+    for (result, nf, got) in each(lane) {
+        let id = format!(
+            "h8.{}.{}.{}.charged_percent",
+            lane.name,
+            result.name(),
+            nf.name
+        );
+        let conditions = "run time of the uplink's XDP program for the frames that came in, in percent of the NF's own \
+                          CPU time: charged back to it in what the platform reports";
+        report.figure(id, &got.charged, "%", conditions);
+    }
+}
+
+/// All lanes in turn; the first round warms up.
+fn measure(
+    report: &mut Report,
+    lanes: &mut [Lane],
+    rounds: usize,
+    times: Times,
+) -> anyhow::Result<()> {
+    let warm_up = Times {
+        alone: times.alone / 4.0,
+        together: times.together / 4.0,
+    };
+    for round in 0..=rounds {
+        for lane in &mut *lanes {
+            report.settle();
+            let times = if round == 0 { warm_up } else { times };
+            lane.measure(times, round > 0)?;
+        }
+    }
+    Ok(())
+}
+
+const HEADER: [&str; 11] = [
+    "set-up",
+    "model",
+    "shares",
+    "NF",
+    "alone Mpps",
+    "Mpps",
+    "error %",
+    "corrected %",
+    "of the NFs' CPU time %",
+    "pace %",
+    "efficiency %",
+];
+
+/// Each NF with each division.
+fn each(lane: &Lane) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
+    lane.results.iter().flat_map(|result| {
+        let nfs = lane.nfs.iter().zip(&result.nfs);
+        nfs.map(move |(nf, got)| (result, nf, got))
+    })
+}
+
+fn figures(report: &mut Report, lane: &Lane) {
+    let (set_up, model) = (lane.name, lane.model.name());
+    let place = lane.model.place();
+    for (result, nf, got) in each(lane) {
+        let conditions = format!(
+            "{place}; shares {}, {} B; {} Mpps alone, {} Mpps here, {:.0} % of the NFs' CPU time",
+            result.name(),
+            nf.len,
+            significant(got.alone.median()),
+            significant(got.mpps.median()),
+            got.cpu.median()
+        );
+        let id = |what| format!("h8.{set_up}.{model}.{}.{}.{what}", result.name(), nf.name);
+        report.figure(id("error_percent"), &got.raw, "%", &conditions);
+        report.figure(id("corrected_percent"), &got.corrected, "%", &conditions);
+        let pace = format!("{conditions}; frames per second of its CPU time, over those alone");
+        report.figure(id("pace_percent"), &got.pace, "%", &pace);
+    }
+    for result in &lane.results {
+        let id = format!("h8.{set_up}.{model}.{}.efficiency_percent", result.name());
+        report.figure(id, &result.efficiency, "%", place);
+    }
+    let conditions = format!("{place}; largest of all shares and NFs, by its amount");
+    let raw = each(lane).map(|(_, _, got)| got.raw.median().abs());
+    let corrected = lane.results.iter().map(Fairness::error_max);
+    let largest = [
+        ("error_percent_max", raw.fold(0.0, f64::max)),
+        ("corrected_percent_max", corrected.fold(0.0, f64::max)),
+    ];
+    for (what, value) in largest {
+        let id = format!("h8.{set_up}.{model}.{what}");
+        report.derived(id, value, "%", &conditions);
+    }
+}
+
+fn rows(lane: &Lane) -> impl Iterator<Item = Vec<String>> {
+    let spread = |of: &crate::statistics::Samples| of.high_quartile() - of.low_quartile();
+    each(lane).map(move |(result, nf, got)| {
+        vec![
+            lane.name.to_owned(),
+            lane.model.name().to_owned(),
+            result.name(),
+            format!("{} {} B", nf.name, nf.len),
+            significant(got.alone.median()),
+            significant(got.mpps.median()),
+            format!("{:+.1} ({:.1})", got.raw.median(), spread(&got.raw)),
+            format!(
+                "{:+.1} ({:.1})",
+                got.corrected.median(),
+                spread(&got.corrected)
+            ),
+            format!("{:.1}", got.cpu.median()),
+            format!("{:.1}", got.pace.median()),
+            format!("{:.1}", result.efficiency.median()),
+        ]
+    })
+}
+
+/// The literature's errors of one of the NFs in all models of a set-up.
+fn plot(lanes: &[&Lane], which: usize) -> Plot {
+    let line = |lane: &&Lane| {
+        let mut series = Series::new(lane.model.name());
+        for (index, result) in lane.results.iter().enumerate() {
+            series.push(index as f64, &result.nfs[which].raw);
+        }
+        series
+    };
+    let lane = lanes[0];
+    let nf = &lane.nfs[which];
+    Plot {
+        id: format!("h8.{}.{}", lane.name, nf.name),
+        title: format!("Set-up {}: {} with {} B", lane.name, nf.name, nf.len),
+        x: Axis::categories(
+            "shares of both NFs in %",
+            lane.results.iter().map(Fairness::name),
+        ),
+        y: Axis::linear("error of the throughput in %"),
+        series: lanes.iter().map(line).collect(),
+    }
+}

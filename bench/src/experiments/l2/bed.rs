@@ -1,0 +1,271 @@
+//! A platform with so many idle instances, and a probe beside them whose ports lead through whichever instance is made.
+
+use crate::host::idle::{Idle, bridge};
+use crate::host::interrupt;
+use crate::host::requests::Requests;
+use crate::host::said::Said;
+use crate::roles::probe;
+use anyhow::Context;
+use nfluid_api::types::Timeline;
+use nfluid_ring::clock::monotonic_ns;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The instance that is made and ended again and again.
+const SUBJECT: &str = "x";
+/// Frames leave on the first and come back on the second. From the third nothing leads anywhere: a loop of instances
+/// without an end is refused.
+const PROBE_PORTS: [&str; 3] = ["a", "b", "open"];
+/// Clients that make instances at the same time.
+const CONNECTIONS: usize = 8;
+/// How long a frame may take to come through a new instance.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How an instance is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// With a change of the whole deployment.
+    Whole,
+    /// By itself.
+    One,
+    /// By itself, while shells are ready.
+    Pool,
+}
+
+/// What one creation took.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Until the first frame had come through, in milliseconds.
+    pub first_packet_ms: f64,
+    /// Until the daemon had answered.
+    pub answer_ms: f64,
+    /// Until the daemon had answered that it is gone.
+    pub end_ms: f64,
+    /// Where the time until the first frame went, in milliseconds, as far as the daemon says so.
+    pub phases: Vec<(String, f64)>,
+}
+
+/// The platform.
+pub struct Bed {
+    idle: Idle,
+    said: Said,
+}
+
+impl Bed {
+    /// Starts it, with no other instance than the probe.
+    ///
+    /// # Errors
+    /// As [`Idle::new`].
+    pub fn new() -> anyhow::Result<Self> {
+        let mut idle = Idle::new()?;
+        let own = std::env::current_exe().context("finding this program")?;
+        let probe = json!({
+            "version": 1,
+            "overcommit": true,
+            "instances": { "probe": { "program": own, "args": [probe::ARGUMENT], "ports": PROBE_PORTS } },
+        });
+        idle.merge(&probe)?;
+        let said = Said::of(&idle.platform().log("probe"))?;
+        Ok(Bed { idle, said })
+    }
+
+    /// How many instances there are, the probe among them.
+    pub fn instances(&self) -> usize {
+        self.idle.count() + 1
+    }
+
+    /// Makes idle instances until there are so many with the probe.
+    ///
+    /// # Errors
+    /// As [`Idle::populate`].
+    pub fn populate(&mut self, count: usize) -> anyhow::Result<()> {
+        self.idle.populate(count.saturating_sub(1))
+    }
+
+    /// Lets the daemon keep so many shells, and waits until it has them; 0: none.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
+        let pool = json!({ "flavor": "small", "size": size.max(1) });
+        let document = json!({ "version": 1, "pool": { "small": pool } });
+        if size == 0 {
+            let request = json!({ "text": document.to_string() });
+            return self
+                .idle
+                .requests()
+                .ask("POST", "/v1/delete", &request)
+                .map(drop);
+        }
+        self.idle.merge(&document)?;
+        self.idle.requests().await_shells(size as u64)
+    }
+
+    /// Makes `count` instances that lead nowhere over several connections at a time, and ends them; how many were made, and
+    /// ended, per second.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn storm(&self, count: usize) -> anyhow::Result<(f64, f64)> {
+        let made = self.all_at_once(count, |requests, path| {
+            let request = json!({ "instance": bridge() });
+            requests.ask("PUT", path, &request).map(drop)
+        })?;
+        let ended = self.all_at_once(count, |requests, path| {
+            requests.ask("DELETE", path, &Value::Null).map(drop)
+        })?;
+        Ok((made, ended))
+    }
+
+    fn all_at_once(
+        &self,
+        count: usize,
+        request: impl Fn(&mut Requests, &str) -> anyhow::Result<()> + Sync,
+    ) -> anyhow::Result<f64> {
+        let socket = self.idle.platform().socket();
+        let next = AtomicUsize::new(0);
+        let start = Instant::now();
+        let work = || -> anyhow::Result<()> {
+            let mut requests = Requests::connect(&socket)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return Ok(());
+                }
+                interrupt::check()?;
+                request(&mut requests, &format!("/v1/instances/storm{number}"))?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(work)).collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, anyhow::Result<()>>| {
+                worker
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a client failed")))
+            };
+            workers.into_iter().try_for_each(join)
+        })?;
+        Ok(count as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Makes an instance, waits until it forwards, and ends it.
+    ///
+    /// # Errors
+    /// What the daemon says; when no frame comes through.
+    pub fn cycle(&mut self, way: Way) -> anyhow::Result<Created> {
+        interrupt::check()?;
+        // What came through the one before is not taken for this one's.
+        std::thread::sleep(2 * probe::SILENCE);
+        if way == Way::Pool {
+            self.idle.requests().await_shells(1)?;
+        }
+        let asked_ns = monotonic_ns();
+        let answer = self.make(way)?;
+        let answered_ns = monotonic_ns();
+        let first_ns = self.await_first(asked_ns)?;
+        let ending_ns = monotonic_ns();
+        self.end(way)?;
+        Ok(Created {
+            phases: phases(&answer, asked_ns, first_ns)?,
+            first_packet_ms: ms(asked_ns, first_ns),
+            answer_ms: ms(asked_ns, answered_ns),
+            end_ms: ms(ending_ns, monotonic_ns()),
+        })
+    }
+
+    /// What the daemon answers.
+    fn make(&mut self, way: Way) -> anyhow::Result<Value> {
+        let links = links();
+        if way != Way::Whole {
+            let request = json!({ "instance": bridge(), "links": links });
+            let path = format!("/v1/instances/{SUBJECT}");
+            return self.idle.requests().ask("PUT", &path, &request);
+        }
+        // A flavor beside the instance: that is for the check of everything.
+        self.idle.merge(&json!({
+            "version": 1,
+            "flavors": { "unused": { "ring": 64, "memory": "16MiB" } },
+            "instances": { SUBJECT: bridge() },
+            "links": links,
+        }))
+    }
+
+    fn end(&mut self, way: Way) -> anyhow::Result<()> {
+        if way != Way::Whole {
+            let path = format!("/v1/instances/{SUBJECT}?with_links=true");
+            return self
+                .idle
+                .requests()
+                .ask("DELETE", &path, &Value::Null)
+                .map(drop);
+        }
+        let named = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
+        let request = json!({
+            "objects": [named("flavor", "unused"), named("instance", SUBJECT)],
+            "with_links": true,
+        });
+        self.idle
+            .requests()
+            .ask("POST", "/v1/delete", &request)
+            .map(drop)
+    }
+
+    /// When the first frame came through, after `asked_ns`.
+    fn await_first(&mut self, asked_ns: u64) -> anyhow::Result<u64> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let Some(line) = self.said.line()? else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let first = line.trim().strip_prefix("first ");
+            if let Some(first_ns) = first.and_then(|ns| ns.parse().ok())
+                && first_ns > asked_ns
+            {
+                return Ok(first_ns);
+            }
+        }
+        anyhow::bail!("no frame came through a new instance")
+    }
+}
+
+fn ms(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e6
+}
+
+/// Where the time between `asked_ns` and `first_ns` went: until the daemon began, what it did until the program was told
+/// what it is, and from there to the first frame. Meanwhile the daemon connects the ports.
+fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(String, f64)>> {
+    let Some(took) = answer.get("took") else {
+        return Ok(Vec::new());
+    };
+    let took: Timeline = serde_json::from_value(took.clone()).context("where the time went")?;
+    let mut phases = vec![("request".to_owned(), ms(asked_ns, took.begun_ns))];
+    let mut until_ns = took.begun_ns;
+    let (mut told_ns, mut connect_ns) = (None, 0);
+    for phase in took.phases {
+        until_ns += phase.took_ns;
+        if phase.what == CONNECT {
+            connect_ns = phase.took_ns;
+            continue;
+        }
+        if phase.what == TELL {
+            told_ns = Some(until_ns);
+        }
+        phases.push((phase.what, phase.took_ns as f64 / 1e6));
+    }
+    if let Some(told_ns) = told_ns {
+        phases.push(("start".to_owned(), ms(told_ns, first_ns)));
+        phases.push((CONNECT.to_owned(), connect_ns as f64 / 1e6));
+    }
+    Ok(phases)
+}
+
+/// The daemon's name for the phase at whose end the program is told what it is, and for the one beside its start.
+const TELL: &str = "tell";
+const CONNECT: &str = "connect";
+
+fn links() -> [[String; 2]; 2] {
+    [("a", "in"), ("b", "out")].map(|(a, b)| [format!("probe.{a}"), format!("{SUBJECT}.{b}")])
+}

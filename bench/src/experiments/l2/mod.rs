@@ -1,0 +1,229 @@
+//! How long it takes until a new instance forwards: from the request to the daemon's API until a frame that a probe sends
+//! again and again has come through the instance, beside so many idle ones. Beside it what else starts something isolated.
+
+pub mod bed;
+pub mod peers;
+
+use super::two_cores;
+use crate::host::interrupt;
+use crate::plot::{Axis, Plot, Series};
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use bed::{Bed, Created, Way};
+use peers::Peers;
+
+/// Shells of the pool.
+const SHELLS: usize = 32;
+
+/// One way to make an instance, beside so many others.
+struct Lane {
+    name: &'static str,
+    idle: usize,
+    first_packet_ms: Samples,
+    answer_ms: Samples,
+    end_ms: Samples,
+    /// Parts of the time until the first frame.
+    phases: Vec<(String, Samples)>,
+}
+
+impl Lane {
+    fn new(name: &'static str, idle: usize) -> Self {
+        Lane {
+            name,
+            idle,
+            first_packet_ms: Samples::default(),
+            answer_ms: Samples::default(),
+            end_ms: Samples::default(),
+            phases: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, created: Created) {
+        self.first_packet_ms.push(created.first_packet_ms);
+        self.answer_ms.push(created.answer_ms);
+        self.end_ms.push(created.end_ms);
+        for (what, ms) in created.phases {
+            match self.phases.iter_mut().find(|(name, _)| *name == what) {
+                Some((_, samples)) => samples.push(ms),
+                None => self.phases.push((what, Samples::from_iter([ms]))),
+            }
+        }
+    }
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
+    let (cycles, rounds) = report.choose((100, 30), (5, 3));
+    let mut bed = Bed::new()?;
+    let mut peers = Peers::new()?;
+    let mut lanes = Vec::new();
+    let (storms, storm) = report.choose((3, 500), (1, 20));
+    let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
+    let mut measured = 0;
+    for number in numbers {
+        let refused = bed.populate(*number).err();
+        interrupt::check()?;
+        if let Some(why) = &refused {
+            println!("{number} instances are not to be had here: {why:#}");
+        }
+        let number = bed.instances();
+        if number == measured {
+            break;
+        }
+        measured = number;
+        let mut both = [Lane::new("plain", number), Lane::new("nopool", number)];
+        for _ in 0..cycles {
+            for (lane, way) in both.iter_mut().zip([Way::Whole, Way::One]) {
+                lane.push(bed.cycle(way)?);
+            }
+        }
+        lanes.extend(both);
+        bed.pool(SHELLS)?;
+        let mut lane = Lane::new("pool", number);
+        for _ in 0..cycles {
+            lane.push(bed.cycle(Way::Pool)?);
+        }
+        lanes.push(lane);
+        for _ in 0..storms {
+            let (made, ended) = bed.storm(storm)?;
+            rate.push(made);
+            end_rate.push(ended);
+        }
+        bed.pool(0)?;
+        if refused.is_some() {
+            break;
+        }
+    }
+    let mut number = 0;
+    for _ in 0..rounds {
+        interrupt::check()?;
+        for peer in &mut peers.found {
+            number += 1;
+            peer.measure(number)?;
+        }
+    }
+    show(report, &lanes);
+    show_phases(report, &lanes);
+    let conditions = format!(
+        "{storm} instances over several connections at a time, with a pool of {SHELLS} that is refilled meanwhile"
+    );
+    report.figure("l2.rate_per_s", &rate, "1/s", &conditions);
+    report.figure("l2.end_rate_per_s", &end_rate, "1/s", &conditions);
+    compare(report, &peers, measured);
+    Ok(())
+}
+
+fn show(report: &mut Report, lanes: &[Lane]) {
+    let row = |lane: &Lane| {
+        vec![
+            lane.name.to_owned(),
+            lane.idle.to_string(),
+            significant(lane.first_packet_ms.median()),
+            significant(lane.first_packet_ms.p99()),
+            significant(lane.answer_ms.median()),
+            significant(lane.end_ms.median()),
+        ]
+    };
+    let rows: Vec<_> = lanes.iter().map(row).collect();
+    table(
+        "Create -> first packet forwarded (bridge, 2 ports of 64 slots), ms",
+        &["", "beside", "median", "p99", "answer", "end"],
+        &rows,
+    );
+    let mut series: Vec<Series> = Vec::new();
+    for lane in lanes {
+        let id = format!("l2.{}.{}", lane.name, lane.idle);
+        let conditions = format!(
+            "from the request on an open connection to the first frame through the instance; beside {} instances",
+            lane.idle
+        );
+        report.figure(
+            format!("{id}.median_ms"),
+            &lane.first_packet_ms,
+            "ms",
+            &conditions,
+        );
+        let p99 = lane.first_packet_ms.p99();
+        report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
+        report.figure(
+            format!("{id}.end_ms"),
+            &lane.end_ms,
+            "ms",
+            "from the request to end it to the answer",
+        );
+        if series.iter().all(|known| known.name != lane.name) {
+            series.push(Series::new(lane.name));
+        }
+        if let Some(line) = series.iter_mut().find(|known| known.name == lane.name) {
+            line.push(lane.idle as f64, &lane.first_packet_ms);
+        }
+    }
+    report.plot(Plot {
+        id: "l2.first_packet".to_owned(),
+        title: "Create -> first packet forwarded".to_owned(),
+        x: Axis::linear("instances that are there already"),
+        y: Axis::linear("ms"),
+        series,
+    });
+}
+
+/// Where the time went, of those who come from the pool.
+fn show_phases(report: &mut Report, lanes: &[Lane]) {
+    let mut rows = Vec::new();
+    for lane in lanes.iter().filter(|lane| lane.name == "pool") {
+        for (what, samples) in &lane.phases {
+            let (median, p99) = (samples.median(), samples.p99());
+            rows.push(vec![
+                lane.idle.to_string(),
+                what.clone(),
+                significant(median),
+                significant(p99),
+            ]);
+            report.figure(
+                format!("l2.pool.{}.phase.{what}_ms", lane.idle),
+                samples,
+                "ms",
+                "a part of the time until the first frame; 'connect' is beside 'start'",
+            );
+        }
+    }
+    table(
+        "From the pool, where the time goes, ms (connect: beside start)",
+        &["beside", "phase", "median", "p99"],
+        &rows,
+    );
+}
+
+fn compare(report: &mut Report, peers: &Peers, idle: usize) {
+    let rows: Vec<_> = peers
+        .found
+        .iter()
+        .map(|peer| {
+            vec![
+                peer.name.to_owned(),
+                significant(peer.ms.median()),
+                significant(peer.ms.p99()),
+                peer.what.to_owned(),
+            ]
+        })
+        .collect();
+    table(
+        "What else starts a program that does nothing, until it has ended, ms",
+        &["", "median", "p99", "what"],
+        &rows,
+    );
+    for peer in &peers.found {
+        let conditions = format!("{}, until it has ended; beside {idle} instances", peer.what);
+        report.figure(
+            format!("l2.{}.median_ms", peer.name),
+            &peer.ms,
+            "ms",
+            &conditions,
+        );
+    }
+    for (name, why) in &peers.left_out {
+        println!("{name} left out: {why}");
+    }
+}

@@ -1,0 +1,76 @@
+//! What others take to start something isolated, beside none and many idle instances, in turn with an instance of nfluid: a
+//! process, namespaces, containers, all with one program that does nothing.
+
+use super::l2::bed::{Bed, Way};
+use super::l2::peers::Peers;
+use super::two_cores;
+use crate::host::interrupt;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+
+/// Shells of the pool.
+const SHELLS: usize = 8;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let numbers = report.choose([0, 1000], [0, 10]);
+    let rounds = report.choose(30, 3);
+    let mut bed = Bed::new()?;
+    let mut rows = Vec::new();
+    for idle in numbers {
+        bed.populate(idle)?;
+        bed.pool(SHELLS)?;
+        let mut peers = Peers::new()?;
+        let (mut packet_ms, mut answer_ms) = (Samples::default(), Samples::default());
+        for round in 0..rounds {
+            interrupt::check()?;
+            let created = bed.cycle(Way::Pool)?;
+            packet_ms.push(created.first_packet_ms);
+            answer_ms.push(created.answer_ms);
+            for peer in &mut peers.found {
+                // Containers of one run have names of their own, whatever is beside them.
+                peer.measure(idle * rounds + round + 1)?;
+            }
+        }
+        let own = [
+            (
+                "nfluid",
+                "an instance from the pool, until the daemon answers",
+                &answer_ms,
+            ),
+            (
+                "nfluid_packet",
+                "the same, until the first frame has come through it",
+                &packet_ms,
+            ),
+        ];
+        let others = peers
+            .found
+            .iter()
+            .map(|peer| (peer.name, peer.what, &peer.ms));
+        for (name, what, ms) in own.into_iter().chain(others) {
+            let conditions = format!("{what}; beside {idle} idle instances");
+            let id = format!("l2peers.{name}.{idle}");
+            report.figure(format!("{id}.median_ms"), ms, "ms", &conditions);
+            report.derived(format!("{id}.p99_ms"), ms.p99(), "ms", &conditions);
+            rows.push(vec![
+                name.to_owned(),
+                idle.to_string(),
+                significant(ms.median()),
+                significant(ms.p99()),
+                what.to_owned(),
+            ]);
+        }
+        for (name, why) in &peers.left_out {
+            println!("{name} left out: {why}");
+        }
+        bed.pool(0)?;
+    }
+    table(
+        "Starting something isolated; others: until it has ended, ms",
+        &["", "beside", "median", "p99", "what"],
+        &rows,
+    );
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! A firewall that keeps a state for each of 1000 flows, and a pump that sends them through it.
+
+use crate::host::interrupt;
+use crate::host::platform::Platform;
+use crate::host::requests::Requests;
+use crate::host::said::Said;
+use crate::roles::pump;
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The firewall.
+pub const SUBJECT: &str = "fw";
+/// How long a round may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the pump says of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// Frames that it sent.
+    pub sent: u64,
+    /// Frames that came through.
+    pub received: u64,
+    /// The longest time without one, in milliseconds.
+    pub silence_ms: f64,
+}
+
+impl Round {
+    /// Frames that did not come through.
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+/// The platform.
+pub struct Bed {
+    platform: Platform,
+    requests: Requests,
+    said: Said,
+}
+
+impl Bed {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// As [`Platform::start`].
+    pub fn new() -> anyhow::Result<Self> {
+        let platform = Platform::start()?;
+        Ok(Bed {
+            requests: Requests::connect(&platform.socket())?,
+            said: Said::of(&platform.log("pump"))?,
+            platform,
+        })
+    }
+
+    /// Has the pump send so many frames a second, on the first core, through the firewall on the second one, and waits for its
+    /// first whole round.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn pump(&mut self, rate: u64) -> anyhow::Result<()> {
+        let own = std::env::current_exe().context("finding this program")?;
+        let rules = "allow udp from any to any keep-state";
+        // From its third port nothing leads anywhere: a loop of instances without an end is refused.
+        let document = json!({
+            "version": 1,
+            "overcommit": true,
+            "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
+            "instances": {
+                "pump": {
+                    "program": own, "args": [pump::ARGUMENT, rate.to_string()], "ports": ["a", "b", "open"],
+                    "flavor": "wide", "cpus": [0]
+                },
+                SUBJECT: { "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } },
+            },
+            "links": [["pump.a", "fw.in"], ["pump.b", "fw.out"]],
+        });
+        self.platform.apply(&document.to_string())?;
+        // The one that ran while it was changed, and the first of the new rate.
+        for _ in 0..2 {
+            self.round()?;
+        }
+        Ok(())
+    }
+
+    /// Has the daemon keep so many shells like the firewall, and waits until it has them.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn pool(&mut self, size: u64) -> anyhow::Result<()> {
+        let pools = json!({ "wide": { "flavor": "wide", "size": size } });
+        let document = json!({ "version": 1, "pool": pools });
+        let request = json!({ "text": document.to_string(), "merge": true });
+        self.requests.ask("POST", "/v1/apply", &request)?;
+        self.requests.await_shells(size)
+    }
+
+    /// Waits for the end of the round that runs.
+    ///
+    /// # Errors
+    /// The pump says nothing any more.
+    pub fn round(&mut self) -> anyhow::Result<Round> {
+        self.round_with(|_| Ok(()))
+    }
+
+    /// As [`Bed::round`], and does something again and again meanwhile.
+    ///
+    /// # Errors
+    /// What `act` says, or the pump says nothing any more.
+    pub fn round_with(
+        &mut self,
+        mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Round> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            interrupt::check()?;
+            let Some(line) = self.said.line()? else {
+                act(&mut self.requests)?;
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            let mut words = line.split_whitespace().skip(1).map(str::parse::<u64>);
+            if let (Some(Ok(sent)), Some(Ok(received)), Some(Ok(silence_us))) =
+                (words.next(), words.next(), words.next())
+            {
+                return Ok(Round {
+                    sent,
+                    received,
+                    silence_ms: silence_us as f64 / 1000.0,
+                });
+            }
+        }
+        anyhow::bail!("the pump says nothing any more")
+    }
+
+    /// Frames that were dropped so far at any port, by reason.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn drops(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let stats = self.requests.ask("GET", "/v1/stats", &Value::Null)?;
+        let ports = stats["ports"].as_array().context("no ports in the stats")?;
+        let mut all = BTreeMap::new();
+        for (reason, count) in ports
+            .iter()
+            .filter_map(|port| port["counters"]["drops"].as_object())
+            .flatten()
+        {
+            *all.entry(reason.clone()).or_default() += count.as_u64().unwrap_or(0);
+        }
+        Ok(all)
+    }
+
+    /// Requests to the daemon.
+    pub fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+}
+
+/// A number of an answer.
+///
+/// # Errors
+/// The answer has none of this name.
+pub fn number(answer: &Value, name: &str) -> anyhow::Result<f64> {
+    let value = answer.get(name).and_then(Value::as_f64);
+    value.with_context(|| format!("no {name} in {answer}"))
+}

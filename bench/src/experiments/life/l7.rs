@@ -1,0 +1,90 @@
+//! How long it takes to save a firewall with 1000 states, and to restore it as a clone.
+
+use super::bed::{Bed, SUBJECT, number};
+use crate::experiments::two_cores;
+use crate::host::interrupt;
+use crate::report::{Report, significant, table};
+use crate::roles::pump;
+use crate::statistics::Samples;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// Frames a second that pass.
+const RATE: u64 = 10_000;
+const CLONE: &str = "clone";
+/// Instances that are prepared: a clone is made from one of them.
+const SHELLS: u64 = 4;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let cycles = report.choose(100, 10);
+    let mut bed = Bed::new()?;
+    bed.pump(RATE)?;
+    bed.pool(SHELLS)?;
+    let mut samples: [Samples; 4] = Default::default();
+    let mut bytes = Samples::default();
+    for _ in 0..cycles {
+        interrupt::check()?;
+        let requests = bed.requests();
+        let mut timed = |at: usize, method, path: &str, body: &Value| -> anyhow::Result<Value> {
+            let begun = Instant::now();
+            let answer = requests.ask(method, path, body)?;
+            samples[at].push(begun.elapsed().as_secs_f64() * 1000.0);
+            samples[at + 1].push(number(&answer, "took_us")? / 1000.0);
+            Ok(answer)
+        };
+        let saved = timed(
+            0,
+            "GET",
+            &format!("/v1/instances/{SUBJECT}/image"),
+            &Value::Null,
+        )?;
+        bytes.push(number(&saved, "state_bytes")?);
+        let restore = json!({ "image": saved["image"], "name": CLONE });
+        let restored = timed(2, "POST", "/v1/restore", &restore)?;
+        let taken = number(&restored, "state_taken")?;
+        anyhow::ensure!(
+            taken >= f64::from(pump::FLOWS),
+            "the clone has {taken} states of {}",
+            pump::FLOWS
+        );
+        let object = json!({ "objects": [{ "kind": "instance", "name": CLONE }] });
+        bed.requests().ask("POST", "/v1/delete", &object)?;
+        bed.requests().await_shells(SHELLS)?;
+    }
+    let mut rows = Vec::new();
+    for (at, what) in [(0, "save"), (2, "restore")] {
+        let conditions = format!(
+            "firewall with {} states at {RATE} frames/s; {SHELLS} shells are ready",
+            pump::FLOWS
+        );
+        let request = format!("from the request to its answer; {conditions}");
+        report.figure(format!("l7.{what}_ms"), &samples[at], "ms", &request);
+        let daemon = format!("in the daemon; {conditions}");
+        report.figure(
+            format!("l7.{what}_daemon_ms"),
+            &samples[at + 1],
+            "ms",
+            &daemon,
+        );
+        rows.push(vec![
+            what.to_owned(),
+            significant(samples[at].median()),
+            significant(samples[at].p99()),
+            significant(samples[at + 1].median()),
+        ]);
+    }
+    table(
+        "Save and restore a firewall with 1000 states, ms",
+        &["", "request", "p99", "in the daemon"],
+        &rows,
+    );
+    report.figure(
+        "l7.state_bytes".to_owned(),
+        &bytes,
+        "bytes",
+        "the firewall's state",
+    );
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! What congestion signals cost per packet: a link, one core, with a word in the receiver's port against none, in turn.
+//! CPU time, so that what else runs on the core is not counted.
+
+use crate::experiments::hyperio::per_frame;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use nfluid_ring::port::Port;
+use nfluid_switch::PortSignal;
+use nfluid_switch::scratch::{Scratch, mac_of};
+use nfluid_switch::signal::SIGNAL_FOR_MAX;
+
+const RING: u32 = 256;
+const LEN: usize = 64;
+/// The batch that the target is for.
+const BATCH: usize = 32;
+/// A coin for each packet, which once in two thousand million falls the other way.
+const RARELY: u32 = 1;
+
+/// What the receiver's word says in each lane.
+const LANES: [(&str, u32); 3] = [
+    ("no word", 0),
+    ("probability near 0", RARELY),
+    ("each packet marked", u32::MAX),
+];
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    let mut scratch = Scratch::new("red4cost")?;
+    let mut a = scratch.instance(1, RING, RING)?;
+    let mut b = scratch.instance(1, RING, 64)?;
+    scratch.link((&mut a, 0), (&mut b, 0))?;
+    let receiver = b.id(0);
+    let (mut from, mut to) = (a.attach()?, b.attach()?);
+    fill(&mut from.ports[0], &mut to.ports[0])?;
+    let (rounds, frames) = report.choose((201, 100_000), (21, 50_000));
+    let mut rows = Vec::new();
+    for batch in [1, 8, BATCH, 256] {
+        let mut lanes = LANES.map(|_| Samples::default());
+        let mut costs = LANES.map(|_| Samples::default());
+        for round in 0..rounds {
+            let mut took = [0.0; LANES.len()];
+            for turn in 0..LANES.len() {
+                let lane = (round + turn) % LANES.len();
+                let signal = PortSignal {
+                    probability: LANES[lane].1,
+                    is_refused: false,
+                };
+                // A lane takes some ten milliseconds.
+                scratch
+                    .switch
+                    .set_signal(receiver, signal, SIGNAL_FOR_MAX)?;
+                let (from, to) = (&mut from.ports[0], &mut to.ports[0]);
+                took[lane] = per_frame(from, to, LEN, batch, frames / (batch + 3));
+            }
+            for (lane, ns) in took.into_iter().enumerate() {
+                lanes[lane].push(ns);
+                costs[lane].push(ns - took[0]);
+            }
+        }
+        anyhow::ensure!(
+            scratch.switch.counters(receiver).marked > 0,
+            "no packet was marked in the lane where each is to be: the figures would say nothing"
+        );
+        let name = |what: &str| match batch {
+            BATCH => format!("red4.{what}_ns"),
+            _ => format!("red4.batch{batch}.{what}_ns"),
+        };
+        let how = format!("64 B over a link, one core, batch {batch}, against no word in turn");
+        report.figure(name("cost"), &costs[1], "ns/packet", &how);
+        report.figure(name("marked"), &costs[2], "ns/packet", &how);
+        let mut row = vec![batch.to_string()];
+        row.extend(lanes.iter().map(|lane| significant(lane.median())));
+        row.extend(costs[1..].iter().map(|cost| significant(cost.median())));
+        rows.push(row);
+    }
+    let [off, near, all] = LANES.map(|(name, _)| name);
+    table(
+        "ns per packet of 64 B, link, one core; and by how much more than without a word",
+        &["batch", off, near, all, "more: near 0", "more: each marked"],
+        &rows,
+    );
+    Ok(())
+}
+
+/// Puts packets that can be marked into all slots of the sender.
+fn fill(from: &mut Port, to: &mut Port) -> anyhow::Result<()> {
+    let mut packet = [0_u8; LEN];
+    packet[..6].copy_from_slice(&mac_of(2));
+    packet[12..17].copy_from_slice(&[8, 0, 0x45, 2, 0]);
+    packet[17] = (LEN - 14) as u8;
+    nfluid_wire::ipv4::Ipv4Packet::new_checked(&mut packet[14..])?.fill_checksum();
+    for _ in 0..RING {
+        from.send(|slot| {
+            slot[..LEN].copy_from_slice(&packet);
+            LEN
+        });
+    }
+    from.flush(nfluid_ring::port::WhenFull::Drop)?;
+    to.receive(RING as usize, |_| ());
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Instances that do nothing, on a platform of their own.
+
+use super::interrupt;
+use super::platform::Platform;
+use super::requests::Requests;
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+
+/// Instances that are asked for in one document.
+const PER_DOCUMENT: usize = 500;
+
+/// The platform and its idle instances.
+pub struct Idle {
+    platform: Platform,
+    requests: Requests,
+    count: usize,
+}
+
+impl Idle {
+    /// Starts a platform without any.
+    ///
+    /// # Errors
+    /// As [`Platform::start`].
+    pub fn new() -> anyhow::Result<Self> {
+        let platform = Platform::start()?;
+        Ok(Idle {
+            requests: Requests::connect(&platform.socket())?,
+            platform,
+            count: 0,
+        })
+    }
+
+    /// Makes more of them until there are so many. On an error there are as many as [`Idle::count`] says.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn populate(&mut self, count: usize) -> anyhow::Result<()> {
+        while self.count < count {
+            interrupt::check()?;
+            let next = count.min(self.count + PER_DOCUMENT);
+            let instances: Map<String, Value> = (self.count..next)
+                .map(|number| (format!("idle{number}"), bridge()))
+                .collect();
+            let document = json!({ "version": 1, "overcommit": true, "instances": instances });
+            self.merge(&document)?;
+            self.count = next;
+        }
+        Ok(())
+    }
+
+    /// Merges a document into the deployment; the daemon's answer.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn merge(&mut self, document: &Value) -> anyhow::Result<Value> {
+        let request = json!({ "text": document.to_string(), "merge": true });
+        self.requests.ask("POST", "/v1/apply", &request)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Their processes.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn pids(&mut self) -> anyhow::Result<Vec<u32>> {
+        let all = self.requests.ask("GET", "/v1/instances", &Value::Null)?;
+        let all = all.as_array().context("a list of instances")?;
+        let pid = |instance: &Value| instance["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+        Ok(all.iter().filter_map(pid).collect())
+    }
+
+    /// The daemon's process.
+    pub fn daemon(&self) -> u32 {
+        self.platform.pid()
+    }
+
+    /// Requests to the daemon.
+    pub fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+}
+
+/// An NF that does nothing but forward.
+pub fn bridge() -> Value {
+    json!({ "nf": "bridge", "flavor": "small" })
+}

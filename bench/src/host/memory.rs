@@ -1,0 +1,87 @@
+//! Memory of others.
+
+use anyhow::Context;
+use std::fs;
+
+/// Kernel stack of a thread on x86-64 and arm64.
+const KERNEL_STACK: u64 = 16 << 10;
+
+/// Memory that programs can still have on this host, in bytes.
+///
+/// # Errors
+/// When /proc/meminfo cannot be read.
+pub fn available_bytes() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
+    Ok(field_kib(&text, "MemAvailable:") << 10)
+}
+
+/// BPF maps that a process has mapped, in bytes.
+///
+/// # Errors
+/// When there is no such process.
+pub fn map_bytes(pid: u32) -> anyhow::Result<u64> {
+    Ok(pss_kib(&file(pid, "smaps")?, true) << 10)
+}
+
+/// Memory of a process of one thread in bytes: its proportional set size without the BPF maps that it
+/// has mapped, its page tables and kernel stack.
+///
+/// # Errors
+/// When there is no such process.
+pub fn process_bytes(pid: u32) -> anyhow::Result<u64> {
+    let own = pss_kib(&file(pid, "smaps")?, false) << 10;
+    let tables = field_kib(&file(pid, "status")?, "VmPTE:") << 10;
+    Ok(own + tables + KERNEL_STACK)
+}
+
+fn file(pid: u32, name: &str) -> anyhow::Result<String> {
+    let path = format!("/proc/{pid}/{name}");
+    fs::read_to_string(&path).with_context(|| format!("reading {path}"))
+}
+
+/// Proportional set size in KiB of the mappings of BPF maps, or of all others.
+fn pss_kib(smaps: &str, of_maps: bool) -> u64 {
+    let (mut sum, mut of_map) = (0, false);
+    for line in smaps.lines() {
+        let first = line.split(' ').next().unwrap_or("");
+        if !first.ends_with(':') {
+            of_map = line.contains("bpf-map");
+        } else if first == "Pss:" && of_map == of_maps {
+            sum += field_kib(line, "Pss:");
+        }
+    }
+    sum
+}
+
+/// The number of the line that starts with `name`; 0 if there is none.
+pub fn field_kib(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value
+        .and_then(|value| value.split_whitespace().next())
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{field_kib, pss_kib};
+
+    const SMAPS: &str = "\
+5560-5570 r-xp 00000000 08:01 131 /usr/bin/nfluid-nf
+Size:                 64 kB
+Pss:                  12 kB
+Pss_Dirty:             4 kB
+7f00-7f10 rw-s 00000000 00:0e 13 anon_inode:bpf-map
+Pss:                 256 kB
+7ff0-7ff1 rw-p 00000000 00:00 0 [stack]
+Pss:                   8 kB
+";
+
+    #[test]
+    fn maps_are_left_out_of_the_set_size() {
+        assert_eq!(pss_kib(SMAPS, false), 20);
+        assert_eq!(pss_kib(SMAPS, true), 256);
+        assert_eq!(field_kib("VmRSS:\t 9 kB\nVmPTE:\t  44 kB\n", "VmPTE:"), 44);
+        assert_eq!(field_kib("", "VmPTE:"), 0);
+    }
+}

@@ -1,0 +1,109 @@
+//! Cgroups with unique names in which an experiment gives its processes caps and weights; removed when
+//! dropped.
+
+use super::namespace::number;
+use anyhow::Context;
+use nfluid_ring::slice;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
+use rustix::process::Pid;
+
+/// Weight of an experiment among the host's other groups: the largest that v2 has.
+const WEIGHT_PERCENT: u32 = 1000;
+
+/// The cgroups of an experiment. Drop its processes first.
+#[derive(Debug)]
+pub struct Shares {
+    root: Option<CgroupRoot>,
+    groups: Vec<Cgroup>,
+}
+
+impl Shares {
+    /// None yet.
+    ///
+    /// # Errors
+    /// When the host has no cgroups that it may use.
+    pub fn new() -> anyhow::Result<Self> {
+        let name = format!("nfluid-test-shares-{}-{}", std::process::id(), number());
+        let root = CgroupRoot::new(&name).context("making cgroups")?;
+        let shares = Shares {
+            root: Some(root),
+            groups: Vec::new(),
+        };
+        // Whatever else the machine does has little to say in how the experiment shares its cores.
+        if let Some(root) = &shares.root {
+            let heavy = Share::from_percent(WEIGHT_PERCENT)?;
+            root.set_weight(heavy).context("weighing the cgroups")?;
+        }
+        Ok(shares)
+    }
+
+    /// Puts processes into a cgroup of their own: at most `cap` of a core, `weight` beside others. They have the time
+    /// slice that the platform gives, where the kernel has any.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn give(
+        &mut self,
+        pids: &[u32],
+        cap: Option<Share>,
+        weight: Option<Share>,
+    ) -> anyhow::Result<()> {
+        let root = self
+            .root
+            .as_ref()
+            .context("the cgroups have been removed")?;
+        let group = root.create(&self.groups.len().to_string())?;
+        // Removed with the others, whatever fails from here on.
+        self.groups.push(group);
+        let group = self.groups.last().context("it was added")?;
+        group.set_cap(cap)?;
+        if let Some(weight) = weight {
+            group.set_weight(weight)?;
+        }
+        for pid in pids {
+            group.attach(*pid).context("moving a process")?;
+            let process = Pid::from_raw(pid.cast_signed());
+            slice::give(process, slice::PLATFORM).context("giving a process its time slice")?;
+        }
+        Ok(())
+    }
+
+    /// Limits the memory of the cgroup that was given last.
+    ///
+    /// # Errors
+    /// When there is none, or the kernel refuses.
+    pub fn limit_memory(&self, bytes: u64) -> anyhow::Result<()> {
+        let group = self.groups.last().context("no cgroup yet")?;
+        group.set_memory(bytes).context("limiting memory")
+    }
+
+    /// Changes the cap of a cgroup: number `group` in the order in which they were given.
+    ///
+    /// # Errors
+    /// When there is none, or the kernel refuses.
+    pub fn cap(&self, group: usize, cap: Option<Share>) -> anyhow::Result<()> {
+        let group = self.groups.get(group).context("no such cgroup")?;
+        group.set_cap(cap).context("capping a cgroup")
+    }
+
+    /// Changes the weight of a cgroup, as [`Shares::cap`] its cap.
+    ///
+    /// # Errors
+    /// When there is none, or the kernel refuses.
+    pub fn weigh(&self, group: usize, weight: Share) -> anyhow::Result<()> {
+        let group = self.groups.get(group).context("no such cgroup")?;
+        group.set_weight(weight).context("weighing a cgroup")
+    }
+}
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        // What cannot be removed is listed by the next `make clean`.
+        for group in self.groups.drain(..) {
+            let _ = group.remove();
+        }
+        if let Some(root) = self.root.take() {
+            let _ = root.remove();
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Open vSwitch with its switch in user space, as Debian ships it: a database and a switch of this
+//! run's own, whose sockets and files are in a folder of its own and whose interfaces are in a
+//! network namespace of its own. The service of the system, if there is one, is not touched.
+
+mod control;
+
+use crate::CannotRun;
+use crate::dpdk::hugepages::HugePages;
+use crate::host::namespace::Namespace;
+use crate::host::program::{find, install, need, output};
+use crate::host::service::{Forwards, Service};
+use crate::host::workshop::Workshop;
+use control::Control;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Debian's package; it brings the others.
+const PACKAGE: &str = "openvswitch-switch-dpdk";
+/// Not on the path: which of the two switches `ovs-vswitchd` is, is the system's choice.
+const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// What DPDK takes of the huge pages, and no more: most of it is frames, as many as fit.
+const MEGABYTES: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the ports are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// vhost-user, the switch as the client: DPDK, whose thread polls.
+    Vhost,
+    /// AF_XDP sockets on interfaces; a thread polls.
+    AfXdp,
+    /// AF_PACKET sockets on interfaces; the switch's main thread sleeps while nothing comes.
+    AfPacket,
+}
+
+/// A switch. What lives in something else comes before it: it ends first.
+#[derive(Debug)]
+pub struct Ovs {
+    switch: Service,
+    _database: Service,
+    control: Control,
+    ports: Ports,
+    _pages: Option<HugePages>,
+    namespace: Namespace,
+    _folder: Workshop,
+}
+
+impl Ovs {
+    /// Starts a database, and a switch whose forwarding thread has the core `core`.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when it is not installed or the host has no huge pages for its ports; else what
+    /// it says.
+    pub fn start(ports: Ports, core: usize) -> anyhow::Result<Self> {
+        need(&[
+            ("ovsdb-server", PACKAGE),
+            ("ovsdb-tool", PACKAGE),
+            ("ovs-vsctl", PACKAGE),
+            ("ovs-ofctl", PACKAGE),
+            ("ip", "iproute2"),
+            ("setpriv", "util-linux"),
+            ("taskset", "util-linux"),
+        ])?;
+        if !Path::new(PROGRAM).is_file() {
+            return Err(CannotRun(install(PACKAGE)).into());
+        }
+        let pages = pages(ports)?;
+        let folder = Workshop::new()?;
+        let namespace = Namespace::new()?;
+        let control = Control::new(folder.as_ref());
+        let database = database(&control, &folder)?;
+        control.vsctl("--no-wait init")?;
+        control.vsctl(&format!(
+            "--no-wait set Open_vSwitch . other_config:pmd-cpu-mask={:#x}",
+            1 << core
+        ))?;
+        if ports == Ports::Vhost {
+            control.vsctl(&format!(
+                "--no-wait set Open_vSwitch . other_config:dpdk-init=true \
+                 other_config:dpdk-socket-mem={MEGABYTES} \
+                 other_config:dpdk-socket-limit={MEGABYTES}"
+            ))?;
+            control.set("dpdk-extra", "--no-pci --in-memory --no-telemetry")?;
+        }
+        let switch = switch(&control, &folder, &namespace, ports, core)?;
+        let mut ovs = Ovs {
+            switch,
+            _database: database,
+            control,
+            ports,
+            _pages: pages,
+            namespace,
+            _folder: folder,
+        };
+        ovs.make_bridge()?;
+        Ok(ovs)
+    }
+
+    fn make_bridge(&mut self) -> anyhow::Result<()> {
+        let made = self.control.make_bridge();
+        made.map_err(|error| self.explain(error))
+    }
+
+    /// Where its interfaces are.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Adds a port that is a client of the vhost-user server at `socket`.
+    ///
+    /// # Errors
+    /// What Open vSwitch says.
+    pub fn add_vhost(&mut self, port: &str, socket: &Path) -> anyhow::Result<()> {
+        let options = format!(
+            "type=dpdkvhostuserclient options:vhost-server-path={}",
+            socket.display()
+        );
+        let added = self.control.add_port(port, &options);
+        added.map_err(|error| self.explain(error))
+    }
+
+    /// Waits until the other side of a vhost-user port has started it.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn await_link(&self, port: &str) -> anyhow::Result<()> {
+        let up = format!("wait-until Interface {port} link_state=up");
+        self.control.vsctl(&up).map(drop)
+    }
+
+    /// Adds an interface of its namespace.
+    ///
+    /// # Errors
+    /// What Open vSwitch says.
+    pub fn add_interface(&mut self, interface: &str) -> anyhow::Result<()> {
+        let kind = match self.ports {
+            Ports::AfXdp => "type=afxdp",
+            Ports::AfPacket | Ports::Vhost => "type=system",
+        };
+        let added = self.control.add_port(interface, kind);
+        added.map_err(|error| self.explain(error))
+    }
+
+    /// What comes from one port goes to the other one: the flow that costs least.
+    ///
+    /// # Errors
+    /// What Open vSwitch says.
+    pub fn forward(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        self.control.add_flow(from, to)
+    }
+
+    /// Adds to an error what the switch has said last.
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let last = self.switch.last_words();
+        error.context(format!("Open vSwitch said last: {last}"))
+    }
+}
+
+impl Forwards for Ovs {
+    fn runs(&self, runs: bool) -> anyhow::Result<()> {
+        self.switch.runs(runs)
+    }
+
+    fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        self.switch.cpu_seconds()
+    }
+}
+
+fn pages(ports: Ports) -> anyhow::Result<Option<HugePages>> {
+    if ports != Ports::Vhost {
+        return Ok(None);
+    }
+    let pages = HugePages::take(MEGABYTES);
+    if pages.is_none() {
+        let why =
+            format!("its ports need {MEGABYTES} MB of huge pages; this host has none to give");
+        return Err(CannotRun(why).into());
+    }
+    Ok(pages)
+}
+
+fn database(control: &Control, folder: &Workshop) -> anyhow::Result<Service> {
+    let file = folder.path("conf.db");
+    let mut create = control.command("ovsdb-tool");
+    output(create.arg("create").arg(&file).arg(SCHEMA))?;
+    let mut command = control.command("setpriv");
+    tied_to_this_process(&mut command)
+        .arg(find("ovsdb-server").unwrap_or_default())
+        .arg(&file)
+        .arg(format!("--remote=p{}", control.database()))
+        .arg(format!("--unixctl={}", folder.path("db.ctl").display()))
+        .args(QUIET);
+    let mut server = Service::start("ovsdb-server", &mut command, folder.path("db.log"))?;
+    server.await_service(PATIENCE, || folder.path(control::DATABASE).exists())?;
+    Ok(server)
+}
+
+/// To standard error only.
+const QUIET: [&str; 3] = ["-vconsole:warn", "-vsyslog:off", "-vfile:off"];
+
+fn switch(
+    control: &Control,
+    folder: &Workshop,
+    namespace: &Namespace,
+    ports: Ports,
+    core: usize,
+) -> anyhow::Result<Service> {
+    let mut command = namespace.command("setpriv");
+    control.environment(&mut command);
+    tied_to_this_process(&mut command);
+    if ports == Ports::AfPacket {
+        // No other thread forwards.
+        command.args(["taskset", "-c", &core.to_string()]);
+    }
+    command
+        .arg(PROGRAM)
+        .arg(control.database())
+        .arg(format!("--unixctl={}", folder.path("switch.ctl").display()))
+        .args(QUIET);
+    Service::start("ovs-vswitchd", &mut command, folder.path("switch.log"))
+}
+
+/// Whatever ends this process ends the other one.
+fn tied_to_this_process(setpriv: &mut Command) -> &mut Command {
+    setpriv.args(["--pdeathsig", "KILL"])
+}

@@ -1,0 +1,243 @@
+//! Generator and sink in one process: frames that cross two NFs of very many.
+
+use super::oneway::prepare_frames;
+use super::stall::Stall;
+use super::{Outcome, Times, Work, monotonic_ns};
+use crate::experiments::traffic::{LANE, STAMP, udp_frame};
+use anyhow::{Context, ensure};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::scratch::mac_of;
+use rustix::process::setpriority_process;
+use rustix::thread::set_current_timer_slack;
+use serde::{Deserialize, Serialize};
+use std::num::NonZero;
+use std::time::Duration;
+
+/// After this time without a frame those under way count as lost.
+const LOST_AFTER_NS: u64 = 500_000_000;
+/// Frames per burst and port: what one call switches.
+const BURST: u32 = 256;
+/// One in so many frames is stamped: a number that divides no number of pairs, so that each gets its turn.
+const STAMPED: u64 = 7;
+/// It shares its core with the NFs, and a thousand of them must not keep it from emptying its ring.
+const NICE: i32 = -20;
+
+/// The NFs that frames of one port enter: every other port from `first` on, one of each pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Targets {
+    pub first: u32,
+    pub pairs: u32,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Bytes per frame.
+    pub len: usize,
+    /// Most frames under way per pair of NFs.
+    pub window: u32,
+    /// Frames per second; 0: as many as the window lets.
+    pub rate: f64,
+    /// Microseconds between two looks.
+    pub pause_us: u64,
+}
+
+/// The pairs behind a port.
+struct Lane {
+    first: u32,
+    /// Frames under way of each pair, and of all.
+    under_way: Vec<u32>,
+    sum: u32,
+    /// The pair that gets the next frame.
+    next: usize,
+}
+
+/// Sends and receives in turn, and sleeps in between.
+pub struct Across {
+    load: Load,
+    /// One for each port.
+    lanes: Vec<Lane>,
+    sent: u64,
+    /// When the rate began to be kept, and how many frames were sent since.
+    paced: Option<(u64, u64)>,
+    stall: Stall,
+    lost: u64,
+    latencies: Times,
+}
+
+impl Lane {
+    fn new(targets: &Targets) -> Self {
+        Lane {
+            first: targets.first,
+            under_way: vec![0; targets.pairs as usize],
+            sum: 0,
+            next: 0,
+        }
+    }
+
+    /// The next pair of which fewer than `window` frames are under way, one more from now on.
+    fn take(&mut self, window: u32) -> Option<u32> {
+        let pairs = self.under_way.len();
+        if u64::from(self.sum) >= u64::from(window) * pairs as u64 {
+            return None;
+        }
+        let mut in_turn = (self.next..pairs).chain(0..self.next);
+        let pair = in_turn.find(|pair| self.under_way[*pair] < window)?;
+        self.next = if pair + 1 == pairs { 0 } else { pair + 1 };
+        self.under_way[pair] += 1;
+        self.sum += 1;
+        Some(pair as u32)
+    }
+
+    /// One of a pair's frames is under way no longer; what was given up as lost may come nevertheless.
+    fn give_back(&mut self, pair: u32) {
+        let of_pair = self
+            .under_way
+            .get_mut(pair as usize)
+            .filter(|count| **count > 0);
+        if let Some(count) = of_pair {
+            *count -= 1;
+            self.sum -= 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.under_way.fill(0);
+        self.sum = 0;
+    }
+}
+
+impl Across {
+    pub fn new(attached: &mut Attached, targets: &[Targets], load: Load) -> anyhow::Result<Self> {
+        ensure!(
+            attached.ports.len() == targets.len() && targets.iter().all(|t| t.pairs > 0),
+            "it needs a port for each range of NFs"
+        );
+        setpriority_process(None, NICE).context("going before the NFs")?;
+        set_current_timer_slack(NonZero::new(1)).context("sleeping to the microsecond")?;
+        for port in &mut attached.ports {
+            let own = port.entry().mac;
+            prepare_frames(port, |slot| {
+                let mut frame = udp_frame(load.len, slot);
+                frame[6..12].copy_from_slice(&own);
+                frame
+            });
+        }
+        Ok(Across {
+            lanes: targets.iter().map(Lane::new).collect(),
+            load,
+            sent: 0,
+            paced: None,
+            stall: Stall::new(LOST_AFTER_NS),
+            lost: 0,
+            latencies: Times::default(),
+        })
+    }
+
+    fn send(&mut self, ports: &mut [Port]) -> u32 {
+        let mut sum = 0;
+        for (index, port) in ports.iter_mut().enumerate() {
+            let now = monotonic_ns();
+            for _ in port.queued()..self.allowed(now) {
+                let lane = &mut self.lanes[index];
+                let Some(pair) = lane.take(self.load.window) else {
+                    break;
+                };
+                let to = mac_of(lane.first + 2 * pair);
+                let stamp = if self.sent.is_multiple_of(STAMPED) {
+                    now
+                } else {
+                    0
+                };
+                let queued = port.send(|buffer| {
+                    buffer[..6].copy_from_slice(&to);
+                    buffer[STAMP].copy_from_slice(&stamp.to_ne_bytes());
+                    buffer[LANE].copy_from_slice(&pair.to_ne_bytes());
+                    self.load.len
+                });
+                if !queued {
+                    lane.give_back(pair);
+                    break;
+                }
+                self.sent += 1;
+            }
+            if port.queued() > 0 {
+                // An error shows as missing throughput.
+                sum += port.flush(WhenFull::Drop).unwrap_or(0);
+            }
+        }
+        sum
+    }
+
+    /// Frames that may be sent now.
+    fn allowed(&mut self, now: u64) -> u32 {
+        if self.load.rate == 0.0 {
+            return BURST;
+        }
+        let (start, before) = *self.paced.get_or_insert((now, self.sent));
+        let due = (now - start) as f64 / 1e9 * self.load.rate;
+        let late = due as u64 - (self.sent - before).min(due as u64);
+        BURST.min(late as u32)
+    }
+
+    fn receive(&mut self, ports: &mut [Port]) -> u64 {
+        let (latencies, now) = (&mut self.latencies, monotonic_ns());
+        let mut got = 0;
+        for (port, lane) in ports.iter_mut().zip(&mut self.lanes) {
+            got += port.receive(usize::MAX, |frame| {
+                let stamp = frame.get(STAMP).and_then(|bytes| bytes.try_into().ok());
+                let stamp = stamp.map_or(0, u64::from_ne_bytes);
+                if stamp != 0 {
+                    latencies.push_ns(now.saturating_sub(stamp));
+                }
+                let pair = frame.get(LANE).and_then(|bytes| bytes.try_into().ok());
+                if let Some(pair) = pair {
+                    lane.give_back(u32::from_ne_bytes(pair));
+                }
+            });
+        }
+        if got > 0 {
+            self.stall.end();
+        }
+        got as u64
+    }
+
+    fn under_way(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.sum).sum()
+    }
+
+    fn pause(&mut self) {
+        if self.stall.is_over() {
+            self.lost += u64::from(self.under_way());
+            self.lanes.iter_mut().for_each(Lane::clear);
+        }
+        std::thread::sleep(Duration::from_micros(self.load.pause_us));
+    }
+}
+
+impl Work for Across {
+    fn burst(&mut self, attached: &mut Attached) -> u64 {
+        let got = self.receive(&mut attached.ports);
+        if self.send(&mut attached.ports) == 0 {
+            self.pause();
+        }
+        got
+    }
+
+    fn finish(&mut self, attached: &mut Attached) {
+        while self.under_way() > 0 {
+            if self.receive(&mut attached.ports) == 0 {
+                self.pause();
+            }
+        }
+        self.paced = None;
+    }
+
+    fn report(&mut self, outcome: &mut Outcome) {
+        self.latencies.report(outcome);
+        outcome.lost = std::mem::take(&mut self.lost);
+        // The next run begins later; that is no time without frames.
+        self.stall.end();
+    }
+}

@@ -1,0 +1,160 @@
+//! Traffic of many NFs at rates that a script gives for each of them and each stretch of time: open
+//! loop, whatever comes back. What the NFs cannot take is dropped at their rings.
+
+use super::fan::queue;
+use super::oneway::prepare_frames;
+use super::{Outcome, monotonic_ns, say_ready};
+use crate::experiments::subject::Subject;
+use crate::experiments::traffic::Headers;
+use anyhow::Context;
+use nfluid_gen::clock::NS_PER_S;
+use nfluid_gen::pace::{Pacer, Turn};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::port::{Port, WhenFull};
+use rustix::process::setpriority_process;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+/// Longest burst.
+const BURST: usize = 64;
+/// Longest sleep between two looks at the ports: an NF's ring must not overflow meanwhile.
+const SLEEP_NS: u64 = 250_000;
+/// After the end of a script, frames under way are waited for until none has come for so long.
+const DRAIN_NS: u64 = 50_000_000;
+/// The generator stands for the world outside, which does not wait for a core.
+const NICE: i32 = -20;
+
+/// What to offer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Script {
+    /// Length of a stretch in seconds.
+    pub seconds: f64,
+    /// Per stretch and port: frames per second.
+    pub rates: Vec<Vec<f64>>,
+}
+
+struct Generator {
+    ports: Vec<Port>,
+    pacers: Vec<Pacer>,
+    headers: Headers,
+    len: usize,
+    received: u64,
+}
+
+/// Plays each script that a line of standard input gives: says an [`Outcome`] after each stretch. Its
+/// `frames` are those that came back, its `offered` those that were due.
+pub fn run(subject: &Subject, len: usize) -> anyhow::Result<()> {
+    setpriority_process(None, NICE).context("raising its own priority")?;
+    let mut attached = Attached::from_env()?;
+    let first = attached.ports.first().context("a port to send on")?;
+    let headers = Headers::new(&subject.flows(), first.entry().mac, len)?;
+    for port in &mut attached.ports {
+        prepare_frames(port, |_| headers.template().to_vec());
+    }
+    let mut generator = Generator {
+        ports: attached.ports,
+        pacers: Vec::new(),
+        headers,
+        len,
+        received: 0,
+    };
+    say_ready()?;
+    for line in std::io::stdin().lock().lines() {
+        let script: Script = serde_json::from_str(&line?).context("a script")?;
+        generator.play(&script)?;
+    }
+    Ok(())
+}
+
+impl Generator {
+    fn play(&mut self, script: &Script) -> anyhow::Result<()> {
+        let start = monotonic_ns();
+        let stretch = (script.seconds * NS_PER_S as f64) as u64;
+        let pacer = Pacer::new(Some(0.0), BURST, start);
+        self.pacers = vec![pacer; self.ports.len()];
+        // What came back since the last script is of no interest.
+        self.receive();
+        let mut before = self.counts();
+        for (index, rates) in script.rates.iter().enumerate() {
+            let begin = start + index as u64 * stretch;
+            for (pacer, rate) in self.pacers.iter_mut().zip(rates) {
+                pacer.set_rate(Some(*rate), begin);
+            }
+            self.offer_until(begin + stretch);
+            if index + 1 == script.rates.len() {
+                self.drain();
+            }
+            let now = self.counts();
+            let outcome = Outcome {
+                frames: now.0 - before.0,
+                offered: now.1 - before.1,
+                seconds: script.seconds,
+                ..Outcome::default()
+            };
+            before = now;
+            println!("{}", serde_json::to_string(&outcome)?);
+            std::io::stdout().flush()?;
+        }
+        Ok(())
+    }
+
+    /// Frames received, and frames sent or given up as too late.
+    fn counts(&self) -> (u64, u64) {
+        let due = |pacer: &Pacer| pacer.sent_total() + pacer.missed();
+        (self.received, self.pacers.iter().map(due).sum())
+    }
+
+    fn offer_until(&mut self, end: u64) {
+        loop {
+            let now = monotonic_ns();
+            if now >= end {
+                return;
+            }
+            let (sent, wait) = self.send(now);
+            if self.receive() == 0 && sent == 0 {
+                let sleep = wait.min(SLEEP_NS).min(end - now);
+                std::thread::sleep(Duration::from_nanos(sleep));
+            }
+        }
+    }
+
+    /// Sends what is due; returns how much that was, and how long nothing more will be.
+    fn send(&mut self, now: u64) -> (u64, u64) {
+        let (mut sum, mut wait) = (0, u64::MAX);
+        for (port, pacer) in self.ports.iter_mut().zip(&mut self.pacers) {
+            let count = match pacer.turn(now) {
+                Turn::Send(count) => count,
+                Turn::Wait(ns) => {
+                    wait = wait.min(ns);
+                    continue;
+                }
+            };
+            queue(port, &mut self.headers, self.len, count as u32);
+            let queued = u64::from(port.queued());
+            // What is dropped, or fails, was offered all the same.
+            let _ = port.flush(WhenFull::Drop);
+            pacer.sent(queued);
+            sum += queued;
+        }
+        (sum, wait)
+    }
+
+    fn receive(&mut self) -> u64 {
+        let ports = self.ports.iter_mut();
+        let got: usize = ports.map(|port| port.receive(usize::MAX, |_| ())).sum();
+        self.received += got as u64;
+        got as u64
+    }
+
+    fn drain(&mut self) {
+        let mut last = monotonic_ns();
+        while monotonic_ns() - last < DRAIN_NS {
+            if self.receive() > 0 {
+                last = monotonic_ns();
+            } else {
+                std::thread::sleep(Duration::from_nanos(SLEEP_NS));
+            }
+        }
+    }
+}

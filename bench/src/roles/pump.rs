@@ -1,0 +1,138 @@
+//! An instance that sends frames of many flows on its first port at a rate, round after round, and receives on its second
+//! what comes through; after each round it says what was sent, what came back, and its longest silence.
+
+use anyhow::Context;
+use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
+use nfluid_ring::port::WhenFull;
+use nfluid_wire::MacAddr;
+use nfluid_wire::build::Frame;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The first word of its command line, by which this program knows that it is the pump.
+pub const ARGUMENT: &str = "pump";
+/// Flows that it sends, each from a port of its own.
+pub const FLOWS: u16 = 1000;
+/// How long it sends in a round.
+pub const SENDING_NS: u64 = 500_000_000;
+/// How long it waits for what is under way.
+const DRAINING_NS: u64 = 60_000_000;
+/// Frames per call.
+const BURST: u64 = 32;
+/// Most that it is behind. What was due while it had no core is not sent: it would be a burst that no ring holds.
+const BEHIND_MAX: u64 = 128;
+const FIRST_PORT: u16 = 10_000;
+
+/// Whether this process is the pump.
+pub fn is_asked_for() -> bool {
+    std::env::args().nth(1).as_deref() == Some(ARGUMENT)
+}
+
+/// Plays it until it is killed.
+///
+/// # Errors
+/// When this process is no instance with two ports, or was told no rate.
+pub fn run() -> anyhow::Result<()> {
+    let rate = std::env::args().nth(2);
+    let rate: u64 = rate
+        .context("no rate")?
+        .parse()
+        .context("frames a second")?;
+    let mut attached = Attached::from_env()?;
+    anyhow::ensure!(attached.ports.len() >= 2, "the pump needs two ports");
+    let mut pump = Pump {
+        frames: (0..FLOWS).map(frame).collect::<Result<_, _>>()?,
+        next: 0,
+        received: 0,
+        last_ns: 0,
+        silence_ns: 0,
+    };
+    let mut out = std::io::stdout();
+    loop {
+        let sent = pump.round(&mut attached, rate);
+        let (received, silence_us) = (pump.received, pump.silence_ns / 1000);
+        writeln!(
+            out,
+            "round {sent} {received} {silence_us} {}",
+            monotonic_ns()
+        )?;
+        out.flush()?;
+    }
+}
+
+fn frame(flow: u16) -> anyhow::Result<Vec<u8>> {
+    let address = |last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
+    let mut buffer = [0; 64];
+    let frame = Frame::udp(
+        (address(1), FIRST_PORT + flow).into(),
+        (address(2), 53).into(),
+    );
+    let frame = frame.macs(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let len = frame.write(&mut buffer, &[0; 18])?;
+    Ok(buffer[..len].to_vec())
+}
+
+struct Pump {
+    frames: Vec<Vec<u8>>,
+    next: usize,
+    received: u64,
+    /// When the last frame came.
+    last_ns: u64,
+    silence_ns: u64,
+}
+
+impl Pump {
+    /// Sends for [`SENDING_NS`], then waits for what is under way. Returns how many frames left the own ring.
+    fn round(&mut self, attached: &mut Attached, rate: u64) -> u64 {
+        let begun = monotonic_ns();
+        let before = attached.ports[0].stats();
+        (self.received, self.silence_ns, self.last_ns) = (0, 0, begun);
+        let (mut queued, mut skipped) = (0, 0);
+        while monotonic_ns() - begun < SENDING_NS {
+            let elapsed = monotonic_ns() - begun;
+            let due = elapsed.saturating_mul(rate) / 1_000_000_000;
+            let behind = due.saturating_sub(queued + skipped);
+            skipped += behind.saturating_sub(BEHIND_MAX);
+            let burst = behind.min(BURST);
+            for _ in 0..burst {
+                queued += u64::from(self.send(attached));
+            }
+            if burst > 0 {
+                // What a full link refuses is lost, and counted there.
+                let _ = attached.ports[0].flush(WhenFull::Drop);
+            }
+            self.receive(attached);
+        }
+        let drained = monotonic_ns() + DRAINING_NS;
+        self.last_ns = u64::MAX;
+        while monotonic_ns() < drained {
+            self.receive(attached);
+        }
+        attached.ports[0].stats().tx_frames - before.tx_frames
+    }
+
+    fn send(&mut self, attached: &mut Attached) -> bool {
+        let frame = &self.frames[self.next];
+        let sent = attached.ports[0].send(|buffer| {
+            buffer[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        });
+        if sent {
+            self.next = (self.next + 1) % self.frames.len();
+        }
+        sent
+    }
+
+    fn receive(&mut self, attached: &mut Attached) {
+        let came = attached.ports[1].receive(64, |_frame| ());
+        if came > 0 {
+            let now = monotonic_ns();
+            self.silence_ns = self.silence_ns.max(now.saturating_sub(self.last_ns));
+            if self.last_ns != u64::MAX {
+                self.last_ns = now;
+            }
+            self.received += came as u64;
+        }
+    }
+}

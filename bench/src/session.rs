@@ -1,0 +1,143 @@
+//! One run of the program: experiments in turn, each with a report and results of its own.
+
+use crate::experiments::Experiment;
+use crate::host::interrupt::{self, Interrupted};
+use crate::record::{Record, command};
+use crate::report::{Report, print_figures};
+use crate::results::{Results, json};
+use crate::{Asked, CannotRun, PROGRAM};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The experiments that have been run.
+pub struct Session {
+    folder: PathBuf,
+    quick: bool,
+    /// What single experiments are asked for.
+    pub asked: Asked,
+    records: Vec<Record>,
+}
+
+impl Session {
+    /// Nothing has been run; results will go to `folder`.
+    pub fn new(folder: &Path, quick: bool) -> Self {
+        Session {
+            folder: folder.to_owned(),
+            quick,
+            asked: Asked::default(),
+            records: Vec::new(),
+        }
+    }
+
+    /// Runs one experiment and writes its results.
+    ///
+    /// # Errors
+    /// Those of the experiment; [`CannotRun`] and [`Interrupted`] among them.
+    pub fn run(&mut self, experiment: &Experiment) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut report = Report::new(experiment, self.quick, &self.asked);
+        (experiment.run)(&mut report)?;
+        let record = report.finish();
+        let files = Results::new(&self.folder).write(&record)?;
+        self.records.push(record);
+        println!(
+            "# {} took {:.1} s, results in {}: {}",
+            experiment.name,
+            start.elapsed().as_secs_f64(),
+            self.folder.display(),
+            files.join(", ")
+        );
+        Ok(())
+    }
+
+    /// Runs several; one that fails or that this host cannot run does not keep the others from
+    /// running.
+    ///
+    /// # Errors
+    /// [`CannotRun`] when this host can run none of them; [`Interrupted`]; an error that names those
+    /// that failed.
+    pub fn run_all(&mut self, experiments: &[&Experiment]) -> anyhow::Result<()> {
+        let (mut failed, mut left_out) = (Vec::new(), 0);
+        for experiment in experiments {
+            println!("\n== {}: {}", experiment.name, experiment.summary);
+            match self.run(experiment) {
+                Ok(()) => {}
+                Err(error) if error.is::<Interrupted>() => return Err(error),
+                Err(error) if error.is::<CannotRun>() => {
+                    println!("{} left out: {error:#}", experiment.name);
+                    left_out += 1;
+                }
+                Err(error) => {
+                    eprintln!("nfluid-bench: {} failed: {error:#}", experiment.name);
+                    failed.push(experiment.name);
+                }
+            }
+            interrupt::check()?;
+        }
+        if !failed.is_empty() {
+            bail!("failed: {}", failed.join(", "));
+        }
+        if left_out == experiments.len() {
+            return Err(CannotRun("not one of them; the reasons are above".to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// Prints the figures of all experiments, one per line.
+    pub fn print_figures(&self) {
+        for record in &self.records {
+            print_figures(&record.figures);
+        }
+    }
+
+    /// Writes everything to one file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_json(&self, path: &Path) -> anyhow::Result<()> {
+        let Some(joined) = Record::join(&self.records, &command(PROGRAM, "all", self.quick)) else {
+            return Ok(());
+        };
+        std::fs::write(path, json(&joined)?).with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Session;
+    use crate::CannotRun;
+    use crate::experiments::Experiment;
+    use crate::statistics::Samples;
+
+    fn experiment(name: &'static str, run: crate::experiments::Run) -> Experiment {
+        Experiment {
+            name,
+            summary: "for a test",
+            run,
+        }
+    }
+
+    #[test]
+    fn what_fails_or_cannot_run_does_not_stop_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut session = Session::new(folder.path(), true);
+        let cannot = experiment("cannot", |_| Err(CannotRun("no NIC".to_owned()).into()));
+        let fails = experiment("fails", |_| anyhow::bail!("broken"));
+        let works = experiment("works", |report| {
+            report.figure("works.figure", &Samples::default(), "us", "");
+            Ok(())
+        });
+        let error = session.run_all(&[&cannot, &fails, &works]).unwrap_err();
+        assert_eq!(error.to_string(), "failed: fails");
+        assert!(folder.path().join("works.json").exists());
+        assert!(!folder.path().join("fails.json").exists());
+        let file = folder.path().join("joined");
+        session.write_json(&file).unwrap();
+        let joined = std::fs::read_to_string(file).unwrap();
+        assert!(joined.contains("works.figure"), "{joined}");
+        session.run_all(&[&cannot, &works]).unwrap();
+        let error = session.run_all(&[&cannot]).unwrap_err();
+        assert!(error.is::<CannotRun>(), "{error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! State and frames as files: what `export` writes and `import` reads.
+//!
+//! The file has the NF's image, then each frame that waits: port (1 byte), length (2, little-endian), bytes.
+
+use anyhow::{Context, bail};
+use nfluid_nf::stateful::IMAGE_BYTES_MAX;
+use nfluid_ring::port::Port;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+/// Writes an NF's image, and copies of the frames that wait on `ports`; says how long both are.
+pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Value> {
+    let mut waiting = Vec::new();
+    let mut frames = 0u64;
+    for (number, port) in (0..=u8::MAX).zip(ports) {
+        port.peek(|frame| {
+            waiting.push(number);
+            waiting.extend_from_slice(&(frame.len() as u16).to_le_bytes());
+            waiting.extend_from_slice(frame);
+            frames += 1;
+        });
+    }
+    let mut file = File::from(file);
+    file.write_all(image)
+        .and_then(|()| file.write_all(&waiting))
+        .context("writing the state")?;
+    Ok(json!({
+        "state_bytes": image.len(),
+        "waiting_bytes": waiting.len(),
+        "waiting": frames,
+    }))
+}
+
+/// The first `bytes` of a file.
+pub fn read(file: OwnedFd, bytes: u64) -> anyhow::Result<Vec<u8>> {
+    if bytes > IMAGE_BYTES_MAX as u64 {
+        bail!("{bytes} bytes of state are more than the {IMAGE_BYTES_MAX} that are read");
+    }
+    let mut image = vec![0; bytes as usize];
+    File::from(file)
+        .read_exact_at(&mut image, 0)
+        .context("reading the state")?;
+    Ok(image)
+}

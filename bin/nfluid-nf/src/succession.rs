@@ -1,0 +1,273 @@
+//! Handing ports and state over to a successor, without the daemon in between: who has the ports is settled by the two of them.
+//!
+//! A stream socket connects them. The successor says `R` when all is ready but the ports. The predecessor, at a batch edge,
+//! stops, writes the length of its image (8 bytes, little-endian) and the image; the successor takes it in and says `T` and
+//! three numbers (entries taken over, entries left out, microseconds that it took; 8 bytes each), or `F`, the length of a text
+//! (2 bytes) and the text. **Who has the ports is whether `T` was sent:** the successor touches them only
+//! after it could send it, the predecessor goes on only after it has closed the socket without finding it there. So a death, a
+//! refusal or a silence of either leaves exactly one of them with the ports.
+
+use anyhow::{Context, bail};
+use nfluid_nf::stateful::{IMAGE_BYTES_MAX, Imported, StateError};
+use nfluid_nf::{Nanos, NetworkFunction};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// How long a predecessor, whose ports nobody serves meanwhile, waits for each of the successor's steps.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a successor waits for its turn. Longer than the predecessor: that one decides.
+const TURN: Duration = Duration::from_secs(30);
+/// How long what is queued for an I/O thread may take.
+const SETTLING: Duration = Duration::from_millis(200);
+/// How long one without ports waits to be ended, before it ends itself.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Longest reason of a refusal in bytes.
+const REASON_MAX: usize = 4096;
+
+const READY: u8 = b'R';
+const TAKEN: u8 = b'T';
+const REFUSED: u8 = b'F';
+
+/// What a successor says when it has taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What became of the entries of the state.
+    pub imported: Imported,
+    /// How long that took it.
+    pub took: Duration,
+}
+
+/// Waits until none of the frames that were taken lies in a slot any more.
+pub fn settle(mut is_settled: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !is_settled() {
+        if begun.elapsed() > SETTLING {
+            bail!("frames that it has sent are not taken by its I/O thread");
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The predecessor's part. On an error it still has the ports.
+pub fn hand_over(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<Taken> {
+    match offer(socket, image) {
+        Ok(taken) => Ok(taken),
+        Err(why) => {
+            // From here on the successor can say nothing more; what it has said counts.
+            shutdown(socket, Shutdown::Both).context("closing the way to the successor")?;
+            match answer(socket) {
+                Ok(Ok(taken)) => Ok(taken),
+                _ => Err(why),
+            }
+        }
+    }
+}
+
+fn offer(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<Taken> {
+    let mut ready = [0];
+    receive(socket, &mut ready, PATIENCE).context("the successor is not ready")?;
+    if ready != [READY] {
+        bail!("what is at the other end is no successor");
+    }
+    transmit(socket, &(image.len() as u64).to_le_bytes()).context("sending the state")?;
+    transmit(socket, image).context("sending the state")?;
+    answer(socket)?.map_err(|why| anyhow::anyhow!("the successor does not take over: {why}"))
+}
+
+/// What the successor answers: what it has taken over, or why it does not.
+fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
+    let mut kind = [0];
+    receive(socket, &mut kind, PATIENCE).context("the successor does not answer")?;
+    match kind {
+        [TAKEN] => {
+            let mut numbers = [[0; 8]; 3];
+            // They are for the operator, and come with the word: that some are missing changes nothing.
+            let _ = recv(socket, numbers.as_flattened_mut(), RecvFlags::DONTWAIT);
+            let [taken, left_out, took_us] = numbers.map(u64::from_le_bytes);
+            Ok(Ok(Taken {
+                imported: Imported { taken, left_out },
+                took: Duration::from_micros(took_us),
+            }))
+        }
+        [REFUSED] => {
+            let mut length = [0; 2];
+            receive(socket, &mut length, PATIENCE)?;
+            let mut reason = vec![0; usize::from(u16::from_le_bytes(length)).min(REASON_MAX)];
+            receive(socket, &mut reason, PATIENCE)?;
+            Ok(Err(String::from_utf8_lossy(&reason).into_owned()))
+        }
+        _ => bail!("the successor answers nonsense"),
+    }
+}
+
+/// The successor's part. After it the ports are its own; on an error they are not, and it has to end.
+pub fn take_over(
+    socket: &OwnedFd,
+    import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
+) -> anyhow::Result<()> {
+    transmit(socket, &[READY]).context("telling the predecessor")?;
+    let mut length = [0; 8];
+    receive(socket, &mut length, TURN).context("the predecessor gives up nothing")?;
+    let length = u64::from_le_bytes(length);
+    if length > IMAGE_BYTES_MAX as u64 {
+        bail!("the predecessor has {length} bytes of state, more than {IMAGE_BYTES_MAX}");
+    }
+    let mut image = vec![0; length as usize];
+    receive(socket, &mut image, PATIENCE).context("reading the predecessor's state")?;
+    let begun = Instant::now();
+    match import(&image) {
+        Ok(imported) => {
+            let took_us = begun.elapsed().as_micros() as u64;
+            let mut taken = vec![TAKEN];
+            for number in [imported.taken, imported.left_out, took_us] {
+                taken.extend(number.to_le_bytes());
+            }
+            transmit(socket, &taken).context("the predecessor has gone on")
+        }
+        Err(why) => {
+            let reason = why.to_string();
+            let reason = &reason.as_bytes()[..reason.len().min(REASON_MAX)];
+            let mut refused = vec![REFUSED];
+            refused.extend((reason.len() as u16).to_le_bytes());
+            refused.extend(reason);
+            transmit(socket, &refused)?;
+            Err(why.into())
+        }
+    }
+}
+
+/// Takes in the state of a predecessor of the same NF. That of another NF is of no use: its ports alone are taken over.
+pub fn import(
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    now: Nanos,
+    image: &[u8],
+) -> Result<Imported, StateError> {
+    match nfluid_nf::stateful::import(name, nf, now, image) {
+        Err(StateError::Foreign { .. }) => Ok(Imported::default()),
+        other => other,
+    }
+}
+
+/// Waits for the daemon to end this process, or ends it.
+pub fn leave() -> ! {
+    std::thread::sleep(FAREWELL);
+    std::process::exit(0)
+}
+
+/// Fills `buffer`, waiting for each piece at most for `patience`.
+fn receive(socket: &OwnedFd, buffer: &mut [u8], patience: Duration) -> anyhow::Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        wait_for(socket, PollFlags::IN, patience)?;
+        let (read, _) = recv(socket, &mut buffer[filled..], RecvFlags::DONTWAIT)?;
+        if read == 0 {
+            bail!("it has gone");
+        }
+        filled += read;
+    }
+    Ok(())
+}
+
+fn transmit(socket: &OwnedFd, mut bytes: &[u8]) -> anyhow::Result<()> {
+    while !bytes.is_empty() {
+        wait_for(socket, PollFlags::OUT, PATIENCE)?;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(socket, bytes, flags) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn wait_for(socket: &OwnedFd, what: PollFlags, patience: Duration) -> anyhow::Result<()> {
+    let timeout = Timespec::try_from(patience).unwrap_or_default();
+    let mut fds = [PollFd::new(socket, what)];
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) => bail!("nothing within {} s", patience.as_secs()),
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
+    }
+
+    const ALL: Imported = Imported {
+        taken: 300,
+        left_out: 2,
+    };
+
+    #[test]
+    fn a_large_state_is_handed_over_whole() {
+        let (old, new) = pair();
+        let image: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+        let expected = image.clone();
+        let successor = std::thread::spawn(move || {
+            take_over(&new, |read| {
+                assert!(read == expected);
+                Ok(ALL)
+            })
+        });
+        let taken = hand_over(&old, &image).expect("handed over");
+        assert_eq!(taken.imported, ALL);
+        successor.join().expect("ended").expect("has the ports");
+    }
+
+    #[test]
+    fn a_refusal_is_told_and_leaves_the_ports_where_they_are() {
+        let (old, new) = pair();
+        let successor = std::thread::spawn(move || take_over(&new, |_| Err(StateError::Checksum)));
+        let why = hand_over(&old, b"damaged").expect_err("refused");
+        assert!(why.to_string().contains("checksum"), "{why:#}");
+        assert!(successor.join().expect("ended").is_err());
+    }
+
+    #[test]
+    fn a_successor_that_dies_leaves_the_ports_where_they_are() {
+        let (old, new) = pair();
+        drop(new);
+        hand_over(&old, b"state").expect_err("nobody there");
+        let (old, new) = pair();
+        send(&new, b"R", SendFlags::empty()).expect("sent");
+        drop(new);
+        hand_over(&old, b"state").expect_err("died while it took over");
+    }
+
+    #[test]
+    fn after_the_predecessor_has_gone_on_the_successor_cannot_take_over() {
+        let (old, new) = pair();
+        let successor = std::thread::spawn(move || {
+            take_over(&new, |_| {
+                std::thread::sleep(PATIENCE + Duration::from_millis(300));
+                Ok(ALL)
+            })
+        });
+        hand_over(&old, b"state").expect_err("too slow");
+        assert!(
+            successor.join().expect("ended").is_err(),
+            "it must not touch the ports"
+        );
+    }
+
+    #[test]
+    fn what_was_said_before_the_end_counts() {
+        let (old, new) = pair();
+        send(&new, b"RT", SendFlags::empty()).expect("sent");
+        drop(new);
+        // It said so and died: the ports were its own, and are reclaimed as after any death.
+        assert!(hand_over(&old, b"state").is_ok());
+    }
+}

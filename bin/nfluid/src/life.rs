@@ -1,0 +1,121 @@
+//! `nfluid pause`, `unpause`, `upgrade`, `save`, `restore`.
+
+use crate::args::{PauseArgs, RestoreArgs, SaveArgs, Traffic, UnpauseArgs, UpgradeArgs};
+use crate::failure::Failure;
+use crate::screen::Screen;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nfluid_api::client::Client;
+use nfluid_api::types::{PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX};
+use std::io::Read;
+use std::path::Path;
+
+impl From<Traffic> for PausedTraffic {
+    fn from(traffic: Traffic) -> PausedTraffic {
+        match traffic {
+            Traffic::Hold => PausedTraffic::Hold,
+            Traffic::Drop => PausedTraffic::Drop,
+            Traffic::Bypass => PausedTraffic::Bypass,
+        }
+    }
+}
+
+pub async fn pause(client: &Client, screen: Screen, args: &PauseArgs) -> Result<(), Failure> {
+    let how = PauseRequest {
+        traffic: args.traffic.into(),
+    };
+    client.pause(&args.instance, &how).await?;
+    let meanwhile = match args.traffic {
+        Traffic::Hold => "frames for it wait in its rings",
+        Traffic::Drop => "frames for it are dropped",
+        Traffic::Bypass => "frames go past it",
+    };
+    screen.line(&format!("instance {} paused; {meanwhile}", args.instance))
+}
+
+pub async fn unpause(client: &Client, screen: Screen, args: &UnpauseArgs) -> Result<(), Failure> {
+    client.unpause(&args.instance).await?;
+    screen.line(&format!("instance {} goes on", args.instance))
+}
+
+pub async fn upgrade(client: &Client, screen: Screen, args: &UpgradeArgs) -> Result<(), Failure> {
+    let report = client.upgrade(&args.instance).await?;
+    screen.line(&format!(
+        "instance {} upgraded in {:.1} ms; its ports were silent for {:.2} ms; state: {}",
+        args.instance,
+        report.took_us as f64 / 1000.0,
+        report.silent_us as f64 / 1000.0,
+        entries(report.state_taken, report.state_left_out),
+    ))
+}
+
+pub async fn save(client: &Client, screen: Screen, args: &SaveArgs) -> Result<(), Failure> {
+    let saved = client.save(&args.instance).await?;
+    let image = STANDARD
+        .decode(&saved.image)
+        .map_err(|error| Failure::Operation(format!("the daemon's answer is damaged: {error}")))?;
+    if args.file == Path::new("-") {
+        return screen.bytes(&image);
+    }
+    std::fs::write(&args.file, &image).map_err(|error| about(&args.file, "writing", &error))?;
+    screen.line(&format!(
+        "instance {} saved in {}: {} bytes, of which {} of state; {} frames",
+        args.instance,
+        args.file.display(),
+        image.len(),
+        saved.state_bytes,
+        saved.frames,
+    ))
+}
+
+pub async fn restore(client: &Client, screen: Screen, args: &RestoreArgs) -> Result<(), Failure> {
+    let image = read(&args.file).map_err(|error| about(&args.file, "reading", &error))?;
+    if image.len() > SAVED_BYTES_MAX {
+        return Err(Failure::Operation(format!(
+            "{} is longer than the {SAVED_BYTES_MAX} bytes that a saved instance may have",
+            args.file.display()
+        )));
+    }
+    let request = RestoreRequest {
+        image: STANDARD.encode(image),
+        name: args.name.clone(),
+        paused: args.paused,
+    };
+    let report = client.restore(&request).await?;
+    let mut frames = format!("{} frames in its rings", report.frames);
+    if report.frames_left_out > 0 {
+        frames.push_str(&format!(", {} found no room", report.frames_left_out));
+    }
+    let state = entries(report.state_taken, report.state_left_out);
+    let how = if args.paused { ", paused" } else { "" };
+    screen.line(&format!(
+        "instance {} restored{how}; state: {state}; {frames}; nothing leads to it before a link, chain or switch names it",
+        report.name
+    ))
+}
+
+fn entries(taken: u64, left_out: u64) -> String {
+    match left_out {
+        0 => format!("{taken} entries"),
+        left_out => format!("{taken} entries, {left_out} left out"),
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        let input = std::io::stdin();
+        input
+            .take(SAVED_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(path)?;
+        file.take(SAVED_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn about(path: &Path, what: &str, error: &std::io::Error) -> Failure {
+    Failure::Operation(format!("{what} {}: {error}", path.display()))
+}

@@ -1,0 +1,68 @@
+//! What the deployment asks of the thread.
+
+use nfluid_congestion::Settings;
+use nfluid_control::congestion::Congestion as Desired;
+use nfluid_control::inventory::Ways;
+use nfluid_control::model::PortRef;
+
+/// What is to be done about congestion.
+#[derive(Clone, Debug, Default)]
+pub struct Orders {
+    /// Raised with every change.
+    pub version: u64,
+    /// Which core marks by which law.
+    pub settings: Settings,
+    /// Chains refuse frames at their entry.
+    pub backpressure: bool,
+    /// Both directions of every chain.
+    pub ways: Vec<WayOrder>,
+}
+
+/// One direction of a chain.
+#[derive(Clone, Debug)]
+pub struct WayOrder {
+    /// The chain.
+    pub chain: String,
+    /// From its `from` to its `to`.
+    pub forward: bool,
+    /// The ports by which frames enter its instances, in order.
+    pub inputs: Vec<PortRef>,
+}
+
+impl WayOrder {
+    /// The instances on it, in order.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().filter_map(PortRef::owner)
+    }
+}
+
+impl Orders {
+    /// Takes over what a deployment says. A law without sense was refused when the document was read; here it is none.
+    pub fn follow(&mut self, desired: &Desired) {
+        let law = |law: nfluid_control::congestion::Law| law.checked().ok().flatten();
+        let cores = desired.cores.iter();
+        self.settings = Settings {
+            law: law(desired.law),
+            cores: cores.map(|(core, of)| (*core, law(*of))).collect(),
+        };
+        self.backpressure = desired.backpressure;
+    }
+
+    /// Takes over which instances are one after the other.
+    pub fn follow_ways(&mut self, ways: &Ways) {
+        self.ways = ways
+            .iter()
+            .flat_map(|(name, hops)| {
+                let forward = hops.iter().map(|hop| hop.input_port());
+                let back = hops.iter().rev().map(|hop| hop.output_port());
+                [(true, forward.collect()), (false, back.collect())].map(|(forward, inputs)| {
+                    WayOrder {
+                        chain: name.clone(),
+                        forward,
+                        inputs,
+                    }
+                })
+            })
+            .collect();
+    }
+}

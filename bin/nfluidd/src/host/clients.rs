@@ -1,0 +1,131 @@
+//! Clients of templates: whose frames go to which instance.
+
+use super::Host;
+use super::wires::failed;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::model::PortRef;
+use nfluid_control::template::ClientBy;
+use nfluid_control::wiring::Classified;
+use nfluid_switch::client::{self, Client};
+use std::collections::BTreeMap;
+
+/// Who is there, and the numbers of templates. These are never used again: frames that wait have them.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    numbers: BTreeMap<String, u32>,
+    templates: BTreeMap<u32, (String, ClientBy)>,
+    /// By instance.
+    present: BTreeMap<String, Client>,
+}
+
+impl Clients {
+    /// Gives numbers to the templates of these entries that have none.
+    pub fn number_templates(&mut self, entries: &[Classified]) {
+        for clients in entries.iter().filter_map(|entry| entry.clients.as_ref()) {
+            let next = self
+                .templates
+                .last_key_value()
+                .map_or(1, |(last, _)| last + 1);
+            let known = self.number_of(&clients.template);
+            let known = known.filter(|number| self.templates[number].1 == clients.by);
+            if known.is_none() && next < client::TEMPLATES_MAX {
+                self.numbers.insert(clients.template.clone(), next);
+                let named = (clients.template.clone(), clients.by);
+                self.templates.insert(next, named);
+            }
+        }
+    }
+
+    pub fn number_of(&self, template: &str) -> Option<u32> {
+        self.numbers.get(template).copied()
+    }
+}
+
+/// What tells clients apart, for the switch.
+pub fn by(by: ClientBy) -> client::ClientBy {
+    match by {
+        ClientBy::Address => client::ClientBy::Address,
+        ClientBy::Vlan => client::ClientBy::Vlan,
+        ClientBy::Mac => client::ClientBy::Mac,
+    }
+}
+
+/// The numbers of the two ports of a client's instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPorts {
+    /// For frames of the client.
+    pub entry: u32,
+    /// For frames to it.
+    pub back: u32,
+}
+
+impl Host {
+    /// The template of that number, and what tells its clients apart.
+    pub fn template_of(&self, number: u32) -> Option<(String, ClientBy)> {
+        self.clients.templates.get(&number).cloned()
+    }
+
+    /// From now on a client's frames go to the instance that was made for it.
+    ///
+    /// # Errors
+    /// The instance is not there, or the switch has no room.
+    pub fn admit(
+        &mut self,
+        instance: &str,
+        (input, output): (&str, &str),
+        client: &Client,
+    ) -> Result<ClientPorts, PlatformError> {
+        let id = |port: &str| {
+            let port = PortRef::instance(instance, port);
+            let missing = || {
+                PlatformError::new(
+                    PlatformErrorKind::NotFound,
+                    format!("there is no port {port}"),
+                )
+            };
+            self.port_id(&port).ok_or_else(missing)
+        };
+        let ports = ClientPorts {
+            entry: id(input)?,
+            back: id(output)?,
+        };
+        self.switch
+            .set_client(client, ports.entry, ports.back)
+            .map_err(failed)?;
+        self.clients.present.insert(instance.to_owned(), *client);
+        Ok(ports)
+    }
+
+    /// Whether an instance is there, of a client.
+    pub fn has_client(&self, instance: &str) -> bool {
+        self.clients.present.contains_key(instance)
+    }
+
+    /// Gives an instance frames that waited for it, in their order. Returns how many it had room for.
+    pub fn give_waiting(&self, instance: &str, entry: u32, frames: &[&[u8]]) -> usize {
+        let Some(running) = self.instances.get(instance) else {
+            return 0;
+        };
+        let ports = &running.memory.ports;
+        let Some(index) = ports.iter().position(|part| part.spec.id == entry) else {
+            return 0;
+        };
+        match self.switch.deposit(&running.memory, index, frames) {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(instance, %error, "giving it what waited for it");
+                0
+            }
+        }
+    }
+
+    /// Ends that frames go to an instance of a client.
+    pub(super) fn dismiss_client(&mut self, instance: &str) {
+        let Some(client) = self.clients.present.remove(instance) else {
+            return;
+        };
+        if let Err(error) = self.switch.remove_client(&client) {
+            tracing::warn!(instance, %error, "removing its client");
+        }
+    }
+}

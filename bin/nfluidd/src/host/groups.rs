@@ -1,0 +1,165 @@
+//! Trust groups: the pools that instances of one `trust` share. A group is there as long as it has members.
+
+use super::Paths;
+use super::ids::Ids;
+use anyhow::Context;
+use nfluid_ring::layout::SHARED_SLOTS_MAX;
+use nfluid_switch::abi::GROUPS_MAX;
+use nfluid_switch::instance::slots_of;
+use nfluid_switch::{Group, InstanceMemory, PortSpec, Switch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A new group has room for so many times its first members: later ones join without disturbing them.
+const ROOM: u32 = 2;
+
+/// What documents are checked against is what the memory has.
+const _: () = assert!(nfluid_control::host::SHARED_SLOTS_MAX == SHARED_SLOTS_MAX as u64);
+
+/// All groups of the platform.
+pub struct Groups {
+    paths: Paths,
+    ids: Ids,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    groups: BTreeMap<String, Arc<Group>>,
+    /// Slots that the members which the plan in progress makes need, by group.
+    planned: BTreeMap<String, u32>,
+}
+
+impl Groups {
+    pub fn new(paths: Paths) -> Self {
+        Groups {
+            paths,
+            ids: Ids::new(1, GROUPS_MAX),
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the plan in progress is going to make: group and ports of each member.
+    pub fn plan(&self, members: impl Iterator<Item = (String, Vec<PortSpec>)>) {
+        let mut known = self.known();
+        known.planned.clear();
+        for (name, ports) in members {
+            *known.planned.entry(name).or_default() += slots_of(&ports);
+        }
+    }
+
+    /// The memory of a new member of group `name`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// The group is full, there are too many groups, or the kernel refuses.
+    pub fn member(
+        &self,
+        switch: &Switch,
+        name: &str,
+        pool: u32,
+        ports: &[PortSpec],
+    ) -> anyhow::Result<InstanceMemory> {
+        let mut known = self.known();
+        let group = match known.groups.get(name) {
+            Some(group) => Arc::clone(group),
+            None => {
+                let planned = known.planned.get(name).copied().unwrap_or(0);
+                let need = planned.max(slots_of(ports));
+                let group = self.make(switch, name, need)?;
+                known.groups.insert(name.to_owned(), Arc::clone(&group));
+                group
+            }
+        };
+        InstanceMemory::allocate_in(&group, pool, ports).with_context(|| {
+            format!("joining trust group '{name}' (to make it larger, end all of its instances and apply again)")
+        })
+    }
+
+    fn make(&self, switch: &Switch, name: &str, need: u32) -> anyhow::Result<Arc<Group>> {
+        let id = self
+            .ids
+            .take(1)
+            .context("the platform has no room for more trust groups")?;
+        let made = self.make_as(switch, name, need, id);
+        if made.is_err() {
+            self.ids.free(id);
+        }
+        made.with_context(|| format!("making trust group '{name}'"))
+    }
+
+    fn make_as(
+        &self,
+        switch: &Switch,
+        name: &str,
+        need: u32,
+        id: u32,
+    ) -> anyhow::Result<Arc<Group>> {
+        let slots = need.saturating_mul(ROOM).min(SHARED_SLOTS_MAX).max(need);
+        let mut group = Group::create(switch, id, slots)?;
+        let pins = self.paths.group_pins(name);
+        // Left by a daemon that died in between.
+        let _ = std::fs::remove_dir_all(&pins);
+        if let Err(error) = group.pin(&pins) {
+            switch.remove_group(&group)?;
+            return Err(error.into());
+        }
+        Ok(Arc::new(group))
+    }
+
+    /// Group `name` with number `id`, as an earlier daemon has left it.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn adopt(&self, name: &str, id: u32) -> anyhow::Result<Arc<Group>> {
+        let mut known = self.known();
+        if let Some(group) = known.groups.get(name) {
+            anyhow::ensure!(group.id() == id, "trust group '{name}' was made anew");
+            return Ok(Arc::clone(group));
+        }
+        anyhow::ensure!(id != 0, "it was in no trust group");
+        let group = Arc::new(Group::reopen(&self.paths.group_pins(name), id)?);
+        self.ids.mark(id);
+        known.groups.insert(name.to_owned(), Arc::clone(&group));
+        Ok(group)
+    }
+
+    /// After the adoption: only instances with these pools are there. What others had is free, and groups
+    /// of nobody are gone.
+    pub fn keep_only(&self, switch: &Switch, pools: &BTreeSet<u32>) {
+        for group in self.known().groups.values() {
+            group.keep_only(pools);
+        }
+        self.end_unused(switch);
+        let known = self.known();
+        let pinned = std::fs::read_dir(self.paths.groups()).into_iter().flatten();
+        for entry in pinned.flatten() {
+            let name = entry.file_name();
+            if !name
+                .to_str()
+                .is_some_and(|name| known.groups.contains_key(name))
+            {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// Ends the groups that have no members any more.
+    pub fn end_unused(&self, switch: &Switch) {
+        let mut known = self.known();
+        known.groups.retain(|name, group| {
+            if group.free_slots() < group.slots() {
+                return true;
+            }
+            if let Err(error) = switch.remove_group(group) {
+                tracing::warn!(group = name, %error, "its pool stays until its number is used again");
+            }
+            let _ = std::fs::remove_dir_all(self.paths.group_pins(name));
+            self.ids.free(group.id());
+            false
+        });
+    }
+}

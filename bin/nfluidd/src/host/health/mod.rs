@@ -1,0 +1,162 @@
+//! Looking after instances: a thread that looks at those that ask for it, and restarts those that hang.
+//!
+//! It looks without the host's lock and waits for no instance, whatever that does.
+
+mod beat;
+mod patient;
+
+use super::{Host, Shared, lock, making};
+use nfluid_api::types::{EventKind, Kind};
+use nfluid_control::health::{Health, Remedy, Turn};
+use nfluid_control::model::Program;
+use nfluid_control::quantity::Millis;
+use nfluid_control::supervise::Exit;
+use nfluid_switch::Switch;
+use patient::Patient;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How often it is asked whom to look after, when nobody is.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What looks at an instance have found, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub struct Condition {
+    /// Why it is not well, if it is not.
+    pub unhealthy: Option<String>,
+    /// How often it was found unhealthy, since this daemon looks after it.
+    pub times: u64,
+}
+
+/// An instance that is looked after.
+struct Subject {
+    pid: u32,
+    program: Program,
+    health: Health,
+    control: PathBuf,
+    /// The numbers of its rings.
+    rings: Vec<u32>,
+    age: Millis,
+}
+
+/// Looks after the host's instances; never returns.
+pub fn run(host: &Shared) -> ! {
+    let switch = lock(host).switch();
+    let mut patients: HashMap<String, Patient> = HashMap::new();
+    let mut seen = None;
+    loop {
+        let subjects = {
+            let host = lock(host);
+            let changes = host.changes();
+            (seen != Some(changes)).then(|| (changes, host.looked_after()))
+        };
+        if let Some((changes, subjects)) = subjects {
+            seen = Some(changes);
+            patients = renewed(patients, subjects, &switch, host);
+        }
+        for (name, patient) in &mut patients {
+            if let Some(turn) = patient.look_if_due(&switch) {
+                lock(host).take_turn(name, patient.pid(), &turn);
+            }
+        }
+        let next = patients.values().map(Patient::due).min();
+        let wait = next.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
+        std::thread::sleep(wait.clamp(Duration::from_millis(1), LOOK));
+    }
+}
+
+/// Those who are to be looked after now; who is the same as before goes on being followed.
+fn renewed(
+    mut before: HashMap<String, Patient>,
+    subjects: BTreeMap<String, Subject>,
+    switch: &Switch,
+    host: &Shared,
+) -> HashMap<String, Patient> {
+    let mut now = HashMap::with_capacity(subjects.len());
+    for (name, subject) in subjects {
+        let known = before.remove(&name).filter(|known| known.is_of(&subject));
+        let patient = known.unwrap_or_else(|| Patient::new(subject, switch));
+        if patient.is_new() {
+            lock(host).forget_condition(&name);
+        }
+        now.insert(name, patient);
+    }
+    for name in before.keys() {
+        lock(host).forget_condition(name);
+    }
+    now
+}
+
+impl Host {
+    /// Instances that run and are to be looked after; one that is paused is well.
+    fn looked_after(&self) -> BTreeMap<String, Subject> {
+        let subjects = self.instances.iter().filter_map(|(name, running)| {
+            let health = running.spec.health.clone()?;
+            if running.record.paused.is_some() {
+                return None;
+            }
+            let rings = running.memory.ports.iter().map(|part| part.spec.id);
+            let subject = Subject {
+                pid: running.pid()?,
+                program: running.spec.program.clone(),
+                health,
+                control: self.settings.paths.control(name),
+                rings: rings.collect(),
+                age: Millis(running.since.elapsed().as_millis() as u64),
+            };
+            Some((name.clone(), subject))
+        });
+        subjects.collect()
+    }
+
+    /// Another run begins, or it is not looked after any more.
+    fn forget_condition(&mut self, name: &str) {
+        if let Some(running) = self.instances.get_mut(name) {
+            running.condition.unhealthy = None;
+        }
+    }
+
+    /// Notes what is new with the instance that ran as `pid` when it was looked at.
+    fn take_turn(&mut self, name: &str, pid: u32, turn: &Turn) {
+        let Some(running) = self.instances.get_mut(name) else {
+            return;
+        };
+        if running.pid() != Some(pid) || running.record.paused.is_some() {
+            return;
+        }
+        let subject = Some((Kind::Instance, name));
+        match turn {
+            Turn::Recovered => {
+                running.condition.unhealthy = None;
+                self.event(EventKind::Healthy, subject, "it is well again");
+            }
+            Turn::Fell(why) => {
+                running.condition.unhealthy = Some(why.clone());
+                running.condition.times += 1;
+                let health = running.spec.health.as_ref();
+                let action = health.map(|health| health.action);
+                self.event(EventKind::Unhealthy, subject, why);
+                if action == Some(Remedy::Restart) {
+                    self.end_unhealthy(name);
+                }
+            }
+        }
+    }
+
+    /// Ends an instance that hangs. It is started again as its policy says.
+    fn end_unhealthy(&mut self, name: &str) {
+        let running = self.instances.get(name);
+        let Some(process) = running.and_then(|running| running.process.as_ref()) else {
+            return;
+        };
+        match making::end(process) {
+            Ok(()) => self.bury(name, "killed, as it was unhealthy", Exit::Failure),
+            Err(why) => self.event(
+                EventKind::Warning,
+                Some((Kind::Instance, name)),
+                format!("it is unhealthy and cannot be ended: {why:#}"),
+            ),
+        }
+    }
+}

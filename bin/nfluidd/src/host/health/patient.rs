@@ -1,0 +1,105 @@
+//! One instance that is looked after, and when.
+
+use super::Subject;
+use super::beat::Beat;
+use nfluid_control::health::{Answer, Check, Checkup, Health, Look, RingFound, Turn};
+use nfluid_control::quantity::Millis;
+use nfluid_sandbox::OwnTime;
+use nfluid_switch::{Switch, WatchedRing};
+use std::time::{Duration, Instant};
+
+/// One run of an instance.
+pub struct Patient {
+    pid: u32,
+    rings: Vec<u32>,
+    health: Health,
+    watched: Vec<WatchedRing>,
+    beat: Option<Beat>,
+    own_time: OwnTime,
+    started: Instant,
+    due: Instant,
+    checkup: Checkup,
+    looks: u64,
+}
+
+impl Patient {
+    /// Is looked at for the first time after one interval.
+    pub fn new(subject: Subject, switch: &Switch) -> Self {
+        let makes = |check| subject.health.makes(check, &subject.program);
+        let rings = subject.rings.iter();
+        let watched = if makes(Check::Progress) {
+            rings.filter_map(|id| switch.watch_ring(*id)).collect()
+        } else {
+            Vec::new()
+        };
+        let now = Instant::now();
+        let age = subject.age.duration();
+        Patient {
+            pid: subject.pid,
+            watched,
+            beat: makes(Check::Process).then(|| Beat::new(subject.control.clone())),
+            own_time: OwnTime::of(subject.pid),
+            started: now.checked_sub(age).unwrap_or(now),
+            due: now + subject.health.interval.duration(),
+            checkup: Checkup::default(),
+            looks: 0,
+            rings: subject.rings,
+            health: subject.health,
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Nobody has looked yet.
+    pub fn is_new(&self) -> bool {
+        self.looks == 0
+    }
+
+    /// Whether it is the same run, looked after in the same way.
+    pub fn is_of(&self, subject: &Subject) -> bool {
+        self.pid == subject.pid && self.rings == subject.rings && self.health == subject.health
+    }
+
+    /// When to look next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks, if it is time to; what is new.
+    pub fn look_if_due(&mut self, switch: &Switch) -> Option<Turn> {
+        let now = Instant::now();
+        if now < self.due {
+            return None;
+        }
+        self.due = now + self.health.interval.duration();
+        self.looks += 1;
+        let found = self.find(switch);
+        self.checkup.look(&self.health, &found)
+    }
+
+    fn find(&mut self, switch: &Switch) -> Look {
+        let found: Vec<_> = self
+            .watched
+            .iter()
+            .map(|ring| switch.look_at(ring))
+            .collect();
+        let rings = found.iter().map(|ring| RingFound {
+            waiting: ring.waiting,
+            read_to: ring.read_to,
+        });
+        Look {
+            age: millis(self.started.elapsed()),
+            had: millis(self.own_time.since_last()),
+            answer: self.beat.as_mut().map_or(Answer::NotAsked, Beat::look),
+            rings: rings.collect(),
+            is_held_up: found.iter().any(|ring| ring.sends),
+        }
+    }
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

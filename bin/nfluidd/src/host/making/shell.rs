@@ -1,0 +1,277 @@
+//! Shells: instances that are made before it is known which they are to be. Everything is there, the program has started and
+//! waits for its name. A shell's own name cannot be an instance's.
+//!
+//! A daemon that is killed leaves a shell or an instance, never both: a shell becomes an instance by one rename of its
+//! record. The program of a shell ends by itself when the daemon's end of its socket is closed; what else is left of it is
+//! removed by the next daemon, as of any instance that nobody desires.
+
+use super::{Making, Site};
+use crate::host::bells;
+use crate::host::instance::{cap_of, give_slice, port_specs, set_weight};
+use crate::host::launch::seeded;
+use crate::host::placing::{pin, pinned_to};
+use crate::host::record::Record;
+use crate::host::written;
+use anyhow::Context;
+use nfluid_control::io::IoModel;
+use nfluid_control::model::{DEFAULT_MTU, Program, Restart, Tier};
+use nfluid_control::placement::Placement;
+use nfluid_control::pool::PoolSpec;
+use nfluid_control::quantity::Mac;
+use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
+use nfluid_control::stopwatch::Lap;
+use nfluid_ring::assignment;
+use nfluid_ring::attach::Table;
+use nfluid_sandbox::cgroup::Share;
+use nfluid_switch::InstanceMemory;
+use nfluid_switch::instance::Bells;
+use serde_json::Value;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+/// How the name of every shell begins; no instance's does.
+const PREFIX: char = '_';
+
+/// The process of a shell.
+pub struct Waiting {
+    /// On which it is told what to be.
+    pub socket: OwnedFd,
+    /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
+    pub numbers: Numbers,
+}
+
+/// The numbers of what a process of a shell has inherited.
+pub struct Numbers {
+    /// Of its maps and sockets.
+    pub maps: Vec<RawFd>,
+    /// Of its doorbell.
+    pub bell: RawFd,
+    /// Of the bell of its I/O thread.
+    pub io_bell: RawFd,
+}
+
+impl Numbers {
+    /// The port table of such a process, without bells of others.
+    pub fn table(&self, memory: &InstanceMemory) -> Table {
+        let given = Bells {
+            own: self.bell,
+            io: self.io_bell,
+            peers: &[],
+        };
+        memory.table(&self.maps, &given)
+    }
+}
+
+/// The name of the `number`-th shell.
+pub fn name_of(number: u64) -> String {
+    format!("{PREFIX}{number}")
+}
+
+/// The number of the shell whose cgroup that is.
+pub fn number_of(cgroup: &str) -> Option<u64> {
+    cgroup
+        .strip_prefix("i-")?
+        .strip_prefix(PREFIX)?
+        .parse()
+        .ok()
+}
+
+/// The name under which the record of an ended instance is kept until its maps are taken out; no shell has it.
+pub fn grave_of(pool: u32) -> String {
+    format!("{PREFIX}gone-{pool}")
+}
+
+/// Whether that is a shell's, or of somebody who has ended.
+pub fn is_shell(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// What a shell is made from: an instance without a program.
+pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
+    let port = |number| PortSpec {
+        name: format!("port{number}"),
+        mac: Mac([0; 6]),
+        mtu: DEFAULT_MTU,
+        queues: 1,
+    };
+    InstanceSpec {
+        program: Program::BuiltIn { nf: String::new() },
+        tier: Tier::Process,
+        config: Value::Null,
+        ports: (0..pool.ports).map(port).collect(),
+        flavor: pool.flavor.clone(),
+        ring: pool.ring,
+        resources: Resources {
+            group: None,
+            share: None,
+            cap: None,
+            guarantee: None,
+            memory: pool.memory,
+            cpus: Vec::new(),
+            placement: Placement::Free,
+            slice: None,
+        },
+        restart: Restart::default(),
+        trust: None,
+        wake: None,
+        health: None,
+        io: IoModel::Inline,
+    }
+}
+
+impl Making {
+    /// Does what [`Making::complete`] does, but for what depends on the NF. Until it is told what to be it weighs next to
+    /// nothing.
+    ///
+    /// # Errors
+    /// Says what failed; what has been made is still to be taken back.
+    pub fn complete_waiting(&mut self) -> anyhow::Result<()> {
+        let io_bell = self.settle()?;
+        let (Some(memory), Some(cgroup)) = (&self.memory, &self.cgroup) else {
+            anyhow::bail!("it is not settled");
+        };
+        cgroup.set_weight(Share::from_per_mille(1)?)?;
+        let (process, waiting) =
+            self.maker
+                .launch_waiting(&self.name, memory, cgroup, &self.record, &io_bell)?;
+        let sliced = give_slice(&process, None);
+        self.record.process = Some(process.identity().clone());
+        self.record.io_bell = Some(waiting.numbers.io_bell);
+        self.process = Some(process);
+        sliced?;
+        self.waiting = Some(waiting);
+        self.io_bell = Some(io_bell);
+        self.write_down()
+    }
+
+    /// Whether the process of a shell still waits.
+    pub fn waits(&mut self) -> bool {
+        let process = self.process.as_ref();
+        match process.map(nfluid_sandbox::Instance::try_wait) {
+            Some(Ok(None)) => true,
+            // It is buried: nobody can wait for it again.
+            Some(Ok(Some(_))) => {
+                self.process = None;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes a shell the beginning of instance `name`: it has its record, its files and its ports. What is left is
+    /// [`Making::complete`].
+    ///
+    /// # Errors
+    /// Says what failed; what there is is still to be taken back.
+    pub fn become_instance(
+        &mut self,
+        name: &str,
+        spec: &InstanceSpec,
+        site: Site,
+        peers: Vec<Option<String>>,
+    ) -> anyhow::Result<()> {
+        let cgroup = self.cgroup.as_ref().context("a shell without a cgroup")?;
+        let record = Record {
+            first_port: self.record.first_port,
+            pool: self.record.pool,
+            user: self.record.user,
+            process: self.record.process.clone(),
+            seed: self.record.seed,
+            bells: peers.clone(),
+            io_bell: self.record.io_bell,
+            cgroup: Some(cgroup.name().to_owned()),
+            ..Record::of(spec)?
+        };
+        let memory = spec.resources.memory;
+        if memory != self.spec.resources.memory {
+            cgroup.set_memory(memory.0)?;
+        }
+        let paths = &self.maker.paths;
+        let former = std::mem::replace(&mut self.name, name.to_owned());
+        // From here on, what there is is found by the new record, or by the former one.
+        let told = written::save(&record, &paths.record(&former));
+        told.and_then(|()| std::fs::rename(paths.record(&former), paths.record(name)))
+            .context("writing down what a shell becomes")?;
+        self.record = record;
+        self.spec = spec.clone();
+        self.site = site;
+        self.peers = peers;
+        self.maker.logs.rename(&former, name, paths.log(name));
+        for (from, to) in [
+            (paths.bell(&former), paths.bell(name)),
+            (paths.log_pipe(&former), paths.log_pipe(name)),
+            (paths.control(&former), paths.control(name)),
+        ] {
+            std::fs::rename(&from, &to).with_context(|| format!("renaming {}", from.display()))?;
+        }
+        let (from, pins) = (paths.instance_pins(&former), paths.instance_pins(name));
+        if std::fs::rename(&from, &pins).is_err() {
+            // Left by a daemon that died in between.
+            let _ = std::fs::remove_dir_all(&pins);
+            std::fs::rename(&from, &pins).context("renaming pinned maps")?;
+        }
+        let memory = self.memory.as_mut().context("a shell without ports")?;
+        let specs = port_specs(spec, self.record.first_port);
+        self.maker.switch.respecify(memory, &specs)?;
+        self.laps.push(Lap::now("shell"));
+        Ok(())
+    }
+
+    /// Gives a shell that has become an instance what it may use, and tells its program what it is.
+    pub(super) fn assign(&mut self, waiting: &Waiting) -> anyhow::Result<()> {
+        let (Some(memory), Some(cgroup), Some(process)) =
+            (&self.memory, &self.cgroup, &self.process)
+        else {
+            anyhow::bail!("a shell that was not completed");
+        };
+        let resources = &self.spec.resources;
+        // It has the slice of all, and no cap; its memory is set already.
+        set_weight(cgroup, resources)?;
+        if resources.cap.is_some() {
+            cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
+        }
+        let cpus = pinned_to(&self.spec, None);
+        if !cpus.is_empty() {
+            pin(process, &cpus)?;
+        }
+        if resources.slice.is_some() {
+            give_slice(process, resources.slice)?;
+        }
+        let Program::BuiltIn { nf } = &self.spec.program else {
+            anyhow::bail!("a shell runs built-in NFs only");
+        };
+        self.laps.push(Lap::now("limits"));
+        let table = waiting.numbers.table(memory).to_bytes();
+        let config = seeded(&self.spec.program, &self.spec.config, self.record.seed);
+        let config = serde_json::to_vec(&config)?;
+        let mut rung = Vec::new();
+        for (port, peer) in (0u8..).zip(&self.peers) {
+            if let Some(peer) = peer {
+                let bell = bells::open_ringing(&self.maker.paths.bell(peer));
+                rung.push((port, bell.context("opening a peer's doorbell")?));
+            }
+        }
+        let rung: Vec<_> = rung
+            .iter()
+            .map(|(port, bell)| (*port, bell.as_fd()))
+            .collect();
+        assignment::send(&waiting.socket, nf, &table, &config, &rung)
+            .context("telling a shell what it is")?;
+        self.laps.push(Lap::now("tell"));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grave_of, is_shell, name_of, number_of};
+    use crate::host::instance::cgroup_name;
+
+    #[test]
+    fn no_instance_has_the_name_of_a_shell() {
+        for name in [name_of(0), name_of(17), grave_of(3)] {
+            assert!(is_shell(&name) && nfluid_control::model::check_name(&name).is_err());
+        }
+        assert_eq!(number_of(&cgroup_name(&name_of(17))), Some(17));
+        assert_eq!(number_of(&cgroup_name("17")), None);
+    }
+}

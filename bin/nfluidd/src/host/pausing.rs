@@ -1,0 +1,333 @@
+//! Instances that stand still, and what becomes of frames for them meanwhile.
+
+use super::platform::no_instance;
+use super::wires::failed;
+use super::{Host, written};
+use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::model::PortRef;
+use nfluid_control::wiring::Destination;
+
+/// Instances in a row that frames are led past: no chain is longer.
+const BYPASSED_MAX: usize = 64;
+
+fn refused(message: String, remedy: &str) -> PlatformError {
+    PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
+}
+
+impl Host {
+    /// Stops an instance where it is, until [`Host::unpause`]; also beyond the daemon's end.
+    ///
+    /// # Errors
+    /// It does not run, is paused already, or frames cannot be treated so; it is as before.
+    pub fn pause(&mut self, name: &str, traffic: PausedTraffic) -> Result<(), PlatformError> {
+        self.check_settled(name)?;
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        if running.record.paused.is_some() {
+            let remedy = format!("'nfluid unpause {name}' first, to treat frames otherwise");
+            return Err(refused(
+                format!("instance {name} is paused already"),
+                &remedy,
+            ));
+        }
+        if running.process.is_none() {
+            let remedy = format!("'nfluid restart {name}' starts it");
+            return Err(refused(format!("instance {name} does not run"), &remedy));
+        }
+        if traffic == PausedTraffic::Bypass {
+            self.check_bypass(name)?;
+        }
+        self.note_pause(name, Some(traffic))?;
+        let frozen = self
+            .stop_traffic(name, traffic)
+            .and_then(|()| self.freeze(name));
+        if let Err(why) = frozen {
+            self.end_pause(name);
+            return Err(why);
+        }
+        self.event(
+            EventKind::Changed,
+            Some((Kind::Instance, name)),
+            format!("paused, traffic: {traffic}"),
+        );
+        Ok(())
+    }
+
+    /// Lets a paused instance go on.
+    ///
+    /// # Errors
+    /// It is not paused, or cannot be let go.
+    pub fn unpause(&mut self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        if running.record.paused.is_none() {
+            return Err(refused(
+                format!("instance {name} is not paused"),
+                "'nfluid get instances' shows how instances are",
+            ));
+        }
+        let thawed = running.cgroup.thaw();
+        thawed.map_err(|why| PlatformError::new(PlatformErrorKind::Failed, why.to_string()))?;
+        self.end_pause(name);
+        self.event(
+            EventKind::Changed,
+            Some((Kind::Instance, name)),
+            "goes on after its pause",
+        );
+        Ok(())
+    }
+
+    /// Why nothing can be asked of an instance that stands still.
+    ///
+    /// # Errors
+    /// It is paused.
+    pub fn check_awake(&self, name: &str) -> Result<(), PlatformError> {
+        match self.instances.get(name) {
+            Some(running) if running.record.paused.is_some() => {
+                let remedy = format!("'nfluid unpause {name}', and try again");
+                Err(refused(format!("instance {name} is paused"), &remedy))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Undoes a pause, as far as there is one: before the instance is ended, or after it has.
+    pub(super) fn end_pause(&mut self, name: &str) {
+        let Some(running) = self.instances.get_mut(name) else {
+            return;
+        };
+        let Some(traffic) = running.record.paused else {
+            return;
+        };
+        if let Err(error) = running.cgroup.thaw() {
+            tracing::warn!(instance = name, %error, "thawing");
+        }
+        if running.state == InstanceState::Paused {
+            running.state = InstanceState::Running;
+        }
+        if let Err(error) = self.note_pause(name, None) {
+            tracing::warn!(instance = name, %error, "writing down that it goes on");
+        }
+        if let Err(error) = self.resume_traffic(name, traffic) {
+            tracing::warn!(instance = name, %error, "sending frames to it again");
+        }
+    }
+
+    /// Takes over an instance that an earlier daemon has paused.
+    pub(super) fn adopt_pause(&mut self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let Some(traffic) = running.record.paused else {
+            return Ok(());
+        };
+        if traffic == PausedTraffic::Bypass {
+            // Its wires come later, and lead past it from the start.
+            self.bypassed.insert(name.to_owned());
+        } else {
+            self.stop_traffic(name, traffic)?;
+        }
+        self.freeze(name)
+    }
+
+    fn freeze(&mut self, name: &str) -> Result<(), PlatformError> {
+        let running = self
+            .instances
+            .get_mut(name)
+            .ok_or_else(|| no_instance(name))?;
+        let frozen = running.cgroup.freeze();
+        frozen.map_err(|why| PlatformError::new(PlatformErrorKind::Failed, why.to_string()))?;
+        running.state = InstanceState::Paused;
+        Ok(())
+    }
+
+    fn note_pause(
+        &mut self,
+        name: &str,
+        traffic: Option<PausedTraffic>,
+    ) -> Result<(), PlatformError> {
+        let path = self.settings.paths.record(name);
+        let running = self
+            .instances
+            .get_mut(name)
+            .ok_or_else(|| no_instance(name))?;
+        let before = std::mem::replace(&mut running.record.paused, traffic);
+        written::save(&running.record, &path).map_err(|error| {
+            if traffic.is_some() {
+                running.record.paused = before;
+            }
+            PlatformError::new(
+                PlatformErrorKind::Failed,
+                format!("writing down the instance: {error}"),
+            )
+        })
+    }
+
+    fn stop_traffic(&mut self, name: &str, traffic: PausedTraffic) -> Result<(), PlatformError> {
+        match traffic {
+            PausedTraffic::Hold => Ok(()),
+            PausedTraffic::Drop => {
+                self.set_ports_up(name, false);
+                Ok(())
+            }
+            PausedTraffic::Bypass => {
+                self.bypassed.insert(name.to_owned());
+                self.rewire_around(name)
+            }
+        }
+    }
+
+    fn resume_traffic(&mut self, name: &str, traffic: PausedTraffic) -> Result<(), PlatformError> {
+        match traffic {
+            PausedTraffic::Hold => Ok(()),
+            PausedTraffic::Drop => {
+                let runs = self.instances.get(name);
+                // One that has ended gets its ports back with its successor.
+                if runs.is_some_and(|running| running.process.is_some()) {
+                    self.set_ports_up(name, true);
+                }
+                Ok(())
+            }
+            PausedTraffic::Bypass => {
+                self.bypassed.remove(name);
+                self.rewire_around(name)
+            }
+        }
+    }
+
+    fn set_ports_up(&self, name: &str, up: bool) {
+        let running = self.instances.get(name);
+        for part in running.iter().flat_map(|running| &running.memory.ports) {
+            self.switch.set_up(part.spec.id, up);
+        }
+    }
+
+    /// Whether frames can be led past an instance: it has two ports, one queue each, and both lead to one port.
+    fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let ports = &running.spec.ports;
+        let remedy = "pause it with --traffic hold or drop";
+        if ports.len() != 2 || ports.iter().any(|port| port.queues != 1) {
+            let why = format!(
+                "frames cannot be led past instance {name}: it has {} ports, and what comes by one of two goes on by the \
+                 other, one queue each",
+                ports.len()
+            );
+            return Err(refused(why, remedy));
+        }
+        for port in ports {
+            let port = PortRef::instance(name, &port.name);
+            match self.wires.get(&port) {
+                Some(Destination::Port(_)) => {}
+                Some(Destination::Switch(place)) => {
+                    let switch = &place.switch;
+                    let why = format!(
+                        "frames cannot be led past instance {name}: port {port} is on switch {switch}, whose other ports \
+                         would be on another"
+                    );
+                    return Err(refused(why, remedy));
+                }
+                _ => {
+                    let why = format!(
+                        "frames cannot be led past instance {name}: port {port} leads to no single port"
+                    );
+                    return Err(refused(why, remedy));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects whatever leads to an instance once more, past it or to it.
+    fn rewire_around(&mut self, name: &str) -> Result<(), PlatformError> {
+        let is_its = |port: &PortRef| port.owner() == Some(name);
+        let leads_there = self.wires.iter().filter(|(_, to)| {
+            to.targets()
+                .any(|target| is_its(target) || self.leads_to(target, name))
+        });
+        let senders: Vec<(PortRef, Destination)> = leads_there
+            .filter(|(port, _)| !is_its(port))
+            .map(|(port, to)| (port.clone(), to.clone()))
+            .collect();
+        for (port, to) in senders {
+            self.connect_once(&port, Some(&to))?;
+        }
+        Ok(())
+    }
+
+    /// Whether frames for a port get to an instance past others.
+    fn leads_to(&self, port: &PortRef, name: &str) -> bool {
+        let mut at = port.clone();
+        for _ in 0..BYPASSED_MAX {
+            match self.step_past(&at) {
+                Some(Some(next)) => at = next,
+                _ => return false,
+            }
+            if at.owner() == Some(name) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Where frames for `port` go, past all instances that they are led past; `None`: nowhere.
+    pub(super) fn past_bypassed(&self, port: &PortRef) -> Option<PortRef> {
+        let mut at = port.clone();
+        for _ in 0..BYPASSED_MAX {
+            match self.step_past(&at) {
+                None => return Some(at),
+                Some(next) => at = next?,
+            }
+        }
+        None
+    }
+
+    /// One step: nothing if frames stop here, else where they go, if anywhere.
+    fn step_past(&self, port: &PortRef) -> Option<Option<PortRef>> {
+        let owner = port
+            .owner()
+            .filter(|owner| self.bypassed.contains(*owner))?;
+        let running = self.instances.get(owner)?;
+        let mut ports = running.spec.ports.iter();
+        let other = ports.find_map(|spec| {
+            let other = PortRef::instance(owner, &spec.name);
+            (other != *port).then_some(other)
+        });
+        let next = other.and_then(|other| match self.wires.get(&other) {
+            Some(Destination::Port(to)) => Some(to.clone()),
+            _ => None,
+        });
+        Some(next)
+    }
+
+    /// The ports at which frames arrive that were led past an instance: their senders were not given their bells.
+    pub(super) fn is_behind_bypassed(&self, receiver: &PortRef) -> bool {
+        let owned = |wire: &PortRef| {
+            wire.owner()
+                .is_some_and(|owner| self.bypassed.contains(owner))
+        };
+        let mut senders = self.senders.get(receiver).into_iter().flatten();
+        senders.any(owned)
+    }
+
+    /// After a wire of an instance that frames are led past has changed: those who send past it.
+    pub(super) fn follow_bypass(&mut self, port: &PortRef) -> Result<(), PlatformError> {
+        let owner = port.owner().filter(|owner| self.bypassed.contains(*owner));
+        match owner.map(str::to_owned) {
+            Some(owner) => self.rewire_around(&owner),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a port's frames to where `peer` is, or past it.
+    pub(super) fn link(
+        &self,
+        ids: std::ops::Range<u32>,
+        peer: Option<u32>,
+    ) -> Result<(), PlatformError> {
+        let to = peer.map_or(
+            nfluid_switch::Destination::None,
+            nfluid_switch::Destination::Link,
+        );
+        let mut ids = ids;
+        ids.try_for_each(|id| self.switch.connect(id, to))
+            .map_err(failed)
+    }
+}

@@ -1,0 +1,136 @@
+//! Saving an instance's state, and giving one to an instance that was made from an image.
+
+use super::launch::memory_file;
+use super::platform::{error, no_instance};
+use super::wires::failed;
+use super::{Host, Shared, bells, image, lock, nf_socket};
+use anyhow::{Context, ensure};
+use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
+use nfluid_control::apply::PlatformError;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+
+/// The state of an instance's NF, and the frames that wait in its rings.
+pub struct Moved {
+    /// The NF's own image of its state.
+    pub state: Vec<u8>,
+    /// The frames, by the port's place in the specification.
+    pub frames: Vec<(u8, Vec<u8>)>,
+}
+
+/// What became of state and frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    /// Entries of the state that were taken over.
+    pub taken: u64,
+    /// Entries that were left out.
+    pub left_out: u64,
+    /// Frames that lie in rings.
+    pub frames: u64,
+    /// Frames that found no room.
+    pub frames_left_out: u64,
+}
+
+/// Asks an instance for its state and frames; it goes on. The host is not locked meanwhile.
+///
+/// # Errors
+/// There is no such instance, it stands still, or has no state that could be saved.
+pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
+    let control = {
+        let host = lock(host);
+        host.check_awake(name)?;
+        host.control_socket(name).ok_or_else(|| no_instance(name))?
+    };
+    let asked = || -> anyhow::Result<Moved> {
+        let mut file = File::from(memory_file("state", &[])?);
+        let request = json!({ "op": "export" });
+        let answer = nf_socket::ask_about(&control, &request, Some(file.as_fd()))?;
+        let length = |key: &str| answer.get(key).and_then(Value::as_u64);
+        let state = length("state_bytes").context("it does not say how long its state is")?;
+        let waiting = length("waiting_bytes").unwrap_or(0);
+        // What an instance says is not believed: no more than this is read.
+        ensure!(
+            state.saturating_add(waiting) <= SAVED_BYTES_MAX as u64,
+            "its state is longer than the {} bytes that can be saved",
+            SAVED_BYTES_MAX
+        );
+        file.rewind()?;
+        let mut bytes = vec![0; state as usize];
+        file.read_exact(&mut bytes)
+            .context("its state is not whole")?;
+        let mut frames = vec![0; waiting as usize];
+        file.read_exact(&mut frames)
+            .context("its frames are not whole")?;
+        Ok(Moved {
+            state: bytes,
+            frames: image::frames(&frames)?,
+        })
+    };
+    asked().map_err(error)
+}
+
+/// Gives state and frames to an instance that was just made and is not wired. With `paused` it stands still afterwards.
+///
+/// # Errors
+/// It refuses the state.
+pub fn give(
+    host: &Shared,
+    name: &str,
+    moved: &Moved,
+    paused: bool,
+) -> Result<Given, PlatformError> {
+    let control = lock(host).control_socket(name);
+    let control = control.ok_or_else(|| no_instance(name))?;
+    let import = || -> anyhow::Result<Value> {
+        let file = memory_file("state", &moved.state)?;
+        let request = json!({ "op": "import", "bytes": moved.state.len() });
+        nf_socket::ask_about(&control, &request, Some(file.as_fd()))
+    };
+    let answer = import().map_err(error)?;
+    let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let mut given = Given {
+        taken: number("taken"),
+        left_out: number("left_out"),
+        ..Given::default()
+    };
+    let mut host = lock(host);
+    if paused {
+        host.pause(name, PausedTraffic::Hold)?;
+    }
+    given.frames = host.refill(name, &moved.frames)?;
+    given.frames_left_out = (moved.frames.len() as u64).saturating_sub(given.frames);
+    Ok(given)
+}
+
+impl Host {
+    /// Puts frames into an instance's rings; returns for how many there was room.
+    fn refill(&self, name: &str, frames: &[(u8, Vec<u8>)]) -> Result<u64, PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let mut put = 0;
+        for port in 0..running.memory.ports.len() {
+            let own = frames.iter().filter(|(to, _)| usize::from(*to) == port);
+            let own: Vec<&[u8]> = own.map(|(_, frame)| frame.as_slice()).collect();
+            if !own.is_empty() {
+                put += self
+                    .switch
+                    .deposit(&running.memory, port, &own)
+                    .map_err(failed)?;
+            }
+        }
+        if put > 0 {
+            self.ring(name);
+        }
+        Ok(put as u64)
+    }
+
+    /// Wakes an instance, as the peers of its links do.
+    fn ring(&self, name: &str) {
+        let bell = bells::open_ringing(&self.settings.paths.bell(name));
+        // A full pipe is a ring that has not been answered yet.
+        if let Ok(bell) = bell {
+            let _ = rustix::io::write(bell, &[1]);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the meter of costs has to know about instances.
+
+use super::Host;
+use super::instance::Running;
+use crate::io_process::IoProcess;
+use nfluid_control::model::{PortRef, Program};
+use nfluid_sandbox::cgroup::CpuClock;
+use std::ops::Range;
+
+/// An instance, for the meter.
+#[derive(Debug)]
+pub struct Subject {
+    /// Its name.
+    pub name: String,
+    /// What runs in it: another program is another instance to the meter.
+    pub program: Program,
+    /// Its ports, and the numbers of their queues.
+    pub ports: Vec<(PortRef, Range<u32>)>,
+    /// The CPU time of its control group; absent: the host counts none.
+    pub clock: Option<CpuClock>,
+    /// Its process, while it runs.
+    pub pid: Option<u32>,
+    /// Process and thread that make its calls and no other's.
+    pub io: Option<(u32, i32)>,
+}
+
+impl Subject {
+    /// The numbers of all its rings.
+    pub fn rings(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ports.iter().flat_map(|(_, ids)| ids.clone())
+    }
+}
+
+impl Host {
+    /// Changes whenever [`Host::subjects`] may answer otherwise.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Notes that instances, their processes or threads are others than before.
+    pub(super) fn note_change(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Every instance, for the meter.
+    pub fn subjects(&self) -> Vec<Subject> {
+        let all = self.instances.iter();
+        all.map(|(name, running)| self.subject(name, running))
+            .collect()
+    }
+
+    fn subject(&self, name: &str, running: &Running) -> Subject {
+        let ports = running.spec.ports.iter().filter_map(|port| {
+            let port = PortRef::instance(name, &port.name);
+            let ids = self.queue_ids(&port)?;
+            Some((port, ids))
+        });
+        Subject {
+            name: name.to_owned(),
+            program: running.spec.program.clone(),
+            ports: ports.collect(),
+            clock: running.cgroup.cpu_clock(),
+            pid: running.pid(),
+            io: self.own_io_thread(name),
+        }
+    }
+
+    /// The I/O thread that works for this instance and for no other: split workers are shared, and have cores of their own.
+    fn own_io_thread(&self, name: &str) -> Option<(u32, i32)> {
+        let thread = self.io.threads.get(name)?;
+        let process = self.io.process.as_ref().map(IoProcess::pid)?;
+        let is_own = thread.model != nfluid_control::io::IoModel::Split;
+        is_own.then_some((process, thread.tid))
+    }
+}

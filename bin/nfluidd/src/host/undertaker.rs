@@ -1,0 +1,97 @@
+//! What is left of ended instances when their processes, cgroups and files are gone: maps in the switch, and numbers. Taking
+//! maps out waits for the kernel, some 10 ms, and many are taken out together: a thread does it, and nobody waits for it.
+//!
+//! Until it is done, a record under another name tells a later daemon what to remove.
+
+use super::ids::{InUse, Numbers};
+use anyhow::Context;
+use nfluid_switch::{InstanceMemory, Switch};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Somebody who has ended.
+pub struct Remains {
+    /// The maps.
+    pub memory: InstanceMemory,
+    /// The numbers, if they may be used again.
+    pub numbers: Option<InUse>,
+    /// The record by which a later daemon finds them.
+    pub record: PathBuf,
+}
+
+/// The thread.
+pub struct Undertaker {
+    queue: Mutex<Sender<Remains>>,
+    /// How many are under way.
+    pending: Arc<(Mutex<usize>, Condvar)>,
+}
+
+impl Undertaker {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the kernel has no thread left.
+    pub fn start(switch: Arc<Switch>, numbers: Numbers) -> anyhow::Result<Self> {
+        let (queue, waiting) = channel();
+        let pending = Arc::<(Mutex<usize>, Condvar)>::default();
+        let counted = Arc::clone(&pending);
+        std::thread::Builder::new()
+            .name("undertaker".to_owned())
+            .spawn(move || bury_all(&switch, &numbers, &waiting, &counted))
+            .context("starting the undertaker")?;
+        Ok(Undertaker {
+            queue: Mutex::new(queue),
+            pending,
+        })
+    }
+
+    /// Buries somebody, later.
+    pub fn bury(&self, remains: Remains) {
+        count(&self.pending, |pending| *pending += 1);
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // The thread ends with the process only.
+        let _ = queue.send(remains);
+    }
+
+    /// Waits until all are buried.
+    pub fn finish(&self) {
+        let (pending, changed) = &*self.pending;
+        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        while *pending > 0 {
+            pending = changed
+                .wait(pending)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn count(pending: &(Mutex<usize>, Condvar), change: impl FnOnce(&mut usize)) {
+    let mut number = pending.0.lock().unwrap_or_else(PoisonError::into_inner);
+    change(&mut number);
+    pending.1.notify_all();
+}
+
+fn bury_all(
+    switch: &Switch,
+    numbers: &Numbers,
+    waiting: &Receiver<Remains>,
+    pending: &(Mutex<usize>, Condvar),
+) {
+    while let Ok(first) = waiting.recv() {
+        let all: Vec<Remains> = [first].into_iter().chain(waiting.try_iter()).collect();
+        let memories: Vec<&InstanceMemory> = all.iter().map(|one| &one.memory).collect();
+        if let Err(error) = switch.remove_all(&memories) {
+            tracing::warn!(%error, "maps of removed ports stay until their numbers are used again");
+        }
+        let buried = all.len();
+        for one in all {
+            // Before its numbers are somebody else's.
+            let _ = std::fs::remove_file(&one.record);
+            if let Some(own) = one.numbers {
+                numbers.free(&own);
+            }
+        }
+        count(pending, |pending| *pending -= buried);
+    }
+}

@@ -1,0 +1,177 @@
+//! Processes that the daemon starts and that outlive it: `nfluidd uplink`, `nfluidd io`.
+//!
+//! What they do must go on while the daemon is down, so each is in a session of its own. It is given
+//! a [`Job`] on its standard input, answers on its standard output, and from then on listens to
+//! nothing but its socket, where the same daemon or a later one finds it. See
+//! `docs/adr/0007-a-process-per-uplink.md`.
+
+mod fds;
+mod handle;
+mod journal;
+mod privileges;
+mod protocol;
+mod serve;
+
+pub use handle::{Process, end_if_alive};
+pub use protocol::{End, Job, PROTOCOL};
+
+use anyhow::Context;
+use journal::Journal;
+use nfluid_switch::uplink::{ErrorKind, ToldError};
+use protocol::Opened;
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::ffi::CStr;
+use std::io::{Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// Longer than any job.
+const JOB_MAX: u64 = 64 * 1024;
+
+/// What such a process is for.
+pub trait Service: Sized {
+    /// What it is told at its start.
+    type Task: Serialize + DeserializeOwned;
+    /// How it is.
+    type Status: Clone + Default + Serialize + DeserializeOwned + Send + 'static;
+    /// What it can be asked to do.
+    type Order: Serialize + DeserializeOwned;
+    /// What has become of an order.
+    type Answer: Serialize + DeserializeOwned;
+
+    /// The word after `nfluidd` by which it is started.
+    const ROLE: &'static str;
+    /// Its name in the list of processes.
+    const TITLE: &'static CStr;
+    /// The capabilities that it needs as long as it lives.
+    const NEEDED: CapabilitySet;
+
+    /// Begins.
+    ///
+    /// # Errors
+    /// Why it cannot; nothing has changed.
+    fn open(job: &Job<Self::Task>) -> Result<Self, ToldError>;
+
+    /// How it is.
+    fn status(&self) -> Self::Status;
+
+    /// Readable when the status has changed; absent: it changes by orders alone.
+    fn changes(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the status has changed since the last question.
+    fn has_changed(&self) -> bool;
+
+    /// Does what it is asked to.
+    ///
+    /// # Errors
+    /// Why not, for the operator; nothing has changed.
+    fn obey(&mut self, order: Self::Order, fds: Vec<OwnedFd>) -> Result<Self::Answer, String>;
+
+    /// Ends.
+    ///
+    /// # Errors
+    /// What could not be undone.
+    fn end(self, how: End) -> anyhow::Result<()>;
+}
+
+/// Is the process that standard input describes, until it is told to end.
+///
+/// # Errors
+/// When the daemon is gone before it has said what to do, and what went wrong, which the daemon has
+/// been told as well.
+pub fn run<S: Service>() -> anyhow::Result<()> {
+    // A thread that panics must not leave a process behind that looks alive.
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        std::process::abort();
+    }));
+    let reading = || {
+        format!(
+            "reading the job; 'nfluidd {}' is started by the daemon",
+            S::ROLE
+        )
+    };
+    let job = read_job::<S>().with_context(reading)?;
+    let journal = Journal::new().context("making an event descriptor")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(&job.log))
+        .with_writer(journal.clone())
+        .with_ansi(false)
+        .with_level(false)
+        .with_target(false)
+        .without_time()
+        .init();
+    privileges::keep_only(S::NEEDED).context("dropping privileges")?;
+    detach(S::TITLE);
+    let opened = open::<S>(&job);
+    let answer = match &opened {
+        Ok((service, _)) => Opened::Up(service.status()),
+        Err(error) => Opened::Refused(error.clone()),
+    };
+    // Without a daemon to read it, it goes on all the same.
+    let _told = tell(&answer);
+    let (service, listener) = opened?;
+    serve::until_told_to_end(service, &listener, &journal, &job.socket)
+}
+
+fn read_job<S: Service>() -> anyhow::Result<Job<S::Task>> {
+    let mut text = Vec::new();
+    std::io::stdin().take(JOB_MAX).read_to_end(&mut text)?;
+    let job: Job<S::Task> = serde_json::from_slice(&text)?;
+    anyhow::ensure!(
+        job.protocol == PROTOCOL,
+        "the daemon speaks version {} of the protocol, this program version {PROTOCOL}",
+        job.protocol
+    );
+    Ok(job)
+}
+
+fn tell(answer: &impl Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout();
+    out.write_all(&line)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Leaves the daemon's session, so that what ends that does not end this process.
+fn detach(title: &CStr) {
+    // For those who look at the list of processes.
+    let _unnamed = rustix::thread::set_name(title);
+    if let Err(error) = rustix::process::setsid() {
+        tracing::debug!(%error, "no session of its own");
+    }
+    // No file system is kept busy.
+    let _root = std::env::set_current_dir("/");
+}
+
+fn open<S: Service>(job: &Job<S::Task>) -> Result<(S, UnixListener), ToldError> {
+    let service = S::open(job)?;
+    match listen(&job.socket) {
+        Ok(listener) => Ok((service, listener)),
+        Err(error) => {
+            let mut text = format!("making the socket {}: {error}", job.socket.display());
+            if let Err(error) = service.end(End::Leave) {
+                text += &format!("; {error:#}");
+            }
+            let kind = ErrorKind::System;
+            Err(ToldError { kind, text })
+        }
+    }
+}
+
+/// Its folder is open to root alone, and so is the socket.
+fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    // Left by a predecessor that was killed.
+    let _absent = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

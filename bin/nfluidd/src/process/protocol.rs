@@ -1,0 +1,172 @@
+//! What the daemon and a process of its own say to each other: JSON, a line each.
+
+use nfluid_switch::Form;
+use nfluid_switch::uplink::ToldError;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Version of all this. A process of another version is replaced, not talked to.
+pub const PROTOCOL: u32 = 3;
+
+/// What a process is told on its standard input, once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job<T> {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Loop form of the running switch.
+    pub form: Form,
+    /// Where the switch is pinned.
+    pub pin: PathBuf,
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// What to log.
+    pub log: String,
+    /// What it is for.
+    pub task: T,
+}
+
+/// Its answer on standard output, once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Opened<S> {
+    /// It works.
+    Up(S),
+    /// It cannot; the process ends.
+    Refused(ToldError),
+}
+
+/// What the daemon asks on the socket, once per connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request<O> {
+    /// [`News::Hello`], then all that happens, as long as the connection lasts. A second follower
+    /// takes the place of the first.
+    Follow,
+    /// [`News::Hello`].
+    Status,
+    /// To do something, with the descriptors that come along; then a `Result`: the answer to the order,
+    /// or why nothing has changed.
+    Obey(O),
+    /// To end, and how; then [`News::Ended`]. On the wire the way alone, as every version has it: one
+    /// of another version is told to leave, too.
+    #[serde(untagged)]
+    End(End),
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// Undoing everything that it has done.
+    Close,
+    /// Leaving everything as it is, for a successor.
+    Leave,
+}
+
+/// What the process tells on the socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum News<S> {
+    /// Who it is.
+    Hello {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// [`nfluid_switch::abi::VERSION`].
+        abi: u32,
+        /// Of the program.
+        version: String,
+        /// How it is.
+        status: S,
+    },
+    /// How it is now.
+    Status(S),
+    /// A line for the log.
+    Line {
+        /// `error`, `warn`, `info`, `debug` or `trace`.
+        level: String,
+        /// The line.
+        text: String,
+    },
+    /// It ends; what went wrong with that.
+    Ended {
+        /// Absent: nothing.
+        error: Option<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfluid_switch::uplink::{ErrorKind, ReceivePath, TransmitPath, UplinkPath, UplinkStatus};
+
+    fn status() -> UplinkStatus {
+        UplinkStatus {
+            path: Some(UplinkPath {
+                receive: ReceivePath::Native,
+                receive_why: String::new(),
+                transmit: TransmitPath::XdpCopy,
+                transmit_why: "no hardware".to_owned(),
+                index: 3,
+                mtu: 1500,
+                mac: Some([2, 0, 0, 0, 0, 1]),
+            }),
+            sent_frames: 1,
+            ..UplinkStatus::default()
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let all = [
+            News::Hello {
+                protocol: PROTOCOL,
+                abi: 1,
+                version: "0".to_owned(),
+                status: status(),
+            },
+            News::Status(status()),
+            News::Line {
+                level: "warn".to_owned(),
+                text: "a line\nof two".to_owned(),
+            },
+            News::Ended { error: None },
+        ];
+        for news in all {
+            let text = serde_json::to_string(&news).unwrap();
+            assert!(!text.contains('\n'), "a line each: {text}");
+            assert_eq!(
+                serde_json::from_str::<News<UplinkStatus>>(&text).unwrap(),
+                news
+            );
+        }
+    }
+
+    #[test]
+    fn requests_to_end_are_words_that_every_version_knows() {
+        let all = [
+            (Request::<u32>::Follow, "\"follow\""),
+            (Request::Obey(7), "{\"obey\":7}"),
+            (Request::End(End::Close), "\"close\""),
+            (Request::End(End::Leave), "\"leave\""),
+        ];
+        for (request, text) in all {
+            assert_eq!(serde_json::to_string(&request).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Request<u32>>(text).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn an_error_keeps_kind_and_text() {
+        let error = ToldError {
+            kind: ErrorKind::Busy,
+            text: "interface eth7 has an XDP program already".to_owned(),
+        };
+        let text = serde_json::to_string(&Opened::<UplinkStatus>::Refused(error.clone())).unwrap();
+        let Opened::<UplinkStatus>::Refused(understood) = serde_json::from_str(&text).unwrap()
+        else {
+            panic!("it was refused: {text}");
+        };
+        assert_eq!(understood, error);
+        assert_eq!(understood.to_string(), error.text);
+    }
+}

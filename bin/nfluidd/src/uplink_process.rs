@@ -1,0 +1,100 @@
+//! The process of an uplink: `nfluidd uplink NAME`.
+//!
+//! What an interface receives needs no process: an XDP program writes it into the rings of its
+//! receivers. What is sent out of it does. So that this goes on while the daemon is down, each uplink
+//! has a small process of its own, in the daemon's cgroup. See
+//! `docs/adr/0007-a-process-per-uplink.md`.
+
+use crate::process::{End, Job, Process, Service};
+use nfluid_switch::Switch;
+use nfluid_switch::uplink::{
+    NICE, Rule, Steered, ToldError, Uplink, UplinkError, UplinkSpec, UplinkStatus,
+};
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The daemon's side of it.
+pub type UplinkProcess = Process<UplinkService>;
+
+/// An uplink and the switch that its port is in.
+#[derive(Debug)]
+pub struct UplinkService {
+    switch: Switch,
+    uplink: Uplink,
+}
+
+/// What an uplink can be asked to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UplinkOrder {
+    /// To have its NIC classify what these rules match; none: nothing.
+    Steer(Vec<Rule>),
+}
+
+impl Service for UplinkService {
+    type Task = UplinkSpec;
+    type Status = UplinkStatus;
+    type Order = UplinkOrder;
+    type Answer = Steered;
+
+    const ROLE: &'static str = "uplink";
+    const TITLE: &'static CStr = c"nfluidd-uplink";
+    /// The interface may vanish and return at any time, and everything is done to it again then.
+    ///
+    /// | capability | for |
+    /// |---|---|
+    /// | `NET_ADMIN` | attach XDP, change offloads, address, state, flow rules; taps |
+    /// | `NET_RAW` | AF_PACKET and AF_XDP sockets |
+    /// | `BPF`, `PERFMON` | load the XDP program |
+    /// | `SYS_ADMIN` | enter the interface's namespace; find a program by its number |
+    /// | `SYS_PTRACE` | find the namespace of a veth's other end among those of processes |
+    /// | `SYS_NICE` | the thread's priority |
+    /// | `IPC_LOCK`, `SYS_RESOURCE` | locked memory of sockets |
+    const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
+        .union(CapabilitySet::NET_RAW)
+        .union(CapabilitySet::BPF)
+        .union(CapabilitySet::PERFMON)
+        .union(CapabilitySet::SYS_ADMIN)
+        .union(CapabilitySet::SYS_PTRACE)
+        .union(CapabilitySet::SYS_NICE)
+        .union(CapabilitySet::IPC_LOCK)
+        .union(CapabilitySet::SYS_RESOURCE);
+
+    fn open(job: &Job<UplinkSpec>) -> Result<Self, ToldError> {
+        let told = |error: UplinkError| ToldError::from(&error);
+        // Where the kernel groups by session, the uplink's priority would count only within its own.
+        // Elsewhere there is no such file.
+        let _absent = std::fs::write("/proc/self/autogroup", NICE.to_string());
+        let switch = Switch::open(&job.pin, job.form, job.task.port)
+            .map_err(|error| told(UplinkError::Switch(error)))?;
+        let uplink = Uplink::open(&switch, job.task.clone()).map_err(told)?;
+        Ok(UplinkService { switch, uplink })
+    }
+
+    fn status(&self) -> UplinkStatus {
+        self.uplink.status()
+    }
+
+    fn changes(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.uplink.changes())
+    }
+
+    fn has_changed(&self) -> bool {
+        self.uplink.has_changed()
+    }
+
+    fn obey(&mut self, order: UplinkOrder, _fds: Vec<OwnedFd>) -> Result<Steered, String> {
+        let UplinkOrder::Steer(rules) = order;
+        self.uplink.steer(rules).map_err(|error| error.to_string())
+    }
+
+    fn end(self, how: End) -> anyhow::Result<()> {
+        match how {
+            End::Leave => self.uplink.leave(),
+            End::Close => self.uplink.close(&self.switch)?,
+        }
+        Ok(())
+    }
+}

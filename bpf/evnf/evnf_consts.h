@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+#ifndef EVNF_CONSTS_H
+#define EVNF_CONSTS_H
+
+/* Tuples of all stages. More would make a search longer than the slow path's own. */
+#define EVNF_TUPLES_MAX 64
+/* Entries of the cache of flows, of each CPU; a power of two. */
+#define EVNF_CACHE_SLOTS 32768
+
+/* Servers and services of a balancer. */
+#define EVNF_SERVERS_MAX 4096
+#define EVNF_SERVICES_MAX 1024
+/* A prime far above the number of a service's servers: shares are exact to a percent with 600. */
+#define EVNF_MAGLEV_SLOTS 65537
+
+#endif

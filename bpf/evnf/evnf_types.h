@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the fast path and its user half agree on; lib/evnf/src/abi.rs mirrors it. */
+#ifndef EVNF_TYPES_H
+#define EVNF_TYPES_H
+
+#include <linux/types.h>
+
+#define EVNF_HAS_PORTS (1 << 0)
+
+/*
+ * What rules know a packet by. Addresses in network order, those of IPv4 in the first word; ports
+ * in host order, so that ranges become prefixes of them.
+ */
+struct evnf_flow {
+	__u32 src[4];
+	__u32 dst[4];
+	__u16 sport;
+	__u16 dport;
+	__u8 family; /* 4 or 6 */
+	__u8 proto;
+	__u8 has; /* EVNF_HAS_ */
+	__u8 tuple; /* of a rule: which tuple it is in; of a packet: 0 */
+};
+
+#define EVNF_FLOW_WORDS 5
+
+union evnf_key {
+	struct evnf_flow flow;
+	__u64 word[EVNF_FLOW_WORDS];
+};
+
+/* What a rule says of a packet. The numbers are the order in which stages overrule each other. */
+enum evnf_verdict {
+	EVNF_ACCEPT,
+	EVNF_DROP,
+	EVNF_ASK, /* only the slow path can tell */
+};
+
+/* Rules that ask for the same bits: one look-up finds the only one that can match. */
+struct evnf_tuple {
+	union evnf_key mask; /* mask.flow.tuple is 0xff */
+	__u32 first; /* the lowest number of its rules */
+	__u32 stage;
+};
+
+/* A rule. Those with lower numbers win. */
+struct evnf_rule {
+	__u32 number;
+	__u32 verdict;
+};
+
+/* An address as in struct evnf_flow. */
+struct evnf_address {
+	__u32 word[4];
+	__u32 family;
+};
+
+/* A decision: what happens to packets that the host forwards, and to those for itself. */
+struct evnf_decision {
+	__u8 forwarded;
+	__u8 local;
+	__u16 known; /* 1: the entry is in use */
+	__u32 forwarded_rule;
+	__u32 local_rule;
+};
+
+/* An entry of the cache of flows. */
+struct evnf_cached {
+	union evnf_key key;
+	struct evnf_decision decision;
+	__u32 unused;
+};
+
+struct evnf_count {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* Where a packet left the fast path. Each packet is counted under exactly one of these. */
+enum evnf_exit {
+	EVNF_EXIT_DROP, /* a rule of the fast path drops it */
+	EVNF_EXIT_ACCEPT, /* all rules accept it */
+	EVNF_EXIT_ASK, /* a rule that only the slow path can decide may match it */
+	EVNF_EXIT_NOT_IP,
+	EVNF_EXIT_TAGGED, /* belongs to another interface of the host */
+	EVNF_EXIT_MALFORMED,
+	EVNF_EXIT_OPTIONS,
+	EVNF_EXIT_FRAGMENT,
+	EVNF_EXIT_EXTENSION, /* an IPv6 extension header that is not followed */
+	EVNF_EXIT_GROUP, /* to several hosts, or not to this one */
+	EVNF_EXIT_TTL, /* the host answers it */
+	EVNF_EXIT_NO_ROUTE, /* neither forwarded nor local as far as the fast path can see */
+	EVNF_EXITS,
+};
+
+#endif

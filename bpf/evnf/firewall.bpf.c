@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * eFW: the rules of the host's firewall that can be decided before the kernel sees a packet.
+ *
+ * A stage is a chain of the host's rule set (lib/evnf/src/nft says which packets pass which). In
+ * each the rule with the lowest number wins; a packet is dropped by the first stage that drops it,
+ * and left to the kernel by the first that cannot tell. Rules are found by tuple space search
+ * (Srinivasan, Suri, Varghese: Packet Classification using Tuple Space Search, SIGCOMM 1999), once
+ * for each flow; a cache of flows, one for each CPU, remembers what was found.
+ *
+ * A rule set is a program of its own with maps of its own: to replace one is to replace the program,
+ * in one step. So nothing here can be of two rule sets at once.
+ */
+#include <linux/bpf.h>
+
+#include "count.h"
+#include "parse.h"
+#include "way.h"
+
+#define STAGE_LOCAL (1 << 31) /* this stage is for packets to the host itself */
+#define STAGE_FORWARDED (1 << 30)
+#define NO_RULE 0xffffffff
+
+/* Set before the program is loaded. */
+SEC(".rodata.firewall") volatile const struct {
+	__u32 tuples;
+	__u32 seed;
+	struct evnf_tuple tuple[EVNF_TUPLES_MAX];
+} firewall;
+
+/* Every rule, by the bits that its tuple asks for. Writer: user space, before the program is attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, union evnf_key);
+	__type(value, struct evnf_rule);
+} evnf_rules SEC(".maps");
+
+/* Addresses of the host. Writer: user space. Who is not in it is not known to be local. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct evnf_address);
+	__type(value, __u32);
+} evnf_local SEC(".maps");
+
+/* What each rule has dropped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct evnf_count);
+} evnf_rule_counts SEC(".maps");
+
+/* How packets left. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EVNF_EXITS);
+	__type(key, __u32);
+	__type(value, struct evnf_count);
+} evnf_exits SEC(".maps");
+
+/* The cache of flows. Each has one place: a new one takes that of the one before it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EVNF_CACHE_SLOTS);
+	__type(key, __u32);
+	__type(value, struct evnf_cached);
+} evnf_cache SEC(".maps");
+
+/* A search through the tuples. */
+struct search {
+	union evnf_key key;
+	struct evnf_decision decision;
+	__u32 next; /* tuple */
+	__u32 stage;
+	struct evnf_rule best; /* of the stage so far */
+};
+
+/* What the stage says goes for packets of its kind that no stage before has decided. */
+static __always_inline void end_stage(struct search *s)
+{
+	if (!(s->stage & STAGE_LOCAL) && s->decision.forwarded == EVNF_ACCEPT) {
+		s->decision.forwarded = s->best.verdict;
+		s->decision.forwarded_rule = s->best.number;
+	}
+	if (!(s->stage & STAGE_FORWARDED) && s->decision.local == EVNF_ACCEPT) {
+		s->decision.local = s->best.verdict;
+		s->decision.local_rule = s->best.number;
+	}
+	s->best.number = NO_RULE;
+	s->best.verdict = EVNF_ACCEPT;
+}
+
+/* Looks into one tuple. Called by bpf_loop. */
+static long try_tuple(__u32 index, struct search *s)
+{
+	const volatile struct evnf_tuple *tuple;
+	struct evnf_rule *rule;
+	union evnf_key key;
+
+	if (index >= EVNF_TUPLES_MAX || index >= firewall.tuples)
+		return 1;
+	tuple = &firewall.tuple[index];
+	if (tuple->stage != s->stage) {
+		end_stage(s);
+		s->stage = tuple->stage;
+	}
+	if (tuple->first >= s->best.number)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
+		key.word[i] = s->key.word[i] & tuple->mask.word[i];
+	key.flow.tuple = index;
+	rule = bpf_map_lookup_elem(&evnf_rules, &key);
+	if (rule && rule->number < s->best.number)
+		s->best = *rule;
+	return 0;
+}
+
+static __always_inline __u32 cache_slot(const union evnf_key *key)
+{
+	__u64 hash = firewall.seed;
+
+#pragma unroll
+	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
+		hash = (hash ^ key->word[i]) * 0x9e3779b97f4a7c15ULL;
+	return hash >> 32 & (EVNF_CACHE_SLOTS - 1);
+}
+
+static __always_inline bool same_flow(const union evnf_key *a, const union evnf_key *b)
+{
+	__u64 difference = 0;
+
+#pragma unroll
+	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
+		difference |= a->word[i] ^ b->word[i];
+	return !difference;
+}
+
+/* What the rules say, searched for. */
+static __noinline int decide(struct evnf_cached *into)
+{
+	struct search s = { .best.number = NO_RULE };
+
+	if (!into)
+		return 0;
+	s.key = into->key;
+	s.stage = firewall.tuple[0].stage;
+	s.decision.forwarded_rule = NO_RULE;
+	s.decision.local_rule = NO_RULE;
+	bpf_loop(EVNF_TUPLES_MAX, try_tuple, &s, 0);
+	end_stage(&s);
+	s.decision.known = 1;
+	into->decision = s.decision;
+	return 0;
+}
+
+static __always_inline bool is_local(const struct evnf_flow *flow)
+{
+	struct evnf_address address = { .family = flow->family };
+
+	__builtin_memcpy(address.word, flow->dst, sizeof(address.word));
+	return bpf_map_lookup_elem(&evnf_local, &address);
+}
+
+/*
+ * Whether the host forwards the packet (1), takes it itself (0), or neither as far as can be seen
+ * here (-1): also when it would answer before its rules are asked (no route, too long, to be
+ * redirected).
+ */
+static __always_inline int is_forwarded(struct xdp_md *ctx, const struct evnf_flow *flow)
+{
+	struct bpf_fib_lookup fib = {
+		.sport = bpf_htons(flow->sport),
+		.dport = bpf_htons(flow->dport),
+	};
+
+	switch (find_way(ctx, flow, flow->src, flow->dst, &fib)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return fib.ifindex == ctx->ingress_ifindex ? -1 : 1;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		return is_local(flow) ? 0 : -1;
+	}
+	return -1;
+}
+
+static __always_inline int leave(enum evnf_exit by, __u64 bytes)
+{
+	count(&evnf_exits, by, bytes);
+	return by == EVNF_EXIT_DROP ? XDP_DROP : XDP_PASS;
+}
+
+SEC("xdp")
+int evnf_firewall(struct xdp_md *ctx)
+{
+	__u64 bytes = ctx->data_end - ctx->data;
+	union evnf_key key = {};
+	struct evnf_decision decision;
+	struct evnf_cached *cached;
+	enum evnf_exit found;
+	__u32 slot;
+
+	found = parse(ctx, &key.flow);
+	if (found != EVNF_EXIT_ACCEPT)
+		return leave(found, bytes);
+	slot = cache_slot(&key);
+	cached = bpf_map_lookup_elem(&evnf_cache, &slot);
+	if (!cached)
+		return leave(EVNF_EXIT_ASK, bytes);
+	if (!cached->decision.known || !same_flow(&cached->key, &key)) {
+		cached->key = key;
+		decide(cached);
+	}
+	decision = cached->decision;
+	/* Accepted by both, or left to the kernel: it need not be known which. */
+	if (decision.forwarded != EVNF_DROP && decision.local != EVNF_DROP) {
+		found = decision.forwarded | decision.local ? EVNF_EXIT_ASK : EVNF_EXIT_ACCEPT;
+		return leave(found, bytes);
+	}
+	if (decision.forwarded != decision.local ||
+	    decision.forwarded_rule != decision.local_rule) {
+		switch (is_forwarded(ctx, &key.flow)) {
+		case 0:
+			decision.forwarded = decision.local;
+			decision.forwarded_rule = decision.local_rule;
+			break;
+		case -1:
+			return leave(EVNF_EXIT_NO_ROUTE, bytes);
+		}
+	}
+	switch (decision.forwarded) {
+	case EVNF_DROP:
+		count(&evnf_rule_counts, decision.forwarded_rule, bytes);
+		return leave(EVNF_EXIT_DROP, bytes);
+	case EVNF_ASK:
+		return leave(EVNF_EXIT_ASK, bytes);
+	}
+	return leave(EVNF_EXIT_ACCEPT, bytes);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The parser: what a packet is, or why the fast path cannot say.
+ *
+ * Read: untagged Ethernet, IPv4 without options, IPv6 without extension headers, the ports of TCP,
+ * UDP and SCTP: what nearly all packets are. Everything else is handed up, each by a name.
+ */
+#ifndef EVNF_PARSE_H
+#define EVNF_PARSE_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "evnf_consts.h"
+#include "evnf_types.h"
+
+#define IPPROTO_HOPOPTS_ 0
+#define IPPROTO_DSTOPTS_ 60
+#define IPPROTO_SCTP_ 132
+#define IP_FRAGMENT_MASK 0x3fff /* more fragments, offset */
+
+/* How far a packet has been read. */
+struct cursor {
+	void *at;
+	void *end;
+};
+
+/* The next `size` bytes, or NULL when the packet has fewer. */
+static __always_inline void *take(struct cursor *c, __u32 size)
+{
+	void *taken = c->at;
+
+	if (taken + size > c->end)
+		return NULL;
+	c->at = taken + size;
+	return taken;
+}
+
+/* Reads the ports, if the protocol has some. */
+static __always_inline enum evnf_exit parse_ports(struct cursor *c, struct evnf_flow *flow)
+{
+	__be16 *ports;
+
+	if (flow->proto != IPPROTO_TCP && flow->proto != IPPROTO_UDP &&
+	    flow->proto != IPPROTO_SCTP_)
+		return EVNF_EXIT_ACCEPT;
+	ports = take(c, 4);
+	if (!ports)
+		return EVNF_EXIT_MALFORMED;
+	flow->sport = bpf_ntohs(ports[0]);
+	flow->dport = bpf_ntohs(ports[1]);
+	flow->has = EVNF_HAS_PORTS;
+	return EVNF_EXIT_ACCEPT;
+}
+
+static __always_inline enum evnf_exit parse_ipv4(struct cursor *c, struct evnf_flow *flow)
+{
+	struct iphdr *ip = take(c, sizeof(*ip));
+
+	if (!ip || ip->version != 4 || ip->ihl < 5)
+		return EVNF_EXIT_MALFORMED;
+	if (ip->ihl != 5)
+		return EVNF_EXIT_OPTIONS;
+	if (ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
+		return EVNF_EXIT_FRAGMENT;
+	if (ip->ttl <= 1)
+		return EVNF_EXIT_TTL;
+	flow->family = 4;
+	flow->src[0] = ip->saddr;
+	flow->dst[0] = ip->daddr;
+	flow->proto = ip->protocol;
+	return parse_ports(c, flow);
+}
+
+static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_flow *flow)
+{
+	struct ipv6hdr *ip = take(c, sizeof(*ip));
+
+	if (!ip || ip->version != 6)
+		return EVNF_EXIT_MALFORMED;
+	if (ip->hop_limit <= 1)
+		return EVNF_EXIT_TTL;
+	flow->family = 6;
+	__builtin_memcpy(flow->src, &ip->saddr, sizeof(flow->src));
+	__builtin_memcpy(flow->dst, &ip->daddr, sizeof(flow->dst));
+	flow->proto = ip->nexthdr;
+	switch (ip->nexthdr) {
+	case IPPROTO_FRAGMENT:
+		return EVNF_EXIT_FRAGMENT;
+	case IPPROTO_HOPOPTS_:
+	case IPPROTO_ROUTING:
+	case IPPROTO_DSTOPTS_:
+	case IPPROTO_AH:
+	case IPPROTO_MH:
+		return EVNF_EXIT_EXTENSION;
+	}
+	return parse_ports(c, flow);
+}
+
+/*
+ * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood; any other: why it was not,
+ * or who has to see it.
+ */
+static __always_inline enum evnf_exit parse(struct xdp_md *ctx, struct evnf_flow *flow)
+{
+	struct cursor c = {
+		.at = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+	};
+	struct ethhdr *eth = take(&c, sizeof(*eth));
+
+	if (!eth)
+		return EVNF_EXIT_MALFORMED;
+	if (eth->h_dest[0] & 1)
+		return EVNF_EXIT_GROUP;
+	switch (eth->h_proto) {
+	case bpf_htons(ETH_P_IP):
+		return parse_ipv4(&c, flow);
+	case bpf_htons(ETH_P_IPV6):
+		return parse_ipv6(&c, flow);
+	case bpf_htons(ETH_P_8021Q):
+	case bpf_htons(ETH_P_8021AD):
+		return EVNF_EXIT_TAGGED;
+	}
+	return EVNF_EXIT_NOT_IP;
+}
+
+#endif

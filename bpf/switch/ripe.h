@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* When a sleeping receiver is woken: at once, or for several frames or after a time. */
+#ifndef SWITCH_RIPE_H
+#define SWITCH_RIPE_H
+
+#include "deliver.h"
+
+/* The time is over: rings, if the receiver still sleeps. */
+static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
+{
+	struct target t;
+	__u32 id = *key;
+
+	if (target_find(&t, id))
+		ring_kernel_bell(t.port, id, READ_ONCE(t.ring->rx_sleep));
+	return 0;
+}
+
+/* Starts the port's timer. False: the kernel has no memory for it. */
+static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
+{
+	if (!bpf_timer_start(&timer->timer, ns, 0))
+		return true;
+	/* The first time. Of several that do this at once, one succeeds. */
+	bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, ring_after);
+	return !bpf_timer_start(&timer->timer, ns, 0);
+}
+
+/*
+ * The sleep epoch to ring for, or 0: more frames are waited for, and the timer runs. It is started by the
+ * first frame that finds the receiver asleep; started twice, it rings later by what lies between. The
+ * receiver has looked at its ring after it announced its sleep: what it has not seen came after that,
+ * from a sender that comes here.
+ */
+static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
+{
+	struct nfl_timer *timer;
+	struct target t;
+
+	if (!target_find(&t, id))
+		return epoch;
+	if ((__u32)READ_ONCE(t.port->rx_reserved) - READ_ONCE(t.ring->rx_head) >=
+	    t.port->wake_frames)
+		return epoch;
+	if (READ_ONCE(t.port->timed) == epoch)
+		return 0;
+	timer = bpf_map_lookup_elem(&nfl_timers, &id);
+	if (!timer || !timer_start(timer, (__u64)t.port->wake_after_us * 1000))
+		return epoch;
+	WRITE_ONCE(t.port->timed, epoch);
+	return 0;
+}
+
+static __always_inline __u32 ripe(struct nfl_port *port, __u32 id, __u32 epoch)
+{
+	return epoch && port->wake_frames > 1 ? ripe_epoch(id, epoch) : epoch;
+}
+
+#endif

@@ -1,0 +1,75 @@
+//! One direction of a chain of instances: whether its entry refuses frames, and who holds it up.
+
+use crate::controller::PortLook;
+
+/// Frames are refused as soon as a later ring is full to three quarters,
+const HIGH: (u64, u64) = (3, 4);
+/// and what waits there keeps its instance busy for so long: shorter queues are gone before anybody can look again.
+const HIGH_NS: u64 = 3_000_000;
+/// They are let in again when no later ring is more than half full, or keeps its instance busy for longer than this.
+const LOW: (u64, u64) = (1, 2);
+const LOW_NS: u64 = 1_500_000;
+/// An instance holds up its chain if frames wait for it for longer than this, on average.
+const BOTTLENECK_NS: f64 = 200_000.0;
+/// Time constant of that average.
+const AVERAGE_NS: f64 = 1e9;
+
+/// One direction of a chain. Its rings are those of the ports by which frames enter each instance, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Way {
+    refuses: bool,
+    delays_ns: Vec<f64>,
+    at_ns: Option<u64>,
+}
+
+/// How long what waits in a ring keeps its instance busy.
+fn work_ns(look: &PortLook) -> u64 {
+    u64::from(look.waiting).saturating_mul(look.cost_ns)
+}
+
+/// Whether the ring is fuller than a fraction of it.
+fn is_above(look: &PortLook, (part, whole): (u64, u64)) -> bool {
+    u64::from(look.waiting) * whole > u64::from(look.slots) * part
+}
+
+impl Way {
+    /// Looks at the rings, the entry first, at `now_ns`; a ring that nobody uses is absent. Whether the entry is to refuse frames.
+    pub fn update(&mut self, now_ns: u64, rings: &[Option<PortLook>]) -> bool {
+        self.average(now_ns, rings);
+        let later = rings.iter().skip(1).flatten();
+        let is_over = |look: &PortLook| is_above(look, HIGH) && work_ns(look) >= HIGH_NS;
+        let is_under = |look: &PortLook| !is_above(look, LOW) || work_ns(look) <= LOW_NS;
+        self.refuses = if self.refuses {
+            !later.clone().all(is_under)
+        } else {
+            later.clone().any(is_over)
+        };
+        self.refuses
+    }
+
+    fn average(&mut self, now_ns: u64, rings: &[Option<PortLook>]) {
+        let before = self.at_ns.replace(now_ns).unwrap_or(now_ns);
+        let elapsed = now_ns.saturating_sub(before) as f64;
+        let part = elapsed / (elapsed + AVERAGE_NS);
+        self.delays_ns.resize(rings.len(), 0.0);
+        for (delay, look) in self.delays_ns.iter_mut().zip(rings) {
+            let now = look.as_ref().map_or(0.0, |look| work_ns(look) as f64);
+            *delay += (now - *delay) * part;
+        }
+    }
+
+    /// Whether the entry refuses frames.
+    pub fn refuses(&self) -> bool {
+        self.refuses
+    }
+
+    /// Which instance of the way, counted from its entry, holds it up: the one for which frames wait longest. `None`:
+    /// they wait for none.
+    pub fn bottleneck(&self) -> Option<usize> {
+        let delays = self.delays_ns.iter().enumerate();
+        let longest = delays.max_by(|a, b| a.1.total_cmp(b.1));
+        longest
+            .filter(|(_, delay)| **delay >= BOTTLENECK_NS)
+            .map(|(index, _)| index)
+    }
+}

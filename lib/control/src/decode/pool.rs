@@ -1,0 +1,53 @@
+//! Pools of shells.
+
+use super::fields::{Fields, integer};
+use crate::model::DEFAULT_FLAVOR;
+use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, SIZE_MAX, Size};
+use crate::report::Report;
+use crate::validate::PORTS_MAX;
+use crate::yaml::Node;
+
+pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
+    let mut pool = Pool {
+        flavor: DEFAULT_FLAVOR.into(),
+        ports: PORTS_DEFAULT,
+        size: Size::Fixed(0),
+    };
+    let Some(mut fields) = Fields::new(node, path, report) else {
+        return pool;
+    };
+    if let Some(flavor) = fields.text("flavor", report) {
+        pool.flavor = flavor;
+    }
+    let ports = fields.integer("ports", (1, PORTS_MAX as i64), report);
+    pool.ports = ports.map_or(PORTS_DEFAULT, |ports| ports as u32);
+    let most = fields.get("most");
+    let bounds = (1, SIZE_MAX.into());
+    match fields.get("size") {
+        None => report.error(
+            path,
+            "the pool does not say how many shells it has",
+            "add 'size: NUMBER', or 'size: rate' to follow the rate of creations",
+        ),
+        Some((node, _)) if node.as_scalar().is_some_and(|it| it.text == "rate") => {
+            let most = most.map(|(node, path)| integer(node, &path, bounds, report));
+            let most = most.flatten().map_or(MOST_DEFAULT, |most| most as u32);
+            pool.size = Size::Rate { most };
+        }
+        Some((node, size_path)) => {
+            let count = integer(node, &size_path, bounds, report);
+            pool.size = Size::Fixed(count.map_or(0, |count| count as u32));
+            if let Some((node, path)) = most {
+                let message = "'most' means nothing for a pool of a fixed size";
+                report.error_at(
+                    node.mark,
+                    &path,
+                    message,
+                    "remove it, or write 'size: rate'",
+                );
+            }
+        }
+    }
+    fields.finish(report);
+    pool
+}

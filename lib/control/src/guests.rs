@@ -1,0 +1,155 @@
+//! Instances of templates: they exist beside the desired state, which says only that they may.
+
+use crate::action::Action;
+use crate::apply::{Platform, PlatformError, PlatformErrorKind, perform};
+use crate::controller::Controller;
+use crate::model::Deployment;
+use crate::state::Store;
+use crate::template::{Guest, Template};
+use std::collections::BTreeMap;
+
+/// Those that are there: the name of each one's instance, and whose it is.
+pub(crate) type Guests = BTreeMap<String, Guest>;
+
+/// What makes an instance, and, backwards, what ends it.
+fn actions_for(deployment: &Deployment, guest: &Guest) -> Result<Vec<Action>, PlatformError> {
+    let refused = |why: String| PlatformError::new(PlatformErrorKind::Refused, why);
+    let template = deployment.templates.get(&guest.template);
+    let template = template.ok_or_else(|| refused("its template is gone".to_owned()))?;
+    let resolved = template.resolve(deployment, guest);
+    let (spec, wires) =
+        resolved.map_err(|unknown| refused(format!("there is no variable '{}'", unknown.name)))?;
+    let mut actions = vec![Action::CreateInstance {
+        name: guest.name(),
+        spec: Box::new(spec),
+    }];
+    actions.extend(wires.into_iter().map(|(port, to)| Action::Wire {
+        port,
+        old: None,
+        new: Some(to),
+    }));
+    Ok(actions)
+}
+
+impl<P: Platform, S: Store> Controller<P, S> {
+    /// Makes the instances of guests, all at the same time; each with its result. They are not part of the desired state,
+    /// and not kept.
+    pub fn welcome(&mut self, guests: &[Guest]) -> Vec<Result<(), PlatformError>> {
+        let planned: Vec<_> = guests
+            .iter()
+            .map(|guest| actions_for(&self.deployment, guest))
+            .collect();
+        let all: Vec<Action> = planned.iter().flatten().flatten().cloned().collect();
+        if let Err(why) = self.platform.prepare(&all) {
+            self.platform.finish();
+            return guests.iter().map(|_| Err(why.clone())).collect();
+        }
+        let mut results = Vec::with_capacity(guests.len());
+        for (guest, actions) in guests.iter().zip(planned) {
+            let made = actions.and_then(|actions| self.make_guest(&actions));
+            if made.is_ok() {
+                self.guests.insert(guest.name(), guest.clone());
+            }
+            results.push(made);
+        }
+        self.platform.finish();
+        results
+    }
+
+    /// Does all of it, or nothing.
+    fn make_guest(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
+        for (done, action) in actions.iter().enumerate() {
+            if let Err(why) = perform(&mut self.platform, action) {
+                for action in actions.iter().take(done).rev() {
+                    if let Err(error) = perform(&mut self.platform, &action.inverse()) {
+                        return Err(PlatformError::new(
+                            why.kind,
+                            format!("{why}; and it could not be undone: {error}"),
+                        ));
+                    }
+                }
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the instances of guests; those that are not there are left out. What could not be ended is still there.
+    pub fn farewell(&mut self, names: &[String]) -> Vec<(String, PlatformError)> {
+        let mut failures = Vec::new();
+        for name in names {
+            let Some(guest) = self.guests.get(name) else {
+                continue;
+            };
+            let ended = actions_for(&self.deployment, guest).and_then(|actions| {
+                let backwards = actions.iter().rev();
+                backwards
+                    .map(Action::inverse)
+                    .try_for_each(|action| perform(&mut self.platform, &action))
+            });
+            match ended {
+                Ok(()) => drop(self.guests.remove(name)),
+                Err(why) => failures.push((name.clone(), why)),
+            }
+        }
+        self.platform.finish();
+        failures
+    }
+
+    /// Whether somebody has an instance of that name.
+    pub fn has_guest(&self, name: &str) -> bool {
+        self.guests.contains_key(name)
+    }
+
+    /// How many a template has.
+    pub fn guests_of(&self, template: &str) -> usize {
+        let of = |guest: &&Guest| guest.template == template;
+        self.guests.values().filter(of).count()
+    }
+
+    /// Ends those whose template, or what it refers to, is to be another: their clients get new ones.
+    pub(crate) fn end_outdated_guests(
+        &mut self,
+        desired: &Deployment,
+    ) -> Result<(), PlatformError> {
+        let present = &self.deployment;
+        let is_outdated = |guest: &Guest| {
+            let of = |deployment: &Deployment| deployment.templates.get(&guest.template).cloned();
+            let (Some(template), Some(wanted)) = (of(present), of(desired)) else {
+                return true;
+            };
+            // Other limits are for those to come.
+            let unlimited = Template {
+                most: wanted.most,
+                per_second: wanted.per_second,
+                idle: wanted.idle,
+                ..template.clone()
+            };
+            if unlimited != wanted {
+                return true;
+            }
+            let uplink = |of: &Deployment, port: &crate::model::PortRef| {
+                let name = port.to_string();
+                of.uplinks.get(&name).cloned()
+            };
+            let ends = [&template.from, &template.to];
+            let resolved = |of: &Deployment| template.resolve(of, guest).ok();
+            ends.iter()
+                .any(|end| uplink(present, end) != uplink(desired, end))
+                || resolved(present) != resolved(desired)
+        };
+        let outdated: Vec<String> = self
+            .guests
+            .iter()
+            .filter(|(_, guest)| is_outdated(guest))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if outdated.is_empty() {
+            return Ok(());
+        }
+        match self.farewell(&outdated).into_iter().next() {
+            Some((_, why)) => Err(why),
+            None => Ok(()),
+        }
+    }
+}

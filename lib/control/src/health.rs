@@ -1,0 +1,316 @@
+//! Whether an instance that runs is well: what is looked at, and what follows from what was found.
+//!
+//! A state machine without a clock. Time counts as the instance had it: time in which it waited for a core is not held
+//! against it, so that one with a small share, or a full neighbour, is not taken for one that hangs.
+
+use crate::model::Program;
+use crate::quantity::Millis;
+use serde::Serialize;
+use std::fmt;
+
+/// What can be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// A built-in NF answers on its control socket, between two batches of frames.
+    Process,
+    /// Where frames wait, some are taken.
+    Progress,
+}
+
+/// What is done about one that is not well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// It is killed, and started again as its restart policy says.
+    #[default]
+    Restart,
+    /// It is told of, and left as it is.
+    Report,
+}
+
+/// How an instance is looked after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// What is looked at; empty: all that the program allows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+    /// Between two looks.
+    pub interval: Millis,
+    /// Time of its own within which it has to answer, and to take frames that wait.
+    pub timeout: Millis,
+    /// Failures in a row after which it is unhealthy.
+    pub failures: u32,
+    /// How long after its start nothing is held against it.
+    pub grace: Millis,
+    /// What is done then.
+    pub action: Remedy,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            checks: Vec::new(),
+            interval: Millis::secs(1),
+            timeout: Millis::secs(1),
+            failures: 3,
+            grace: Millis::secs(5),
+            action: Remedy::default(),
+        }
+    }
+}
+
+impl Health {
+    /// Whether `check` is made of an instance in which `program` runs.
+    pub fn makes(&self, check: Check, program: &Program) -> bool {
+        let is_possible = check == Check::Progress || matches!(program, Program::BuiltIn { .. });
+        is_possible && (self.checks.is_empty() || self.checks.contains(&check))
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "every {}", self.interval)
+    }
+}
+
+/// What became of the last question to an NF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing was asked since it answered last.
+    NotAsked,
+    /// It answered.
+    Came,
+    /// Nothing has come yet.
+    Awaited,
+    /// Something came that is no answer, or it does not listen.
+    Wrong(&'static str),
+}
+
+/// A ring of a port, as it was found. What the instance says of it is any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingFound {
+    /// Frames that wait.
+    pub waiting: u32,
+    /// Position up to which the instance has read, as it says.
+    pub read_to: u32,
+}
+
+/// What was found at one look.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Time since the instance was started, or taken over.
+    pub age: Millis,
+    /// Time since the last look that the instance had: it ran, or did not want to.
+    pub had: Millis,
+    /// Of its control socket.
+    pub answer: Answer,
+    /// Of its rings, always in the same order.
+    pub rings: Vec<RingFound>,
+    /// It waits for room where its own frames go.
+    pub is_held_up: bool,
+}
+
+/// What is new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is not well, and why.
+    Fell(String),
+    /// It is well again.
+    Recovered,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stall {
+    read_to: u32,
+    lasted: Millis,
+}
+
+/// Follows one run of an instance.
+#[derive(Clone, Debug, Default)]
+pub struct Checkup {
+    silent: Millis,
+    stalls: Vec<Stall>,
+    /// In a row.
+    failures: u32,
+    /// Time that had passed at the last failure that was counted.
+    counted: Millis,
+    is_unhealthy: bool,
+}
+
+impl Checkup {
+    /// Takes in what was found, and says what is new.
+    pub fn look(&mut self, health: &Health, look: &Look) -> Option<Turn> {
+        self.follow(look);
+        if look.age < health.grace {
+            *self = Checkup {
+                stalls: self.stalls.iter().map(Stall::without_time).collect(),
+                ..Checkup::default()
+            };
+            return None;
+        }
+        let Some((lasted, why)) = self.trouble(look) else {
+            self.failures = 0;
+            self.counted = Millis(0);
+            return std::mem::take(&mut self.is_unhealthy).then_some(Turn::Recovered);
+        };
+        let is_wrong = matches!(look.answer, Answer::Wrong(_));
+        if is_wrong || lasted.0 >= self.counted.0.saturating_add(health.timeout.0) {
+            self.counted = lasted;
+            self.failures = self.failures.saturating_add(1);
+        }
+        if self.failures < health.failures || self.is_unhealthy {
+            return None;
+        }
+        self.is_unhealthy = true;
+        Some(Turn::Fell(why))
+    }
+
+    fn follow(&mut self, look: &Look) {
+        self.silent = match look.answer {
+            Answer::Awaited | Answer::Wrong(_) => self.silent.plus(look.had),
+            Answer::NotAsked | Answer::Came => Millis(0),
+        };
+        self.stalls.resize_with(look.rings.len(), Stall::default);
+        for (stall, ring) in self.stalls.iter_mut().zip(&look.rings) {
+            let moves = ring.waiting == 0 || ring.read_to != stall.read_to || look.is_held_up;
+            stall.read_to = ring.read_to;
+            stall.lasted = if moves {
+                Millis(0)
+            } else {
+                stall.lasted.plus(look.had)
+            };
+        }
+    }
+
+    /// What is not as it should be at the moment, for how long, and in words.
+    fn trouble(&self, look: &Look) -> Option<(Millis, String)> {
+        if let Answer::Wrong(what) = look.answer {
+            return Some((self.silent, what.to_owned()));
+        }
+        let silent = (
+            self.silent,
+            format!(
+                "it has not answered for {} in which it could have",
+                self.silent
+            ),
+        );
+        let stalled = self.stalls.iter().zip(&look.rings).map(|(stall, ring)| {
+            let why = format!(
+                "{} frames wait, and it has taken none for {} in which it could have",
+                ring.waiting, stall.lasted
+            );
+            (stall.lasted, why)
+        });
+        let worst = stalled.chain([silent]).max_by_key(|(lasted, _)| *lasted)?;
+        (worst.0.0 > 0).then_some(worst)
+    }
+}
+
+impl Stall {
+    fn without_time(&self) -> Stall {
+        Stall {
+            lasted: Millis(0),
+            ..*self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn health() -> Health {
+        Health {
+            timeout: Millis(1_000),
+            failures: 3,
+            grace: Millis(2_000),
+            ..Health::default()
+        }
+    }
+
+    fn look(age: u64, had: u64, answer: Answer, waiting: u32, read_to: u32) -> Look {
+        Look {
+            age: Millis(age),
+            had: Millis(had),
+            answer,
+            rings: vec![RingFound { waiting, read_to }],
+            is_held_up: false,
+        }
+    }
+
+    /// Looks once a second from second `from` on; what was told, and at which look.
+    fn told(checkup: &mut Checkup, from: u64, looks: u64, found: Look) -> Option<(u64, Turn)> {
+        (from..from + looks).find_map(|second| {
+            let look = Look {
+                age: Millis(second * 1_000),
+                ..found.clone()
+            };
+            Some((second, checkup.look(&health(), &look)?))
+        })
+    }
+
+    #[test]
+    fn who_does_not_answer_falls_once_after_as_many_failures_and_recovers() {
+        let mut checkup = Checkup::default();
+        let hung = look(0, 1_000, Answer::Awaited, 0, 7);
+        let (at, turn) = told(&mut checkup, 0, 20, hung.clone()).expect("it falls");
+        assert_eq!(at, 4, "two seconds of grace, three failures");
+        assert!(matches!(turn, Turn::Fell(why) if why.contains("not answered for 3s")));
+        assert_eq!(told(&mut checkup, 5, 20, hung), None, "it is told once");
+        let well = look(60_000, 1_000, Answer::Came, 0, 7);
+        assert_eq!(checkup.look(&health(), &well), Some(Turn::Recovered));
+        assert_eq!(checkup.look(&health(), &well), None);
+    }
+
+    #[test]
+    fn frames_that_wait_count_until_some_are_taken() {
+        let mut checkup = Checkup::default();
+        let hung = look(0, 1_000, Answer::NotAsked, 5, 7);
+        let (_, turn) = told(&mut checkup, 10, 20, hung.clone()).expect("it falls");
+        assert!(matches!(turn, Turn::Fell(why) if why.starts_with("5 frames wait")));
+        let mut checkup = Checkup::default();
+        for second in 10..100u32 {
+            let full = look(
+                u64::from(second) * 1_000,
+                1_000,
+                Answer::Came,
+                64,
+                second / 2,
+            );
+            assert_eq!(checkup.look(&health(), &full), None, "slow, not hung");
+        }
+    }
+
+    #[test]
+    fn who_is_held_up_by_another_is_not_to_blame() {
+        let held = Look {
+            is_held_up: true,
+            ..look(0, 1_000, Answer::NotAsked, 64, 7)
+        };
+        assert_eq!(told(&mut Checkup::default(), 10, 100, held), None);
+    }
+
+    #[test]
+    fn nonsense_is_a_failure_without_waiting() {
+        let wrong = look(0, 0, Answer::Wrong("it answers nonsense"), 0, 0);
+        let (at, turn) = told(&mut Checkup::default(), 10, 9, wrong).expect("it falls");
+        assert_eq!((at, turn), (12, Turn::Fell("it answers nonsense".into())));
+    }
+
+    proptest! {
+        /// Whatever it says: one that had less time of its own than the failures take never falls.
+        #[test]
+        fn who_gets_no_time_never_falls(
+            looks in proptest::collection::vec((0u64..50, any::<u32>(), 0u32..3, any::<bool>()), 1..59),
+        ) {
+            let mut checkup = Checkup::default();
+            for (had, waiting, read_to, is_answered) in looks {
+                let answer = if is_answered { Answer::Came } else { Answer::Awaited };
+                let found = look(1_000_000, had, answer, waiting, read_to);
+                prop_assert_eq!(checkup.look(&health(), &found), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! New instances and the links of their ports.
+
+use super::index::{Index, Use};
+use super::step::{insert, refers_to_nothing_else};
+use crate::action::Action;
+use crate::document::decode_clean;
+use crate::inventory::Inventory;
+use crate::model::{Deployment, Instance, PortRef};
+use crate::report::Report;
+use crate::spec::{InstanceSpec, port_specs};
+use crate::table::Table;
+use crate::validate::{Background, Environment, validate};
+use crate::wiring::wiring;
+use nfluid_api::types::{ApplyRequest, Change, Diagnostic, Kind, Verb};
+
+/// Longest document that is looked at whether it is an addition, in bytes.
+const TEXT_MAX: usize = 256 << 10;
+/// Instances that are followed from a new one until one is found whose ports do not all lead to instances.
+const FOLLOWED_MAX: usize = 64;
+
+/// Objects that are new, and right.
+#[derive(Clone, Debug)]
+pub struct Addition {
+    /// The new objects: instances and links.
+    pub added: Deployment,
+    /// What looks wrong with them.
+    pub warnings: Vec<Diagnostic>,
+    /// The new objects and all that they refer to.
+    part: Deployment,
+}
+
+impl Addition {
+    /// What a request adds to a deployment. Nothing: it does more than that, something is wrong with it, or only the whole
+    /// tells.
+    pub fn of(
+        request: &ApplyRequest,
+        whole: &Deployment,
+        index: &Index,
+        environment: Environment<'_>,
+    ) -> Option<Self> {
+        if !request.merge || request.dry_run || request.text.len() > TEXT_MAX {
+            return None;
+        }
+        let (root, added) = decode_clean(request)?;
+        let part = part_of(&added, whole, index)?;
+        let mut report = Report::new(request.file.as_deref(), Some(&root));
+        let background = Background {
+            root: Some(&root),
+            present: Some(whole),
+        };
+        validate(&part, background, environment, &mut report);
+        let mut warnings = report.finish().ok()?;
+        warnings.retain(|warning| is_about(warning, &added));
+        Some(Addition {
+            added,
+            warnings,
+            part,
+        })
+    }
+
+    /// What is to be done. Nothing: something that they lead to is not there.
+    pub fn actions(&self, whole: &Deployment, present: &Inventory) -> Option<Vec<Action>> {
+        let mut actions = Vec::new();
+        for (name, instance) in self.added.instances.iter() {
+            if present.instances.contains_key(name) {
+                return None;
+            }
+            let spec = InstanceSpec::resolve(whole, name, instance);
+            actions.push(Action::CreateInstance {
+                name: name.to_owned(),
+                spec: Box::new(spec),
+            });
+        }
+        let is_new = |port: &PortRef| {
+            let owner = port.owner();
+            owner.is_some_and(|owner| self.added.instances.contains(owner))
+        };
+        for (port, to) in wiring(&self.part) {
+            let old = present.wires.get(&port);
+            let is_there = |end: &PortRef| is_new(end) || present.has_port(end);
+            if !is_there(&port) || !to.targets().all(is_there) {
+                return None;
+            }
+            if old != Some(&to) {
+                actions.push(Action::Wire {
+                    port,
+                    old: old.cloned(),
+                    new: Some(to),
+                });
+            }
+        }
+        Some(actions)
+    }
+
+    /// In the user's words.
+    pub fn changes(&self) -> Vec<Change> {
+        let created = |kind, name: String| Change {
+            verb: Verb::Created,
+            kind,
+            name,
+            details: Vec::new(),
+        };
+        let instances = self.added.instances.names();
+        let instances = instances.map(|name| created(Kind::Instance, name.to_owned()));
+        let links = self.added.links.iter();
+        let links = links.map(|link| created(Kind::Link, link.name()));
+        instances.chain(links).collect()
+    }
+
+    /// Makes them a part of the deployment.
+    pub fn enter(self, whole: &mut Deployment, index: &mut Index) {
+        insert(whole, index, self.added);
+    }
+}
+
+/// Whether a warning is about one of these objects: others have been told when they came.
+fn is_about(warning: &Diagnostic, added: &Deployment) -> bool {
+    let mut keys = warning.path.split(['.', '[']);
+    match keys.next() {
+        Some("instances") => keys
+            .next()
+            .is_some_and(|name| added.instances.contains(name)),
+        _ => true,
+    }
+}
+
+/// The new objects with all that they refer to; nothing if that does not tell whether they are right.
+fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Deployment> {
+    if !refers_to_nothing_else(added) || added.instances.is_empty() {
+        return None;
+    }
+    let mut part = Deployment {
+        io: whole.io.clone(),
+        placement: whole.placement,
+        congestion: whole.congestion.clone(),
+        overcommit: whole.overcommit,
+        ..added.clone()
+    };
+    if added.overcommit && !whole.overcommit {
+        return None;
+    }
+    for (name, instance) in added.instances.iter() {
+        if whole.instances.contains(name) || !is_on_its_own(name, instance, index) {
+            return None;
+        }
+        refer(instance, whole, &mut part)?;
+    }
+    for link in &added.links {
+        let is_new = |port: &PortRef| {
+            let owner = port.owner();
+            owner.is_some_and(|owner| added.instances.contains(owner))
+        };
+        if !is_new(&link.0) && !is_new(&link.1) {
+            return None;
+        }
+        for port in [&link.0, &link.1] {
+            if index.use_of(port).is_some() {
+                return None;
+            }
+            if is_new(port) {
+                continue;
+            }
+            match port {
+                PortRef::Uplink(name) => copy(&whole.uplinks, &mut part.uplinks, name)?,
+                PortRef::Instance { instance, .. } => {
+                    let other = whole.instances.get(instance)?;
+                    part.instances.insert(instance.clone(), other.clone());
+                    refer(other, whole, &mut part)?;
+                }
+            }
+        }
+    }
+    let leads_out = |name| leads_out(name, &part, whole, index);
+    added.instances.names().all(leads_out).then_some(part)
+}
+
+/// Whether nothing about it depends on sums over all instances.
+fn is_on_its_own(name: &str, instance: &Instance, index: &Index) -> bool {
+    let decides_for_group = instance.group.is_some() && !instance.cpus.is_empty();
+    if instance.trust.is_some() || decides_for_group || !index.has_room_for(instance) {
+        return false;
+    }
+    let mut ports = instance.ports.iter().zip(port_specs(name, instance));
+    ports.all(|((_, port), spec)| {
+        let attachment = port.attachment.as_ref();
+        attachment.is_none_or(|place| !index.has_address(&place.switch, spec.mac))
+    })
+}
+
+/// Takes along what an instance names. Nothing: it is not there.
+fn refer(instance: &Instance, whole: &Deployment, part: &mut Deployment) -> Option<()> {
+    if let Some(flavor) = whole.flavors.get(&instance.flavor) {
+        part.flavors.insert(instance.flavor.clone(), *flavor);
+    }
+    let mut group = instance.group.as_deref();
+    while let Some(name) = group.filter(|name| !part.groups.contains(name)) {
+        copy(&whole.groups, &mut part.groups, name)?;
+        group = whole.groups.get(name).and_then(|it| it.group.as_deref());
+    }
+    for (_, port) in instance.ports.iter() {
+        if let Some(place) = &port.attachment {
+            copy(&whole.switches, &mut part.switches, &place.switch)?;
+        }
+    }
+    Some(())
+}
+
+fn copy<T: Clone>(from: &Table<T>, to: &mut Table<T>, name: &str) -> Option<()> {
+    to.insert(name, from.get(name)?.clone());
+    Some(())
+}
+
+/// Whether frames get out of the instances that a new one is connected to: one of those near it has a port that does not
+/// lead to an instance.
+fn leads_out(name: &str, part: &Deployment, whole: &Deployment, index: &Index) -> bool {
+    let mut to_do = vec![name.to_owned()];
+    let mut seen = to_do.clone();
+    while let Some(name) = to_do.pop() {
+        let Some(instance) = part
+            .instances
+            .get(&name)
+            .or_else(|| whole.instances.get(&name))
+        else {
+            return true;
+        };
+        for port in instance.ports.names() {
+            let port = PortRef::instance(&name, port);
+            let Some(other) = peer(&port, part, whole, index) else {
+                return true;
+            };
+            if !seen.contains(&other) {
+                seen.push(other.clone());
+                to_do.push(other);
+            }
+        }
+        if seen.len() > FOLLOWED_MAX {
+            return false;
+        }
+    }
+    false
+}
+
+/// The instance that a port is linked to.
+fn peer(port: &PortRef, part: &Deployment, whole: &Deployment, index: &Index) -> Option<String> {
+    let new = part
+        .links
+        .iter()
+        .find(|link| link.0 == *port || link.1 == *port);
+    let link = match index.use_of(port) {
+        Some(Use::Link(at)) => whole.links.get(at),
+        _ => new,
+    }?;
+    let other = if link.0 == *port { &link.1 } else { &link.0 };
+    other.owner().map(str::to_owned)
+}

@@ -1,0 +1,118 @@
+//! Instances that are taken out, with links of theirs.
+
+use super::index::{Index, Use};
+use super::step::{Gone, take_out};
+use crate::action::Action;
+use crate::inventory::Inventory;
+use crate::model::{Deployment, Link, PortRef};
+use nfluid_api::types::{Change, DeleteRequest, Kind, Verb};
+use std::collections::BTreeMap;
+
+/// Objects that are there, and that nothing else needs.
+#[derive(Clone, Debug)]
+pub struct Removal {
+    /// Their names.
+    pub gone: Gone,
+    links: BTreeMap<String, Link>,
+}
+
+impl Removal {
+    /// What a request takes out of a deployment. Nothing: it does more than that, something is wrong with it, or only the
+    /// whole tells.
+    pub fn of(request: &DeleteRequest, whole: &Deployment, index: &Index) -> Option<Self> {
+        if request.dry_run || request.everything || request.text.is_some() {
+            return None;
+        }
+        let named = |kind| {
+            let objects = request.objects.iter();
+            objects.filter(move |object| object.kind == kind)
+        };
+        let instances: Vec<String> = named(Kind::Instance).map(|it| it.name.clone()).collect();
+        let named_links: Vec<&str> = named(Kind::Link).map(|it| it.name.as_str()).collect();
+        if instances.is_empty() || instances.len() + named_links.len() != request.objects.len() {
+            return None;
+        }
+        let mut links = BTreeMap::new();
+        for name in &instances {
+            let instance = whole.instances.get(name)?;
+            if instance.group.is_some() && !instance.cpus.is_empty() {
+                return None;
+            }
+            for port in instance.ports.names() {
+                match index.use_of(&PortRef::instance(name, port)) {
+                    None | Some(Use::Switch) => {}
+                    Some(Use::Chain) => return None,
+                    Some(Use::Link(at)) => {
+                        let link = whole.links.get(at)?;
+                        links.insert(link.name(), link.clone());
+                    }
+                }
+            }
+        }
+        let all_are_named = links
+            .keys()
+            .all(|name| named_links.contains(&name.as_str()));
+        let all_are_theirs = named_links.iter().all(|name| links.contains_key(*name));
+        if !all_are_theirs || !(all_are_named || request.with_links) {
+            return None;
+        }
+        let gone = Gone {
+            instances,
+            links: links.keys().cloned().collect(),
+        };
+        Some(Removal { gone, links })
+    }
+
+    /// What is to be done. Nothing: not all of it is there.
+    pub fn actions(&self, present: &Inventory, whole: &Deployment) -> Option<Vec<Action>> {
+        let ends = self.links.values().flat_map(|link| [&link.0, &link.1]);
+        let mut ports: Vec<PortRef> = ends.cloned().collect();
+        let mut last = Vec::new();
+        for name in &self.gone.instances {
+            let spec = present.instances.get(name)?;
+            let model = whole.instances.get(name)?;
+            ports.extend(
+                model
+                    .ports
+                    .names()
+                    .map(|port| PortRef::instance(name, port)),
+            );
+            last.push(Action::RemoveInstance {
+                name: name.clone(),
+                spec: Box::new(spec.clone()),
+            });
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        let disconnect = ports.into_iter().filter_map(|port| {
+            let old = present.wires.get(&port)?.clone();
+            Some(Action::Wire {
+                port,
+                old: Some(old),
+                new: None,
+            })
+        });
+        Some(disconnect.chain(last).collect())
+    }
+
+    /// In the user's words.
+    pub fn changes(&self) -> Vec<Change> {
+        let removed = |kind, name: &String| Change {
+            verb: Verb::Removed,
+            kind,
+            name: name.clone(),
+            details: Vec::new(),
+        };
+        let instances = self.gone.instances.iter();
+        let instances = instances.map(|name| removed(Kind::Instance, name));
+        let links = self.gone.links.iter();
+        instances
+            .chain(links.map(|name| removed(Kind::Link, name)))
+            .collect()
+    }
+
+    /// Takes them out of the deployment.
+    pub fn leave(&self, whole: &mut Deployment, index: &mut Index) {
+        take_out(whole, index, &self.gone);
+    }
+}

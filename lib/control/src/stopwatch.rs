@@ -1,0 +1,83 @@
+//! Where the time of a change goes.
+
+use std::time::{Duration, Instant};
+
+/// A part of a change, and when it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lap {
+    /// What was done.
+    pub what: &'static str,
+    /// When that was done.
+    pub until: Instant,
+}
+
+impl Lap {
+    /// Ends now.
+    pub fn now(what: &'static str) -> Self {
+        Lap {
+            what,
+            until: Instant::now(),
+        }
+    }
+}
+
+/// The parts of one change, one after the other.
+#[derive(Clone, Debug)]
+pub struct Stopwatch {
+    /// When the change began.
+    pub begun: Instant,
+    laps: Vec<Lap>,
+}
+
+impl Stopwatch {
+    /// Begins now.
+    pub fn start() -> Self {
+        Stopwatch {
+            begun: Instant::now(),
+            laps: Vec::new(),
+        }
+    }
+
+    /// What was done since the lap before.
+    pub fn lap(&mut self, what: &'static str) {
+        self.laps.push(Lap::now(what));
+    }
+
+    /// Laps that others have measured.
+    pub fn extend(&mut self, laps: impl IntoIterator<Item = Lap>) {
+        self.laps.extend(laps);
+    }
+
+    /// What each part took.
+    pub fn parts(&self) -> Vec<(&'static str, Duration)> {
+        let mut from = self.begun;
+        let mut parts = Vec::with_capacity(self.laps.len());
+        for lap in &self.laps {
+            parts.push((lap.what, lap.until.saturating_duration_since(from)));
+            from = from.max(lap.until);
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lap, Stopwatch};
+    use std::time::Duration;
+
+    #[test]
+    fn parts_add_up_to_the_whole_whoever_measured_them() {
+        let mut watch = Stopwatch::start();
+        let at = |ms| watch.begun + Duration::from_millis(ms);
+        let laps = [("a", 2), ("b", 5), ("late", 4), ("c", 9)];
+        let laps = laps.map(|(what, ms)| Lap {
+            what,
+            until: at(ms),
+        });
+        watch.extend(laps);
+        let parts = watch.parts();
+        let sum: Duration = parts.iter().map(|(_, took)| *took).sum();
+        assert_eq!(sum, Duration::from_millis(9));
+        assert_eq!(parts[2], ("late", Duration::ZERO));
+    }
+}

@@ -1,0 +1,238 @@
+//! Instances that are there while somebody needs them: a template is what every client of an uplink gets one of, made when its
+//! first frame comes and ended when it has been silent for a while ([ADR 14](../../../docs/adr/0014-on-demand.md)).
+
+use crate::matching::{EtherType, MatchRule};
+use crate::model::{Deployment, Instance, PortRef};
+use crate::quantity::Millis;
+use crate::spec::InstanceSpec;
+use crate::wiring::Destination;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// How long a client may be silent before its instance is ended, if the template does not say.
+pub const IDLE_DEFAULT: Millis = Millis::secs(2);
+/// Shortest and longest that a template may say.
+pub const IDLE_BOUNDS: (Millis, Millis) = (Millis(100), Millis::secs(86_400));
+/// Most clients at once of a template that does not say.
+pub const MOST_DEFAULT: u32 = 1000;
+/// Instances made per second for a template that does not say.
+pub const PER_SECOND_DEFAULT: u32 = 100;
+/// Bounds of both.
+pub const COUNT_BOUNDS: (i64, i64) = (1, 16_000);
+/// Between a template's and a client's name in the name of an instance: no other instance has it in its name.
+pub const AT: char = '@';
+/// What a configuration may have in `${...}`.
+pub const VARIABLES: [&str; 3] = ["client", "name", "template"];
+
+/// When the instances of a template are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activate {
+    /// When a client's first frame comes.
+    OnDemand,
+}
+
+/// What tells clients apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientBy {
+    /// Their IP address: the source of frames that come in at `from`, the destination of those that come in at `to`.
+    #[default]
+    Address,
+    /// The VLAN that they are in, on both sides.
+    Vlan,
+    /// Their MAC address, as [`ClientBy::Address`].
+    Mac,
+}
+
+/// A template, as a user writes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Template {
+    /// When its instances are made.
+    pub activate: Activate,
+    /// Where clients come from: an uplink.
+    pub from: PortRef,
+    /// Where their frames go, and where frames for them come from: an uplink.
+    pub to: PortRef,
+    /// Whose frames are clients': those that match one of these; empty: all.
+    #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<MatchRule>,
+    /// What tells clients apart.
+    pub client: ClientBy,
+    /// Most clients at once.
+    pub most: u32,
+    /// Most instances made per second; as many may be made at once.
+    pub per_second: u32,
+    /// How long a client may be silent.
+    #[serde(serialize_with = "as_text")]
+    pub idle: Millis,
+    /// The port that gets what comes from the client.
+    #[serde(rename = "in")]
+    pub input: String,
+    /// The port that gets what is for it.
+    #[serde(rename = "out")]
+    pub output: String,
+    /// What each gets. Texts of its configuration may say `${client}`, `${name}` and `${template}`.
+    pub instance: Instance,
+}
+
+fn as_text<S: Serializer>(time: &Millis, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+/// Somebody for whom an instance is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// The template.
+    pub template: String,
+    /// Who it is, as the configuration is to say it: an address, or the number of a VLAN.
+    pub client: String,
+}
+
+impl Guest {
+    /// The name of its instance.
+    pub fn name(&self) -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric();
+        let client = self.client.chars();
+        let client: String = client.map(|c| if is_plain(c) { c } else { '-' }).collect();
+        format!("{}{AT}{client}", self.template)
+    }
+}
+
+/// A variable that there is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownVariable {
+    /// What stands in the braces, or behind one that is not closed.
+    pub name: String,
+    /// The key of the text within the configuration, for example `rules`.
+    pub path: String,
+    /// The line within the text, from 1.
+    pub line: u32,
+}
+
+impl Template {
+    /// Which frames that come in at `from` are clients'.
+    pub fn forward_rules(&self) -> Vec<MatchRule> {
+        match self.client {
+            ClientBy::Address => with_addresses(&self.rules),
+            _ => self.rules.clone(),
+        }
+    }
+
+    /// Which frames that come in at `to` are for clients.
+    pub fn return_rules(&self) -> Vec<MatchRule> {
+        let rules = self.forward_rules();
+        rules.iter().map(MatchRule::mirrored).collect()
+    }
+
+    /// The instance of a guest.
+    ///
+    /// # Errors
+    /// The first variable of its configuration that there is not.
+    pub fn instance_of(&self, guest: &Guest) -> Result<Instance, UnknownVariable> {
+        let name = guest.name();
+        let value_of = |variable: &str| match variable {
+            "client" => Some(guest.client.as_str()),
+            "name" => Some(name.as_str()),
+            "template" => Some(guest.template.as_str()),
+            _ => None,
+        };
+        let mut instance = self.instance.clone();
+        fill_in(&mut instance.config, "", &value_of)?;
+        Ok(instance)
+    }
+
+    /// The instance of a guest with nothing left to default, and where the frames of its two ports go.
+    ///
+    /// # Errors
+    /// As [`Template::instance_of`].
+    pub fn resolve(
+        &self,
+        deployment: &Deployment,
+        guest: &Guest,
+    ) -> Result<(InstanceSpec, [(PortRef, Destination); 2]), UnknownVariable> {
+        let name = guest.name();
+        let instance = self.instance_of(guest)?;
+        let wire = |port: &str, to: &PortRef| {
+            let port = PortRef::instance(&name, port);
+            (port, Destination::Port(to.clone()))
+        };
+        let wires = [wire(&self.input, &self.from), wire(&self.output, &self.to)];
+        Ok((InstanceSpec::resolve(deployment, &name, &instance), wires))
+    }
+}
+
+/// Only frames with an address have a sender by address: others are left to the rules behind.
+fn with_addresses(rules: &[MatchRule]) -> Vec<MatchRule> {
+    let all = [MatchRule::default()];
+    let rules = if rules.is_empty() { &all } else { rules };
+    let families = |rule: &MatchRule| {
+        let is_ip = rule.src.is_some() || rule.dst.is_some() || rule.proto.is_some();
+        if is_ip || rule.ether.is_some() {
+            return vec![rule.clone()];
+        }
+        let of = |ether| MatchRule {
+            ether: Some(EtherType(ether)),
+            ..rule.clone()
+        };
+        vec![of(0x0800), of(0x86dd)]
+    };
+    rules.iter().flat_map(families).collect()
+}
+
+/// Puts the values of variables into every text.
+fn fill_in<'a>(
+    value: &mut Value,
+    path: &str,
+    value_of: &impl Fn(&str) -> Option<&'a str>,
+) -> Result<(), UnknownVariable> {
+    match value {
+        Value::String(text) => {
+            if let Some(filled) = filled(text, path, value_of)? {
+                *text = filled;
+            }
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                fill_in(item, &format!("{path}[{i}]"), value_of)?;
+            }
+        }
+        Value::Object(entries) => {
+            for (key, item) in entries {
+                fill_in(item, &crate::decode::join(path, key), value_of)?;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+/// The text with the values of its variables; nothing: it has none. What a value says is not looked at again.
+fn filled<'a>(
+    text: &str,
+    path: &str,
+    value_of: &impl Fn(&str) -> Option<&'a str>,
+) -> Result<Option<String>, UnknownVariable> {
+    let (mut rest, mut out) = (text, String::new());
+    while let Some((before, behind)) = rest.split_once("${") {
+        out.push_str(before);
+        let closed = behind.split_once('}');
+        let found = closed.and_then(|(name, after)| Some((value_of(name)?, after)));
+        let Some((value, after)) = found else {
+            let line = 1 + out.matches('\n').count();
+            let name = closed.map_or(behind, |(name, _)| name);
+            return Err(UnknownVariable {
+                name: name.lines().next().unwrap_or_default().to_owned(),
+                path: path.to_owned(),
+                line: u32::try_from(line).unwrap_or(u32::MAX),
+            });
+        };
+        out.push_str(value);
+        rest = after;
+    }
+    if out.is_empty() && rest.len() == text.len() {
+        return Ok(None);
+    }
+    out.push_str(rest);
+    Ok(Some(out))
+}

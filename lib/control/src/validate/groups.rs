@@ -1,0 +1,49 @@
+//! Groups of tenants: whether they are there, and one in another without end.
+
+use crate::group::DEPTH_MAX;
+use crate::model::Deployment;
+use crate::report::{Report, did_you_mean};
+
+pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
+    let groups = deployment.groups.iter();
+    let groups = groups.map(|(name, group)| (format!("groups.{name}.group"), &group.group));
+    let instances = deployment.instances.iter();
+    let instances =
+        instances.map(|(name, instance)| (format!("instances.{name}.group"), &instance.group));
+    for (path, parent) in groups.chain(instances) {
+        if let Some(parent) = parent
+            && !deployment.groups.contains(parent)
+        {
+            let remedy = did_you_mean(parent, deployment.groups.names(), "the groups are");
+            report.error(&path, format!("there is no group '{parent}'"), remedy);
+        }
+    }
+    for name in deployment.groups.names() {
+        check_depth(deployment, name, report);
+    }
+}
+
+fn check_depth(deployment: &Deployment, name: &str, report: &mut Report<'_>) {
+    let path = format!("groups.{name}.group");
+    let mut chain = vec![name];
+    while let Some(parent) = chain
+        .last()
+        .and_then(|last| deployment.groups.get(last)?.group.as_deref())
+    {
+        if parent == name {
+            chain.push(parent);
+            let message = format!("the group is within itself: {}", chain.join(" in "));
+            report.error(&path, message, "take 'group' from one of them");
+            return;
+        }
+        if chain.contains(&parent) {
+            // A cycle that this group only leads into: told at those that make it.
+            return;
+        }
+        chain.push(parent);
+    }
+    if chain.len() > DEPTH_MAX {
+        let message = format!("{} groups are one in another", chain.len());
+        report.error(&path, message, format!("at most {DEPTH_MAX} can be"));
+    }
+}

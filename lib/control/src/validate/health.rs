@@ -1,0 +1,40 @@
+//! Whether what an instance is looked after by goes together with the rest of it.
+
+use crate::health::{Check, Remedy};
+use crate::model::{Instance, Program, RestartPolicy};
+use crate::quantity::Millis;
+use crate::report::Report;
+
+pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    let Some(health) = &instance.health else {
+        return;
+    };
+    let path = format!("{path}.health");
+    let is_own_program = matches!(instance.program, Program::Path { .. });
+    if is_own_program && health.checks.contains(&Check::Process) {
+        report.error(
+            &format!("{path}.checks"),
+            "a program of your own has no control socket on which it could answer",
+            "write 'checks: [progress]', or remove 'checks'",
+        );
+    }
+    if health.action == Remedy::Restart && instance.restart.policy == RestartPolicy::Never {
+        report.error(
+            &path,
+            "it would be killed when it is unhealthy, and not started again: its restart policy is 'never'",
+            "write 'action: report', or another 'restart'",
+        );
+    }
+    let Some(wake) = instance.wake else { return };
+    let asleep = Millis(wake.after.0.div_ceil(1_000));
+    if health.makes(Check::Progress, &instance.program) && health.timeout < asleep.plus(asleep) {
+        report.error(
+            &format!("{path}.timeout"),
+            format!(
+                "frames may wait {} until it is woken for them: it would be taken for one that hangs after {}",
+                wake.after, health.timeout
+            ),
+            format!("write at least {}, twice 'wake.after'", asleep.plus(asleep)),
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Pools: whether the host has room for all their shells beside the instances.
+
+use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::model::{BUILT_IN_FLAVORS, Deployment};
+use crate::pool::{pools, ports_of};
+use crate::report::{Report, did_you_mean};
+
+/// Most ports of a platform.
+pub const PLATFORM_PORTS_MAX: u64 = 16_383;
+
+/// Reports pools of flavors that are not there, and pools that are too large.
+pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
+    if deployment.pool.is_empty() {
+        return;
+    }
+    for (name, pool) in deployment.pool.iter() {
+        if deployment.flavor(&pool.flavor).is_none() {
+            let built_in = BUILT_IN_FLAVORS.iter().map(|(name, _)| *name);
+            let known = deployment.flavors.names().chain(built_in);
+            report.error(
+                &format!("pool.{name}.flavor"),
+                format!("there is no flavor '{}'", pool.flavor.escape_debug()),
+                did_you_mean(&pool.flavor, known, "there are"),
+            );
+        }
+    }
+    let pools = pools(deployment);
+    let shells = |spec: &crate::pool::PoolSpec| u64::from(spec.size.most());
+    let bytes = pools.values().map(|spec| {
+        let rings = rings_bytes(spec.ring, spec.ports as usize);
+        shells(spec).saturating_mul(rings + PROGRAM_BYTES_MIN)
+    });
+    let (bytes, host_bytes) = (bytes.fold(0, u64::saturating_add), host.memory_bytes());
+    if bytes > host_bytes {
+        report.error(
+            "pool",
+            format!(
+                "the shells of all pools need {} MiB for their rings and programs, the host has {} MiB",
+                bytes >> 20,
+                host_bytes >> 20
+            ),
+            "make 'size' or 'most' smaller, or choose a flavor with smaller rings",
+        );
+    }
+    let ports: u64 = pools
+        .values()
+        .map(|spec| shells(spec) * u64::from(spec.ports))
+        .sum();
+    let instances = deployment.instances.iter();
+    let used: u64 = instances.map(|(_, instance)| ports_of(instance)).sum();
+    let used = used + deployment.uplinks.len() as u64;
+    if ports + used > PLATFORM_PORTS_MAX {
+        report.error(
+            "pool",
+            format!(
+                "the shells of all pools have {ports} ports, instances and uplinks {used}: more than the {PLATFORM_PORTS_MAX} that a platform has"
+            ),
+            "make 'size' or 'most' smaller",
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Instances that are added and removed one by one: as if the whole had been looked at.
+
+mod support;
+
+use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName};
+use nfluid_control::controller::Controller;
+use nfluid_control::inventory::Inventory;
+use nfluid_control::state::{FileStore, Store};
+use support::{ENVIRONMENT, MemoryStore, ModelPlatform, request};
+
+const CPUS: usize = 4;
+
+const BASE: &str = "\
+version: 1
+groups:
+  tenants: { share: 50% }
+flavors:
+  tiny: { ring: 64, memory: 16MiB }
+switches:
+  br: {}
+uplinks:
+  wan: { interface: eth1 }
+  lan: { interface: eth2 }
+instances:
+  probe: { program: /bin/nf, ports: [a, b, c] }
+  fw: { nf: bridge, share: 20% }
+chains:
+  web: { from: wan, to: lan, via: [fw] }
+";
+
+/// Documents of new instances that stand for themselves.
+const ADDITIONS: [&str; 5] = [
+    "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.a], [probe.b, x.out]]\n",
+    "version: 1\ninstances: { x: { nf: bridge, flavor: tiny, group: tenants, share: 30% } }\n",
+    "version: 1\ninstances: { x: { nf: bridge, ports: { in: { switch: br }, out: { switch: br } }, share: 10% } }\n",
+    "version: 1\ninstances: { x: { nf: bridge }, y: { nf: bridge } }\nlinks: [[x.in, y.out]]\n",
+    "version: 1\ninstances: { x: { nf: bridge, cap: 50%, memory: 64MiB } }\n",
+];
+
+type TestController = Controller<ModelPlatform, MemoryStore>;
+
+fn base() -> TestController {
+    let (platform, store) = (ModelPlatform::default(), MemoryStore::default());
+    let mut controller =
+        Controller::load(platform, store, Inventory::default()).expect("an empty store");
+    let applied = controller.apply(&request(BASE), ENVIRONMENT);
+    applied.unwrap_or_else(|problem| panic!("{problem}"));
+    controller
+}
+
+fn merge(text: &str) -> ApplyRequest {
+    ApplyRequest {
+        merge: true,
+        ..request(text)
+    }
+}
+
+fn delete(with_links: bool, objects: &[(Kind, &str)]) -> DeleteRequest {
+    let named = |(kind, name): &(Kind, &str)| ObjectName {
+        kind: *kind,
+        name: (*name).to_owned(),
+    };
+    DeleteRequest {
+        objects: objects.iter().map(named).collect(),
+        with_links,
+        ..DeleteRequest::default()
+    }
+}
+
+/// What the platform has is what is desired, and what the controller thinks.
+#[track_caller]
+fn assert_consistent(controller: &TestController) {
+    let desired = Inventory::of(controller.deployment());
+    assert_eq!(controller.platform().inventory, desired);
+    assert_eq!(*controller.present(), desired);
+}
+
+#[test]
+fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
+    for text in ADDITIONS {
+        let (mut alone, mut whole) = (base(), base());
+        let before = alone.deployment().clone();
+        let added = alone.add(&merge(text), ENVIRONMENT).expect(text);
+        let added = added.unwrap_or_else(|problem| panic!("{text}: {problem}"));
+        let applied = whole.apply(&merge(text), ENVIRONMENT).expect(text);
+        assert_eq!(
+            Inventory::of(alone.deployment()),
+            Inventory::of(whole.deployment()),
+            "{text}"
+        );
+        assert_eq!(added.response.changes, applied.changes, "{text}");
+        let told = &added.response.warnings;
+        assert!(
+            told.iter()
+                .all(|warning| applied.warnings.contains(warning)),
+            "{text}"
+        );
+        assert_consistent(&alone);
+
+        let names: Vec<String> = added
+            .response
+            .changes
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        let instances: Vec<_> = names.iter().filter(|name| !name.contains('.')).collect();
+        let objects: Vec<_> = instances
+            .iter()
+            .map(|it| (Kind::Instance, it.as_str()))
+            .collect();
+        let removed = alone.take_out(&delete(true, &objects), CPUS).expect(text);
+        let removed = removed.unwrap_or_else(|problem| panic!("{text}: {problem}"));
+        assert_eq!(removed.response.changes.len(), names.len(), "{text}");
+        assert_eq!(*alone.deployment(), before, "{text}");
+        assert_consistent(&alone);
+        // Its ports and its name are free again.
+        assert!(alone.add(&merge(text), ENVIRONMENT).expect(text).is_ok());
+    }
+}
+
+#[test]
+fn what_only_the_whole_tells_is_left_to_it() {
+    for text in [
+        // There already, or wrong in itself.
+        "version: 1\ninstances: { fw: { nf: bridge } }\n",
+        "version: 1\ninstances: { x: { nf: no-such } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, flavor: no-such } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, memory: 1KiB } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, cpus: [99] } }\n",
+        "version: 1\ninstances: [\n",
+        // Refers to what is not there, or is used.
+        "version: 1\ninstances: { x: { nf: bridge, group: no-such } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, ports: { in: { switch: no-such }, out: {} } } }\n",
+        "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.no-such]]\n",
+        "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, fw.in]]\n",
+        "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, wan]]\n",
+        "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.a], [x.out, probe.a]]\n",
+        // Depends on all others.
+        "version: 1\ninstances: { x: { nf: bridge, guarantee: 10% } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, trust: us } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, share: 100%, cpus: [0] } }\n",
+        "version: 1\ninstances: { x: { nf: bridge, group: tenants, cpus: [0] } }\n",
+        // A loop that nothing leaves.
+        "version: 1\ninstances: { x: { nf: bridge }, y: { nf: bridge } }\nlinks: [[x.in, y.out], [y.in, x.out]]\n",
+        // More than instances.
+        "version: 1\nswitches: { s: {} }\ninstances: { x: { nf: bridge } }\n",
+        "version: 1\nlinks: [[probe.a, probe.b]]\n",
+    ] {
+        let mut controller = base();
+        let before = controller.deployment().clone();
+        assert!(
+            controller.add(&merge(text), ENVIRONMENT).is_none(),
+            "{text}"
+        );
+        assert_eq!(*controller.deployment(), before);
+    }
+    let mut controller = base();
+    let whole = request("version: 1\ninstances: { x: { nf: bridge } }\n");
+    assert!(
+        controller.add(&whole, ENVIRONMENT).is_none(),
+        "it replaces all"
+    );
+}
+
+#[test]
+fn who_is_needed_is_not_taken_out() {
+    let mut controller = base();
+    let linked = ADDITIONS[0];
+    assert!(
+        controller
+            .add(&merge(linked), ENVIRONMENT)
+            .expect("alone")
+            .is_ok()
+    );
+    let instance = |name| [(Kind::Instance, name)];
+    for (why, request) in [
+        ("its links stay", delete(false, &instance("x"))),
+        ("a chain crosses it", delete(true, &instance("fw"))),
+        ("there is none", delete(true, &instance("no-such"))),
+        ("it is no instance", delete(true, &[(Kind::Switch, "br")])),
+    ] {
+        assert!(controller.take_out(&request, CPUS).is_none(), "{why}");
+    }
+    let named = [
+        (Kind::Instance, "x"),
+        (Kind::Link, "probe.a--x.in"),
+        (Kind::Link, "probe.b--x.out"),
+    ];
+    assert!(
+        controller
+            .take_out(&delete(false, &named), CPUS)
+            .expect("all of it")
+            .is_ok()
+    );
+    assert_consistent(&controller);
+}
+
+#[test]
+fn a_platform_that_fails_leaves_everything_as_it_was() {
+    let mut controller = base();
+    let before = controller.deployment().clone();
+    let calls = controller.platform().calls;
+    for fails_at in 1..=3 {
+        controller.platform_mut().fail_at = Some(controller.platform().calls + fails_at);
+        let added = controller
+            .add(&merge(ADDITIONS[0]), ENVIRONMENT)
+            .expect("alone");
+        added.expect_err("it fails");
+        controller.platform_mut().fail_at = None;
+        assert_eq!(*controller.deployment(), before);
+        assert_consistent(&controller);
+    }
+    assert!(controller.platform().calls > calls);
+}
+
+#[test]
+fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state.json");
+    let load = || FileStore::new(&path).load().expect("readable");
+    let mut controller = Controller::load(
+        ModelPlatform::default(),
+        FileStore::new(&path),
+        Inventory::default(),
+    )
+    .expect("an empty store");
+    controller
+        .apply(&request(BASE), ENVIRONMENT)
+        .expect("right");
+    let kept = std::fs::read(&path).expect("it is there");
+    for number in 0..20 {
+        let text = format!("version: 1\ninstances: {{ i{number}: {{ nf: bridge }} }}\n");
+        let added = controller.add(&merge(&text), ENVIRONMENT).expect("alone");
+        added.expect("it is made").durable.wait().expect("a disk");
+        assert_eq!(load().as_ref(), Some(controller.deployment()));
+    }
+    let gone = delete(true, &[(Kind::Instance, "i3"), (Kind::Instance, "i19")]);
+    let removed = controller.take_out(&gone, CPUS).expect("alone");
+    removed.expect("they go").durable.wait().expect("a disk");
+    assert_eq!(load().as_ref(), Some(controller.deployment()));
+    assert_eq!(
+        std::fs::read(&path).expect("it is there"),
+        kept,
+        "the state was rewritten"
+    );
+    controller
+        .apply(&merge("version: 1\nswitches: { s: {} }\n"), ENVIRONMENT)
+        .expect("right");
+    assert_eq!(load().as_ref(), Some(controller.deployment()));
+    assert!(!folder.path().join("state.json.journal").exists());
+    // A journal of a former state counts no more.
+    std::fs::write(
+        folder.path().join("state.json.journal"),
+        "{\"base\":\"0000000000000001\"}\n{}\n",
+    )
+    .expect("writable");
+    assert_eq!(load().as_ref(), Some(controller.deployment()));
+}

@@ -1,0 +1,7 @@
+//! Compiles the fast paths.
+
+fn main() {
+    for program in ["balancer", "firewall"] {
+        nfluid_bpf_build::compile(&format!("evnf/{program}.bpf.c"));
+    }
+}

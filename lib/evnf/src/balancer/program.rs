@@ -1,0 +1,261 @@
+//! The fast path, loaded.
+
+use super::maglev::{Candidate, SLOTS, table};
+use crate::load::{Counts, Fast, LoadError, address_bytes, because};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use xxhash_rust::xxh3::xxh3_64;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+
+const PROGRAM: &str = "evnf_balancer";
+/// Most servers (`EVNF_SERVERS_MAX`).
+pub const SERVERS_MAX: u32 = 4096;
+/// Most services (`EVNF_SERVICES_MAX`).
+pub const SERVICES_MAX: u32 = 1024;
+/// Bytes of `struct evnf_end`.
+const END_BYTES: usize = 20;
+
+/// Transport protocol of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// TCP.
+    Tcp = 6,
+    /// UDP.
+    Udp = 17,
+}
+
+/// How packets get to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// With its address as destination; what it answers comes back this way.
+    Translate = 0,
+    /// As they are, to its MAC address; it has the service's address and answers by itself.
+    Direct = 1,
+}
+
+/// What a server may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Connections.
+    Up = 0,
+    /// Packets of those that it has.
+    Draining = 1,
+    /// Nothing: its connections go to others.
+    Down = 2,
+}
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub at: SocketAddr,
+    /// What it may get.
+    pub state: State,
+}
+
+/// A service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Where clients find it.
+    pub at: SocketAddr,
+    /// Its protocol.
+    pub transport: Transport,
+    /// How packets get to its servers.
+    pub mode: Mode,
+    /// Numbers of its servers, of the same IP version, and their weights.
+    pub servers: Vec<(u32, u32)>,
+}
+
+/// How a packet left the fast path (`enum balancer_exit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Exit {
+    /// To a server.
+    Sent,
+    /// From a server to its client.
+    Returned,
+    /// Of no service: the kernel's.
+    Other,
+    /// A fragment, tagged, with options or extension headers: the kernel's.
+    Unreadable,
+    /// Dropped: no server is up.
+    NoServer,
+    /// Dropped: the client uses the same port with another service on each server that was tried.
+    Conflict,
+    /// Dropped: the table of connections takes no more.
+    Full,
+    /// Translated; the kernel, which finds the next hop's address, sends it on.
+    Neighbour,
+    /// Dropped: there is no way, or for direct return no neighbour yet.
+    NoRoute,
+    /// Dropped: longer than the way takes.
+    TooLong,
+    /// Dropped: shorter than its headers.
+    Malformed,
+}
+
+impl Exit {
+    /// All, in the order of their numbers.
+    pub const ALL: [Exit; 11] = [
+        Exit::Sent,
+        Exit::Returned,
+        Exit::Other,
+        Exit::Unreadable,
+        Exit::NoServer,
+        Exit::Conflict,
+        Exit::Full,
+        Exit::Neighbour,
+        Exit::NoRoute,
+        Exit::TooLong,
+        Exit::Malformed,
+    ];
+}
+
+/// A balancer.
+#[derive(Debug)]
+pub struct Balancer {
+    fast: Fast,
+    servers: Vec<Option<Server>>,
+}
+
+impl Balancer {
+    /// Loads one that remembers `connections` (each counts twice, once for each way).
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn load(connections: u32) -> Result<Self, LoadError> {
+        let fast = Fast::load(OBJECT, PROGRAM, |map| {
+            let prepared = match map.name().to_string_lossy().as_ref() {
+                "lb_connections" => map.set_max_entries(connections.saturating_mul(2).max(2)),
+                _ => Ok(()),
+            };
+            prepared.map_err(because(PROGRAM, "sizing its tables"))
+        })?;
+        Ok(Balancer {
+            fast,
+            servers: vec![None; SERVERS_MAX as usize],
+        })
+    }
+
+    /// The program.
+    pub fn fast(&mut self) -> &mut Fast {
+        &mut self.fast
+    }
+
+    /// Says what a server is. Another address under a number ends its connections.
+    ///
+    /// # Errors
+    /// A number that cannot be, or the kernel refuses.
+    pub fn set_server(&mut self, number: u32, server: Server) -> Result<(), LoadError> {
+        let known = self.servers.get_mut(number as usize);
+        let known = known.ok_or_else(|| {
+            because(PROGRAM, "entering a server")(format!("{number} of {SERVERS_MAX}"))
+        })?;
+        let mut value = end_bytes(server.at, 0).to_vec();
+        value.extend((server.state as u32).to_ne_bytes());
+        self.fast
+            .enter("lb_servers", &number.to_ne_bytes(), &value)?;
+        *known = Some(server);
+        Ok(())
+    }
+
+    /// Says where a service is and who its servers are. Connections stay where they are; new ones follow the weights of servers
+    /// that are up.
+    ///
+    /// # Errors
+    /// A number that cannot be, a server that is unknown or of the other IP version, or the kernel refuses.
+    pub fn set_service(&mut self, id: u32, service: &Service) -> Result<(), LoadError> {
+        let wrong = |why: String| because(PROGRAM, "entering a service")(why);
+        if id >= SERVICES_MAX {
+            return Err(wrong(format!("{id} of {SERVICES_MAX}")));
+        }
+        let mut candidates = Vec::new();
+        for (number, weight) in &service.servers {
+            let server = self.servers.get(*number as usize).copied().flatten();
+            let server = server.ok_or_else(|| wrong(format!("there is no server {number}")))?;
+            if server.at.is_ipv4() != service.at.is_ipv4() {
+                return Err(wrong(format!("{} cannot serve {}", server.at, service.at)));
+            }
+            candidates.push(Candidate {
+                server: *number,
+                identity: xxh3_64(&end_bytes(server.at, 0)),
+                weight: if server.state == State::Up {
+                    *weight
+                } else {
+                    0
+                },
+            });
+        }
+        let slots = table(&candidates);
+        if slots.is_empty() {
+            // That there was none is what is wanted.
+            let _absent = self.fast.map("lb_tables")?.delete(&id.to_ne_bytes());
+        } else {
+            let map = maglev_map(&slots)?;
+            let fd = map.as_fd().as_raw_fd().to_ne_bytes();
+            self.fast.enter("lb_tables", &id.to_ne_bytes(), &fd)?;
+        }
+        let value = [id.to_ne_bytes(), (service.mode as u32).to_ne_bytes()].concat();
+        let key = end_bytes(service.at, service.transport as u8);
+        self.fast.enter("lb_services", &key, &value)
+    }
+
+    /// How packets have left since the program was loaded.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
+        self.fast.counts_of("lb_exits", &Exit::ALL)
+    }
+
+    /// What a server has got.
+    ///
+    /// # Errors
+    /// When there is no such server, or the kernel does not tell.
+    pub fn sent_to(&self, server: u32) -> Result<Counts, LoadError> {
+        self.fast.counts("lb_server_counts", server)
+    }
+}
+
+/// The bytes of `struct evnf_end`.
+fn end_bytes(at: SocketAddr, proto: u8) -> [u8; END_BYTES] {
+    let (address, family) = address_bytes(at.ip());
+    let mut bytes = [0; END_BYTES];
+    bytes[..16].copy_from_slice(&address);
+    bytes[16..18].copy_from_slice(&at.port().to_ne_bytes());
+    bytes[18] = proto;
+    bytes[19] = family;
+    bytes
+}
+
+/// A table of a service, filled.
+fn maglev_map(slots: &[u32]) -> Result<MapHandle, LoadError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map = MapHandle::create(
+        MapType::Array,
+        Some("lb_table"),
+        4,
+        4,
+        SLOTS as u32,
+        &options,
+    )
+    .map_err(because(PROGRAM, "making a table of slots"))?;
+    let keys: Vec<u8> = (0..slots.len() as u32).flat_map(u32::to_ne_bytes).collect();
+    let values: Vec<u8> = slots.iter().flat_map(|slot| slot.to_ne_bytes()).collect();
+    map.update_batch(
+        &keys,
+        &values,
+        slots.len() as u32,
+        MapFlags::ANY,
+        MapFlags::ANY,
+    )
+    .map_err(because(PROGRAM, "filling a table of slots"))?;
+    Ok(map)
+}

@@ -1,0 +1,149 @@
+//! The fast path, loaded.
+
+use super::rules::Stage;
+use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
+use crate::load::{Counts, Fast, LoadError, address_bytes, because};
+use libbpf_rs::OpenMapMut;
+use std::net::IpAddr;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/firewall.bpf.o"));
+
+const PROGRAM: &str = "evnf_firewall";
+/// Bytes before the tuples in the program's constants: their number, the seed.
+const HEAD_BYTES: usize = 8;
+
+/// How a packet left the fast path (`enum evnf_exit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Exit {
+    /// A rule of the fast path has dropped it.
+    Drop,
+    /// All rules accept it. The kernel forwards it.
+    Accept,
+    /// A rule that only the kernel can decide may match it.
+    Ask,
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// It has a VLAN tag: it belongs to another interface of the host.
+    Tagged,
+    /// Its headers end too early or contradict themselves.
+    Malformed,
+    /// It has IP options.
+    Options,
+    /// It is a fragment.
+    Fragment,
+    /// It has IPv6 extension headers.
+    Extension,
+    /// It is for a group of hosts.
+    Group,
+    /// It has no hop left: the host answers it.
+    Ttl,
+    /// The host neither forwards it nor takes it itself, as far as the fast path can see.
+    NoRoute,
+}
+
+impl Exit {
+    /// All, in the order of their numbers.
+    pub const ALL: [Exit; 12] = [
+        Exit::Drop,
+        Exit::Accept,
+        Exit::Ask,
+        Exit::NotIp,
+        Exit::Tagged,
+        Exit::Malformed,
+        Exit::Options,
+        Exit::Fragment,
+        Exit::Extension,
+        Exit::Group,
+        Exit::Ttl,
+        Exit::NoRoute,
+    ];
+}
+
+/// A rule set as a loaded XDP program with its tables.
+#[derive(Debug)]
+pub struct Firewall {
+    fast: Fast,
+    left_out: Vec<u32>,
+}
+
+impl Firewall {
+    /// Loads a fast path that decides as these stages do. `local`: the host's addresses; what is for others that it does not
+    /// forward is left to it.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn load(stages: &[Stage], local: &[IpAddr]) -> Result<Self, LoadError> {
+        let tables = compile(stages);
+        let fast = Fast::load(OBJECT, PROGRAM, |map| prepare(map, &tables, local.len()))?;
+        for (key, rule) in &tables.entries {
+            fast.enter("evnf_rules", key, rule)?;
+        }
+        for address in local {
+            let (octets, family) = address_bytes(*address);
+            let key = [octets.as_slice(), &u32::from(family).to_ne_bytes()].concat();
+            fast.enter("evnf_local", &key, &[1, 0, 0, 0])?;
+        }
+        Ok(Firewall {
+            fast,
+            left_out: tables.left_out,
+        })
+    }
+
+    /// The program.
+    pub fn fast(&mut self) -> &mut Fast {
+        &mut self.fast
+    }
+
+    /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.
+    pub fn left_out(&self) -> &[u32] {
+        &self.left_out
+    }
+
+    /// How packets have left since the program was loaded.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
+        self.fast.counts_of("evnf_exits", &Exit::ALL)
+    }
+
+    /// What a rule has dropped.
+    ///
+    /// # Errors
+    /// When there is no such rule, or the kernel does not tell.
+    pub fn dropped_by(&self, rule: u32) -> Result<Counts, LoadError> {
+        self.fast.counts("evnf_rule_counts", rule)
+    }
+}
+
+/// Sizes and fills what has to be known before loading.
+fn prepare(map: &mut OpenMapMut<'_>, tables: &Tables, local: usize) -> Result<(), LoadError> {
+    let entries = match map.name().to_string_lossy().as_ref() {
+        ".rodata.firewall" => {
+            let constants = map.initial_value_mut();
+            let constants =
+                constants.filter(|bytes| bytes.len() >= HEAD_BYTES + TUPLES_MAX * TUPLE_BYTES);
+            let missing = || because(PROGRAM, "its constants")("the object has none");
+            return constants
+                .map(|constants| put_constants(constants, tables))
+                .ok_or_else(missing);
+        }
+        "evnf_rules" => tables.entries.len(),
+        "evnf_local" => local,
+        "evnf_rule_counts" => tables.rules as usize,
+        _ => return Ok(()),
+    };
+    map.set_max_entries(entries.max(1) as u32)
+        .map_err(because(PROGRAM, "sizing its tables"))
+}
+
+fn put_constants(constants: &mut [u8], tables: &Tables) {
+    let count = tables.tuples.len() as u32;
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8) as u32;
+    constants[..4].copy_from_slice(&count.to_ne_bytes());
+    constants[4..8].copy_from_slice(&seed.to_ne_bytes());
+    for (at, tuple) in tables.tuples.iter().enumerate() {
+        let at = HEAD_BYTES + at * TUPLE_BYTES;
+        constants[at..at + TUPLE_BYTES].copy_from_slice(tuple);
+    }
+}

@@ -1,0 +1,6 @@
+//! Network functions whose common case runs in XDP, before the kernel's stack, and whose rest runs behind it.
+
+pub mod balancer;
+pub mod firewall;
+pub mod load;
+pub mod nft;

@@ -1,0 +1,206 @@
+//! A fast path in the kernel: loaded, attached, run on single packets, its counters.
+
+use libbpf_rs::{
+    Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
+};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+/// Room for a packet that has been run.
+const PACKET_MAX: usize = 2048;
+
+/// Why a fast path could not be loaded, or does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{program}: {what}: {why}")]
+pub struct LoadError {
+    program: &'static str,
+    what: &'static str,
+    why: String,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It goes on to the kernel.
+    Pass,
+    /// It was dropped.
+    Drop,
+    /// It was sent on.
+    Send,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, with Ethernet headers.
+    pub bytes: u64,
+}
+
+/// A run on one packet.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What became of it.
+    pub action: Action,
+    /// The packet afterwards.
+    pub packet: Vec<u8>,
+    /// Mean time of a run in nanoseconds.
+    pub ns: u32,
+}
+
+/// A loaded XDP program with its maps.
+pub struct Fast {
+    object: Object,
+    program: &'static str,
+}
+
+impl std::fmt::Debug for Fast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fast").field(&self.program).finish()
+    }
+}
+
+/// Makes errors of a program out of what else says why.
+pub(crate) fn because<E: ToString>(
+    program: &'static str,
+    what: &'static str,
+) -> impl FnOnce(E) -> LoadError {
+    move |why| LoadError {
+        program,
+        what,
+        why: why.to_string(),
+    }
+}
+
+impl Fast {
+    /// Loads `program` out of an object. `prepare` sees each map before.
+    pub(crate) fn load(
+        object: &[u8],
+        program: &'static str,
+        mut prepare: impl FnMut(&mut OpenMapMut<'_>) -> Result<(), LoadError>,
+    ) -> Result<Self, LoadError> {
+        let mut open = ObjectBuilder::default()
+            .open_memory(object)
+            .map_err(because(program, "opening"))?;
+        for mut map in open.maps_mut() {
+            prepare(&mut map)?;
+        }
+        let quiet = libbpf_rs::set_print(None);
+        let loaded = open.load();
+        libbpf_rs::set_print(quiet);
+        let object = loaded.map_err(because(program, "loading"))?;
+        Ok(Fast { object, program })
+    }
+
+    /// Attaches it to an interface of the calling thread's network namespace, natively where the driver can. It stays until the
+    /// link is dropped.
+    ///
+    /// # Errors
+    /// When there is no such interface, or another program is there.
+    pub fn attach(&mut self, interface: &str) -> Result<Link, LoadError> {
+        let name = self.program;
+        let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)
+            .map_err(because(name, "finding the interface"))?;
+        let index =
+            name_to_index(socket, interface).map_err(because(name, "finding the interface"))?;
+        let link = self.program().attach_xdp(index as i32);
+        link.map_err(because(name, "attaching"))
+    }
+
+    /// Runs it on one packet `repeat` times.
+    ///
+    /// # Errors
+    /// When the kernel does not run it.
+    pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
+        let mut out = [0; PACKET_MAX];
+        let input = ProgramInput {
+            data_in: Some(packet),
+            data_out: Some(&mut out),
+            repeat,
+            ..ProgramInput::default()
+        };
+        let name = self.program;
+        let output = self.program().test_run(input);
+        let output = output.map_err(because(name, "running it on a packet"))?;
+        Ok(Run {
+            action: match output.return_value {
+                XDP_DROP => Action::Drop,
+                XDP_PASS => Action::Pass,
+                _ => Action::Send,
+            },
+            ns: u32::try_from(output.duration.as_nanos()).unwrap_or(u32::MAX),
+            packet: output.data.unwrap_or_default().to_vec(),
+        })
+    }
+
+    fn program(&mut self) -> ProgramMut<'_> {
+        let mut programs = self.object.progs_mut();
+        let found = programs.find(|program| program.name().to_string_lossy() == self.program);
+        found.expect("it was loaded")
+    }
+
+    /// A map of the program.
+    pub(crate) fn map(&self, name: &'static str) -> Result<Map<'_>, LoadError> {
+        let mut maps = self.object.maps();
+        let found = maps.find(|map| map.name().to_string_lossy() == name);
+        found.ok_or_else(|| because(self.program, name)("there is no such map"))
+    }
+
+    /// Enters a value.
+    pub(crate) fn enter(
+        &self,
+        map: &'static str,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), LoadError> {
+        let entered = self.map(map)?.update(key, value, MapFlags::ANY);
+        entered.map_err(because(self.program, map))
+    }
+
+    /// The counters of a map that has one for each of these, in their order.
+    pub(crate) fn counts_of<E: Copy>(
+        &self,
+        map: &'static str,
+        all: &[E],
+    ) -> Result<Vec<(E, Counts)>, LoadError> {
+        let counted = all.iter().zip(0..);
+        counted
+            .map(|(one, at)| Ok((*one, self.counts(map, at)?)))
+            .collect()
+    }
+
+    /// A counter, over all CPUs.
+    pub(crate) fn counts(&self, map: &'static str, at: u32) -> Result<Counts, LoadError> {
+        let each = self
+            .map(map)?
+            .lookup_percpu(&at.to_ne_bytes(), MapFlags::ANY)
+            .map_err(because(self.program, map))?;
+        let mut sum = Counts::default();
+        for words in each.iter().flatten() {
+            let word = |at: usize| {
+                let bytes = words
+                    .get(at..at + 8)
+                    .and_then(|bytes| bytes.try_into().ok());
+                bytes.map_or(0, u64::from_ne_bytes)
+            };
+            sum.packets += word(0);
+            sum.bytes += word(8);
+        }
+        Ok(sum)
+    }
+}
+
+/// Octets of an address as the programs have them, in the first of 16 bytes, and its IP version.
+pub(crate) fn address_bytes(address: std::net::IpAddr) -> ([u8; 16], u8) {
+    let mut bytes = [0; 16];
+    match address {
+        std::net::IpAddr::V4(address) => {
+            bytes[..4].copy_from_slice(&address.octets());
+            (bytes, 4)
+        }
+        std::net::IpAddr::V6(address) => (address.octets(), 6),
+    }
+}

@@ -1,0 +1,15 @@
+//! The host's rule set as `nft -j list ruleset` prints it (libnftables-json(5)), and which part of it the fast path can decide.
+//!
+//! **The split changes no verdict.** Chains are taken in the order in which packets pass them, the rules of each in theirs. A
+//! rule whose conditions and verdict the fast path knows is taken as it is. Of any other, the conditions that it knows are kept
+//! and the others are left out, so that it matches at least the packets that it matched, and those are left to the kernel. The
+//! fast path drops what a known rule drops and no rule before it may have matched; it lets everything else go on to the kernel.
+
+mod chain;
+mod condition;
+mod interval;
+mod ruleset;
+mod split;
+
+pub use ruleset::{Error, Ruleset};
+pub use split::{Decided, Line, Split, split};

@@ -1,0 +1,173 @@
+//! A port that an I/O thread serves.
+
+use nfluid_ring::layout::{Ring, SERVED_APART, SERVED_BESIDE, SERVED_BY_ITSELF};
+use nfluid_ring::memory::RingMemory;
+use nfluid_switch::serve::{Serve, Sleeper};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// What an instance and its I/O thread wake each other with, and where both belong.
+#[derive(Debug)]
+pub struct Bells {
+    /// An eventfd that the instance writes to: the thread listens to it.
+    pub io: OwnedFd,
+    /// The instance's own doorbell: rung when it waits until frames are consumed.
+    pub instance: Option<OwnedFd>,
+    /// Cores on which the instance may run: a thread that follows it stays within them. Empty: any.
+    pub cores: Vec<usize>,
+}
+
+/// A port, its rings and bells.
+#[derive(Debug)]
+pub struct Duty {
+    port: u32,
+    ring: RingMemory,
+    bells: Arc<Bells>,
+    /// The doorbell of the link's peer, if there is one that senders ring.
+    peer_bell: Option<OwnedFd>,
+    /// `tx_head` and `tx_tail` at the last visit.
+    head: u32,
+    tail: u32,
+    /// Sleep epochs for which the peer and the instance were rung.
+    peer_rung: u32,
+    instance_rung: u32,
+}
+
+/// What a visit has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// Frames consumed, as the ring says.
+    pub frames: u32,
+    /// Bells rung.
+    pub rings: u32,
+}
+
+impl Duty {
+    /// Port `port`, whose rings are `ring`.
+    pub fn new(port: u32, ring: RingMemory, bells: Arc<Bells>, peer_bell: Option<OwnedFd>) -> Self {
+        let tail = ring.ring().switch.tx_tail.load(Ordering::Acquire);
+        Duty {
+            port,
+            ring,
+            bells,
+            peer_bell,
+            head: tail,
+            tail,
+            peer_rung: 0,
+            instance_rung: 0,
+        }
+    }
+
+    /// The port's number.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// What it shares with the instance's other ports.
+    pub fn bells(&self) -> &Arc<Bells> {
+        &self.bells
+    }
+
+    fn words(&self) -> &Ring {
+        self.ring.ring()
+    }
+
+    /// From now on the instance does not make the call itself; whether the thread is on its core.
+    pub(crate) fn take_over(&self, is_beside: bool) {
+        let served = if is_beside {
+            SERVED_BESIDE
+        } else {
+            SERVED_APART
+        };
+        self.words().switch.served.store(served, Ordering::Release);
+    }
+
+    /// From now on the instance makes the call itself. What it handed over before is still this
+    /// thread's: look once more.
+    pub(crate) fn leave(&self) {
+        self.words().switch.io_sleep.store(0, Ordering::Relaxed);
+        let served = &self.words().switch.served;
+        served.store(SERVED_BY_ITSELF, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Are there frames in the TX ring?
+    #[inline]
+    pub(crate) fn has_frames(&self) -> bool {
+        self.words().sender.tx_head.load(Ordering::Acquire) != self.tail
+    }
+
+    /// Has the instance handed over frames since the last visit?
+    #[inline]
+    pub(crate) fn has_new_frames(&self) -> bool {
+        self.words().sender.tx_head.load(Ordering::Acquire) != self.head
+    }
+
+    /// Before a visit.
+    #[inline]
+    pub(crate) fn note_head(&mut self) {
+        self.head = self.words().sender.tx_head.load(Ordering::Acquire);
+    }
+
+    /// After the switch has run: rings whom it made wait. The switch's locked additions order its
+    /// stores before the look at `tx_sleep`; the instance announces its sleep before its last look.
+    pub(crate) fn finish(&mut self, serve: &Serve) -> Visit {
+        let words = self.ring.ring();
+        let tail = words.switch.tx_tail.load(Ordering::Acquire);
+        let mut visit = Visit {
+            frames: tail.wrapping_sub(self.tail),
+            rings: 0,
+        };
+        self.tail = tail;
+        let asleep = words.switch.peer_asleep.load(Ordering::Relaxed);
+        if asleep != 0 && asleep != self.peer_rung {
+            let bell = self.peer_bell.as_ref();
+            visit.rings += ring(bell, || serve.ring(self.port, Sleeper::Peer));
+            self.peer_rung = asleep;
+        }
+        if visit.frames > 0 {
+            fence(Ordering::SeqCst);
+            visit.rings += self.ring_instance(serve);
+        }
+        visit
+    }
+
+    /// Wakes the instance if it waits until frames are consumed.
+    pub(crate) fn ring_instance(&mut self, serve: &Serve) -> u32 {
+        let asleep = self.words().sender.tx_sleep.load(Ordering::Relaxed);
+        if asleep == 0 || asleep == self.instance_rung {
+            return 0;
+        }
+        self.instance_rung = asleep;
+        let bell = self.bells.instance.as_ref();
+        ring(bell, || serve.ring(self.port, Sleeper::Owner))
+    }
+
+    /// Says when the thread sleeps (an epoch that is never 0), and when it is awake (0).
+    #[inline]
+    pub(crate) fn announce(&self, epoch: u32) {
+        self.words().switch.io_sleep.store(epoch, Ordering::Relaxed);
+    }
+
+    /// The core on which the instance ran when it last handed frames over, as it says: one of those that
+    /// it may run on.
+    pub(crate) fn sender_cpu(&self) -> Option<usize> {
+        let cpu = self.words().sender.tx_cpu.load(Ordering::Relaxed);
+        let core = (cpu as usize).checked_sub(1)?;
+        let cores = &self.bells.cores;
+        (cores.is_empty() || cores.contains(&core)).then_some(core)
+    }
+}
+
+/// One byte into a pipe. A full one was filled by somebody else who can ring it, and would not wake its reader:
+/// `by_switch` does then. A closed one belongs to somebody who is gone. Returns the number of rings.
+fn ring(bell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
+    let Some(bell) = bell else { return 0 };
+    let rung = match rustix::io::write(bell, &[1]) {
+        Err(rustix::io::Errno::AGAIN) => by_switch().is_ok(),
+        written => written.is_ok(),
+    };
+    u32::from(rung)
+}

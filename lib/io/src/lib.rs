@@ -1,0 +1,22 @@
+//! I/O threads: the I/O models `split`, `merge` and `mix`, in which the switch is not run by the
+//! sender itself (`docs/adr/0008-io-models.md`).
+//!
+//! - [`duty`]: a port that a thread serves, as the thread sees it.
+//! - [`worker`]: the loop: look at the rings, run the switch for those that have frames, ring bells, sleep.
+//! - [`placement`]: on which core a thread runs.
+//! - [`scratch`]: duties of a private platform.
+//! - [`thread`]: a worker on a thread of its own, to which ports are given and from which they are taken.
+//!
+//! What a thread reads in a ring is an instance's word: it decides when the thread looks, and never
+//! what the switch does.
+
+pub mod duty;
+pub mod placement;
+pub mod scratch;
+pub mod thread;
+pub mod worker;
+
+pub use duty::{Bells, Duty};
+pub use placement::Placement;
+pub use thread::IoThread;
+pub use worker::{Idle, Worker, WorkerStats};

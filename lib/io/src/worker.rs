@@ -1,0 +1,308 @@
+//! The loop of an I/O thread.
+
+use crate::duty::Duty;
+use crate::placement::Pin;
+use nfluid_ring::doorbell::{AGEING, fresh_epoch};
+use nfluid_switch::abi::SERVE_PORTS;
+use nfluid_switch::serve::Serve;
+use rustix::event::{Timespec, epoll};
+use rustix::thread::sched_yield;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+/// What a thread does when no port has frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It lets others on its core run and looks again: fastest, and a whole core.
+    Poll,
+    /// It looks so many times more, then sleeps until an instance rings. On the instance's own core 0
+    /// is right: nothing comes while it looks.
+    Sleep {
+        /// Looks at all ports.
+        looks: u32,
+    },
+}
+
+/// What a thread counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Frames consumed, as the instances' rings say.
+    pub frames: u64,
+    /// Visits of ports that had frames.
+    pub visits: u64,
+    /// Runs of the switch, each over many ports.
+    pub runs: u64,
+    /// Runs that failed.
+    pub errors: u64,
+    /// Sleeps.
+    pub sleeps: u64,
+    /// Bells rung, of receivers and of senders.
+    pub rings: u64,
+}
+
+/// Serves ports.
+#[derive(Debug)]
+pub struct Worker {
+    serve: Serve,
+    idle: Idle,
+    duties: Vec<Duty>,
+    /// Where in `duties` a port is.
+    places: HashMap<u32, usize>,
+    /// Bells of the instances, and whatever else its owner listens to.
+    bells: OwnedFd,
+    is_beside: bool,
+    epoch: u32,
+    empty_looks: u32,
+    stats: WorkerStats,
+}
+
+/// Key of the owner's descriptor; instances' bells have others.
+const OWNER: u64 = 1;
+const INSTANCE: u64 = 0;
+/// Longest sleep over frames that a full link has kept.
+const RETRY: Duration = Duration::from_micros(20);
+/// Bells answered at once; the rest by the next wait.
+const EVENTS: usize = 16;
+
+impl Worker {
+    /// A worker without ports. `owner`: a descriptor that ends its sleep when it becomes readable.
+    ///
+    /// # Errors
+    /// When no epoll instance can be made.
+    pub fn new(serve: Serve, idle: Idle, owner: Option<&OwnedFd>) -> io::Result<Self> {
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        if let Some(owner) = owner {
+            let data = epoll::EventData::new_u64(OWNER);
+            epoll::add(&bells, owner, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Worker {
+            serve,
+            idle,
+            duties: Vec::new(),
+            places: HashMap::new(),
+            bells,
+            is_beside: false,
+            epoch: fresh_epoch(),
+            empty_looks: 0,
+            stats: WorkerStats::default(),
+        })
+    }
+
+    /// It runs on its instance's core: the instance need not ring before it sleeps itself.
+    pub(crate) fn stay_beside(&mut self) {
+        self.is_beside = true;
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> WorkerStats {
+        self.stats
+    }
+
+    /// Numbers of the ports that it serves.
+    pub fn ports(&self) -> impl Iterator<Item = u32> + '_ {
+        self.duties.iter().map(Duty::port)
+    }
+
+    /// Serves one more port: its instance makes no calls from now on.
+    ///
+    /// # Errors
+    /// When its bell cannot be listened to; the port is as it was.
+    pub fn add(&mut self, duty: Duty) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(INSTANCE);
+        // By edge: each ring is an event, and need not be read.
+        let by_edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        match epoll::add(&self.bells, duty.bells().io.as_fd(), data, by_edge) {
+            // Another port of the same instance.
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        duty.take_over(self.is_beside);
+        self.places.insert(duty.port(), self.duties.len());
+        self.duties.push(duty);
+        Ok(())
+    }
+
+    /// Serves a port no longer: its instance makes its calls itself. What it has handed over is
+    /// switched, but for what a full link keeps, which its next call takes along.
+    pub fn remove(&mut self, port: u32) -> Option<Duty> {
+        let at = self.places.remove(&port)?;
+        let mut duty = self.duties.swap_remove(at);
+        if let Some(moved) = self.duties.get(at) {
+            self.places.insert(moved.port(), at);
+        }
+        duty.leave();
+        while duty.has_frames() && self.visit_alone(&mut duty) {}
+        self.stats.rings += u64::from(duty.ring_instance(&self.serve));
+        let last = !self
+            .duties
+            .iter()
+            .any(|other| Arc::ptr_eq(other.bells(), duty.bells()));
+        if last {
+            // It was added; an error would mean that it is gone already.
+            let _ = epoll::delete(&self.bells, duty.bells().io.as_fd());
+        }
+        Some(duty)
+    }
+
+    /// Serves no port any longer.
+    pub(crate) fn remove_all(&mut self) {
+        let ports: Vec<u32> = self.ports().collect();
+        for port in ports {
+            self.remove(port);
+        }
+    }
+
+    /// Whether frames were consumed.
+    fn visit_alone(&mut self, duty: &mut Duty) -> bool {
+        duty.note_head();
+        self.run(&[duty.port()]) && duty.finish(&self.serve).frames > 0
+    }
+
+    /// Looks at all ports once, and runs the switch for those that have frames. Returns the number of
+    /// frames consumed.
+    pub fn turn(&mut self) -> u64 {
+        self.look_at(0..self.duties.len())
+    }
+
+    /// Runs the switch for ports that `next` names, at most as many as one run takes, and looks at no
+    /// others: for thousands of ports whose senders say in one ring that they have frames
+    /// (`nfluid_ring::mpsc`). What is not served here, or has no frames, is passed over. Returns the
+    /// number of frames consumed.
+    pub fn turn_of(&mut self, next: impl FnMut() -> Option<u32>) -> u64 {
+        let mut named = [0; SERVE_PORTS];
+        let mut count = 0;
+        for port in std::iter::from_fn(next).take(SERVE_PORTS) {
+            if let Some(&at) = self.places.get(&port) {
+                named[count] = at;
+                count += 1;
+            }
+        }
+        self.look_at(named.into_iter().take(count))
+    }
+
+    /// Runs the switch for those of some ports, named by their places, that have frames. Returns the number
+    /// of frames consumed.
+    fn look_at(&mut self, places: impl Iterator<Item = usize>) -> u64 {
+        let before = self.stats.frames;
+        let mut busy = [(0usize, 0u32); SERVE_PORTS];
+        let mut count = 0;
+        for at in places {
+            let duty = &mut self.duties[at];
+            if !duty.has_frames() {
+                continue;
+            }
+            duty.note_head();
+            busy[count] = (at, duty.port());
+            count += 1;
+            if count == busy.len() {
+                self.visit(&busy);
+                count = 0;
+            }
+        }
+        if count > 0 {
+            self.visit(&busy[..count]);
+        }
+        self.stats.frames - before
+    }
+
+    fn visit(&mut self, busy: &[(usize, u32)]) {
+        let mut ports = [0; SERVE_PORTS];
+        for (port, (_, number)) in ports.iter_mut().zip(busy) {
+            *port = *number;
+        }
+        if !self.run(&ports[..busy.len()]) {
+            return;
+        }
+        self.stats.visits += busy.len() as u64;
+        for (at, _) in busy {
+            let visit = self.duties[*at].finish(&self.serve);
+            self.stats.frames += u64::from(visit.frames);
+            self.stats.rings += u64::from(visit.rings);
+        }
+    }
+
+    fn run(&mut self, ports: &[u32]) -> bool {
+        self.stats.runs += 1;
+        let run = self.serve.run(ports);
+        if let Err(error) = &run {
+            self.stats.errors += 1;
+            tracing::error!(%error, "an I/O thread cannot run the switch");
+        }
+        run.is_ok()
+    }
+
+    /// One turn; after enough of them without frames, sleeps until an instance or the owner rings.
+    /// Returns whether the owner did.
+    ///
+    /// # Errors
+    /// As `epoll_wait` reports them.
+    pub(crate) fn turn_or_sleep(&mut self, pin: &mut Pin) -> io::Result<bool> {
+        // Of the ports that have frames: an instance may send on some of its ports only.
+        let sends = self.duties.iter().find(|duty| duty.has_frames());
+        pin.follow(sends.and_then(Duty::sender_cpu));
+        if self.turn() > 0 {
+            self.empty_looks = 0;
+            return Ok(false);
+        }
+        match self.idle {
+            Idle::Poll => {
+                sched_yield();
+                Ok(false)
+            }
+            Idle::Sleep { looks } if self.empty_looks < looks => {
+                self.empty_looks += 1;
+                std::hint::spin_loop();
+                Ok(false)
+            }
+            Idle::Sleep { .. } => {
+                self.empty_looks = 0;
+                self.sleep()
+            }
+        }
+    }
+
+    /// Sleeps, unless an instance hands frames over before all have been told of it.
+    fn sleep(&mut self) -> io::Result<bool> {
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        self.announce(self.epoch);
+        // Between the announcement and the last look; a sender stores `tx_head` before it looks at the
+        // announcement. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        let owner = if self.duties.iter().any(Duty::has_new_frames) {
+            false
+        } else {
+            self.stats.sleeps += 1;
+            // Nobody rings when a full link has room again.
+            let keeps = self.duties.iter().any(Duty::has_frames);
+            let timeout = if keeps { RETRY } else { AGEING };
+            self.wait(&timeout.try_into().map_err(io::Error::other)?)?
+        };
+        self.announce(0);
+        Ok(owner)
+    }
+
+    fn announce(&self, epoch: u32) {
+        for duty in &self.duties {
+            duty.announce(epoch);
+        }
+    }
+
+    fn wait(&self, timeout: &Timespec) -> io::Result<bool> {
+        let nothing = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(INSTANCE),
+        };
+        let mut events = [nothing; EVENTS];
+        match epoll::wait(&self.bells, &mut events, Some(timeout)) {
+            Ok(count) => Ok(events[..count]
+                .iter()
+                .any(|event| event.data.u64() == OWNER)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}

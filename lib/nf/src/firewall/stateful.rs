@@ -1,0 +1,66 @@
+//! A firewall's state as records: counters, counters of rules by the rules' text, flows under way.
+
+use super::Firewall;
+use super::state::{Carried, Count};
+use crate::function::Nanos;
+use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+impl Stateful for Firewall {
+    fn state_version(&self) -> u16 {
+        1
+    }
+
+    fn export(&mut self, now: Nanos, writer: &mut Writer) {
+        self.counters.export(writer);
+        writer.counters(&[self.states.created, self.states.expired]);
+        let rules = self.ruleset.rules().iter().enumerate();
+        let counts = rules.map(|(index, rule)| (rule, self.counters.rule(index)));
+        let matched: Vec<(String, Count)> = counts
+            .filter(|(_, count)| count.packets > 0)
+            .map(|(rule, count)| (rule.to_string(), count))
+            .collect();
+        writer.list(matched.iter());
+        writer.list(self.states.export(now).iter());
+    }
+
+    /// A flow goes on if these rules, asked about its first packet, keep a state for it.
+    fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
+        self.counters.import(reader)?;
+        let (mut created, mut expired) = (0, 0);
+        reader.counters([&mut created, &mut expired])?;
+        self.import_rules(reader)?;
+        let mut imported = Imported::default();
+        let (states, ruleset) = (&mut self.states, &self.ruleset);
+        reader.list(|carried: Carried| {
+            let taken = states.import(now, &carried, |first| ruleset.keeper_of(first))?;
+            imported.count(taken);
+            Ok(())
+        })?;
+        self.states.created = created;
+        self.states.expired = expired;
+        Ok(imported)
+    }
+}
+
+impl Firewall {
+    /// Two rules of one text are told apart by their order.
+    fn import_rules(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let counters = &mut self.counters;
+        let rules = self.ruleset.rules();
+        reader.list(|(text, count): (&str, Count)| {
+            if by_text.is_empty() {
+                for (index, rule) in rules.iter().enumerate().rev() {
+                    by_text.entry(rule.to_string()).or_default().push(index);
+                }
+            }
+            if let Some(index) = by_text.get_mut(text).and_then(Vec::pop) {
+                counters.more_of_rule(index, count);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! A NAT's state as records: counters, mappings, sessions, and what is remembered of inside hosts.
+//!
+//! Fragments under way are not among them: they are for seconds, and a datagram is sent again.
+
+use super::Nat;
+use super::clock::Tenths;
+use super::endpoint::{Endpoint, Protocol, Vlan};
+use super::state::{Mapping, Session, State, new_mapping};
+use super::tcp::Connection;
+use crate::function::Nanos;
+use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
+use crate::table::NONE;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use nfluid_wire::MacAddr;
+use serde::{Deserialize, Serialize};
+
+/// Longest that anything may still be valid, whatever an image says, in tenths of a second: a day, ten times the longest
+/// usual timeout.
+const LEFT_MAX: u32 = 864_000;
+
+/// A mapping on its way to another instance.
+#[derive(Debug, Serialize, Deserialize)]
+struct CarriedMapping {
+    protocol: Protocol,
+    vlan: Vlan,
+    inside: Endpoint,
+    outside: Endpoint,
+    mac: [u8; 6],
+    host_mac: [u8; 6],
+    packets: u64,
+    /// Tenths of a second.
+    left: u32,
+}
+
+/// A session on its way; `mapping` counts those that were written before.
+#[derive(Debug, Serialize, Deserialize)]
+struct CarriedSession {
+    mapping: u32,
+    peer: Endpoint,
+    tcp: Connection,
+    left: u32,
+}
+
+/// What is remembered of an inside host.
+#[derive(Debug, Serialize, Deserialize)]
+struct CarriedHost {
+    address: u32,
+    vlan: Vlan,
+    refusals: u64,
+    packets_before: u64,
+}
+
+impl Stateful for Nat {
+    fn state_version(&self) -> u16 {
+        1
+    }
+
+    fn export(&mut self, now: Nanos, writer: &mut Writer) {
+        self.counters.export(writer);
+        self.state.export(Tenths::of(now), writer);
+    }
+
+    /// Mappings go on whose external end points are in the pool and free.
+    fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
+        self.counters.import(reader)?;
+        self.state.import(Tenths::of(now), reader)
+    }
+}
+
+impl State {
+    fn export(&self, now: Tenths, writer: &mut Writer) {
+        writer.counters(&[self.opened, self.expired]);
+        let own = self.mappings.iter().filter(|(_, mapping)| !mapping.fixed);
+        let mut numbers = BTreeMap::new();
+        let mut mappings = Vec::new();
+        for (index, mapping) in own {
+            numbers.insert(index, mappings.len() as u32);
+            mappings.push(self.carried(now, mapping));
+        }
+        writer.list(mappings.iter());
+        let sessions = self.sessions.iter().filter_map(|(_, session)| {
+            Some(CarriedSession {
+                mapping: *numbers.get(&session.mapping)?,
+                peer: session.peer,
+                tcp: session.tcp,
+                left: now.until(session.expires),
+            })
+        });
+        let sessions: Vec<CarriedSession> = sessions.collect();
+        writer.list(sessions.iter());
+        let hosts = self.hosts.iter().map(|(_, host)| CarriedHost {
+            address: host.address,
+            vlan: host.vlan,
+            refusals: host.refusals,
+            packets_before: host.packets_before,
+        });
+        let hosts: Vec<CarriedHost> = hosts.collect();
+        writer.list(hosts.iter());
+    }
+
+    fn carried(&self, now: Tenths, mapping: &Mapping) -> CarriedMapping {
+        let host = self.hosts.get(mapping.host);
+        CarriedMapping {
+            protocol: mapping.protocol,
+            vlan: mapping.vlan,
+            inside: mapping.inside,
+            outside: mapping.outside,
+            mac: mapping.mac.0,
+            host_mac: host.map_or(MacAddr::ZERO, |host| host.mac).0,
+            packets: mapping.packets,
+            left: now.until(mapping.expires),
+        }
+    }
+
+    fn import(&mut self, now: Tenths, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
+        let mut imported = Imported::default();
+        let (mut opened, mut expired) = (0, 0);
+        reader.counters([&mut opened, &mut expired])?;
+        // One place per record that was there: as long as the image at most.
+        let mut taken: Vec<Option<u32>> = Vec::new();
+        reader.list(|carried: CarriedMapping| {
+            let mapping = self.take_mapping(now, &carried)?;
+            imported.count(mapping.is_some());
+            taken.push(mapping);
+            Ok(())
+        })?;
+        reader.list(|carried: CarriedSession| {
+            let mapping = taken.get(carried.mapping as usize);
+            let mapping = mapping.ok_or("a session of a mapping that is not there")?;
+            imported
+                .count(mapping.is_some_and(|mapping| self.take_session(now, mapping, &carried)));
+            Ok(())
+        })?;
+        reader.list(|carried: CarriedHost| {
+            let host = self.find_host(carried.vlan, carried.address);
+            if let Some(host) = host.and_then(|host| self.hosts.get_mut(host)) {
+                host.refusals = carried.refusals;
+                host.packets_before = carried.packets_before;
+            }
+            Ok(())
+        })?;
+        (self.opened, self.expired) = (opened, expired);
+        Ok(imported)
+    }
+
+    fn take_mapping(
+        &mut self,
+        now: Tenths,
+        carried: &CarriedMapping,
+    ) -> Result<Option<u32>, &'static str> {
+        if !carried.vlan.is_possible() {
+            return Err("a VLAN that no frame can have");
+        }
+        let quota = self.config.host_sessions_max;
+        let host = self.find_host(carried.vlan, carried.inside.address);
+        let host = host.and_then(|host| self.hosts.get(host));
+        if host.is_some_and(|host| host.mappings >= quota) {
+            return Ok(None);
+        }
+        let mut mapping = new_mapping(
+            carried.protocol,
+            carried.vlan,
+            carried.inside,
+            carried.outside,
+            NONE,
+        );
+        mapping.mac = MacAddr(carried.mac);
+        mapping.packets = carried.packets;
+        mapping.expires = now.plus(carried.left.min(LEFT_MAX));
+        Ok(self.adopt_mapping(&mapping, MacAddr(carried.host_mac)))
+    }
+
+    fn take_session(&mut self, now: Tenths, mapping: u32, carried: &CarriedSession) -> bool {
+        let quota = self.config.host_sessions_max;
+        let host = self.mappings.get(mapping).map(|mapping| mapping.host);
+        let host = host.and_then(|host| self.hosts.get(host));
+        let has_room = host.is_some_and(|host| host.sessions < quota) && !self.sessions.is_full();
+        if !has_room || !self.can_adopt_session(mapping, carried.peer) {
+            return false;
+        }
+        self.adopt_session(
+            mapping,
+            &Session {
+                mapping,
+                peer: carried.peer,
+                tcp: carried.tcp.checked(),
+                expires: now.plus(carried.left.min(LEFT_MAX)),
+                newer: NONE,
+                older: NONE,
+            },
+        );
+        true
+    }
+}

@@ -1,0 +1,200 @@
+//! The state of an NF on its way to another instance: to the successor in an upgrade, into a file, to a clone.
+//!
+//! [`export`] makes an image: a header that says what it is, records, a checksum (`docs/adr/0013-state-of-nfs.md`). [`import`]
+//! trusts nothing in it: an image may come from a hostile instance, another version, a damaged disk. What does not fit the new
+//! instance's configuration or limits is left out and counted; what makes no sense is an error.
+//!
+//! Times are kept as what is left or has passed of them, never as moments: the other instance has another clock.
+
+mod image;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use image::{FORMAT, IMAGE_BYTES_MAX};
+pub use reader::Reader;
+pub use writer::Writer;
+
+use crate::function::{Nanos, NetworkFunction};
+use alloc::string::String;
+use alloc::vec::Vec;
+use thiserror::Error;
+
+/// What an NF can do whose state is worth keeping.
+pub trait Stateful {
+    /// Version of the records that [`Stateful::export`] writes; a change of them is another version.
+    fn state_version(&self) -> u16;
+
+    /// Writes the state, as it is at `now`.
+    fn export(&mut self, now: Nanos, writer: &mut Writer);
+
+    /// Adds the state of another instance, as far as the own configuration and limits allow.
+    ///
+    /// # Errors
+    /// Records that make no sense. What was read before them has been added.
+    fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError>;
+}
+
+/// An NF whose state is counters, none of which is an entry that an importer could leave out.
+pub trait OnlyCounts {
+    /// As [`Stateful::state_version`].
+    const VERSION: u16;
+
+    /// Writes the counters.
+    fn write_counts(&self, writer: &mut Writer);
+
+    /// Adds the counters of another instance.
+    ///
+    /// # Errors
+    /// As for [`Stateful::import`].
+    fn add_counts(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError>;
+}
+
+impl<T: OnlyCounts> Stateful for T {
+    fn state_version(&self) -> u16 {
+        T::VERSION
+    }
+
+    fn export(&mut self, _now: Nanos, writer: &mut Writer) {
+        self.write_counts(writer);
+    }
+
+    fn import(&mut self, _now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
+        self.add_counts(reader)?;
+        Ok(Imported::default())
+    }
+}
+
+/// What became of the entries of an image: states, mappings, neighbours, buckets. Counters are no entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Entries that were taken over.
+    pub taken: u64,
+    /// Entries that the configuration does not know any more, or for which there is no room.
+    pub left_out: u64,
+}
+
+impl Imported {
+    /// Counts one entry.
+    pub fn count(&mut self, taken: bool) {
+        if taken {
+            self.taken += 1;
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+/// Why an image cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StateError {
+    /// It begins with something else.
+    #[error("this is no state of an NF")]
+    NoImage,
+    /// It is longer than [`IMAGE_BYTES_MAX`].
+    #[error("{0} bytes of state are more than the {IMAGE_BYTES_MAX} that are read")]
+    TooLong(usize),
+    /// It ends early, or goes on after its end.
+    #[error("the state has {found} bytes, and says that it has {said}: it is not whole")]
+    Length {
+        /// Bytes that are there.
+        found: u64,
+        /// Bytes that its header announces.
+        said: u64,
+    },
+    /// Its bytes are not those that were written.
+    #[error("the state is damaged: its checksum is wrong")]
+    Checksum,
+    /// Another form of images.
+    #[error("the state is of format {found}, this version reads format {FORMAT}")]
+    Format {
+        /// Its format.
+        found: u16,
+    },
+    /// The state of another NF.
+    #[error("the state is that of a '{found}', not of a '{expected}'")]
+    Foreign {
+        /// Whose it is.
+        found: String,
+        /// Whose it should be.
+        expected: String,
+    },
+    /// Other records.
+    #[error("the state is of version {found}, this '{nf}' reads version {expected}")]
+    Version {
+        /// The NF.
+        nf: String,
+        /// Version of the records.
+        found: u16,
+        /// Version that is understood.
+        expected: u16,
+    },
+    /// A record that is none.
+    #[error("the state makes no sense at byte {at}: {what}")]
+    Malformed {
+        /// Where, counted from the first record.
+        at: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The NF keeps no state.
+    #[error("the NF '{0}' has no state that could be moved")]
+    Stateless(String),
+}
+
+/// The state of `nf`, which is one of the NF `name`, as it is at `now`.
+///
+/// # Errors
+/// [`StateError::Stateless`], [`StateError::TooLong`].
+pub fn export(name: &str, nf: &mut dyn NetworkFunction, now: Nanos) -> Result<Vec<u8>, StateError> {
+    let stateful = nf
+        .stateful()
+        .ok_or_else(|| StateError::Stateless(name.into()))?;
+    let mut writer = Writer::default();
+    stateful.export(now, &mut writer);
+    image::seal(name, stateful.state_version(), &writer.into_records())
+}
+
+/// An image with any records, for those who test what imports trust.
+///
+/// # Errors
+/// [`StateError::TooLong`].
+#[cfg(any(test, feature = "testing"))]
+pub fn forged(name: &str, version: u16, records: &[u8]) -> Result<Vec<u8>, StateError> {
+    image::seal(name, version, records)
+}
+
+/// Adds the state in `image` to that of `nf`, which is one of the NF `name`.
+///
+/// # Errors
+/// See [`StateError`]. Only after [`StateError::Malformed`] a part of the state may have been added: nobody but a forger
+/// makes such an image.
+pub fn import(
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    now: Nanos,
+    image: &[u8],
+) -> Result<Imported, StateError> {
+    let stateful = nf
+        .stateful()
+        .ok_or_else(|| StateError::Stateless(name.into()))?;
+    let opened = image::open(image)?;
+    if opened.name != name {
+        return Err(StateError::Foreign {
+            found: opened.name.into(),
+            expected: name.into(),
+        });
+    }
+    if opened.version != stateful.state_version() {
+        return Err(StateError::Version {
+            nf: name.into(),
+            found: opened.version,
+            expected: stateful.state_version(),
+        });
+    }
+    let mut reader = Reader::new(opened.records);
+    let imported = stateful.import(now, &mut reader)?;
+    reader.end()?;
+    Ok(imported)
+}

@@ -1,0 +1,86 @@
+//! Reading records, none of which is believed.
+
+use super::StateError;
+use serde::Deserialize;
+
+/// Gives out the records of an image in the order in which they were written.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    all: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(records: &'a [u8]) -> Self {
+        Reader {
+            all: records.len(),
+            rest: records,
+        }
+    }
+
+    /// The next record. Text and bytes in it are borrowed: whatever length it claims, nothing is allocated.
+    ///
+    /// # Errors
+    /// There is none, or it is of another type.
+    pub fn get<T: Deserialize<'a>>(&mut self) -> Result<T, StateError> {
+        let (record, rest) = postcard::take_from_bytes(self.rest)
+            .map_err(|_| self.nonsense("no such record can be there"))?;
+        self.rest = rest;
+        Ok(record)
+    }
+
+    /// Hands each record of the next list to `take`. The length that the list claims is only counted down.
+    ///
+    /// # Errors
+    /// As for [`Reader::get`], and what `take` finds wrong.
+    pub fn list<T: Deserialize<'a>>(
+        &mut self,
+        mut take: impl FnMut(T) -> Result<(), &'static str>,
+    ) -> Result<(), StateError> {
+        let count: u64 = self.get()?;
+        for _ in 0..count {
+            let at = self.rest;
+            let record = self.get()?;
+            take(record).map_err(|what| StateError::Malformed {
+                at: self.all - at.len(),
+                what,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds counters to those of the other instance.
+    ///
+    /// # Errors
+    /// There are others.
+    pub fn counters<'b>(
+        &mut self,
+        counters: impl IntoIterator<Item = &'b mut u64>,
+    ) -> Result<(), StateError> {
+        let mut counters = counters.into_iter();
+        self.list(|value: u64| {
+            let counter = counters.next().ok_or("more counters than there are")?;
+            *counter = counter.saturating_add(value);
+            Ok(())
+        })?;
+        match counters.next() {
+            Some(_) => Err(self.nonsense("fewer counters than there are")),
+            None => Ok(()),
+        }
+    }
+
+    /// An error about what was read last.
+    pub fn nonsense(&self, what: &'static str) -> StateError {
+        StateError::Malformed {
+            at: self.all - self.rest.len(),
+            what,
+        }
+    }
+
+    pub(super) fn end(self) -> Result<(), StateError> {
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        Err(self.nonsense("there is more than the NF has read"))
+    }
+}

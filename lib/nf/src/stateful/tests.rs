@@ -1,0 +1,309 @@
+use super::{FORMAT, Imported, StateError, export, forged, import};
+use crate::catalogue::{ENTRIES, build};
+use crate::function::{Nanos, NetworkFunction};
+use crate::testing::{Sent, ports, run};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use nfluid_wire::MacAddr;
+use nfluid_wire::arp::ArpRepr;
+use nfluid_wire::build::{self as frames, Frame};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A moment, and one on the clock of another host.
+const THERE: Nanos = Nanos(7_000_000_000_000);
+const HERE: Nanos = Nanos(3_000_000_000);
+const STATEFUL: [&str; 5] = ["counter", "firewall", "limiter", "nat", "router"];
+
+fn config(nf: &str, seed: u64) -> Value {
+    let keeping = "allow udp from any to any keep-state\nallow tcp from any to any keep-state";
+    match nf {
+        "firewall" => json!({ "rules": keeping, "seed": seed }),
+        "nat" => json!({ "pool": ["192.0.2.1"], "seed": seed }),
+        "limiter" => {
+            let per = json!({ "address": "source" });
+            json!({ "forward": { "cir": 8000, "cbs": 2000, "per": per }, "seed": seed })
+        }
+        "router" => json!({ "addresses": { "p0": ["10.0.0.1/24"], "p1": ["10.0.1.1/24"] } }),
+        "vlan" => json!({ "push": { "id": 7 } }),
+        _ => Value::Null,
+    }
+}
+
+fn made(nf: &str, seed: u64) -> Box<dyn NetworkFunction> {
+    let made = build(nf, &config(nf, seed), &ports(2));
+    made.unwrap_or_else(|error| panic!("{nf}: {error}"))
+}
+
+fn udp(from: (u8, u8, u16), to: (u8, u8, u16)) -> Vec<u8> {
+    let end = |(net, host, port)| SocketAddr::new(Ipv4Addr::new(10, 0, net, host).into(), port);
+    let mut buffer = [0; 128];
+    let frame = Frame::udp(end(from), end(to)).macs(MacAddr([2; 6]), MacAddr([2, 0, 0, 0, 0, 0]));
+    let len = frame.write(&mut buffer, b"data").expect("it fits");
+    buffer[..len].to_vec()
+}
+
+fn arp(from: u8) -> Vec<u8> {
+    let sender = MacAddr([2, 0, 0, 0, 9, from]);
+    let (from, to) = (Ipv4Addr::new(10, 0, 0, from), Ipv4Addr::new(10, 0, 0, 1));
+    let mut buffer = [0; 64];
+    let question = ArpRepr::request(sender, from, to);
+    let len = frames::arp(&mut buffer, &[], &question).expect("it fits");
+    buffer[..len].to_vec()
+}
+
+/// Flows of `hosts` hosts, and an answer in each.
+fn talk(nf: &mut dyn NetworkFunction, now: Nanos, hosts: u8) {
+    let mut sent: Vec<Sent> = Vec::new();
+    for host in 2..2 + hosts {
+        sent.push((0, arp(host)));
+        sent.push((0, udp((0, host, 4000), (1, 9, 53))));
+        sent.push((1, udp((1, 9, 53), (0, host, 4000))));
+    }
+    run(nf, now, &sent);
+}
+
+fn metrics(nf: &dyn NetworkFunction) -> Vec<crate::Metric> {
+    let mut all = Vec::new();
+    nf.metrics(&mut |metric| all.push(metric));
+    all
+}
+
+#[test]
+fn every_nf_of_the_catalogue_can_be_moved_and_counts_on() {
+    for entry in ENTRIES {
+        let name = entry.name;
+        let mut nf = made(name, 1);
+        talk(&mut *nf, THERE, 20);
+        let image = export(name, &mut *nf, THERE).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let mut other = made(name, 99);
+        let imported = import(name, &mut *other, HERE, &image);
+        let imported = imported.unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(imported.left_out, 0, "{name}");
+        // Frames that a mirror keeps to be looked at are no state of its work.
+        for (old, new) in metrics(&*nf).iter().zip(metrics(&*other)) {
+            assert!(
+                *old == new || old.name == "captured_frames",
+                "{name}: {old:?} became {new:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn flows_of_a_firewall_go_on_for_as_long_as_was_left_of_them() {
+    let mut old = made("firewall", 1);
+    let there = udp((0, 2, 4000), (1, 9, 53));
+    let back = udp((1, 9, 53), (0, 2, 4000));
+    let closed = json!({ "rules": "allow udp from any to any out keep-state", "seed": 3 });
+    run(&mut *old, THERE, &[(0, there)]);
+    let later = Nanos(THERE.0 + 10_000_000_000);
+    let image = export("firewall", &mut *old, later).expect("exported");
+    let successor = |at: Nanos| {
+        let mut new = build("firewall", &closed, &ports(2)).expect("valid");
+        let imported = import("firewall", &mut *new, HERE, &image).expect("imported");
+        assert_eq!((imported.taken, imported.left_out), (1, 0));
+        run(&mut *new, at, &[(1, back.clone())]).len()
+    };
+    assert_eq!(successor(HERE), 1, "the answer passes");
+    assert_eq!(successor(Nanos(HERE.0 + 15_000_000_000)), 1);
+    assert_eq!(
+        successor(Nanos(HERE.0 + 25_000_000_000)),
+        0,
+        "30 s, of which 10 had passed"
+    );
+}
+
+#[test]
+fn a_flow_that_no_rule_keeps_any_more_is_left_out() {
+    let mut old = made("firewall", 1);
+    talk(&mut *old, THERE, 5);
+    let image = export("firewall", &mut *old, THERE).expect("exported");
+    let stricter =
+        json!({ "rules": "deny ip from 10.0.0.2 to any\nallow udp from any to any keep-state" });
+    let mut new = build("firewall", &stricter, &ports(2)).expect("valid");
+    let imported = import("firewall", &mut *new, HERE, &image).expect("imported");
+    assert_eq!((imported.taken, imported.left_out), (4, 1));
+}
+
+#[test]
+fn limits_of_the_new_instance_hold() {
+    let mut old = made("firewall", 1);
+    talk(&mut *old, THERE, 50);
+    let image = export("firewall", &mut *old, THERE).expect("exported");
+    let rules = "allow udp from any to any keep-state";
+    let small = json!({ "rules": rules, "states": { "max": 8 } });
+    let mut new = build("firewall", &small, &ports(2)).expect("valid");
+    let imported = import("firewall", &mut *new, HERE, &image).expect("imported");
+    assert_eq!((imported.taken, imported.left_out), (8, 42));
+    let mut old = made("nat", 1);
+    talk(&mut *old, THERE, 50);
+    let image = export("nat", &mut *old, THERE).expect("exported");
+    let small = json!({ "pool": ["192.0.2.1"], "sessions_max": 16 });
+    let mut new = build("nat", &small, &ports(2)).expect("valid");
+    let imported = import("nat", &mut *new, HERE, &image).expect("imported");
+    assert!(
+        imported.taken >= 16 && imported.left_out >= 34,
+        "{imported:?}"
+    );
+}
+
+#[test]
+fn a_nat_keeps_external_ports() {
+    let mut old = made("nat", 1);
+    let out = udp((0, 2, 4000), (1, 9, 53));
+    let before = run(&mut *old, THERE, &[(0, out.clone())]);
+    let image = export("nat", &mut *old, THERE).expect("exported");
+    let mut new = made("nat", 77);
+    import("nat", &mut *new, HERE, &image).expect("imported");
+    assert_eq!(run(&mut *new, HERE, &[(0, out.clone())]), before);
+    let answer = {
+        let (_, sent) = &before[0];
+        let port = u16::from_be_bytes([sent[34], sent[35]]);
+        let mut buffer = [0; 128];
+        let from: IpAddr = Ipv4Addr::new(10, 0, 1, 9).into();
+        let to: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
+        let frame = Frame::udp((from, 53).into(), (to, port).into());
+        let len = frame.write(&mut buffer, b"data").expect("it fits");
+        buffer[..len].to_vec()
+    };
+    assert_eq!(
+        run(&mut *new, HERE, &[(1, answer)]).len(),
+        1,
+        "the answer comes in"
+    );
+}
+
+#[test]
+fn packets_that_wait_in_a_router_go_on_waiting() {
+    let mut old = made("router", 1);
+    run(
+        &mut *old,
+        THERE,
+        &[(0, arp(2)), (0, udp((0, 2, 1), (1, 9, 2)))],
+    );
+    let image = export("router", &mut *old, THERE).expect("exported");
+    let mut new = made("router", 2);
+    let imported = import("router", &mut *new, HERE, &image).expect("imported");
+    assert_eq!(
+        imported,
+        Imported {
+            taken: 3,
+            left_out: 0
+        },
+        "two neighbours, a packet"
+    );
+    let mut buffer = [0; 64];
+    let own = MacAddr([2, 0, 0, 0, 0, 1]);
+    let (bob, port) = (Ipv4Addr::new(10, 0, 1, 9), Ipv4Addr::new(10, 0, 1, 1));
+    let answer = ArpRepr::request(own, port, bob).reply_from(MacAddr([2, 0xb, 0, 0, 0, 9]));
+    let len = frames::arp(&mut buffer, &[], &answer).expect("it fits");
+    let sent = run(&mut *new, HERE, &[(1, buffer[..len].to_vec())]);
+    assert!(
+        sent.iter()
+            .any(|(port, frame)| *port == 1 && frame.ends_with(b"data")),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn tokens_of_a_limiter_are_those_that_were_left() {
+    let packet = udp((0, 2, 1), (1, 9, 2));
+    let many: Vec<Sent> = (0..200).map(|_| (0, packet.clone())).collect();
+    let mut old = made("limiter", 1);
+    let passed = run(&mut *old, THERE, &many).len();
+    assert!((1..200).contains(&passed), "{passed} passed");
+    let image = export("limiter", &mut *old, THERE).expect("exported");
+    let mut new = made("limiter", 5);
+    import("limiter", &mut *new, HERE, &image).expect("imported");
+    assert_eq!(run(&mut *new, HERE, &many).len(), 0);
+    let mut faster = config("limiter", 5);
+    faster["forward"]["cir"] = json!(16_000);
+    let mut faster = build("limiter", &faster, &ports(2)).expect("valid");
+    let imported = import("limiter", &mut *faster, HERE, &image).expect("imported");
+    assert_eq!((imported.taken, imported.left_out), (0, 1), "another rate");
+}
+
+fn sealed(mut image: Vec<u8>) -> Vec<u8> {
+    let end = image.len() - 8;
+    let sum = xxh3_64(&image[..end]);
+    image[end..].copy_from_slice(&sum.to_le_bytes());
+    image
+}
+
+#[test]
+fn what_is_no_image_of_this_nf_is_refused_with_its_reason() {
+    let mut nf = made("firewall", 1);
+    talk(&mut *nf, THERE, 3);
+    let image = export("firewall", &mut *nf, THERE).expect("exported");
+    let refused =
+        |nf: &str, image: &[u8]| import(nf, &mut *made(nf, 1), HERE, image).expect_err("refused");
+    assert_eq!(refused("firewall", b"#!/bin/sh"), StateError::NoImage);
+    assert!(matches!(refused("nat", &image), StateError::Foreign { .. }));
+    for cut in 0..image.len() {
+        refused("firewall", &image[..cut]);
+    }
+    let mut longer = image.clone();
+    longer.push(0);
+    assert!(matches!(
+        refused("firewall", &longer),
+        StateError::Length { .. }
+    ));
+    let mut other = image.clone();
+    other[8] = FORMAT as u8 + 1;
+    assert_eq!(
+        refused("firewall", &other),
+        StateError::Format { found: FORMAT + 1 }
+    );
+    let mut old = image.clone();
+    old[10] = 200;
+    let refusal = refused("firewall", &sealed(old));
+    assert!(
+        matches!(refusal, StateError::Version { found: 200, .. }),
+        "{refusal}"
+    );
+    for at in 12..image.len() {
+        let mut damaged = image.clone();
+        damaged[at] ^= 0x10;
+        refused("firewall", &damaged);
+    }
+}
+
+proptest! {
+    /// A forger's image has the right checksum. It makes no NF panic, grow beyond its limits, or fail later.
+    #[test]
+    fn forged_images_do_no_harm(
+        nf in 0..STATEFUL.len(),
+        hosts in 0u8..6,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let nf = STATEFUL[nf];
+        let mut old = made(nf, 1);
+        talk(&mut *old, THERE, hosts);
+        let mut image = export(nf, &mut *old, THERE).expect("exported");
+        let records = 8 + 2 + 2 + 1 + nf.len() + 8;
+        let count = image.len() - 8 - records;
+        for (at, value) in changes {
+            image[records + at.index(count)] = value;
+        }
+        let kept = cut.map_or(count, |cut| cut.index(count));
+        let image = forged(nf, 1, &image[records..records + kept]).expect("short");
+        let mut new = made(nf, 2);
+        // Refused or not.
+        let _ = import(nf, &mut *new, HERE, &image);
+        talk(&mut *new, HERE, 4);
+        new.tick(Nanos(HERE.0 + 1_000_000_000), &mut crate::testing::Collected::default());
+        talk(&mut *new, Nanos(u64::MAX), 2);
+        prop_assert!(export(nf, &mut *new, HERE).is_ok());
+    }
+
+    #[test]
+    fn any_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for nf in STATEFUL {
+            prop_assert!(import(nf, &mut *made(nf, 1), HERE, &bytes).is_err());
+        }
+    }
+}

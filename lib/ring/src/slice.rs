@@ -1,0 +1,209 @@
+//! The time slice of an NF's thread.
+//!
+//! Who wakes runs at once if its slice is shorter than that of whoever runs, and it has not had more than its part of
+//! the core; nobody gets more of the core by that (Linux 6.12 and later, EEVDF). So an NF that wakes rarely and finds few
+//! frames then has a short slice, and the [`PLATFORM`]'s otherwise. Measured: `nfluid-bench r4`.
+//!
+//! The platform gives each instance [`PLATFORM`], unless its operator has chosen another slice. That is how the two are
+//! told apart: only a slice that is one of those here is changed here.
+
+use rustix::process::Pid;
+use std::io;
+
+/// What the platform gives an instance that is given no slice, in nanoseconds. An operator's are whole microseconds.
+pub const PLATFORM: u64 = 3_000_001;
+/// What an NF with little to do has instead: the shortest that the kernel has, and a nanosecond.
+const LIGHT: u64 = 100_001;
+
+/// After so many activations with few frames the clock is looked at.
+const ACTIVATIONS: u32 = 16;
+/// If so many took as long as this they are rare; if they took less than half of it they are not.
+const RARE_NS: u64 = 8_000_000;
+
+/// Gives a thread a slice in nanoseconds; without a thread, the calling one.
+///
+/// # Errors
+/// As `sched_setattr` reports them. A kernel before 6.12 takes a slice and forgets it.
+pub fn give(thread: Option<Pid>, slice: u64) -> io::Result<()> {
+    let mut attributes = read(thread)?;
+    attributes.runtime = slice;
+    // SAFETY: the kernel only reads `attributes`, whose length they say.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setattr,
+            Pid::as_raw(thread),
+            &raw const attributes,
+            0u32,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The slice of a thread in nanoseconds; without one, of the calling thread. 0 where the kernel tells none.
+///
+/// # Errors
+/// As `sched_getattr` reports them.
+pub fn of(thread: Option<Pid>) -> io::Result<u64> {
+    Ok(read(thread)?.runtime)
+}
+
+/// What sched_setattr(2) takes (linux/sched/types.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// The slice of an ordinary thread.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+fn read(thread: Option<Pid>) -> io::Result<Attributes> {
+    let mut attributes = Attributes::default();
+    // SAFETY: the kernel writes at most as many bytes to `attributes` as they are long.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            Pid::as_raw(thread),
+            &raw mut attributes,
+            size_of::<Attributes>() as u32,
+            0u32,
+        )
+    };
+    match done {
+        0 => Ok(attributes),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether a thread has little to do, and its slice.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    /// Activations with few frames since the clock was looked at, and when that was.
+    few: u32,
+    since_ns: u64,
+    light: bool,
+}
+
+impl Slices {
+    /// There was something to do, and they were few frames.
+    pub fn few(&mut self, now_ns: impl FnOnce() -> u64) {
+        self.few += 1;
+        if self.few >= ACTIVATIONS {
+            self.few = 0;
+            let now_ns = now_ns();
+            if let Some(light) = is_light(now_ns.saturating_sub(self.since_ns)) {
+                self.be(light);
+            }
+            self.since_ns = now_ns;
+        }
+    }
+
+    /// There is much to do.
+    pub fn many(&mut self) {
+        self.few = 0;
+        self.be(false);
+    }
+
+    /// Whoever is light makes sure of it now and then: an operator may have taken a slice back.
+    fn be(&mut self, light: bool) {
+        if !light && !self.light {
+            return;
+        }
+        // Without a slice of its own it runs as all others do.
+        let Ok(now) = of(None) else { return };
+        if let Some(slice) = instead_of(now, light) {
+            let _as_before = give(None, slice);
+        }
+        self.light = light;
+    }
+}
+
+/// Is a thread light whose last [`ACTIVATIONS`] took so long? In between it stays what it was.
+fn is_light(took_ns: u64) -> Option<bool> {
+    match took_ns {
+        RARE_NS.. => Some(true),
+        _ if took_ns < RARE_NS / 2 => Some(false),
+        _ => None,
+    }
+}
+
+/// The slice of a thread that has `now`, if it is to be another one.
+fn instead_of(now: u64, light: bool) -> Option<u64> {
+    match (now, light) {
+        (PLATFORM, true) => Some(LIGHT),
+        (LIGHT, false) => Some(PLATFORM),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a thread that has `slice` has in the end, a thread of its own; nothing before Linux 6.12.
+    fn on_a_thread_with(slice: u64, act: impl FnOnce(&mut Slices) + Send) -> Option<u64> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                give(None, slice).unwrap();
+                (of(None).unwrap() == slice).then(|| {
+                    act(&mut Slices::default());
+                    of(None).unwrap()
+                })
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    fn activations(slices: &mut Slices, every_ns: u64) {
+        let start = slices.since_ns;
+        for n in 1..=u64::from(ACTIVATIONS) {
+            slices.few(|| start + n * every_ns);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_wakes_rarely_has_a_short_slice_until_there_is_much_to_do() {
+        let Some(slice) = on_a_thread_with(PLATFORM, |slices| activations(slices, 2_000_000))
+        else {
+            return;
+        };
+        assert_eq!(slice, LIGHT);
+        let busy = |slices: &mut Slices| {
+            activations(slices, 2_000_000);
+            slices.many();
+        };
+        assert_eq!(on_a_thread_with(PLATFORM, busy), Some(PLATFORM));
+        let often = |slices: &mut Slices| {
+            activations(slices, 2_000_000);
+            activations(slices, 10_000);
+        };
+        assert_eq!(on_a_thread_with(PLATFORM, often), Some(PLATFORM));
+    }
+
+    #[test]
+    fn an_operators_slice_stays() {
+        const CHOSEN: u64 = 5_000_000;
+        let light = |slices: &mut Slices| {
+            activations(slices, 2_000_000);
+            slices.many();
+        };
+        if let Some(slice) = on_a_thread_with(CHOSEN, light) {
+            assert_eq!(slice, CHOSEN);
+        }
+    }
+
+    #[test]
+    fn who_is_neither_rare_nor_frequent_stays_what_it_is() {
+        assert_eq!(is_light(RARE_NS), Some(true));
+        assert_eq!(is_light(RARE_NS - 1), None);
+        assert_eq!(is_light(RARE_NS / 2 - 1), Some(false));
+    }
+}

@@ -1,0 +1,72 @@
+//! Frames that the daemon itself puts into a port's ring: those of a saved instance.
+
+use crate::SwitchError;
+use crate::instance::InstanceMemory;
+use crate::ports::used;
+use crate::program::Switch;
+use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE, rx_desc_of};
+use nfluid_ring::memory::{Pool, RingMemory};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+impl Switch {
+    /// Puts frames into the ring of an instance's port, counted from 0, as a sender of the switch would: who receives them
+    /// finds them like any others, but nobody rings for them. Returns how many there was room for. A member of a trust group
+    /// is given none: its slots are others' as well.
+    ///
+    /// # Errors
+    /// There is no such port, or its memory cannot be mapped.
+    pub fn deposit(
+        &self,
+        memory: &InstanceMemory,
+        port: usize,
+        frames: &[&[u8]],
+    ) -> Result<usize, SwitchError> {
+        let part = memory.ports.get(port);
+        let part = part.ok_or_else(|| SwitchError::Limit(format!("there is no port {port}")))?;
+        if memory.group.is_some() || !frames.iter().all(|frame| is_frame(frame)) {
+            return Ok(0);
+        }
+        let unmapped = |error| SwitchError::Limit(format!("mapping port {port}: {error}"));
+        let pool = Pool::map(memory.pool.as_fd(), memory.pool_slots).map_err(unmapped)?;
+        let ring = RingMemory::map(part.ring.as_fd()).map_err(unmapped)?;
+        let words = ring.ring();
+        let state = self.state(part.spec.id);
+        let slots = part.spec.ring_slots;
+        let (first, count) = loop {
+            let reserved = state.rx_reserved.load(Acquire);
+            // The owner's word: believed only as far as its ring goes.
+            let head = words.receiver.rx_head.load(Acquire);
+            let room = (slots - used(reserved as u32, head, slots)) as usize;
+            let count = room.min(frames.len());
+            let next = reserved + count as u64;
+            let reserve = state
+                .rx_reserved
+                .compare_exchange(reserved, next, AcqRel, Acquire);
+            if reserve.is_ok() {
+                break (reserved as u32, count);
+            }
+        };
+        let (start, _) = pool.as_raw_parts();
+        for (offset, frame) in (0u32..).zip(&frames[..count]) {
+            let position = first.wrapping_add(offset);
+            let index = position & (slots - 1);
+            let slot = part.rx_base + index;
+            // SAFETY: the slot lies in the pool, whose size its ports' slots were added up to; it is reserved above and not
+            // published, so that nobody else uses it; a frame is not longer than a slot.
+            unsafe {
+                let to = start.add(slot as usize * SLOT_SIZE);
+                std::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());
+            }
+            let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
+            words.rx[index as usize].store(desc, Release);
+            state.rx_frames.fetch_add(1, Relaxed);
+            state.rx_bytes.fetch_add(frame.len() as u64, Relaxed);
+        }
+        Ok(count)
+    }
+}
+
+fn is_frame(frame: &[u8]) -> bool {
+    (FRAME_MIN..=FRAME_MAX).contains(&frame.len())
+}

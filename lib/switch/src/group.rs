@@ -1,0 +1,346 @@
+//! Trust groups: instances that share a pool, so that a frame goes from one to the next by an exchange
+//! of slots (`bpf/switch/exchange.h`, `docs/adr/0009-trust-groups.md`).
+//!
+//! The table of owners says whose each slot is. Only the switch and the platform can write it: a member
+//! owns as many slots as it was given when it joined, whatever it writes into its rings, and when it
+//! ends, however it ends, they are found there.
+
+use crate::SwitchError;
+use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS, PORTS_MAX};
+use crate::instance::{InstanceMemory, create_map, create_pool, open_pinned, pin_maps};
+use crate::program::Switch;
+use crate::registry::insert;
+use libbpf_rs::{MapCore, MapHandle, MapType};
+use nfluid_ring::layout::{BLOCK_SLOTS, SHARED_SLOTS_MAX, rx_desc_with_slot, tx_desc};
+use nfluid_ring::memory::RingMemory;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+/// Longest that is waited for calls of others that are under way: a call takes microseconds, and its
+/// thread may be preempted in it.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
+
+/// Nobody's.
+const FREE: u32 = 0;
+
+/// A pool that instances share.
+#[derive(Debug)]
+pub struct Group {
+    id: u32,
+    slots: u32,
+    pool: MapHandle,
+    table: MapHandle,
+    owners: Owners,
+    /// Slots that no member owns: whether a group is empty is asked whenever a member ends.
+    free: AtomicU32,
+}
+
+impl Group {
+    /// Makes the pool of group `id`, from 1 to [`GROUPS_MAX`] - 1, chosen by the caller, with at least
+    /// `slots` slots, and enters it into the switch.
+    ///
+    /// # Errors
+    /// When these are too many slots, or the kernel refuses (memory, limits).
+    pub fn create(switch: &Switch, id: u32, slots: u32) -> Result<Self, SwitchError> {
+        if id == 0 || id >= GROUPS_MAX {
+            return Err(SwitchError::Limit(format!(
+                "a platform has at most {} trust groups",
+                GROUPS_MAX - 1
+            )));
+        }
+        let slots = slots.div_ceil(BLOCK_SLOTS as u32).max(1) * BLOCK_SLOTS as u32;
+        if slots > SHARED_SLOTS_MAX {
+            return Err(SwitchError::Limit(format!(
+                "a trust group shares at most {SHARED_SLOTS_MAX} slots, not {slots}: make rings shorter (flavor) or the group smaller"
+            )));
+        }
+        let table = create_map(
+            MapType::Array,
+            "nfl_owners",
+            (4, (OWNERS * size_of::<u32>()) as u32, 1),
+            libbpf_sys::BPF_F_MMAPABLE,
+        )?;
+        let group = Group {
+            id,
+            slots,
+            pool: create_pool(slots)?,
+            owners: Owners::map(table.as_fd())?,
+            table,
+            free: AtomicU32::new(slots),
+        };
+        insert(
+            &switch.owners,
+            &[(id, group.table.as_fd())],
+            "entering a trust group",
+        )?;
+        Ok(group)
+    }
+
+    /// Pins the maps in `directory`, on a BPF file system, so that they outlive this process.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or the kernel refuses.
+    pub fn pin(&mut self, directory: &Path) -> Result<(), SwitchError> {
+        pin_maps(
+            directory,
+            [(&mut self.pool, "pool"), (&mut self.table, "owners")],
+        )
+    }
+
+    /// Takes over the group that was pinned in `directory`.
+    ///
+    /// # Errors
+    /// When a pinned map is missing or the kernel refuses.
+    pub fn reopen(directory: &Path, id: u32) -> Result<Self, SwitchError> {
+        let open = |name: &str| open_pinned(&directory.join(name));
+        let (pool, table) = (open("pool")?, open("owners")?);
+        let group = Group {
+            id,
+            slots: pool.max_entries() * BLOCK_SLOTS as u32,
+            owners: Owners::map(table.as_fd())?,
+            pool,
+            table,
+            free: AtomicU32::new(0),
+        };
+        group.count_free();
+        Ok(group)
+    }
+
+    /// The group's number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Slots of the pool.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Slots that no member owns.
+    pub fn free_slots(&self) -> u32 {
+        self.free.load(Relaxed)
+    }
+
+    fn count_free(&self) {
+        let of = self.owners.of(self.slots);
+        let free = of.filter(|(_, owner)| owner.load(Relaxed) == FREE).count();
+        self.free.store(free as u32, Relaxed);
+    }
+
+    /// Slots that the instance with pool number `pool` owns.
+    pub fn slots_of(&self, pool: u32) -> Vec<u32> {
+        self.owned_by(pool).collect()
+    }
+
+    fn owned_by(&self, pool: u32) -> impl Iterator<Item = u32> {
+        let of = self.owners.of(self.slots);
+        of.filter(move |(_, owner)| owner.load(Acquire) == pool + 1)
+            .map(|(slot, _)| slot)
+    }
+
+    /// Frees the slots of all owners but the instances with these pool numbers, which may be at work.
+    pub fn keep_only(&self, pools: &BTreeSet<u32>) {
+        for (_, owner) in self.owners.of(self.slots) {
+            let is = owner.load(Acquire);
+            if is != FREE && is != OWNER_MOVING && !pools.contains(&(is - 1)) {
+                let _ = owner.compare_exchange(is, FREE, AcqRel, Relaxed);
+            }
+        }
+        self.count_free();
+    }
+
+    pub(crate) fn pool(&self) -> Result<MapHandle, SwitchError> {
+        MapHandle::try_from(&self.pool).map_err(SwitchError::bpf("opening a trust group's pool"))
+    }
+
+    /// Gives the instance, whose ports are in no service yet, as many slots as it needs.
+    pub(crate) fn join(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+        let need = memory.own_slots();
+        let me = memory.pool_id + 1;
+        let taken = self
+            .owners
+            .of(self.slots)
+            .filter(|(_, owner)| owner.compare_exchange(FREE, me, AcqRel, Relaxed).is_ok())
+            .take(need as usize)
+            .count() as u32;
+        self.free.fetch_sub(taken, Relaxed);
+        if taken < need {
+            self.leave(memory.pool_id, taken);
+            return Err(SwitchError::Limit(format!(
+                "the trust group's pool of {} slots has {taken} left, the instance needs {need}",
+                self.slots
+            )));
+        }
+        self.deal(memory)
+    }
+
+    /// The slots of a member, as many as it was given, are nobody's again. Nothing may deliver to it or from it any
+    /// more. Where they are is only found by looking: as far as the last of them, and at most at the group's own.
+    fn leave(&self, pool: u32, given: u32) {
+        let is_left = |(_, owner): &(u32, &AtomicU32)| {
+            let left = owner.compare_exchange(pool + 1, FREE, AcqRel, Relaxed);
+            left.is_ok()
+        };
+        let of = self.owners.of(self.slots).filter(is_left);
+        let left = of.take(given as usize).count();
+        self.free.fetch_add(left as u32, Relaxed);
+    }
+
+    /// Writes into the rings of a member that is out of service which slots it has: one per RX
+    /// position, the others in the TX ring. Where they were when its process ended, nobody knows but
+    /// the table.
+    pub(crate) fn deal(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+        let owned = self.owned_by(memory.pool_id);
+        let mut slots = owned.take(memory.own_slots() as usize);
+        for part in &memory.ports {
+            let ring = RingMemory::map(part.ring.as_fd())
+                .map_err(|error| SwitchError::Limit(error.to_string()))?;
+            let words = ring.ring();
+            let mask = part.spec.ring_slots - 1;
+            for (desc, slot) in words.rx.iter().zip(&mut slots).take(mask as usize + 1) {
+                desc.store(rx_desc_with_slot(desc.load(Relaxed), slot), Release);
+            }
+            let first = words.switch.tx_tail.load(Acquire);
+            for (i, slot) in (0..part.spec.tx_slots).zip(&mut slots) {
+                let index = (first.wrapping_add(i) & mask) as usize;
+                words.tx[index].store(tx_desc(0, slot), Release);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Switch {
+    /// Waits until whatever was on its way to an instance that is out of service by now has arrived: the
+    /// update waits for the kernel's readers, uplinks among them, and the calls of I/O threads are waited
+    /// for one by one.
+    pub(crate) fn await_deliveries(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+        let rings: Vec<(u32, BorrowedFd<'_>)> = memory
+            .ports
+            .iter()
+            .map(|part| (part.spec.id, part.ring.as_fd()))
+            .collect();
+        insert(&self.rings, &rings, "entering the rings again")?;
+        self.await_calls();
+        Ok(())
+    }
+
+    /// Members that were removed give their slots back.
+    pub(crate) fn leave_groups(&self, memories: &[&InstanceMemory]) {
+        let members = || {
+            memories.iter().filter_map(|memory| {
+                let group = memory.group.as_ref()?;
+                Some((memory.pool_id, memory.own_slots(), group))
+            })
+        };
+        if members().next().is_none() {
+            return;
+        }
+        self.await_calls();
+        for (pool, given, group) in members() {
+            group.leave(pool, given);
+        }
+    }
+
+    /// The number of the trust group that the port's instance is in; 0: none.
+    pub fn group_of(&self, port: u32) -> u32 {
+        self.state(port).group.load(Acquire)
+    }
+
+    /// Takes the group out of the switch; it must have no members.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_group(&self, group: &Group) -> Result<(), SwitchError> {
+        self.owners
+            .delete(&group.id.to_ne_bytes())
+            .map_err(SwitchError::bpf("removing a trust group"))
+    }
+
+    /// I/O threads make the calls of these ports from now on, or do not any more: told before the first of such calls,
+    /// and after the last. Until this is said for the first time, any port may have a thread.
+    pub fn note_served(&self, ports: &[u32], are_served: bool) {
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if are_served {
+            served.get_or_insert_default().extend(ports);
+        } else if let Some(served) = &mut *served {
+            served.retain(|port| !ports.contains(port));
+        }
+    }
+
+    /// The ports whose calls I/O threads may make.
+    fn served(&self) -> Vec<u32> {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*served {
+            Some(served) => served.iter().copied().collect(),
+            None => (0..PORTS_MAX).collect(),
+        }
+    }
+
+    /// Waits until every call of an I/O thread that is under way now is over, as far as calls end.
+    fn await_calls(&self) {
+        let until = Instant::now() + CALLS_END_WITHIN;
+        for port in self.served() {
+            let state = self.state(port);
+            let calls = state.tx_calls.load(Acquire);
+            while state.busy.load(Acquire) != 0 && state.tx_calls.load(Acquire) == calls {
+                if Instant::now() > until {
+                    tracing::warn!(port, "a call does not end; going on without waiting for it");
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// The mapping of a group's table of owners: only the platform has it.
+#[derive(Debug)]
+struct Owners(NonNull<[AtomicU32; OWNERS]>);
+
+// SAFETY: the table is made of atomics in a shared mapping that lives as long as `self`.
+unsafe impl Send for Owners {}
+// SAFETY: as above.
+unsafe impl Sync for Owners {}
+
+impl Owners {
+    fn map(fd: BorrowedFd<'_>) -> Result<Self, SwitchError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+        let start = unsafe {
+            mmap(
+                null_mut(),
+                size_of::<[AtomicU32; OWNERS]>(),
+                access,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        }
+        .map_err(SwitchError::system("mapping a trust group's owners"))?;
+        let start = NonNull::new(start.cast()).expect("mmap returns no null pointer on success");
+        Ok(Owners(start))
+    }
+
+    /// The first `slots` slots with their owners.
+    fn of(&self, slots: u32) -> impl Iterator<Item = (u32, &AtomicU32)> {
+        // SAFETY: the mapping has the size of the table, is page-aligned, and lives as long as `self`;
+        // the table is made of atomics, valid for any bits.
+        let table = unsafe { self.0.as_ref() };
+        (0..slots).zip(table)
+    }
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        // SAFETY: we made this mapping, and all borrows of it end with `self`.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), size_of::<[AtomicU32; OWNERS]>()) };
+    }
+}

@@ -1,0 +1,61 @@
+//! Network functions that lie in their ring: about how far they have read, which is the one thing that the meter of costs
+//! and the controller of congestion take from them.
+
+use crate::kernel::Answer;
+use nfluid_ring::attach::Attached;
+use std::hint::black_box;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+type Attempt = fn(&[&str]) -> Answer;
+
+/// All attempts by name.
+pub const TABLE: &[(&str, Attempt)] = &[("lie", lie)];
+
+/// Frames between two lies.
+const BATCH: usize = 16;
+/// Steps of work for each frame: some microseconds.
+const WORK: u64 = 3_000;
+/// Longest sleep while nothing comes.
+const SLEEP: Duration = Duration::from_millis(20);
+
+/// Receives frames on its first port, works for each, and forwards none, until it is killed. After each batch it says of
+/// the position up to which it has read what its argument asks for: `honest`, `ahead` (it has read what never came), `back`
+/// (it has not read what it has), `flipping` (by turns), or `random`.
+fn lie(arguments: &[&str]) -> Answer {
+    let claim: fn(u32) -> u32 = match arguments.first().copied().unwrap_or("honest") {
+        "honest" => |_| 0,
+        "ahead" => |_| 97,
+        "back" => |_| 0u32.wrapping_sub(53),
+        "flipping" => |turn| {
+            if turn % 2 == 0 {
+                0
+            } else {
+                0u32.wrapping_sub(200)
+            }
+        },
+        "random" => |turn| turn.wrapping_mul(2_654_435_761),
+        other => panic!("no lie is called {other}"),
+    };
+    let mut attached = Attached::from_env().expect("it runs as an instance");
+    let mut turn = 0u32;
+    loop {
+        let Attached { ports, doorbell } = &mut attached;
+        let port = &mut ports[0];
+        let received = port.receive(BATCH, |frame| {
+            let mut sum = u64::from(frame[0]);
+            for step in 0..WORK {
+                sum = black_box(sum.wrapping_add(step));
+            }
+        });
+        turn = turn.wrapping_add(1);
+        let truth = port.taken();
+        // With nothing but lies it would have no room for ever.
+        let told = if received == 0 { 0 } else { claim(turn) };
+        let head = &port.raw_ring().receiver.rx_head;
+        head.store(truth.wrapping_add(told), Relaxed);
+        if received == 0 {
+            let _woken = doorbell.wait(ports, None, SLEEP);
+        }
+    }
+}

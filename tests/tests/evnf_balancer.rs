@@ -1,0 +1,284 @@
+//! eLB's fast path, packet in, packet out: a kernel's namespace with clients on one side and servers on the other.
+
+use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
+use nfluid_evnf::load::Action;
+use nfluid_tests::harness::oracle::{Namespaces, run};
+use nfluid_tests::harness::skip::is_root;
+use nfluid_wire::build::Frame;
+use nfluid_wire::{MacAddr, TcpFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+const SERVICE: &str = "203.0.113.1:80";
+const SERVERS: [&str; 3] = ["192.0.2.2:8080", "192.0.2.3:8080", "192.0.2.4:8080"];
+const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+const HOSTS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 1, 1]), MacAddr([2, 0, 0, 0, 1, 2])];
+
+struct Ground {
+    balancer: Balancer,
+    _namespaces: Namespaces,
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().expect("an address and a port")
+}
+
+fn server(at: &str, state: State) -> Server {
+    Server {
+        at: self::at(at),
+        state,
+    }
+}
+
+fn service(mode: Mode, weights: [u32; 3]) -> Service {
+    Service {
+        at: at(SERVICE),
+        transport: Transport::Tcp,
+        mode,
+        servers: (0..).zip(weights).collect(),
+    }
+}
+
+impl Ground {
+    /// Moves the calling thread to where the kernel forwards.
+    fn new(name: &str, mode: Mode) -> Self {
+        let namespaces = Namespaces::new(name);
+        namespaces.set("net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+        for (port, own) in OWN.into_iter().enumerate() {
+            namespaces.join(port, own);
+        }
+        let mut batch = String::from("addr add 10.0.0.1/24 dev n0\naddr add 192.0.2.1/24 dev n1\n");
+        for host in 2..6 {
+            batch += &format!(
+                "neigh add 10.0.0.{host} lladdr {} dev n0 nud permanent\n\
+                 neigh add 192.0.2.{host} lladdr {} dev n1 nud permanent\n",
+                HOSTS[0], HOSTS[1]
+            );
+        }
+        run(&format!("ip -n {} -batch -", namespaces.kernel), &batch);
+        let file = File::open(format!("/run/netns/{}", namespaces.kernel)).expect("just made");
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("root may");
+        let mut balancer = Balancer::load(1000).expect("the kernel takes it");
+        for (number, at) in (0..).zip(SERVERS) {
+            balancer
+                .set_server(number, server(at, State::Up))
+                .expect("it is entered");
+        }
+        balancer
+            .set_service(0, &service(mode, [1, 1, 1]))
+            .expect("it is entered");
+        Ground {
+            balancer,
+            _namespaces: namespaces,
+        }
+    }
+
+    fn pass(&mut self, packet: &[u8]) -> (Action, Vec<u8>) {
+        let run = self.balancer.fast().test_run(packet, 1).expect("it runs");
+        (run.action, run.packet)
+    }
+
+    /// The server that a client's packet goes to, as it has to look then.
+    fn server_of(&mut self, client: &str) -> &'static str {
+        let (action, packet) = self.pass(&arriving(client, SERVICE, 0));
+        assert_eq!(
+            action,
+            Action::Send,
+            "{client}: {:?}",
+            self.balancer.exits()
+        );
+        let found = SERVERS
+            .into_iter()
+            .find(|server| packet == leaving(client, server, 1));
+        found.unwrap_or_else(|| panic!("what {client} sent became {packet:02x?}"))
+    }
+
+    fn count(&self, exit: Exit) -> u64 {
+        let exits = self.balancer.exits().expect("it counts");
+        exits
+            .iter()
+            .find(|(own, _)| *own == exit)
+            .expect("it is one")
+            .1
+            .packets
+    }
+}
+
+/// A TCP segment as it comes in from a side.
+fn arriving(from: &str, to: &str, side: usize) -> Vec<u8> {
+    bytes(segment(from, to).macs(HOSTS[side], OWN[side]))
+}
+
+/// The same as it goes out to a side.
+fn leaving(from: &str, to: &str, side: usize) -> Vec<u8> {
+    bytes(segment(from, to).macs(OWN[side], HOSTS[side]).ttl(63))
+}
+
+fn segment(from: &str, to: &str) -> Frame<'static> {
+    Frame::tcp(at(from), at(to), TcpFlags::ACK)
+}
+
+fn bytes(frame: Frame<'_>) -> Vec<u8> {
+    let mut buffer = [0; 256];
+    let len = frame.write(&mut buffer, b"what is said").expect("it fits");
+    buffer[..len].to_vec()
+}
+
+#[test]
+fn a_connection_is_translated_both_ways_and_stays_where_it_is() {
+    if !is_root("a_connection_is_translated_both_ways_and_stays_where_it_is") {
+        return;
+    }
+    let mut ground = Ground::new("lb", Mode::Translate);
+    let clients: Vec<String> = (1000..1200)
+        .map(|port| format!("10.0.0.2:{port}"))
+        .collect();
+    let servers: Vec<&str> = clients
+        .iter()
+        .map(|client| ground.server_of(client))
+        .collect();
+    for server in SERVERS {
+        let own = servers.iter().filter(|own| **own == server).count();
+        assert!((40..95).contains(&own), "{server} has {own} of 200");
+    }
+    for (client, server) in clients.iter().zip(&servers) {
+        let (action, packet) = ground.pass(&arriving(server, client, 1));
+        assert_eq!(action, Action::Send);
+        assert_eq!(packet, leaving(SERVICE, client, 0));
+    }
+    // Weights, a server that drains, one that comes back: those that are connected stay.
+    for weights in [[5, 1, 1], [0, 1, 1], [1, 1, 1]] {
+        ground
+            .balancer
+            .set_service(0, &service(Mode::Translate, weights))
+            .expect("entered");
+        for (client, server) in clients.iter().zip(&servers) {
+            assert_eq!(ground.server_of(client), *server, "{weights:?}");
+        }
+    }
+    ground
+        .balancer
+        .set_server(0, server(SERVERS[0], State::Draining))
+        .expect("entered");
+    ground
+        .balancer
+        .set_service(0, &service(Mode::Translate, [1, 1, 1]))
+        .expect("entered");
+    for (client, server) in clients.iter().zip(&servers) {
+        assert_eq!(ground.server_of(client), *server, "draining");
+    }
+    for port in 3000..3050 {
+        assert_ne!(ground.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
+    }
+    // One that is down loses its connections, the others keep theirs.
+    ground
+        .balancer
+        .set_server(0, server(SERVERS[0], State::Down))
+        .expect("entered");
+    for (client, server) in clients.iter().zip(&servers) {
+        let now = ground.server_of(client);
+        assert_ne!(now, SERVERS[0]);
+        assert!(*server == SERVERS[0] || now == *server);
+    }
+    let sent: u64 = (0..3)
+        .map(|n| ground.balancer.sent_to(n).expect("counted").packets)
+        .sum();
+    assert_eq!(sent, ground.count(Exit::Sent));
+    assert_eq!(ground.count(Exit::Returned), 200);
+}
+
+#[test]
+fn a_direct_server_gets_the_packet_as_it_is() {
+    if !is_root("a_direct_server_gets_the_packet_as_it_is") {
+        return;
+    }
+    let mut ground = Ground::new("dr", Mode::Direct);
+    let (action, packet) = ground.pass(&arriving("10.0.0.2:1000", SERVICE, 0));
+    assert_eq!(action, Action::Send);
+    let expected = segment("10.0.0.2:1000", SERVICE).macs(OWN[1], HOSTS[1]);
+    assert_eq!(packet, bytes(expected));
+}
+
+#[test]
+fn what_is_not_sent_on_leaves_by_a_name() {
+    if !is_root("what_is_not_sent_on_leaves_by_a_name") {
+        return;
+    }
+    let mut ground = Ground::new("ex", Mode::Translate);
+    let other = arriving("10.0.0.2:1000", "203.0.113.1:81", 0);
+    let mut tagged = arriving("10.0.0.2:1000", SERVICE, 0);
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    let mut short = arriving("10.0.0.2:1000", SERVICE, 0);
+    short.truncate(40);
+    let long = [arriving("10.0.0.2:1001", SERVICE, 0), vec![0; 1600]].concat();
+    for (packet, exit, expected) in [
+        (&other, Exit::Other, Action::Pass),
+        (&tagged, Exit::Unreadable, Action::Pass),
+        (&short, Exit::Malformed, Action::Drop),
+        (&long, Exit::TooLong, Action::Drop),
+    ] {
+        let (action, after) = ground.pass(packet);
+        assert_eq!((action, ground.count(exit)), (expected, 1), "{exit:?}");
+        assert_eq!(after, *packet, "unchanged");
+    }
+    // The client's port is in use with another service on the only server that is left.
+    for number in [1, 2] {
+        let down = server(SERVERS[number], State::Down);
+        ground
+            .balancer
+            .set_server(number as u32, down)
+            .expect("entered");
+    }
+    let second = Service {
+        at: at("203.0.113.2:80"),
+        ..service(Mode::Translate, [1, 1, 1])
+    };
+    ground
+        .balancer
+        .set_service(0, &service(Mode::Translate, [1, 1, 1]))
+        .expect("entered");
+    ground.balancer.set_service(1, &second).expect("entered");
+    assert_eq!(ground.server_of("10.0.0.2:2000"), SERVERS[0]);
+    let clash = arriving("10.0.0.2:2000", "203.0.113.2:80", 0);
+    assert_eq!(ground.pass(&clash).0, Action::Drop);
+    assert_eq!(ground.count(Exit::Conflict), 1);
+    ground
+        .balancer
+        .set_server(0, server(SERVERS[0], State::Down))
+        .expect("entered");
+    ground
+        .balancer
+        .set_service(0, &service(Mode::Translate, [1, 1, 1]))
+        .expect("entered");
+    assert_eq!(
+        ground.pass(&arriving("10.0.0.2:2001", SERVICE, 0)).0,
+        Action::Drop
+    );
+    assert_eq!(ground.count(Exit::NoServer), 1);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    if !is_root("what_cannot_be_is_refused_by_name") {
+        return;
+    }
+    let mut balancer = Balancer::load(10).expect("the kernel takes it");
+    let why = balancer.set_service(0, &service(Mode::Direct, [1, 1, 1]));
+    assert!(
+        why.expect_err("no servers")
+            .to_string()
+            .contains("no server 0")
+    );
+    let v6 = server("[2001:db8::1]:80", State::Up);
+    balancer.set_server(0, v6).expect("entered");
+    let why = balancer.set_service(0, &service(Mode::Direct, [1, 1, 1]));
+    assert!(
+        why.expect_err("two versions")
+            .to_string()
+            .contains("cannot serve")
+    );
+    assert!(balancer.set_server(1 << 20, v6).is_err());
+}

@@ -1,0 +1,167 @@
+//! eFW's fast path on each kernel: it is taken, and decides packet by packet as its stages say. What it makes of whole rule sets of
+//! nftables: `oracle_efw`.
+
+use nfluid_evnf::firewall::{
+    Exit, Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict,
+};
+use nfluid_evnf::load::{Action, Counts};
+use nfluid_tests::harness::skip::is_root;
+use nfluid_wire::build::Frame;
+use nfluid_wire::ipv6::FragmentInfo;
+use nfluid_wire::{IpProtocol, TcpFlags, VlanTag};
+use std::net::{IpAddr, SocketAddr};
+
+const UDP: u8 = 17;
+
+fn of_host(address: &str) -> Prefix {
+    let address: IpAddr = address.parse().unwrap();
+    Prefix::of_address(address, Family::of(address).bits())
+}
+
+fn rule(pattern: Pattern, verdict: Verdict) -> Rule {
+    Rule {
+        patterns: vec![pattern],
+        verdict,
+    }
+}
+
+/// 10.0.0.1 may do anything, 10.0.0.2 may be asked about, 2001:db8::1 nothing; nobody else may send UDP to port 53.
+fn stage() -> Stage {
+    let from = |address| Pattern {
+        src: of_host(address),
+        ..Pattern::any(Family::V4)
+    };
+    let domain = Pattern {
+        proto: Some(UDP),
+        dport: Prefix {
+            bits: 53 << 112,
+            len: 16,
+        },
+        ports: true,
+        ..Pattern::any(Family::V4)
+    };
+    let banned = Pattern {
+        src: of_host("2001:db8::1"),
+        ..Pattern::any(Family::V6)
+    };
+    Stage {
+        traffic: Traffic::All,
+        rules: vec![
+            rule(from("10.0.0.1"), Verdict::Accept),
+            rule(from("10.0.0.2"), Verdict::Ask),
+            rule(domain, Verdict::Drop),
+            rule(banned, Verdict::Drop),
+        ],
+    }
+}
+
+fn udp(from: &str, to: &str) -> Frame<'static> {
+    let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    Frame::udp(address(from), address(to))
+}
+
+fn bytes(frame: Frame<'_>) -> Vec<u8> {
+    let mut buffer = [0; 256];
+    let len = frame.write(&mut buffer, &[0; 20]).unwrap();
+    buffer[..len].to_vec()
+}
+
+#[test]
+fn each_packet_leaves_by_the_exit_that_is_its_own() {
+    if !is_root("each_packet_leaves_by_the_exit_that_is_its_own") {
+        return;
+    }
+    let mut firewall = Firewall::load(&[stage()], &[]).unwrap();
+    let plain = || udp("10.0.0.3:1000", "10.1.0.1:53");
+    let tags = [VlanTag::new(5)];
+    let mut options = bytes(plain());
+    options[14] = 0x46;
+    let mut group = bytes(plain());
+    group[0] |= 1;
+    let mut extension = bytes(udp("[2001:db8::1]:1", "[2001:db8::2]:2"));
+    extension[20] = 0;
+    let fragment = FragmentInfo {
+        offset: 0,
+        more: true,
+        ident: 7,
+    };
+    let (src, dst) = ("10.0.0.3".parse().unwrap(), "10.1.0.1".parse().unwrap());
+    let refused = SocketAddr::from((src, 1000));
+    let table = [
+        (bytes(plain()), Exit::Drop),
+        (bytes(udp("10.0.0.1:1000", "10.1.0.1:53")), Exit::Accept),
+        (bytes(udp("10.0.0.2:1000", "10.1.0.1:53")), Exit::Ask),
+        (bytes(udp("10.0.0.3:1000", "10.1.0.1:54")), Exit::Accept),
+        (
+            bytes(Frame::tcp(
+                refused,
+                "10.1.0.1:53".parse().unwrap(),
+                TcpFlags::SYN,
+            )),
+            Exit::Accept,
+        ),
+        (bytes(udp("[2001:db8::1]:1", "[2001:db8::2]:2")), Exit::Drop),
+        (
+            bytes(udp("[2001:db8::3]:1", "[2001:db8::2]:53")),
+            Exit::Accept,
+        ),
+        (bytes(plain().vlans(&tags)), Exit::Tagged),
+        (bytes(plain().ttl(1)), Exit::Ttl),
+        (
+            bytes(Frame::ip(src, dst, IpProtocol::UDP).fragment(fragment)),
+            Exit::Fragment,
+        ),
+        (options, Exit::Options),
+        (group, Exit::Group),
+        (extension, Exit::Extension),
+        (bytes(plain())[..36].to_vec(), Exit::Malformed),
+        ([&[2; 12][..], &[8, 6], &[0; 28]].concat(), Exit::NotIp),
+    ];
+    // The second time, flows come from the cache.
+    for turn in 1..=2 {
+        for (packet, exit) in &table {
+            let before = counted(&firewall, *exit);
+            let action = firewall.fast().test_run(packet, 1).unwrap().action;
+            let expected = match exit {
+                Exit::Drop => Action::Drop,
+                _ => Action::Pass,
+            };
+            assert_eq!(action, expected, "{exit:?}, turn {turn}: {packet:02x?}");
+            let after = counted(&firewall, *exit);
+            assert_eq!(after.packets, before.packets + 1, "{exit:?}, turn {turn}");
+            assert_eq!(after.bytes, before.bytes + packet.len() as u64);
+        }
+    }
+    assert_eq!(firewall.dropped_by(2).unwrap().packets, 2, "by rule");
+    assert_eq!(firewall.dropped_by(3).unwrap().packets, 2, "by rule");
+}
+
+fn counted(firewall: &Firewall, exit: Exit) -> Counts {
+    let exits = firewall.exits().unwrap();
+    exits.iter().find(|(own, _)| *own == exit).unwrap().1
+}
+
+#[test]
+fn a_stage_that_cannot_tell_is_not_overruled_by_those_behind_it() {
+    if !is_root("a_stage_that_cannot_tell_is_not_overruled_by_those_behind_it") {
+        return;
+    }
+    let all = |verdict| Stage {
+        traffic: Traffic::All,
+        rules: vec![rule(Pattern::any(Family::V4), verdict)],
+    };
+    let packet = bytes(udp("10.0.0.3:1000", "10.1.0.1:53"));
+    for (verdicts, expected) in [
+        ([Verdict::Accept, Verdict::Drop], Action::Drop),
+        ([Verdict::Drop, Verdict::Ask], Action::Drop),
+        ([Verdict::Ask, Verdict::Drop], Action::Pass),
+        ([Verdict::Accept, Verdict::Accept], Action::Pass),
+    ] {
+        let mut firewall = Firewall::load(&verdicts.map(all), &[]).unwrap();
+        assert_eq!(
+            firewall.fast().test_run(&packet, 1).unwrap().action,
+            expected,
+            "{verdicts:?}"
+        );
+    }
+}

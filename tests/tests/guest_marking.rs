@@ -1,0 +1,687 @@
+//! Congestion signals: what can be marked on its way into a ring is marked, with a checksum that holds; what cannot is
+//! dropped and counted; nothing else is touched, and a word that nobody renews is not followed.
+
+mod switch_ground;
+mod uplink_ground;
+
+use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_switch::{Destination, DropReason, Group, PortCounters, PortSignal};
+use nfluid_wire::ipv4::Ipv4Packet;
+use nfluid_wire::ipv6::Ipv6Packet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use switch_ground::{BROADCAST, Members, for_each_form, frame, received, send, tagged};
+use uplink_ground::{Ground, eventually};
+
+const CUSTOMER: u16 = 0x8100;
+const SERVICE: u16 = 0x88a8;
+const ALWAYS: u32 = u32::MAX;
+const CE: u8 = 3;
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(1);
+
+/// An Ethernet header without its EtherType.
+fn addresses(dst: [u8; 6], src: [u8; 6]) -> Vec<u8> {
+    [dst, src].concat()
+}
+
+/// An IPv4 packet in a frame. `words`: of the header, more than five have options. `fragment`: that field.
+fn ipv4(dst: [u8; 6], ecn: u8, words: u8, fragment: u16, payload: usize) -> Vec<u8> {
+    let header = usize::from(words) * 4;
+    let mut packet = vec![0x5a; header + payload];
+    packet[..20].fill(0);
+    packet[20..header].fill(1); // no-operation options
+    packet[0] = 0x40 | words;
+    packet[1] = 0xb8 | ecn;
+    packet[2..4].copy_from_slice(&((header + payload) as u16).to_be_bytes());
+    packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+    packet[8..10].copy_from_slice(&[64, 17]);
+    packet[12..20].copy_from_slice(&[10, 1, 2, 3, 192, 0, 2, 77]);
+    Ipv4Packet::new_checked(&mut packet)
+        .expect("a packet")
+        .fill_checksum();
+    [addresses(dst, [2; 6]), vec![8, 0], packet].concat()
+}
+
+fn ipv6(dst: [u8; 6], ecn: u8, payload: usize) -> Vec<u8> {
+    let mut packet = vec![0xa5; 40 + payload];
+    let mut view = Ipv6Packet::new_unchecked(&mut packet);
+    view.set_version_class_flow(0xb8 | ecn, 0xabcde);
+    view.set_payload_len(payload as u16);
+    [addresses(dst, [2; 6]), vec![0x86, 0xdd], packet].concat()
+}
+
+/// The frame as it must arrive when it is marked: every byte of the header but these summed anew.
+fn marked(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let mut at = 12;
+    while [CUSTOMER.to_be_bytes(), SERVICE.to_be_bytes()].contains(&[frame[at], frame[at + 1]]) {
+        at += 4;
+    }
+    let ip = &mut frame[at + 2..];
+    if ip[0] >> 4 == 4 {
+        ip[1] |= CE;
+        Ipv4Packet::new_unchecked(ip).fill_checksum();
+    } else {
+        ip[1] |= CE << 4;
+    }
+    frame
+}
+
+fn signals(scratch: &Scratch, port: u32, probability: u32) {
+    let signal = PortSignal {
+        probability,
+        is_refused: false,
+    };
+    scratch.switch.set_signal(port, signal, LONG).expect("set");
+}
+
+fn refuses(scratch: &Scratch, port: u32) {
+    let signal = PortSignal {
+        probability: 0,
+        is_refused: true,
+    };
+    scratch.switch.set_signal(port, signal, LONG).expect("set");
+}
+
+/// Two instances, a link, and the ports.
+struct Pair {
+    instances: [ScratchInstance; 2],
+    ports: [Port; 2],
+}
+
+impl Pair {
+    fn new(scratch: &mut Scratch, slots: u32) -> Self {
+        let mut a = scratch.instance(1, slots, slots).expect("instance");
+        let mut b = scratch.instance(1, slots, slots).expect("instance");
+        scratch.link((&mut a, 0), (&mut b, 0)).expect("link");
+        Pair {
+            ports: [port_of(&a), port_of(&b)],
+            instances: [a, b],
+        }
+    }
+
+    fn to(&self) -> u32 {
+        self.instances[1].id(0)
+    }
+
+    fn counters(&self, scratch: &Scratch) -> [PortCounters; 2] {
+        [0, 1].map(|side: usize| scratch.switch.counters(self.instances[side].id(0)))
+    }
+
+    /// What arrives of these frames, sent in one call.
+    fn arrive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        pass(&mut self.ports, frames)
+    }
+}
+
+fn port_of(instance: &ScratchInstance) -> Port {
+    instance.attach().expect("attach").ports.remove(0)
+}
+
+fn pass([from, to]: &mut [Port; 2], frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    frames.iter().for_each(|frame| send(from, frame));
+    let sent = from.flush(WhenFull::Drop).expect("the port is up");
+    assert_eq!(sent as usize, frames.len());
+    received(to)
+}
+
+/// Packets of all kinds that have a mark, with each ECN field.
+fn with_ecn_field(dst: [u8; 6], ecn: u8) -> Vec<Vec<u8>> {
+    let mut plain = Vec::new();
+    for payload in [0, 1, 6, 26, 200, 400, 1400] {
+        plain.push(ipv6(dst, ecn, payload));
+        plain.extend([5, 6, 15].map(|words| ipv4(dst, ecn, words, 0x4000, payload)));
+        // The first fragment, one in the middle, the last.
+        plain.extend([0x2000, 0x2010, 0x0020].map(|field| ipv4(dst, ecn, 5, field, payload)));
+    }
+    let one = |frame: &Vec<u8>| tagged(frame, CUSTOMER, 0x2005);
+    let single: Vec<_> = plain.iter().map(one).collect();
+    let double: Vec<_> = single
+        .iter()
+        .map(|frame| tagged(frame, SERVICE, 0x0123))
+        .collect();
+    [plain, single, double].concat()
+}
+
+/// Frames that have no ECN field, or not where they say.
+fn without_ecn_field(dst: [u8; 6]) -> Vec<Vec<u8>> {
+    let whole = |ecn| ipv4(dst, ecn, 5, 0, 100);
+    let changed = |at: usize, value: u8| {
+        let mut frame = whole(2);
+        frame[at] = value;
+        frame
+    };
+    let tags = |mut frame: Vec<u8>, count: usize| {
+        (0..count).for_each(|_| frame = tagged(&frame, CUSTOMER, 7));
+        frame
+    };
+    let mut frames = vec![
+        changed(13, 0x06),       // ARP
+        changed(14, 0x44),       // a header of 16 bytes
+        changed(14, 0x40),       // of none
+        changed(14, 0x65),       // another version
+        changed(12, 0x86),       // no known type
+        tags(whole(2), 3),       // deeper than is looked
+        whole(2)[..33].to_vec(), // cut within the header
+        whole(2)[..14].to_vec(), // before it
+        ipv6(dst, 2, 10)[..53].to_vec(),
+        tags(whole(2), 1)[..37].to_vec(),
+        tags(whole(2), 2)[..41].to_vec(),
+        tags(whole(2), 2)[..20].to_vec(),
+        tags(ipv6(dst, 1, 0), 2)[..61].to_vec(),
+    ];
+    // Options that the frame does not have.
+    let mut long = ipv4(dst, 1, 15, 0, 0);
+    long.truncate(14 + 59);
+    frames.push(long);
+    let mut other = ipv6(dst, 1, 10);
+    other[14] = 0x50;
+    frames.push(other);
+    frames
+}
+
+#[test]
+fn what_can_be_marked_is_marked_and_its_checksum_holds() {
+    for_each_form("marks", |scratch| {
+        let mut pair = Pair::new(scratch, 256);
+        let (mut sent, mut count) = (0, 0);
+        for ecn in 0..=3 {
+            let frames = with_ecn_field([2, 1, 1, 1, 1, 1], ecn);
+            sent += frames.len() as u64;
+            signals(scratch, pair.to(), ALWAYS);
+            let arrived = pair.arrive(&frames);
+            if ecn == 0 {
+                assert_eq!(arrived.len(), 0, "not capable of ECN");
+                continue;
+            }
+            count += frames.len() as u64;
+            let want: Vec<_> = frames.iter().map(|frame| marked(frame)).collect();
+            assert_eq!(arrived, want, "ECN field {ecn}");
+            assert_eq!(
+                ecn == CE,
+                arrived == frames,
+                "only what was marked is as before"
+            );
+        }
+        let [from, to] = pair.counters(scratch);
+        assert_eq!((from.tx_frames, from.dropped_total()), (sent, 0));
+        assert_eq!((to.rx_frames, to.marked), (count, count));
+        assert_eq!(to.dropped(DropReason::Congestion), sent - count);
+        assert_eq!(to.dropped_total(), sent - count);
+    });
+}
+
+#[test]
+fn a_wrong_checksum_stays_as_wrong_as_it_was() {
+    for_each_form("wrong sum", |scratch| {
+        let mut pair = Pair::new(scratch, 64);
+        for wrong in [[0, 0], [0xff, 0xff], [0x12, 0x34]] {
+            let mut frame = ipv4([2; 6], 1, 5, 0, 10);
+            frame[24..26].copy_from_slice(&wrong);
+            signals(scratch, pair.to(), ALWAYS);
+            let arrived = pair.arrive(&[frame.clone()]).remove(0);
+            let error = |frame: &[u8]| nfluid_wire::checksum::sum(&frame[14..34]);
+            assert_eq!(error(&arrived), error(&frame), "{wrong:x?}");
+            assert_eq!(arrived[15] & CE, CE);
+        }
+    });
+}
+
+#[test]
+fn what_has_no_ecn_field_is_dropped_and_nothing_else_happens_to_it() {
+    for_each_form("no field", |scratch| {
+        let mut pair = Pair::new(scratch, 64);
+        let frames = without_ecn_field([2, 1, 1, 1, 1, 1]);
+        assert_eq!(pair.arrive(&frames), frames, "without a signal");
+        signals(scratch, pair.to(), ALWAYS);
+        assert_eq!(pair.arrive(&frames), [[0_u8; 0]; 0]);
+        let [_, to] = pair.counters(scratch);
+        assert_eq!(to.dropped(DropReason::Congestion), frames.len() as u64);
+        assert_eq!((to.marked, to.rx_frames), (0, frames.len() as u64));
+        // The ring goes on behind the holes.
+        signals(scratch, pair.to(), 0);
+        assert_eq!(pair.arrive(&frames), frames);
+    });
+}
+
+/// Calls, and frames per call.
+const ROUNDS: usize = 100;
+const BATCH: usize = 200;
+
+/// The frames of one call, each with a number.
+fn numbered(round: usize, ecn: u8) -> Vec<Vec<u8>> {
+    let one = |number: usize| {
+        let mut frame = ipv4([2; 6], ecn, 5, 0, 60);
+        frame[60..62].copy_from_slice(&((round * BATCH + number) as u16).to_be_bytes());
+        frame
+    };
+    (0..BATCH).map(one).collect()
+}
+
+/// How many of many frames got a signal; all others arrive as they were, in order.
+fn count_signals(scratch: &mut Scratch, probability: u32, ecn: u8) -> usize {
+    let mut pair = Pair::new(scratch, 256);
+    let (mut marks, mut arrived) = (0, 0);
+    for round in 0..ROUNDS {
+        signals(scratch, pair.to(), probability);
+        let frames = numbered(round, ecn);
+        let mut rest = frames.iter();
+        for frame in pair.arrive(&frames) {
+            let sent = rest.find(|sent| sent[60..62] == frame[60..62]);
+            let sent = sent.expect("each once, and in order");
+            marks += usize::from(frame != *sent);
+            assert!(frame == *sent || frame == marked(sent));
+            arrived += 1;
+        }
+    }
+    let [from, to] = pair.counters(scratch);
+    assert_eq!(
+        (to.marked as usize, to.rx_frames as usize),
+        (marks, arrived)
+    );
+    assert_eq!(from.tx_frames, to.rx_frames + to.dropped_total());
+    assert_eq!(to.dropped_total(), to.dropped(DropReason::Congestion));
+    assert_eq!(to.rx_bytes, to.rx_frames * 94);
+    ROUNDS * BATCH - arrived + marks
+}
+
+#[test]
+fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
+    for_each_form("how often", |scratch| {
+        for ecn in [2, 0] {
+            let seen = count_signals(scratch, ALWAYS / 4, ecn);
+            // 20,000 coins at 0.25: a standard deviation is 61, the bounds are ten of them away.
+            assert!((4400..=5600).contains(&seen), "{seen} of 20,000");
+            assert_eq!(count_signals(scratch, 0, ecn), 0);
+            assert_eq!(count_signals(scratch, ALWAYS, ecn), ROUNDS * BATCH);
+            // Two in four thousand million: more than one in 20,000 is no chance.
+            assert!(count_signals(scratch, 1, ecn) <= 1);
+        }
+    });
+}
+
+#[test]
+fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
+    for_each_form("stale", |scratch| {
+        let mut pair = Pair::new(scratch, 64);
+        let signal = PortSignal {
+            probability: ALWAYS,
+            is_refused: true,
+        };
+        let switch = &scratch.switch;
+        let short = Duration::from_millis(1);
+        switch.set_signal(pair.to(), signal, LONG).expect("set");
+        assert_eq!(switch.signal(pair.to()), signal);
+        switch.set_signal(pair.to(), signal, short).expect("set");
+        // A tick of the slowest clock, and what the unit of time adds.
+        thread::sleep(Duration::from_millis(40));
+        assert_eq!(switch.signal(pair.to()), PortSignal::default());
+        let frames = [ipv4([2; 6], 0, 5, 0, 60), ipv4([2; 6], 2, 5, 0, 60)];
+        assert_eq!(pair.arrive(&frames), frames);
+        let [_, to] = pair.counters(scratch);
+        assert_eq!((to.dropped_total(), to.marked), (0, 0));
+        // A new one counts again.
+        refuses(scratch, pair.to());
+        assert_eq!(pair.arrive(&frames), [[0_u8; 0]; 0]);
+        let too_long = LONG + Duration::from_millis(1);
+        let error = scratch.switch.set_signal(pair.to(), signal, too_long);
+        assert!(error.expect_err("too long").to_string().contains("1000 ms"));
+    });
+}
+
+#[test]
+fn who_refuses_gets_nothing_and_it_is_counted() {
+    for_each_form("refused", |scratch| {
+        let mut pair = Pair::new(scratch, 64);
+        let frames = vec![ipv4([2; 6], 2, 5, 0, 60); 40];
+        refuses(scratch, pair.to());
+        assert_eq!(pair.arrive(&frames), [[0_u8; 0]; 0]);
+        frames
+            .iter()
+            .for_each(|frame| send(&mut pair.ports[0], frame));
+        let kept = pair.ports[0].flush(WhenFull::Keep).expect("up");
+        assert_eq!(kept, 40, "it is no full ring: nothing is kept");
+        let [from, to] = pair.counters(scratch);
+        assert_eq!((from.tx_frames, from.dropped_total()), (80, 0));
+        assert_eq!(to.dropped(DropReason::Refused), 80);
+        assert_eq!((to.dropped_total(), to.rx_frames, to.marked), (80, 0, 0));
+        signals(scratch, pair.to(), 0);
+        assert_eq!(pair.arrive(&frames), frames);
+    });
+}
+
+#[test]
+fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
+    for_each_form("copies", |scratch| {
+        let mut members = Members::of_switch(scratch, 0, 5);
+        let from = members.mac(0);
+        for frame in [with_ecn_field(BROADCAST, 1), with_ecn_field(BROADCAST, 2)].concat() {
+            let mut frame = frame;
+            frame[6..12].copy_from_slice(&from);
+            // Each time: a second is soon over on a slow machine.
+            signals(scratch, members.id(1), ALWAYS);
+            refuses(scratch, members.id(2));
+            send(&mut members.ports[0], &frame);
+            assert_eq!(members.ports[0].flush(WhenFull::Drop).expect("up"), 1);
+            let [one, two, three, four] =
+                [1, 2, 3, 4].map(|i: usize| received(&mut members.ports[i]));
+            assert_eq!(one, [marked(&frame)]);
+            assert_eq!(two, [[0_u8; 0]; 0], "refused");
+            assert_eq!([three, four], [[frame.clone()], [frame]], "not its copies");
+        }
+        // The same slot once more, as it lies there, to who gets no signals.
+        let mut frame = ipv4(members.mac(1), 2, 5, 0, 60);
+        frame[6..12].copy_from_slice(&from);
+        signals(scratch, members.id(1), ALWAYS);
+        send(&mut members.ports[0], &frame);
+        members.ports[0].flush(WhenFull::Drop).expect("up");
+        let ring = members.ports[0].raw_ring();
+        let last = ring.sender.tx_head.load(Ordering::Relaxed).wrapping_sub(1) % 64;
+        let slot = (ring.tx[last as usize].load(Ordering::Relaxed) >> 32) as u32;
+        assert_eq!(
+            received(&mut members.ports[1]),
+            [marked(&frame)],
+            "by its address"
+        );
+        signals(scratch, members.id(1), 0);
+        members.ports[0].queue_raw(frame.len() as u16, slot);
+        members.ports[0].flush(WhenFull::Drop).expect("up");
+        assert_eq!(received(&mut members.ports[1]), [frame]);
+        let refused = scratch
+            .switch
+            .counters(members.id(2))
+            .dropped(DropReason::Refused);
+        assert!(refused > 0);
+    });
+}
+
+/// Every frame of `frames` from `from` to `to`, whose word says always: marked, or dropped.
+fn assert_signals(scratch: &Scratch, ports: &mut [Port; 2], to: u32, frames: &[Vec<u8>]) {
+    signals(scratch, to, ALWAYS);
+    let before = scratch.switch.counters(to);
+    let want: Vec<_> = frames.iter().map(|frame| marked(frame)).collect();
+    assert_eq!(pass(ports, frames), want);
+    let blind: Vec<_> = (0..7).map(|_| ipv4([2; 6], 0, 5, 0, 300)).collect();
+    assert_eq!(pass(ports, &blind), [[0_u8; 0]; 0]);
+    refuses(scratch, to);
+    assert_eq!(pass(ports, frames), [[0_u8; 0]; 0]);
+    signals(scratch, to, 0);
+    assert_eq!(pass(ports, frames), frames);
+    let after = scratch.switch.counters(to);
+    let count = frames.len() as u64;
+    assert_eq!(after.marked - before.marked, count);
+    assert_eq!(after.rx_frames - before.rx_frames, 2 * count);
+    assert_eq!(
+        after.dropped(DropReason::Congestion),
+        before.dropped(DropReason::Congestion) + 7
+    );
+    assert_eq!(
+        after.dropped(DropReason::Refused),
+        before.dropped(DropReason::Refused) + count
+    );
+}
+
+fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: usize) {
+    let mut own = group.slots_of(instance.memory.pool_id);
+    own.sort_unstable();
+    own.dedup();
+    assert_eq!(own.len(), count);
+}
+
+#[test]
+fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
+    for_each_form("group", |scratch| {
+        let group: Arc<Group> = scratch.group(256).expect("a group");
+        let mut outside = scratch.instance(1, 64, 64).expect("instance");
+        let mut first = scratch.member(&group, 1, 64, 64).expect("member");
+        let mut second = scratch.member(&group, 1, 64, 64).expect("member");
+        let frames: Vec<_> = with_ecn_field([2; 6], 2).into_iter().take(50).collect();
+        scratch
+            .link((&mut first, 0), (&mut second, 0))
+            .expect("link");
+        let mut ports = [port_of(&first), port_of(&second)];
+        for _ in 0..5 {
+            assert_signals(scratch, &mut ports, second.id(0), &frames);
+        }
+        for member in [&first, &second] {
+            assert_keeps_its_slots(&group, member, 128);
+        }
+        scratch
+            .link((&mut outside, 0), (&mut second, 0))
+            .expect("link");
+        let [_, second_port] = ports;
+        let mut ports = [port_of(&outside), second_port];
+        for _ in 0..5 {
+            assert_signals(scratch, &mut ports, second.id(0), &frames);
+        }
+        assert_keeps_its_slots(&group, &second, 128);
+    });
+}
+
+#[test]
+fn an_io_thread_signals_as_the_sender_itself_does() {
+    for_each_form("io", |scratch| {
+        let pair = Pair::new(scratch, 256);
+        let serve = scratch.switch.serve().expect("it was loaded here");
+        let idle = Idle::Sleep { looks: 0 };
+        let thread = IoThread::start("io", serve, idle, Placement::Anywhere).expect("a thread");
+        for duty in duties(&pair.instances[0]).expect("descriptors") {
+            thread.add(duty).expect("the thread lives");
+        }
+        let Pair {
+            instances,
+            ports: [mut from, mut to],
+        } = pair;
+        let frames = with_ecn_field([2; 6], 1);
+        let id = instances[1].id(0);
+        signals(scratch, id, ALWAYS);
+        let mut arrived = Vec::new();
+        let count = frames.len();
+        for frame in &frames {
+            send(&mut from, frame);
+        }
+        send(&mut from, &ipv4([2; 6], 0, 5, 0, 60));
+        from.flush(WhenFull::Drop).expect("up");
+        while scratch.switch.counters(id).dropped(DropReason::Congestion) == 0 {
+            // It need not have come to them within the second that the word counts.
+            signals(scratch, id, ALWAYS);
+            arrived.extend(received(&mut to));
+            thread::yield_now();
+        }
+        arrived.extend(received(&mut to));
+        let want: Vec<_> = frames.iter().map(|frame| marked(frame)).collect();
+        assert_eq!(arrived, want);
+        assert_eq!(scratch.switch.counters(id).marked as usize, count);
+    });
+}
+
+#[test]
+fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
+    for_each_form("captured", |scratch| {
+        let mut pair = Pair::new(scratch, 64);
+        let reader = scratch.switch.capture_reader().expect("a reader");
+        scratch.switch.set_capture(pair.to(), true);
+        signals(scratch, pair.to(), ALWAYS);
+        let frames = [2, 0, 1].map(|ecn| ipv4([2; 6], ecn, 5, 0, 60));
+        let arrived = pair.arrive(&frames);
+        assert_eq!(arrived.len(), 2);
+        let mut captured = Vec::new();
+        reader
+            .run(Duration::from_millis(50), |one| {
+                captured.extend(one.map(|one| one.frame.to_vec()));
+                one.is_some()
+            })
+            .expect("read");
+        assert_eq!(captured, arrived);
+    });
+}
+
+/// A receiver that writes nonsense into its ring while frames are marked in it harms itself at most.
+#[test]
+fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
+    for_each_form("scribbled", |scratch| {
+        let mut members = Members::of_switch(scratch, 0, 3);
+        signals(scratch, members.id(1), ALWAYS / 2);
+        let (from, bystander) = (members.mac(0), members.mac(2));
+        let to = members.ports.remove(1);
+        let stop = AtomicBool::new(false);
+        let mut sent = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut word = 1_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    for desc in &to.raw_ring().rx[..64] {
+                        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                        desc.store(word >> 7, Ordering::Relaxed);
+                    }
+                    to.raw_ring()
+                        .receiver
+                        .rx_head
+                        .store((word >> 33) as u32, Ordering::Relaxed);
+                }
+            });
+            for round in 0..400 {
+                signals(scratch, members.id(1), ALWAYS / 2);
+                for number in 0..50 {
+                    let mut frame = ipv4([2, 0, 0, 0, 0, 2], 2 * (number & 1), 5, 0, 60 + round);
+                    frame[..6].copy_from_slice(&members.instances[1].mac(0));
+                    frame[6..12].copy_from_slice(&from);
+                    send(&mut members.ports[0], &frame);
+                    sent += 1;
+                }
+                let good = frame(bystander, from, 100, round as u8);
+                send(&mut members.ports[0], &good);
+                sent += 1;
+                members.ports[0].flush(WhenFull::Drop).expect("up");
+                assert_eq!(received(&mut members.ports[1]), [good]);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let [from, to, other] =
+            [0, 1, 2].map(|i: usize| scratch.switch.counters(members.instances[i].id(0)));
+        assert_eq!((from.tx_frames, from.dropped_total()), (sent, 0));
+        assert_eq!(
+            (other.rx_frames, other.dropped_total(), other.marked),
+            (400, 0, 0)
+        );
+        // What it is said to have got may be less than it got, never more.
+        assert!(to.rx_frames + to.dropped(DropReason::RingFull) <= sent - 400);
+        assert!(to.rx_bytes <= from.tx_bytes);
+    });
+}
+
+#[test]
+fn each_queue_of_a_port_has_its_own_word() {
+    for_each_form("queues", |scratch| {
+        let first = scratch.port_ids(2);
+        let mut specs = Vec::new();
+        for queue in 0..2 {
+            let name = format!("q{queue}");
+            let mut spec = nfluid_switch::PortSpec::new(
+                first + u32::from(queue),
+                &name,
+                [2, 9, 9, 9, 9, 9],
+                64,
+            );
+            spec.queue = (queue, 2);
+            specs.push(spec);
+        }
+        let receiver = scratch.instance_with(&specs).expect("instance");
+        let sender = scratch.instance(1, 64, 64).expect("instance");
+        let link = Destination::Link(first);
+        scratch.switch.connect(sender.id(0), link).expect("connect");
+        let (mut from, mut to) = (port_of(&sender), receiver.attach().expect("attach").ports);
+        let mut seen = [0, 0];
+        for host in 0..50 {
+            let mut frame = ipv4([2; 6], 2, 5, 0, 60);
+            frame[33] = host;
+            Ipv4Packet::new_unchecked(&mut frame[14..]).fill_checksum();
+            signals(scratch, first + 1, ALWAYS);
+            send(&mut from, &frame);
+            assert_eq!(from.flush(WhenFull::Drop).expect("up"), 1);
+            for (queue, port) in to.iter_mut().enumerate() {
+                for arrived in received(port) {
+                    let want = if queue == 1 {
+                        marked(&frame)
+                    } else {
+                        frame.clone()
+                    };
+                    assert_eq!(arrived, want);
+                    seen[queue] += 1;
+                }
+            }
+        }
+        assert_eq!(seen[0] + seen[1], 50);
+        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    });
+}
+
+#[test]
+fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
+    let Some(mut ground) = Ground::new("marking", &["up", "out"]) else {
+        return;
+    };
+    ground.join(("up", "up0"), ("out", "out0"));
+    let spec = ground.spec("up", "up0");
+    let _uplink = ground.open(&spec).expect("an uplink");
+    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+    let (id, mut port) = (instance.id(0), port_of(&instance));
+    let link = Destination::Link(id);
+    ground
+        .scratch
+        .switch
+        .connect(spec.port, link)
+        .expect("link");
+    let outside = ground.raw("out", "out0");
+    let counters = || ground.scratch.switch.counters(id);
+    let dst = [2, 1, 1, 1, 1, 1];
+    // Sends one, and waits until it is counted as what becomes of it.
+    let mut arrive = |signal: PortSignal, frame: &[u8], count: &dyn Fn(&PortCounters) -> u64| {
+        let before = count(&counters());
+        let set = || ground.scratch.switch.set_signal(id, signal, LONG);
+        set().expect("set");
+        outside.send(frame);
+        eventually("the frame is counted", || {
+            set().expect("set");
+            count(&counters()) > before
+        });
+        received(&mut port)
+    };
+    let signal = |probability, is_refused| PortSignal {
+        probability,
+        is_refused,
+    };
+    for ecn in 1..=3 {
+        // The kernel that sends wants a whole header behind tags, and no more than its MTU.
+        let frames = with_ecn_field(dst, ecn).into_iter();
+        for frame in frames.filter(|frame| (60..1500).contains(&frame.len())) {
+            let arrived = arrive(signal(ALWAYS, false), &frame, &|now| now.marked);
+            assert_eq!(arrived, [marked(&frame)]);
+            let arrived = arrive(signal(0, false), &frame, &|now| now.rx_frames);
+            assert_eq!(arrived, [frame]);
+        }
+    }
+    let blind = ipv4(dst, 0, 5, 0, 100);
+    let congestion = |now: &PortCounters| now.dropped(DropReason::Congestion);
+    let refused = |now: &PortCounters| now.dropped(DropReason::Refused);
+    assert_eq!(
+        arrive(signal(ALWAYS, false), &blind, &congestion),
+        [[0_u8; 0]; 0]
+    );
+    assert_eq!(arrive(signal(0, true), &blind, &refused), [[0_u8; 0]; 0]);
+    assert_eq!(
+        arrive(signal(0, false), &blind, &|now| now.rx_frames),
+        [blind]
+    );
+    let entered = ground.scratch.switch.counters(spec.port);
+    let now = counters();
+    assert_eq!(
+        entered.tx_frames,
+        now.rx_frames + now.dropped_total() + entered.dropped_total()
+    );
+}

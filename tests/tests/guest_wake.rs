@@ -1,0 +1,129 @@
+//! A receiver that sleeps is woken when its deployment says: for so many frames, or so long after the
+//! first of them.
+
+mod switch_ground;
+
+use nfluid_ring::port::{Port, WhenFull};
+use nfluid_switch::scratch::Scratch;
+use nfluid_switch::{DropReason, SwitchError, Wake};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+use switch_ground::{Members, for_each_form, frame, received, send};
+
+/// Longer than a few calls take, also in a guest without hardware support.
+const LONG: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(20);
+const FRAMES: u32 = 8;
+
+fn waits_for(frames: u32, after: Duration) -> Wake {
+    Wake { frames, after }
+}
+
+/// Members 0 and 1 of a switch, or of a link; member 1 waits for frames.
+fn pair(scratch: &mut Scratch, linked: bool, after: Duration) -> Members {
+    let mut members = Members::default();
+    if linked {
+        members.join_link(scratch);
+    } else {
+        members.join(scratch, 1, 2, 64);
+    }
+    let wake = waits_for(FRAMES, after);
+    scratch.switch.set_wake(members.id(1), wake).expect("set");
+    members
+}
+
+/// What a receiver does before it blocks.
+fn fall_asleep(port: &Port, epoch: u32) {
+    port.raw_ring().receiver.rx_sleep.store(epoch, SeqCst);
+}
+
+fn send_to_1(members: &mut Members, count: u32) {
+    let one = frame(members.mac(1), members.mac(0), 60, 1);
+    for _ in 0..count {
+        send(&mut members.ports[0], &one);
+    }
+    let sent = members.ports[0].flush(WhenFull::Drop).expect("flush");
+    assert_eq!(sent, count);
+}
+
+fn bells(scratch: &Scratch, members: &Members) -> u64 {
+    scratch.switch.counters(members.id(1)).bells
+}
+
+#[test]
+fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
+    for_each_form("frames", |scratch| {
+        let mut members = pair(scratch, false, LONG);
+        fall_asleep(&members.ports[1], 7);
+        send_to_1(&mut members, FRAMES - 1);
+        assert_eq!(bells(scratch, &members), 0);
+        send_to_1(&mut members, 1);
+        assert_eq!(bells(scratch, &members), 1);
+        // It is awake, and has read everything: the next sleep is another one.
+        assert_eq!(received(&mut members.ports[1]).len(), FRAMES as usize);
+        fall_asleep(&members.ports[1], 8);
+        send_to_1(&mut members, FRAMES);
+        assert_eq!(bells(scratch, &members), 2);
+    });
+}
+
+#[test]
+fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_enough() {
+    for_each_form("after", |scratch| {
+        for linked in [false, true] {
+            let mut members = pair(scratch, linked, SHORT);
+            for (epoch, rung) in [(3, 1), (4, 2)] {
+                fall_asleep(&members.ports[1], epoch);
+                let start = Instant::now();
+                send_to_1(&mut members, 2);
+                while bells(scratch, &members) < rung {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert!(start.elapsed() >= SHORT);
+                assert_eq!(received(&mut members.ports[1]).len(), 2);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_links_sender_is_told_of_a_sleeping_peer_when_enough_frames_wait() {
+    for_each_form("told", |scratch| {
+        let mut members = pair(scratch, true, LONG);
+        let asleep =
+            |members: &Members| members.ports[0].raw_ring().switch.peer_asleep.load(Relaxed);
+        fall_asleep(&members.ports[1], 5);
+        send_to_1(&mut members, FRAMES - 1);
+        assert_eq!(asleep(&members), 0);
+        send_to_1(&mut members, 1);
+        assert_eq!(asleep(&members), 5);
+    });
+}
+
+#[test]
+fn a_receiver_that_waits_for_nothing_is_rung_at_once_again() {
+    for_each_form("again", |scratch| {
+        let mut members = pair(scratch, false, LONG);
+        let id = members.id(1);
+        scratch.switch.set_wake(id, Wake::AT_ONCE).expect("set");
+        fall_asleep(&members.ports[1], 9);
+        send_to_1(&mut members, 1);
+        assert_eq!(bells(scratch, &members), 1);
+        assert_eq!(scratch.switch.counters(id).dropped(DropReason::RingFull), 0);
+    });
+}
+
+#[test]
+fn what_a_receiver_cannot_wait_for_is_refused() {
+    for_each_form("refused", |scratch| {
+        let members = pair(scratch, false, LONG);
+        for wake in [
+            waits_for(33, SHORT),
+            waits_for(2, Duration::ZERO),
+            waits_for(2, Duration::from_secs(2)),
+        ] {
+            let refused = scratch.switch.set_wake(members.id(1), wake);
+            assert!(matches!(refused, Err(SwitchError::Limit(_))), "{wake:?}");
+        }
+    });
+}

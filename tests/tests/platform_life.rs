@@ -1,0 +1,346 @@
+//! Instances that are paused, upgraded in place, saved and restored while frames pass.
+
+use nfluid_tests::harness::platform::{
+    Outcome, Platform, eventually, is_alive, metrics_of, signal,
+};
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// A bridge, and a firewall that keeps a state for each ping.
+fn chain() -> String {
+    let rules = "'allow icmp from any to any'";
+    let kept = "'allow icmp from any to any keep-state', states: { timeouts: { icmp: 3600 } }";
+    BRIDGE_AND_FIREWALL.replace(rules, kept)
+}
+
+const PINGS: u32 = 400;
+
+fn with_chain(test: &str) -> Option<Platform> {
+    let platform = two_hosts(test)?;
+    platform.apply(&chain());
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    Some(platform)
+}
+
+fn must_say(platform: &Platform, arguments: &[&str]) -> String {
+    let outcome = platform.nfluid(arguments);
+    assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
+    outcome.stdout
+}
+
+fn must_refuse(platform: &Platform, arguments: &[&str], reason: &str) {
+    let outcome = platform.nfluid(arguments);
+    assert!(!outcome.succeeded(), "{arguments:?}: {outcome:?}");
+    assert!(
+        outcome.stderr.contains(reason),
+        "{arguments:?}: {outcome:?}"
+    );
+}
+
+fn state(platform: &Platform, name: &str) -> Value {
+    platform.instance(name)["state"].clone()
+}
+
+/// A figure of an NF.
+fn figure(platform: &Platform, instance: &str, name: &str) -> u64 {
+    let control = platform.run_dir().join("control").join(instance);
+    let found = metrics_of(&control)["nf"][name].as_f64();
+    found.unwrap_or_else(|| panic!("{instance} has no {name}")) as u64
+}
+
+/// Many pings, 2 ms apart.
+fn flood(platform: &Platform) -> Outcome {
+    platform.on(
+        "client",
+        &format!("ping -n -c {PINGS} -i 0.002 -W 5 {SERVER}"),
+    )
+}
+
+fn drops(platform: &Platform, port: &str, reason: &str) -> u64 {
+    let ports = platform.ask(&["get", "ports"]);
+    let ports = ports.as_array().expect("a list");
+    let found = ports
+        .iter()
+        .find(|found| found["name"] == port)
+        .expect("the port");
+    found["counters"]["drops"][reason].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
+    let Some(platform) = with_chain("a_paused_instance_holds_drops_or_lets_past_what_is_for_it")
+    else {
+        return;
+    };
+    must_say(&platform, &["pause", "fw"]);
+    assert_eq!(state(&platform, "fw"), "paused");
+    assert_eq!(platform.instance("fw")["paused_traffic"], "hold");
+    thread::scope(|scope| {
+        let held = scope.spawn(|| platform.on("client", &format!("ping -n -c 1 -W 9 {SERVER}")));
+        thread::sleep(Duration::from_millis(700));
+        must_say(&platform, &["unpause", "fw"]);
+        assert!(
+            held.join().expect("ended").succeeded(),
+            "what was held goes on"
+        );
+    });
+    must_say(&platform, &["pause", "fw", "--traffic", "drop"]);
+    assert!(!platform.pings("client", SERVER));
+    assert!(drops(&platform, "br.out", "port_down") > 0);
+    must_refuse(&platform, &["pause", "fw"], "paused already");
+    must_refuse(&platform, &["command", "fw", "states"], "is paused");
+    must_refuse(&platform, &["upgrade", "fw"], "is paused");
+    must_say(&platform, &["unpause", "fw"]);
+    assert!(platform.pings("client", SERVER));
+    let before = figure(&platform, "fw", "states_created_total");
+    must_say(&platform, &["pause", "fw", "--traffic", "bypass"]);
+    assert!(flood(&platform).succeeded(), "frames go past it");
+    must_say(&platform, &["pause", "br", "--traffic", "bypass"]);
+    assert!(platform.pings("client", SERVER), "past both");
+    must_say(&platform, &["unpause", "fw"]);
+    assert_eq!(figure(&platform, "fw", "states_created_total"), before);
+    assert!(platform.pings("client", SERVER), "past one, by the other");
+    assert!(figure(&platform, "fw", "states_created_total") > before);
+    must_say(&platform, &["unpause", "br"]);
+    assert!(platform.pings("client", SERVER));
+    must_refuse(&platform, &["unpause", "br"], "not paused");
+    assert_eq!(state(&platform, "br"), "running");
+}
+
+#[test]
+fn frames_are_not_led_past_an_instance_on_a_switch() {
+    let Some(platform) = two_hosts("frames_are_not_led_past_an_instance_on_a_switch") else {
+        return;
+    };
+    platform.apply(
+        "
+version: 1
+switches:
+  lan: {}
+instances:
+  a: { nf: bridge, ports: { in: { switch: lan }, out: {} } }
+  b: { nf: bridge }
+links:
+  - [a.out, b.in]
+",
+    );
+    must_refuse(
+        &platform,
+        &["pause", "a", "--traffic", "bypass"],
+        "on switch lan",
+    );
+    assert_eq!(state(&platform, "a"), "running");
+}
+
+#[test]
+fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
+    let Some(mut platform) = with_chain("a_pause_outlives_the_daemon_and_ends_with_the_instance")
+    else {
+        return;
+    };
+    let pids = platform.pids();
+    must_say(&platform, &["pause", "fw", "--traffic", "bypass"]);
+    must_say(&platform, &["pause", "br", "--traffic", "hold"]);
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.pids(), pids);
+    assert_eq!(state(&platform, "fw"), "paused");
+    assert_eq!(state(&platform, "br"), "paused");
+    must_say(&platform, &["unpause", "br"]);
+    assert!(platform.pings("client", SERVER), "past the firewall still");
+    signal(pids["fw"], Signal::KILL);
+    eventually("it is started again, and not paused", || {
+        platform
+            .pids()
+            .get("fw")
+            .is_some_and(|pid| *pid != pids["fw"])
+    });
+    assert_eq!(state(&platform, "fw"), "running");
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    must_say(&platform, &["pause", "fw"]);
+    must_say(&platform, &["restart", "fw"]);
+    assert_eq!(state(&platform, "fw"), "running");
+    must_say(&platform, &["pause", "fw"]);
+    assert!(platform.nfluid(&["delete", "--all"]).succeeded());
+}
+
+#[test]
+fn an_upgrade_loses_no_frame_and_no_state() {
+    let Some(platform) = with_chain("an_upgrade_loses_no_frame_and_no_state") else {
+        return;
+    };
+    let before = platform.pids();
+    let created = figure(&platform, "fw", "states_created_total");
+    thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(&platform));
+        for _ in 0..6 {
+            must_say(&platform, &["upgrade", "fw"]);
+            must_say(&platform, &["upgrade", "br"]);
+        }
+        let flood = flood.join().expect("ended");
+        assert!(flood.stdout.contains(" 0% packet loss"), "{flood:?}");
+    });
+    let after = platform.pids();
+    assert_ne!(before["fw"], after["fw"]);
+    assert!(!is_alive(before["fw"]), "the predecessor is gone");
+    assert!(figure(&platform, "fw", "states") > 0);
+    assert_eq!(figure(&platform, "fw", "states_created_total"), created + 1);
+    assert_eq!(platform.instance("fw")["restarts"], 0);
+}
+
+#[test]
+fn while_one_instance_is_upgraded_others_are_not_held_up() {
+    let Some(platform) = with_chain("while_one_instance_is_upgraded_others_are_not_held_up") else {
+        return;
+    };
+    let pid = platform.pids()["fw"];
+    // It hands nothing over until it goes on; too late, and the upgrade fails.
+    signal(pid, Signal::STOP);
+    thread::scope(|scope| {
+        let upgrade = scope.spawn(|| platform.nfluid(&["upgrade", "fw"]));
+        eventually("its successor is started", || {
+            platform.instance_processes().len() == 3
+        });
+        must_say(&platform, &["pause", "br"]);
+        must_say(&platform, &["unpause", "br"]);
+        must_refuse(&platform, &["pause", "fw"], "being upgraded");
+        must_refuse(&platform, &["restart", "fw"], "being upgraded");
+        signal(pid, Signal::CONT);
+        let upgrade = upgrade.join().expect("ended");
+        assert!(upgrade.succeeded(), "{upgrade:?}");
+    });
+    assert_ne!(platform.pids()["fw"], pid);
+    must_say(&platform, &["restart", "fw"]);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
+fn another_nf_takes_over_the_ports_of_one_by_apply() {
+    let Some(platform) = with_chain("another_nf_takes_over_the_ports_of_one_by_apply") else {
+        return;
+    };
+    thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(&platform));
+        for nf in ["counter", "bridge", "counter"] {
+            platform.apply(&chain().replace("br: { nf: bridge }", &format!("br: {{ nf: {nf} }}")));
+        }
+        let flood = flood.join().expect("ended");
+        assert!(flood.stdout.contains(" 0% packet loss"), "{flood:?}");
+    });
+    assert_eq!(platform.instance("br")["nf"], "counter");
+}
+
+#[test]
+fn a_daemon_killed_in_an_upgrade_leaves_one_instance() {
+    let Some(mut platform) = with_chain("a_daemon_killed_in_an_upgrade_leaves_one_instance") else {
+        return;
+    };
+    for delay_ms in [0, 2, 4, 6, 8, 10, 15] {
+        let mut upgrade = platform.nfluid_command();
+        let mut upgrade = upgrade
+            .args(["upgrade", "fw"])
+            .spawn()
+            .expect("it is built");
+        thread::sleep(Duration::from_millis(delay_ms));
+        platform.kill_daemon();
+        // Cut off, or done before.
+        let _ = upgrade.wait().expect("our child");
+        platform.start();
+        let pid = platform.pids()["fw"];
+        let processes = platform.instance_processes();
+        assert_eq!(processes.len(), 2, "after {delay_ms} ms: {processes:?}");
+        assert!(processes.contains(&pid));
+        eventually("a ping crosses", || platform.pings("client", SERVER));
+        assert!(figure(&platform, "fw", "states") > 0, "its state is there");
+    }
+}
+
+#[test]
+fn a_saved_instance_is_restored_as_itself_or_as_a_clone() {
+    let Some(platform) = with_chain("a_saved_instance_is_restored_as_itself_or_as_a_clone") else {
+        return;
+    };
+    let file = platform.directory().join("fw.image");
+    let path = file.to_str().expect("text").to_owned();
+    must_say(&platform, &["save", "fw", &path]);
+    let states = figure(&platform, "fw", "states");
+    assert!(states > 0);
+    assert!(platform.pings("client", SERVER), "it goes on");
+    must_refuse(&platform, &["restore", &path], "already");
+    must_say(&platform, &["restore", &path, "--name", "clone"]);
+    assert_eq!(figure(&platform, "clone", "states"), states);
+    let macs = |name: &str| -> Vec<Value> {
+        let ports = platform.ask(&["get", "ports"]);
+        let own = format!("{name}.");
+        let ports = ports.as_array().expect("a list").iter();
+        let ports = ports.filter(|port| port["name"].as_str().is_some_and(|n| n.starts_with(&own)));
+        ports.map(|port| port["mac"].clone()).collect()
+    };
+    assert!(macs("clone").iter().all(|mac| !macs("fw").contains(mac)));
+    must_say(&platform, &["delete", "chain", "web"]);
+    must_say(&platform, &["delete", "instance", "fw"]);
+    must_say(&platform, &["restore", &path]);
+    assert_eq!(figure(&platform, "fw", "states"), states);
+    platform.apply(&chain());
+    assert!(platform.pings("client", SERVER));
+}
+
+#[test]
+fn frames_in_rings_are_saved_and_restored() {
+    let Some(platform) = with_chain("frames_in_rings_are_saved_and_restored") else {
+        return;
+    };
+    must_say(&platform, &["pause", "fw"]);
+    assert!(!platform.pings("client", SERVER), "it waits");
+    let path = platform.directory().join("fw.image");
+    let path = path.to_str().expect("text").to_owned();
+    must_refuse(&platform, &["save", "fw", &path], "is paused");
+    must_say(&platform, &["unpause", "fw"]);
+    must_say(&platform, &["save", "br", &path]);
+    let said = must_say(
+        &platform,
+        &["restore", &path, "--name", "clone", "--paused"],
+    );
+    assert!(said.contains("paused"), "{said}");
+    assert_eq!(state(&platform, "clone"), "paused");
+}
+
+#[test]
+fn corrupt_foreign_and_truncated_images_make_nothing() {
+    let Some(platform) = with_chain("corrupt_foreign_and_truncated_images_make_nothing") else {
+        return;
+    };
+    let path = platform.directory().join("fw.image");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    must_say(&platform, &["save", "fw", &text(&path)]);
+    let image = fs::read(&path).expect("it was saved");
+    let wrong = platform.directory().join("wrong.image");
+    let mut damaged = image.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    for (bytes, reason) in [
+        (&b"\x7fELF and so on"[..], "no saved instance"),
+        (&image[..image.len() - 9], "damaged or not whole"),
+        (&damaged, "damaged or not whole"),
+        (&[], "no saved instance"),
+    ] {
+        fs::write(&wrong, bytes).expect("the directory is ours");
+        must_refuse(
+            &platform,
+            &["restore", &text(&wrong), "--name", "x"],
+            reason,
+        );
+    }
+    must_refuse(
+        &platform,
+        &["restore", &text(&path), "--name", "no good"],
+        "",
+    );
+    assert_eq!(platform.pids().len(), 2);
+    assert_eq!(platform.instance("x"), Value::Null);
+}

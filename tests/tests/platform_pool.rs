@@ -1,0 +1,239 @@
+//! Instances that are made from shells are instances like any other, and leave as little.
+
+use nfluid_tests::harness::platform::{Platform, eventually, signal};
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+const POOL: &str = "pool: { medium: { size: 3 } }\n";
+
+fn pool(platform: &Platform) -> Value {
+    platform.ask(&["get", "pools"])[0].clone()
+}
+
+fn await_shells(platform: &Platform, count: u64) {
+    eventually("the shells are ready", || pool(platform)["ready"] == count);
+}
+
+/// What lies in a folder.
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    entries.map(name).collect()
+}
+
+/// Everything that belongs to instances and shells: files, pinned maps, cgroups.
+fn belongings(platform: &Platform) -> BTreeSet<String> {
+    let run = platform.run_dir();
+    let folders = ["bells", "control", "instances"].map(|name| run.join(name));
+    let mut found: BTreeSet<String> = folders.iter().flat_map(|folder| names(folder)).collect();
+    found.extend(names(&platform.pins().join("instances")));
+    let logs = names(&run.join("logs")).into_iter();
+    found.extend(logs.filter(|name| name.ends_with(".pipe")));
+    let cgroups = platform.cgroups();
+    let cgroups = cgroups.iter().flat_map(|folder| names(folder));
+    found.extend(cgroups.filter(|name| name.starts_with("i-")));
+    found
+}
+
+#[test]
+fn an_instance_from_a_shell_is_like_any_other() {
+    let Some(mut platform) = two_hosts("an_instance_from_a_shell_is_like_any_other") else {
+        return;
+    };
+    platform.apply(&format!("version: 1\n{POOL}"));
+    await_shells(&platform, 3);
+    assert!(platform.pids().is_empty(), "shells are no instances");
+    let document = format!("{BRIDGE_AND_FIREWALL}{POOL}");
+    platform.apply(&document);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    assert_eq!(pool(&platform)["taken"], 2);
+    let firewall = platform.nfluid(&["command", "fw", "no-such-command"]);
+    assert!(!firewall.succeeded(), "its own NF answers: {firewall:?}");
+
+    // It is restarted as it was, and taken over by the next daemon, which makes new shells.
+    let before = platform.pids();
+    signal(before["fw"], Signal::KILL);
+    eventually("it runs again", || {
+        platform
+            .pids()
+            .get("fw")
+            .is_some_and(|pid| *pid != before["fw"])
+    });
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+    let before = platform.pids();
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.pids(), before);
+    assert!(platform.pings("client", SERVER));
+    await_shells(&platform, 3);
+
+    // Shells that have died are of no use, and do no harm.
+    let instances: Vec<u32> = platform.pids().into_values().collect();
+    for pid in platform.instance_processes() {
+        if !instances.contains(&pid) {
+            signal(pid, Signal::KILL);
+        }
+    }
+    let added = "version: 1\ninstances: { more: { nf: bridge } }\n";
+    let file = platform.directory().join("more.yaml");
+    std::fs::write(&file, added).expect("a file");
+    let more = platform.nfluid(&["apply", "--add", "-f", &file.display().to_string()]);
+    assert!(more.succeeded(), "{more:?}");
+    eventually("it runs", || {
+        platform.instance("more")["state"] == "running"
+    });
+    assert!(platform.nfluid(&["delete", "instance", "more"]).succeeded());
+
+    // Its group is changed while it runs: its cgroup is another then.
+    let grouped = document.replace("br: { nf: bridge }", "br: { nf: bridge, group: us }");
+    platform.apply(&format!("{grouped}groups: {{ us: {{ share: 50% }} }}\n"));
+    assert!(platform.pings("client", SERVER));
+    assert_eq!(platform.pids()["br"], before["br"]);
+
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    let left = || -> Vec<String> {
+        let is_left = |name: &String| name.starts_with('_') || name.starts_with("i-");
+        let files = belongings(&platform).into_iter().filter(is_left);
+        let processes = platform.instance_processes().into_iter();
+        files.chain(processes.map(|pid| pid.to_string())).collect()
+    };
+    let start = std::time::Instant::now();
+    while !left().is_empty() && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
+    let test = "a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other";
+    let Some(mut platform) = Platform::new(test) else {
+        return;
+    };
+    platform.start();
+    for round in 0..6u64 {
+        platform.apply(&format!(
+            "version: 1\n{POOL}instances: {{ stays: {{ nf: bridge }} }}\n"
+        ));
+        await_shells(&platform, 3);
+        let file = platform.directory().join("added.yaml");
+        let instances: String = (0..3)
+            .map(|n| format!("  x{n}: {{ nf: bridge }}\n"))
+            .collect();
+        std::fs::write(&file, format!("version: 1\ninstances:\n{instances}")).expect("a file");
+        let mut command = platform.nfluid_command();
+        command.args(["apply", "--add", "-f"]).arg(&file);
+        let mut client = command
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("it can be started");
+        // From before the request to after the answer, in six steps.
+        std::thread::sleep(Duration::from_millis(4 * round));
+        platform.kill_daemon();
+        let _ended = client.wait();
+        platform.start();
+        await_shells(&platform, 3);
+        let desired = platform.ask(&["get", "deployment"]);
+        let wanted = desired["instances"].as_object().expect("instances").len();
+        eventually("each that is desired runs, once", || {
+            let pids = platform.pids();
+            let own: BTreeSet<u32> = pids.values().copied().collect();
+            let all = platform.instance_processes().len();
+            pids.len() == wanted && own.len() == wanted && all == wanted + 3
+        });
+        let desired = desired["instances"].as_object().expect("instances");
+        let records = names(&platform.run_dir().join("instances"));
+        let known = |record: &String| {
+            let name = record.trim_end_matches(".json");
+            name.starts_with('_') || desired.contains_key(name)
+        };
+        assert!(records.iter().all(known), "round {round}: {records:?}");
+        assert_eq!(records.len(), wanted + 3, "round {round}: {records:?}");
+        assert!(platform.nfluid(&["delete", "--all"]).succeeded());
+    }
+}
+
+#[test]
+fn many_are_made_and_ended_without_a_trace() {
+    let Some(mut platform) = Platform::new("many_are_made_and_ended_without_a_trace") else {
+        return;
+    };
+    let cycles = std::env::var("NFLUID_CYCLES").ok();
+    let cycles: u32 = cycles.and_then(|text| text.parse().ok()).unwrap_or(60);
+    platform.start();
+    platform.apply(&format!("version: 1\n{POOL}"));
+    await_shells(&platform, 3);
+    let file = platform.directory().join("one.yaml");
+    std::fs::write(&file, "version: 1\ninstances: { one: { nf: bridge } }\n").expect("a file");
+    let file = file.display().to_string();
+    let cycle = || {
+        let made = platform.nfluid(&["apply", "--add", "-f", &file]);
+        assert!(made.succeeded(), "{made:?}");
+        let ended = platform.nfluid(&["delete", "instance", "one", "--with-links"]);
+        assert!(ended.succeeded(), "{ended:?}");
+    };
+    let daemon = || {
+        let own: BTreeSet<u32> = platform.instance_processes().into_iter().collect();
+        let mut others = platform.processes();
+        others.retain(|pid| !own.contains(pid));
+        others
+    };
+    let descriptors = || {
+        let of = |pid: &u32| names(Path::new(&format!("/proc/{pid}/fd"))).len();
+        daemon().iter().map(of).sum::<usize>()
+    };
+    // What is made once, and kept.
+    for _ in 0..5 {
+        cycle();
+    }
+    await_shells(&platform, 3);
+    let now = || {
+        (
+            belongings(&platform).len(),
+            platform.instance_processes().len(),
+            descriptors(),
+        )
+    };
+    // What has ended is taken back in the background.
+    let mut before = now();
+    eventually("nothing changes any more", || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::mem::replace(&mut before, now()) == before
+    });
+    for _ in 0..cycles {
+        cycle();
+    }
+    await_shells(&platform, 3);
+    eventually(&format!("all is as before, {before:?}"), || now() == before);
+}
+
+#[test]
+fn a_pool_that_cannot_be_is_refused_with_a_reason() {
+    let Some(mut platform) = Platform::new("a_pool_that_cannot_be_is_refused_with_a_reason") else {
+        return;
+    };
+    platform.start();
+    for (pool, reason) in [
+        ("{ size: 4096, flavor: large, ports: 64 }", "the host has"),
+        ("{ size: 4096, flavor: small, ports: 5 }", "ports"),
+        ("{ size: 1, flavor: no-such }", "no-such"),
+        ("{ size: 5000 }", "4096"),
+        ("{ }", "size"),
+        ("{ size: 3, most: 5 }", "rate"),
+    ] {
+        let refused = platform.try_apply(&format!("version: 1\npool: {{ p: {pool} }}\n"));
+        assert!(!refused.succeeded(), "{pool}");
+        assert!(refused.stderr.contains(reason), "{pool}: {refused:?}");
+    }
+    assert_eq!(platform.ask(&["get", "pools"]), Value::Array(Vec::new()));
+    platform.apply("version: 1\npool: { p: { size: rate, most: 8, flavor: small } }\n");
+    eventually("a few are ready before anybody asks", || {
+        pool(&platform)["ready"].as_u64() >= Some(4)
+    });
+}
