@@ -64,31 +64,38 @@ pub enum Outcome {
     Hung,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Running {
     pid: Pid,
     foreground: bool,
 }
 
+impl Running {
+    fn send(self, signal: Signal) {
+        // The child may be gone already: nothing to do then.
+        let _ = match self.foreground {
+            true => kill_process(self.pid, signal),
+            false => kill_process_group(self.pid, signal),
+        };
+    }
+}
+
 #[derive(Default)]
 struct Shared {
-    running: Mutex<Option<Running>>,
+    /// Mostly one; the guests run side by side.
+    running: Mutex<Vec<Running>>,
     /// 0, or the first signal that arrived.
     signal: AtomicI32,
 }
 
 impl Shared {
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, signal: Signal) {
-        if let Some(running) = *self.running() {
-            // The child may be gone already: nothing to do then.
-            let _ = match running.foreground {
-                true => kill_process(running.pid, signal),
-                false => kill_process_group(running.pid, signal),
-            };
+        for running in self.running().iter() {
+            running.send(signal);
         }
     }
 }
@@ -151,9 +158,9 @@ impl Session {
     pub fn run(&self, command: &mut Command) -> Result<()> {
         println!("+ {}", shown(command));
         command.stdin(Stdio::null()).process_group(0);
-        let mut child = self.spawn(command, false)?;
+        let (mut child, running) = self.spawn(command, false)?;
         let status = child.wait();
-        self.ended(command, status?)
+        self.ended(command, running, status?)
     }
 
     /// Runs a command that may use the terminal (it stays in the foreground group).
@@ -162,9 +169,9 @@ impl Session {
     /// It cannot start, fails, or was interrupted.
     pub fn run_foreground(&self, command: &mut Command) -> Result<()> {
         println!("+ {}", shown(command));
-        let mut child = self.spawn(command, true)?;
+        let (mut child, running) = self.spawn(command, true)?;
         let status = child.wait();
-        self.ended(command, status?)
+        self.ended(command, running, status?)
     }
 
     /// Runs a command and returns what it wrote to its standard output.
@@ -177,9 +184,9 @@ impl Session {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let child = self.spawn(command, false)?;
+        let (child, running) = self.spawn(command, false)?;
         let output = child.wait_with_output();
-        self.release()?;
+        self.release(running)?;
         let output = output?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
@@ -208,32 +215,33 @@ impl Session {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .process_group(0);
-        let mut child = self.spawn(command, false)?;
+        let (mut child, running) = self.spawn(command, false)?;
         let outcome = follow(&mut child, watchdog, &mut on_line);
         if !matches!(outcome, Ok(Outcome::Exited(_))) {
-            self.shared.send(Signal::KILL);
+            running.send(Signal::KILL);
             let _ = child.wait();
         }
-        self.release()?;
+        self.release(running)?;
         outcome
     }
 
-    fn spawn(&self, command: &mut Command, foreground: bool) -> Result<Child> {
+    fn spawn(&self, command: &mut Command, foreground: bool) -> Result<(Child, Running)> {
         // The lock is held over the spawn: a signal that arrives now finds the child registered.
-        let mut running = self.shared.running();
+        let mut all = self.shared.running();
         self.interrupted()?;
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", shown(command)))?;
-        *running = Some(Running {
+        let running = Running {
             pid: Pid::from_child(&child),
             foreground,
-        });
-        Ok(child)
+        };
+        all.push(running);
+        Ok((child, running))
     }
 
-    fn release(&self) -> Result<()> {
-        *self.shared.running() = None;
+    fn release(&self, ended: Running) -> Result<()> {
+        self.shared.running().retain(|running| *running != ended);
         self.interrupted()
     }
 
@@ -244,8 +252,8 @@ impl Session {
         }
     }
 
-    fn ended(&self, command: &Command, status: ExitStatus) -> Result<()> {
-        self.release()?;
+    fn ended(&self, command: &Command, running: Running, status: ExitStatus) -> Result<()> {
+        self.release(running)?;
         if !status.success() {
             bail!("{}: {status}", shown(command));
         }
@@ -323,7 +331,7 @@ fn listen(shared: Arc<Shared>) -> Result<()> {
         for signal in signals.forever() {
             let first = shared.signal.swap(signal, Ordering::SeqCst) == 0;
             // A terminal's Ctrl-C reaches a child in the foreground by itself; a second copy would mean "at once".
-            let foreground = shared.running().is_some_and(|running| running.foreground);
+            let foreground = shared.running().iter().any(|running| running.foreground);
             if !(signal == SIGINT && foreground && std::io::stdin().is_terminal()) {
                 shared.send(if first { Signal::TERM } else { Signal::KILL });
             }
@@ -336,11 +344,13 @@ fn listen(shared: Arc<Shared>) -> Result<()> {
 }
 
 fn kill_after_grace(shared: Arc<Shared>) {
-    let asked = shared.running().map(|running| running.pid);
+    let asked = shared.running().clone();
     thread::spawn(move || {
         thread::sleep(GRACE);
-        if shared.running().map(|running| running.pid) == asked {
-            shared.send(Signal::KILL);
+        for running in shared.running().iter() {
+            if asked.contains(running) {
+                running.send(Signal::KILL);
+            }
         }
     });
 }

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -91,6 +92,7 @@ fn path_with(first: PathBuf) -> Result<std::ffi::OsString> {
 impl Run<'_> {
     fn steps(&mut self, steps: impl Iterator<Item = Step>) -> Result<()> {
         for step in steps {
+            let begun = Instant::now();
             match step {
                 Step::Unit => self.unit()?,
                 Step::Root => self.root()?,
@@ -101,6 +103,9 @@ impl Run<'_> {
                     self.c()?;
                     self.installed()?;
                 }
+            }
+            if let Some(step) = step.to_possible_value() {
+                println!("{}: {} s", step.get_name(), begun.elapsed().as_secs());
             }
         }
         Ok(())

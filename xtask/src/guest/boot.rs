@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -24,12 +23,13 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=1 oops=panic panic=-1 r
 /// Where the host does not tell. A wrong frequency makes a guest's second shorter or longer, which no test minds.
 const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 
-/// Boots the kernel with the image, waits until it powers off and returns what its tests said. The whole console goes
-/// into the file `log`.
+/// Boots the kernel with its initramfs, waits until it powers off and returns what its tests said; each line is printed
+/// behind the kernel's series. The whole console goes into the file console.log of the kernel's folder.
 ///
 /// # Errors
 /// QEMU cannot start, or an interrupt. What goes wrong in the guest is part of the report.
-pub fn boot(session: &Session, kernel: &Kernel, image: &Path, log: &Path) -> Result<Report> {
+pub fn boot(session: &Session, kernel: &Kernel) -> Result<Report> {
+    let log = kernel.folder().join("console.log");
     let mut qemu = session.command("qemu-system-x86_64");
     qemu.args([
         "-machine",
@@ -52,15 +52,15 @@ pub fn boot(session: &Session, kernel: &Kernel, image: &Path, log: &Path) -> Res
     qemu.arg("-kernel")
         .arg(kernel.image())
         .arg("-initrd")
-        .arg(image);
-    let file = File::create(log).with_context(|| format!("writing {}", log.display()))?;
+        .arg(kernel.initramfs());
+    let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
     let mut copy = BufWriter::new(file);
-    let mut report = Report::default();
+    let mut report = Report::new(&kernel.series);
     let outcome = session.stream(&mut qemu, Some(WATCHDOG), |line| {
         // The copy is for people; the report does not depend on it.
         let _ = writeln!(copy, "{line}");
         if let Some(text) = report.line(line) {
-            println!("{text}");
+            println!("{} | {text}", kernel.series);
         }
     })?;
     copy.flush()

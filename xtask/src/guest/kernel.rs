@@ -57,6 +57,11 @@ impl Kernel {
         self.folder.join("vmlinuz")
     }
 
+    /// What it boots into, with the test programs.
+    pub fn initramfs(&self) -> PathBuf {
+        self.folder.join("initramfs.cpio")
+    }
+
     /// Holds `lib/modules/RELEASE`.
     pub fn modules(&self) -> PathBuf {
         self.folder.join("modules")

@@ -1,6 +1,6 @@
 //! Runs test programs inside Debian's stock kernels.
 //!
-//! Each kernel is booted once in QEMU (`microvm` machine, TCG: no KVM needed), with an initramfs that holds busybox, a
+//! Each kernel is booted once, all of them side by side, in QEMU (`microvm` machine, TCG: no KVM needed), with an initramfs that holds busybox, a
 //! few network tools and the test programs with the libraries they are linked to. tests/guest/init runs the programs one
 //! after the other and frames their output; `report` reads it back. Which tests run there: tests/tests/guest_*.rs and
 //! tests/tests/security_*.rs.
@@ -12,7 +12,9 @@ mod kernel;
 mod programs;
 mod report;
 
-use anyhow::Result;
+use std::thread;
+
+use anyhow::{Result, anyhow};
 use clap::Args;
 
 use crate::deps;
@@ -65,12 +67,31 @@ pub fn run_all(session: &Session, tally: &mut Tally) -> Result<()> {
     }
 }
 
+/// All chosen kernels at once: a guest's tests run one after the other and leave a core of the host idle.
 fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Result<()> {
     let programs = Programs::build(session, &options.tests, options.without_platform)?;
-    for series in kernel::chosen(&options.kernels) {
+    let chosen = kernel::chosen(&options.kernels);
+    let prepared: Vec<_> = chosen
+        .into_iter()
+        .map(|series| (series, prepare(session, series, &programs, options)))
+        .collect();
+    let reports: Vec<_> = thread::scope(|scope| {
+        let boot = |(series, kernel): (_, Result<_>)| {
+            (series, scope.spawn(move || boot::boot(session, &kernel?)))
+        };
+        let guests: Vec<_> = prepared.into_iter().map(boot).collect();
+        let join = |(series, guest): (_, thread::ScopedJoinHandle<'_, _>)| {
+            let ended = guest.join();
+            (
+                series,
+                ended.unwrap_or_else(|_| Err(anyhow!("xtask failed"))),
+            )
+        };
+        guests.into_iter().map(join).collect()
+    });
+    for (series, report) in reports {
         let step = format!("kernel {series}");
-        println!("\n== {step}");
-        match run_kernel(session, series, &programs, options) {
+        match report {
             Ok(report) => report.count(&step, &programs.tests, tally),
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => tally.failed(format!("{step}: {error:#}")),
@@ -79,20 +100,20 @@ fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Resul
     Ok(())
 }
 
-fn run_kernel(
+/// Makes what the guest boots.
+fn prepare(
     session: &Session,
     series: &str,
     programs: &Programs,
     options: &Options,
-) -> Result<report::Report> {
+) -> Result<kernel::Kernel> {
+    println!("\n== kernel {series}");
     let kernel = kernel::obtain(session, series)?;
-    let folder = kernel.folder();
     let content = initramfs::Content {
         session,
         kernel: &kernel,
         programs,
     };
-    let image = folder.join("initramfs.cpio");
-    content.write(&image, options.filter.as_deref())?;
-    boot::boot(session, &kernel, &image, &folder.join("console.log"))
+    content.write(&kernel.initramfs(), options.filter.as_deref())?;
+    Ok(kernel)
 }

@@ -16,6 +16,7 @@ const COMPLAINTS: [&str; 3] = ["Oops:", "BUG:", "WARNING: CPU"];
 /// What a guest said so far.
 #[derive(Debug, Default)]
 pub struct Report {
+    series: String,
     finished: Vec<(String, Output)>,
     current: Option<(String, Output)>,
     problems: Vec<String>,
@@ -24,6 +25,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of the guest with a kernel of this series.
+    pub fn new(series: &str) -> Self {
+        Self {
+            series: series.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Takes a line of the console; returns what of it is for the reader.
     pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         self.remember(line);
@@ -63,7 +72,7 @@ impl Report {
             }
         }
         if !self.problems.is_empty() {
-            println!("\nthe last lines of the guest's console:");
+            println!("\nthe last lines of the console of kernel {}:", self.series);
             self.tail.iter().for_each(|line| println!("  {line}"));
         }
         for (name, output) in self.finished {
@@ -86,7 +95,7 @@ impl Report {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
             ["begin", name] => {
-                println!("\n     Running {name}");
+                println!("{} |\n{0} |      Running {name}", self.series);
                 self.current = Some((name.to_owned(), Output::default()));
             }
             ["end", name, status] => match self.current.take() {
@@ -109,7 +118,7 @@ mod tests {
     use super::*;
 
     fn count(console: &str, tests: &[&str]) -> (String, String) {
-        let mut report = Report::default();
+        let mut report = Report::new("6.1");
         for line in console.lines() {
             report.line(line);
         }
