@@ -7,10 +7,16 @@
  * Packets are translated both ways (DNAT), or sent on to the server's MAC address as they are, and
  * the server answers by itself (direct return). What cannot be translated goes to the kernel, by a
  * name that is counted.
+ *
+ * Each CPU remembers of the connections that it has sent last all that their packets need, the way
+ * included, for a few ticks: the next packet of one costs no look-up in a table that CPUs share, and
+ * no question to the kernel.
  */
 #include <linux/bpf.h>
 
+#include "chain.h"
 #include "count.h"
+#include "flow.h"
 #include "parse.h"
 #include "rewrite.h"
 #include "way.h"
@@ -62,13 +68,29 @@ struct lb_connection {
 
 /* Where a packet goes next. */
 struct lb_way {
-	__u64 until; /* coarse monotonic time in ns */
-	struct evnf_end end; /* to whom it leads */
 	__u32 interface;
 	__u32 mtu;
 	__u8 dst[ETH_ALEN];
 	__u8 src[ETH_ALEN];
-	__u32 unused;
+};
+
+/* The way to a server. */
+struct lb_known_way {
+	__u64 until; /* ticks */
+	struct evnf_end end; /* to whom it leads */
+	struct lb_way way;
+};
+
+/* All that the next packet of a connection needs, in one direction. */
+struct lb_recent {
+	__u64 until; /* ticks; 0: nothing */
+	union evnf_key key;
+	struct evnf_end to;
+	struct lb_way way;
+	__u32 server;
+	__u32 generation;
+	__u16 mode;
+	__u16 returns;
 };
 
 /* Servers, by number. Writer: user space. */
@@ -122,8 +144,27 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, EVNF_SERVERS_MAX);
 	__type(key, __u32);
-	__type(value, struct lb_way);
+	__type(value, struct lb_known_way);
 } lb_ways SEC(".maps");
+
+/* Connections in the order of nothing: each has one place, a new one takes that of the one before it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EVNF_RECENT_SLOTS);
+	__type(key, __u32);
+	__type(value, struct lb_recent);
+} lb_recent SEC(".maps");
+
+/*
+ * Goes up after each change of a server: what is remembered from before is looked up again. Writer:
+ * user space.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} lb_generation SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -132,8 +173,12 @@ struct {
 	__type(value, struct evnf_count);
 } lb_exits SEC(".maps");
 
-/* How long a way is taken without asking the kernel again: a look-up costs as much as all else. */
-#define WAY_NS 10000000
+/*
+ * Ticks for which a connection's server and way are taken as they were, the one that is running
+ * included: 2 to 30 ms. The table of connections sees it used that often, so it is not one of those
+ * that go first.
+ */
+#define RECENT_TICKS 3
 
 #define TRIES 4 /* servers that a new connection is tried with */
 
@@ -142,16 +187,8 @@ struct passage {
 	struct xdp_md *ctx;
 	union evnf_key key;
 	struct evnf_end service;
-	struct evnf_end to;
-	__u32 server;
-	__u32 mode;
+	struct lb_recent *recent; /* of its connection, or what will be */
 };
-
-static __always_inline int leave(struct xdp_md *ctx, enum balancer_exit by, int action)
-{
-	count(&lb_exits, by, ctx->data_end - ctx->data);
-	return action;
-}
 
 static __always_inline bool same_end(const struct evnf_end *a, const struct evnf_end *b)
 {
@@ -160,21 +197,14 @@ static __always_inline bool same_end(const struct evnf_end *a, const struct evnf
 		 (a->port ^ b->port));
 }
 
-static __always_inline __u32 slot_of(const union evnf_key *key)
-{
-	__u64 hash = 0;
-
-#pragma unroll
-	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
-		hash = (hash ^ key->word[i]) * 0x9e3779b97f4a7c15ULL;
-	hash ^= hash >> 32;
-	return (__u32)hash % EVNF_MAGLEV_SLOTS;
-}
-
 /* The way back of a connection with `server`: what its server sends. False: another's. */
 static __always_inline int enter_return(struct passage *p, const struct lb_server *server)
 {
-	struct lb_connection back = { .end = p->service, .server = p->server, .returns = 1 };
+	struct lb_connection back = {
+		.end = p->service,
+		.server = p->recent->server,
+		.returns = 1,
+	};
 	union evnf_key key = {};
 	struct lb_connection *other;
 
@@ -193,17 +223,17 @@ static __always_inline int enter_return(struct passage *p, const struct lb_serve
 }
 
 /* Finds a server for a new connection, and enters it. LB_EXIT_SENT: there is one. */
-static __noinline int begin(struct passage *p)
+static __always_inline int begin(struct passage *p)
 {
+	struct lb_recent *recent = p->recent;
 	struct lb_connection new = {};
 	struct lb_service *service;
 	struct lb_server *server;
 	int found = LB_EXIT_NO_SERVER;
 	__u32 slot, *number;
 	void *table;
+	__u64 hash;
 
-	if (!p)
-		return found;
 	__builtin_memcpy(p->service.address, p->key.flow.dst, sizeof(p->service.address));
 	p->service.port = p->key.flow.dport;
 	p->service.proto = p->key.flow.proto;
@@ -211,55 +241,59 @@ static __noinline int begin(struct passage *p)
 	service = bpf_map_lookup_elem(&lb_services, &p->service);
 	if (!service)
 		return LB_EXIT_OTHER;
-	p->mode = service->mode;
+	recent->mode = service->mode;
+	recent->returns = 0;
 	table = bpf_map_lookup_elem(&lb_tables, &service->id);
 	if (!table)
 		return found;
-	slot = slot_of(&p->key);
+	hash = flow_hash(&p->key, 0);
+	hash ^= hash >> 32;
+	slot = (__u32)hash % EVNF_MAGLEV_SLOTS;
 	for (int i = 0; i < TRIES; i++) {
 		__u32 at = (slot + i * (EVNF_MAGLEV_SLOTS / TRIES)) % EVNF_MAGLEV_SLOTS;
 
 		number = bpf_map_lookup_elem(table, &at);
 		if (!number)
 			return LB_EXIT_NO_SERVER;
-		p->server = *number;
-		server = bpf_map_lookup_elem(&lb_servers, &p->server);
+		recent->server = *number;
+		server = bpf_map_lookup_elem(&lb_servers, number);
 		if (!server || server->state != SERVER_UP)
 			continue;
-		found = p->mode == MODE_DIRECT ? LB_EXIT_SENT : enter_return(p, server);
+		found = recent->mode == MODE_DIRECT ? LB_EXIT_SENT : enter_return(p, server);
 		if (found == LB_EXIT_CONFLICT)
 			continue;
 		if (found != LB_EXIT_SENT)
 			return found;
 		new.end = server->end;
-		new.server = p->server;
-		new.mode = p->mode;
+		new.server = recent->server;
+		new.mode = recent->mode;
 		if (bpf_map_update_elem(&lb_connections, &p->key, &new, BPF_ANY))
 			return LB_EXIT_FULL;
-		p->to = server->end;
+		recent->to = server->end;
 		return LB_EXIT_SENT;
 	}
 	return found;
 }
 
-/* Asks the kernel for the way of the packet. 0: it is in `way`; else how the packet leaves. */
-static __noinline int ask_way(struct passage *p, struct lb_way *way, bool back)
+/* Asks the kernel for the way of the packet. LB_EXIT_SENT: it is in `way`. */
+static __noinline int ask_way(struct passage *p, struct lb_way *way)
 {
 	struct bpf_fib_lookup fib = {};
+	bool back;
 	int result;
 
 	if (!p || !way)
 		return LB_EXIT_NO_ROUTE;
-	result = find_way(p->ctx, &p->key.flow, back ? p->to.address : p->key.flow.src,
-			  back ? p->key.flow.dst : p->to.address, &fib);
-	way->until = 0;
+	back = p->recent->returns;
+	result = find_way(p->ctx, &p->key.flow, back ? p->recent->to.address : p->key.flow.src,
+			  back ? p->key.flow.dst : p->recent->to.address, &fib);
 	switch (result) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		break;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return LB_EXIT_TOO_LONG;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		if (p->mode != MODE_DIRECT)
+		if (p->recent->mode != MODE_DIRECT)
 			return LB_EXIT_NEIGHBOUR;
 		/* fall through: only this host's kernel could ask, and the packet is not its own */
 	default:
@@ -269,27 +303,71 @@ static __noinline int ask_way(struct passage *p, struct lb_way *way, bool back)
 	way->mtu = fib.mtu_result;
 	__builtin_memcpy(way->dst, fib.dmac, ETH_ALEN);
 	__builtin_memcpy(way->src, fib.smac, ETH_ALEN);
-	return 0;
+	return LB_EXIT_SENT;
 }
 
-/* The way to the server: as it was a moment ago, or is now. */
-static __always_inline int way_to_server(struct passage *p, struct lb_way **way)
+/* The way to the server: as it was a moment ago, for whichever client, or is now. */
+static __always_inline int way_to_server(struct passage *p, __u64 now)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
-	__u64 length = p->ctx->data_end - p->ctx->data - ETH_HLEN;
-	int leaves;
+	struct lb_recent *recent = p->recent;
+	struct lb_known_way *known = bpf_map_lookup_elem(&lb_ways, &recent->server);
+	int found;
 
-	*way = bpf_map_lookup_elem(&lb_ways, &p->server);
-	if (!*way)
+	if (!known)
 		return LB_EXIT_NO_ROUTE;
-	if (now < (*way)->until && same_end(&(*way)->end, &p->to))
-		return length > (*way)->mtu ? LB_EXIT_TOO_LONG : 0;
-	leaves = ask_way(p, *way, false);
-	if (leaves)
-		return leaves;
-	(*way)->end = p->to;
-	(*way)->until = now + WAY_NS;
-	return 0;
+	if (now >= known->until || !same_end(&known->end, &recent->to)) {
+		known->until = 0;
+		found = ask_way(p, &known->way);
+		if (found != LB_EXIT_SENT)
+			return found;
+		known->end = recent->to;
+		known->until = now + RECENT_TICKS;
+	}
+	recent->way = known->way;
+	return LB_EXIT_SENT;
+}
+
+/* Whether a connection is there, and its server still takes its packets. */
+static __always_inline bool goes_on(struct passage *p)
+{
+	struct lb_connection *known = bpf_map_lookup_elem(&lb_connections, &p->key);
+	struct lb_recent *recent = p->recent;
+	struct lb_server *server;
+
+	if (!known)
+		return false;
+	recent->to = known->end;
+	recent->server = known->server;
+	recent->mode = known->mode;
+	recent->returns = known->returns;
+	if (known->returns)
+		return true;
+	server = bpf_map_lookup_elem(&lb_servers, &recent->server);
+	return server && server->state != SERVER_DOWN && same_end(&server->end, &recent->to);
+}
+
+/* Finds out about the packet's connection; `recent` has it then. LB_EXIT_SENT: it may be sent. */
+static __noinline int look_up(struct passage *p, __u32 generation, __u64 now)
+{
+	struct lb_recent *recent;
+	int found;
+
+	if (!p || !p->recent)
+		return LB_EXIT_NO_ROUTE;
+	recent = p->recent;
+	recent->until = 0;
+	if (!goes_on(p)) {
+		found = begin(p);
+		if (found != LB_EXIT_SENT)
+			return found;
+	}
+	found = recent->returns ? ask_way(p, &recent->way) : way_to_server(p, now);
+	if (found != LB_EXIT_SENT)
+		return found;
+	recent->key = p->key;
+	recent->generation = generation;
+	recent->until = now + RECENT_TICKS;
+	return LB_EXIT_SENT;
 }
 
 static __always_inline bool put_macs(struct xdp_md *ctx, const struct lb_way *way)
@@ -303,61 +381,66 @@ static __always_inline bool put_macs(struct xdp_md *ctx, const struct lb_way *wa
 	return true;
 }
 
-/* Sends the packet on its way, `by` saying which. */
-static __always_inline int send(struct passage *p, enum balancer_exit by)
+/* Translates the packet and sends it, or leaves it to the kernel, which `found` says. */
+static __always_inline enum balancer_exit send(struct xdp_md *ctx, const struct evnf_flow *flow,
+					       const struct lb_recent *recent, int found,
+					       __u64 bytes, int *action)
 {
-	bool back = by == LB_EXIT_RETURNED;
-	struct lb_way own = {}, *way = &own;
-	int leaves = back ? ask_way(p, way, true) : way_to_server(p, &way);
+	bool translated = recent->returns || recent->mode == MODE_TRANSLATE;
 
-	if (leaves && leaves != LB_EXIT_NEIGHBOUR)
-		return leave(p->ctx, leaves, XDP_DROP);
-	if (p->mode != MODE_DIRECT && !put_end(p->ctx, &p->key.flow, &p->to, back))
-		return leave(p->ctx, LB_EXIT_MALFORMED, XDP_DROP);
-	if (leaves)
-		return leave(p->ctx, LB_EXIT_NEIGHBOUR, XDP_PASS);
-	if ((p->mode != MODE_DIRECT && !take_hop(p->ctx, &p->key.flow)) || !put_macs(p->ctx, way))
-		return leave(p->ctx, LB_EXIT_MALFORMED, XDP_DROP);
-	return leave(p->ctx, by, bpf_redirect(way->interface, 0));
+	if (found == LB_EXIT_SENT && bytes - ETH_HLEN > recent->way.mtu)
+		return LB_EXIT_TOO_LONG;
+	if (translated && !put_end(ctx, flow, &recent->to, recent->returns))
+		return LB_EXIT_MALFORMED;
+	if (found == LB_EXIT_NEIGHBOUR) {
+		*action = XDP_PASS;
+		return found;
+	}
+	if ((translated && !take_hop(ctx, flow)) || !put_macs(ctx, &recent->way))
+		return LB_EXIT_MALFORMED;
+	*action = bpf_redirect(recent->way.interface, 0);
+	return recent->returns ? LB_EXIT_RETURNED : LB_EXIT_SENT;
 }
 
-/* Whether a connection's server still takes its packets. */
-static __always_inline bool goes_on(struct passage *p, const struct lb_connection *known)
+/* How the packet leaves; dropped, unless `action` says something else then. */
+static __always_inline enum balancer_exit balance(struct xdp_md *ctx, __u64 bytes, int *action)
 {
-	struct lb_server *server;
+	struct passage p = { .ctx = ctx };
+	__u64 now = bpf_jiffies64();
+	__u32 slot = 0, *generation;
+	int found = LB_EXIT_SENT;
 
-	p->server = known->server;
-	p->mode = known->mode;
-	p->to = known->end;
-	server = bpf_map_lookup_elem(&lb_servers, &p->server);
-	return server && server->state != SERVER_DOWN && same_end(&server->end, &p->to);
+	if (parse(ctx, &p.key.flow) != EVNF_EXIT_ACCEPT) {
+		*action = XDP_PASS;
+		return LB_EXIT_UNREADABLE;
+	}
+	if (p.key.flow.proto != IPPROTO_TCP && p.key.flow.proto != IPPROTO_UDP)
+		return LB_EXIT_OTHER;
+	generation = bpf_map_lookup_elem(&lb_generation, &slot);
+	slot = flow_hash(&p.key, 0) >> 32 & (EVNF_RECENT_SLOTS - 1);
+	p.recent = bpf_map_lookup_elem(&lb_recent, &slot);
+	if (!p.recent || !generation)
+		return LB_EXIT_NO_ROUTE;
+	if (now >= p.recent->until || p.recent->generation != *generation ||
+	    !same_flow(&p.recent->key, &p.key)) {
+		found = look_up(&p, *generation, now);
+		if (found != LB_EXIT_SENT && found != LB_EXIT_NEIGHBOUR)
+			return found;
+	}
+	if (!p.recent->returns)
+		count(&lb_server_counts, p.recent->server, bytes);
+	return send(ctx, &p.key.flow, p.recent, found, bytes, action);
 }
 
 SEC("xdp")
 int evnf_balancer(struct xdp_md *ctx)
 {
-	struct passage p = { .ctx = ctx };
-	struct lb_connection *known;
-	int found;
+	__u64 bytes = ctx->data_end - ctx->data;
+	int action = XDP_DROP;
+	enum balancer_exit by = balance(ctx, bytes, &action);
 
-	if (parse(ctx, &p.key.flow) != EVNF_EXIT_ACCEPT)
-		return leave(ctx, LB_EXIT_UNREADABLE, XDP_PASS);
-	if (p.key.flow.proto != IPPROTO_TCP && p.key.flow.proto != IPPROTO_UDP)
-		return leave(ctx, LB_EXIT_OTHER, XDP_PASS);
-	known = bpf_map_lookup_elem(&lb_connections, &p.key);
-	if (known && known->returns) {
-		p.to = known->end;
-		return send(&p, LB_EXIT_RETURNED);
-	}
-	if (!known || !goes_on(&p, known)) {
-		found = begin(&p);
-		if (found == LB_EXIT_OTHER)
-			return leave(ctx, found, XDP_PASS);
-		if (found != LB_EXIT_SENT)
-			return leave(ctx, found, XDP_DROP);
-	}
-	count(&lb_server_counts, p.server, ctx->data_end - ctx->data);
-	return send(&p, LB_EXIT_SENT);
+	count(&lb_exits, by, bytes);
+	return by == LB_EXIT_OTHER ? go_on(ctx) : action;
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -10,6 +10,8 @@
 /* Servers and services of a balancer. */
 #define EVNF_SERVERS_MAX 4096
 #define EVNF_SERVICES_MAX 1024
+/* Connections that a balancer remembers on each CPU, apart from the table that holds all; a power of two. */
+#define EVNF_RECENT_SLOTS 16384
 /* A prime far above the number of a service's servers: shares are exact to a percent with 600. */
 #define EVNF_MAGLEV_SLOTS 65537
 

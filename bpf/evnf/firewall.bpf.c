@@ -13,7 +13,9 @@
  */
 #include <linux/bpf.h>
 
+#include "chain.h"
 #include "count.h"
+#include "flow.h"
 #include "parse.h"
 #include "way.h"
 
@@ -118,26 +120,6 @@ static long try_tuple(__u32 index, struct search *s)
 	return 0;
 }
 
-static __always_inline __u32 cache_slot(const union evnf_key *key)
-{
-	__u64 hash = firewall.seed;
-
-#pragma unroll
-	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
-		hash = (hash ^ key->word[i]) * 0x9e3779b97f4a7c15ULL;
-	return hash >> 32 & (EVNF_CACHE_SLOTS - 1);
-}
-
-static __always_inline bool same_flow(const union evnf_key *a, const union evnf_key *b)
-{
-	__u64 difference = 0;
-
-#pragma unroll
-	for (int i = 0; i < EVNF_FLOW_WORDS; i++)
-		difference |= a->word[i] ^ b->word[i];
-	return !difference;
-}
-
 /* What the rules say, searched for. */
 static __noinline int decide(struct evnf_cached *into)
 {
@@ -186,16 +168,9 @@ static __always_inline int is_forwarded(struct xdp_md *ctx, const struct evnf_fl
 	return -1;
 }
 
-static __always_inline int leave(enum evnf_exit by, __u64 bytes)
+/* How the packet leaves. */
+static __always_inline enum evnf_exit judge(struct xdp_md *ctx, __u64 bytes)
 {
-	count(&evnf_exits, by, bytes);
-	return by == EVNF_EXIT_DROP ? XDP_DROP : XDP_PASS;
-}
-
-SEC("xdp")
-int evnf_firewall(struct xdp_md *ctx)
-{
-	__u64 bytes = ctx->data_end - ctx->data;
 	union evnf_key key = {};
 	struct evnf_decision decision;
 	struct evnf_cached *cached;
@@ -204,21 +179,19 @@ int evnf_firewall(struct xdp_md *ctx)
 
 	found = parse(ctx, &key.flow);
 	if (found != EVNF_EXIT_ACCEPT)
-		return leave(found, bytes);
-	slot = cache_slot(&key);
+		return found;
+	slot = flow_hash(&key, firewall.seed) >> 32 & (EVNF_CACHE_SLOTS - 1);
 	cached = bpf_map_lookup_elem(&evnf_cache, &slot);
 	if (!cached)
-		return leave(EVNF_EXIT_ASK, bytes);
+		return EVNF_EXIT_ASK;
 	if (!cached->decision.known || !same_flow(&cached->key, &key)) {
 		cached->key = key;
 		decide(cached);
 	}
 	decision = cached->decision;
 	/* Accepted by both, or left to the kernel: it need not be known which. */
-	if (decision.forwarded != EVNF_DROP && decision.local != EVNF_DROP) {
-		found = decision.forwarded | decision.local ? EVNF_EXIT_ASK : EVNF_EXIT_ACCEPT;
-		return leave(found, bytes);
-	}
+	if (decision.forwarded != EVNF_DROP && decision.local != EVNF_DROP)
+		return decision.forwarded | decision.local ? EVNF_EXIT_ASK : EVNF_EXIT_ACCEPT;
 	if (decision.forwarded != decision.local ||
 	    decision.forwarded_rule != decision.local_rule) {
 		switch (is_forwarded(ctx, &key.flow)) {
@@ -227,17 +200,34 @@ int evnf_firewall(struct xdp_md *ctx)
 			decision.forwarded_rule = decision.local_rule;
 			break;
 		case -1:
-			return leave(EVNF_EXIT_NO_ROUTE, bytes);
+			return EVNF_EXIT_NO_ROUTE;
 		}
 	}
 	switch (decision.forwarded) {
 	case EVNF_DROP:
 		count(&evnf_rule_counts, decision.forwarded_rule, bytes);
-		return leave(EVNF_EXIT_DROP, bytes);
+		return EVNF_EXIT_DROP;
 	case EVNF_ASK:
-		return leave(EVNF_EXIT_ASK, bytes);
+		return EVNF_EXIT_ASK;
 	}
-	return leave(EVNF_EXIT_ACCEPT, bytes);
+	return EVNF_EXIT_ACCEPT;
+}
+
+SEC("xdp")
+int evnf_firewall(struct xdp_md *ctx)
+{
+	__u64 bytes = ctx->data_end - ctx->data;
+	enum evnf_exit by = judge(ctx, bytes);
+
+	count(&evnf_exits, by, bytes);
+	switch (by) {
+	case EVNF_EXIT_DROP:
+		return XDP_DROP;
+	case EVNF_EXIT_ACCEPT:
+		return go_on(ctx);
+	default:
+		return XDP_PASS;
+	}
 }
 
 char LICENSE[] SEC("license") = "GPL";

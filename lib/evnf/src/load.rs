@@ -1,15 +1,17 @@
 //! A fast path in the kernel: loaded, attached, run on single packets, its counters.
 
+use crate::interface;
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
 };
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketType, socket};
+use std::os::fd::{AsFd, AsRawFd};
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 /// Room for a packet that has been run.
 const PACKET_MAX: usize = 2048;
+/// The map of a program's successor (`bpf/evnf/chain.h`): the only one that is a program's own.
+const NEXT: &str = "evnf_next";
 
 /// Why a fast path could not be loaded, or does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,8 @@ pub struct Run {
 pub struct Fast {
     object: Object,
     program: &'static str,
+    /// What it was loaded from.
+    source: &'static [u8],
 }
 
 impl std::fmt::Debug for Fast {
@@ -78,12 +82,12 @@ pub(crate) fn because<E: ToString>(
 impl Fast {
     /// Loads `program` out of an object. `prepare` sees each map before.
     pub(crate) fn load(
-        object: &[u8],
+        source: &'static [u8],
         program: &'static str,
         mut prepare: impl FnMut(&mut OpenMapMut<'_>) -> Result<(), LoadError>,
     ) -> Result<Self, LoadError> {
         let mut open = ObjectBuilder::default()
-            .open_memory(object)
+            .open_memory(source)
             .map_err(because(program, "opening"))?;
         for mut map in open.maps_mut() {
             prepare(&mut map)?;
@@ -92,22 +96,71 @@ impl Fast {
         let loaded = open.load();
         libbpf_rs::set_print(quiet);
         let object = loaded.map_err(because(program, "loading"))?;
-        Ok(Fast { object, program })
+        Ok(Fast {
+            object,
+            program,
+            source,
+        })
+    }
+
+    /// The same program once more, with the same tables but a successor of its own.
+    pub(crate) fn again(&self) -> Result<Self, LoadError> {
+        Fast::load(self.source, self.program, |map| {
+            let name = map.name().to_string_lossy().into_owned();
+            if name == NEXT {
+                return Ok(());
+            }
+            let shared = self.map(&name)?;
+            let reused = map.reuse_fd(shared.as_fd());
+            reused.map_err(because(self.program, "sharing its tables"))
+        })
     }
 
     /// Attaches it to an interface of the calling thread's network namespace, natively where the driver can. It stays until the
     /// link is dropped.
     ///
     /// # Errors
-    /// When there is no such interface, or another program is there.
+    /// When there is no such interface, or another program is there; it is named.
     pub fn attach(&mut self, interface: &str) -> Result<Link, LoadError> {
         let name = self.program;
-        let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)
-            .map_err(because(name, "finding the interface"))?;
-        let index =
-            name_to_index(socket, interface).map_err(because(name, "finding the interface"))?;
-        let link = self.program().attach_xdp(index as i32);
-        link.map_err(because(name, "attaching"))
+        let index = interface::index(interface).map_err(because(name, "finding the interface"))?;
+        let program = self.program();
+        let quiet = libbpf_rs::set_print(None);
+        let attached = program.attach_xdp(index);
+        libbpf_rs::set_print(quiet);
+        attached.map_err(|error| {
+            let why = match interface::occupant(program.as_fd(), index) {
+                Some(other) => format!(
+                    "{interface} has an XDP program already, {other}; the kernel takes one on each interface: \
+                     take that away first (ip link set dev {interface} xdp off), or have it end"
+                ),
+                None => format!("{interface}: {error}"),
+            };
+            because(name, "attaching")(why)
+        })
+    }
+
+    /// Puts it in the place of the program that a link has attached, in one step.
+    pub(crate) fn take_place(&mut self, link: &mut Link) -> Result<(), LoadError> {
+        let name = self.program;
+        let replaced = link.update_prog(&self.program());
+        replaced.map_err(because(name, "replacing a program"))
+    }
+
+    /// Says what comes behind it: what it lets pass goes there from now on.
+    pub(crate) fn set_next(&self, next: Option<&mut Fast>) -> Result<(), LoadError> {
+        let key = 0u32.to_ne_bytes();
+        match next {
+            Some(next) => {
+                let program = next.program().as_fd().as_raw_fd();
+                self.enter(NEXT, &key, &program.to_ne_bytes())
+            }
+            None => {
+                // That there was none is what is wanted.
+                let _absent = self.map(NEXT)?.delete(&key);
+                Ok(())
+            }
+        }
     }
 
     /// Runs it on one packet `repeat` times.
@@ -143,10 +196,11 @@ impl Fast {
     }
 
     /// A map of the program.
-    pub(crate) fn map(&self, name: &'static str) -> Result<Map<'_>, LoadError> {
+    pub(crate) fn map(&self, name: &str) -> Result<Map<'_>, LoadError> {
         let mut maps = self.object.maps();
         let found = maps.find(|map| map.name().to_string_lossy() == name);
-        found.ok_or_else(|| because(self.program, name)("there is no such map"))
+        let why = || because(self.program, "finding a map")(format!("there is no {name}"));
+        found.ok_or_else(why)
     }
 
     /// Enters a value.

@@ -1,10 +1,12 @@
 //! The fast path, loaded.
 
 use super::maglev::{Candidate, SLOTS, table};
+use crate::chain::Member;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
-use std::net::SocketAddr;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
@@ -120,6 +122,8 @@ impl Exit {
 pub struct Balancer {
     fast: Fast,
     servers: Vec<Option<Server>>,
+    /// How often a server has changed.
+    generation: u32,
 }
 
 impl Balancer {
@@ -128,22 +132,49 @@ impl Balancer {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(connections: u32) -> Result<Self, LoadError> {
-        let fast = Fast::load(OBJECT, PROGRAM, |map| {
-            let prepared = match map.name().to_string_lossy().as_ref() {
-                "lb_connections" => map.set_max_entries(connections.saturating_mul(2).max(2)),
-                _ => Ok(()),
-            };
-            prepared.map_err(because(PROGRAM, "sizing its tables"))
-        })?;
         Ok(Balancer {
-            fast,
+            fast: Fast::load(OBJECT, PROGRAM, |map| prepare(map, connections, None))?,
             servers: vec![None; SERVERS_MAX as usize],
+            generation: 0,
         })
+    }
+
+    /// The same with its tables in a folder of a BPF file system, for itself: it takes those that are there, as another process has
+    /// left them, and makes those that are not. A connection that was there before is there afterwards.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or the tables that are there are of another kind, or of another number of connections.
+    pub fn load_kept(connections: u32, folder: &Path) -> Result<Self, LoadError> {
+        let fast = Fast::load(OBJECT, PROGRAM, |map| {
+            prepare(map, connections, Some(folder))
+        })?;
+        let mut balancer = Balancer {
+            fast,
+            servers: Vec::new(),
+            generation: 0,
+        };
+        let generation = balancer.entry("lb_generation", 0)?;
+        balancer.generation = generation
+            .first_chunk()
+            .map_or(0, |n| u32::from_ne_bytes(*n));
+        for number in 0..SERVERS_MAX {
+            let server = server_of(&balancer.entry("lb_servers", number)?);
+            balancer.servers.push(server);
+        }
+        Ok(balancer)
     }
 
     /// The program.
     pub fn fast(&mut self) -> &mut Fast {
         &mut self.fast
+    }
+
+    /// It as a member of a chain: packets of no service go on to the next member.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member(&self) -> Result<Member, LoadError> {
+        Member::of(&self.fast)
     }
 
     /// Says what a server is. Another address under a number ends its connections.
@@ -159,6 +190,10 @@ impl Balancer {
         value.extend((server.state as u32).to_ne_bytes());
         self.fast
             .enter("lb_servers", &number.to_ne_bytes(), &value)?;
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation.to_ne_bytes();
+        self.fast
+            .enter("lb_generation", &0u32.to_ne_bytes(), &generation)?;
         *known = Some(server);
         Ok(())
     }
@@ -204,6 +239,16 @@ impl Balancer {
         self.fast.enter("lb_services", &key, &value)
     }
 
+    /// An entry of an array.
+    fn entry(&self, map: &'static str, at: u32) -> Result<Vec<u8>, LoadError> {
+        let found = self
+            .fast
+            .map(map)?
+            .lookup(&at.to_ne_bytes(), MapFlags::ANY)
+            .map_err(because(PROGRAM, map))?;
+        Ok(found.unwrap_or_default())
+    }
+
     /// How packets have left since the program was loaded.
     ///
     /// # Errors
@@ -219,6 +264,43 @@ impl Balancer {
     pub fn sent_to(&self, server: u32) -> Result<Counts, LoadError> {
         self.fast.counts("lb_server_counts", server)
     }
+}
+
+/// Sizes what has to be known before loading, and says where it is kept.
+fn prepare(
+    map: &mut OpenMapMut<'_>,
+    connections: u32,
+    folder: Option<&Path>,
+) -> Result<(), LoadError> {
+    let name = map.name().to_string_lossy().into_owned();
+    if name == "lb_connections" {
+        map.set_max_entries(connections.saturating_mul(2).max(2))
+            .map_err(because(PROGRAM, "sizing its tables"))?;
+    }
+    match folder {
+        Some(folder) if name.starts_with("lb_") => map
+            .set_pin_path(folder.join(name))
+            .map_err(because(PROGRAM, "keeping its tables")),
+        _ => Ok(()),
+    }
+}
+
+/// What `struct lb_server` says; `None`: nothing yet.
+fn server_of(bytes: &[u8]) -> Option<Server> {
+    let (end, state) = bytes.split_first_chunk::<END_BYTES>()?;
+    let address: IpAddr = match end[19] {
+        4 => IpAddr::from(*end.first_chunk::<4>()?),
+        6 => IpAddr::from(*end.first_chunk::<16>()?),
+        _ => return None,
+    };
+    Some(Server {
+        at: SocketAddr::new(address, u16::from_ne_bytes([end[16], end[17]])),
+        state: match u32::from_ne_bytes(*state.first_chunk()?) {
+            0 => State::Up,
+            1 => State::Draining,
+            _ => State::Down,
+        },
+    })
 }
 
 /// The bytes of `struct evnf_end`.

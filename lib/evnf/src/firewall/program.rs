@@ -2,6 +2,7 @@
 
 use super::rules::Stage;
 use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
+use crate::chain::Member;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
@@ -92,6 +93,15 @@ impl Firewall {
     /// The program.
     pub fn fast(&mut self) -> &mut Fast {
         &mut self.fast
+    }
+
+    /// It as a member of a chain: what all rules accept goes on to the next member, everything else to the kernel. Where the next one
+    /// may send packets on, the stages must be those of [`crate::nft::Split::before_senders`].
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member(&self) -> Result<Member, LoadError> {
+        Member::of(&self.fast)
     }
 
     /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.

@@ -63,7 +63,9 @@ pub struct Ruleset {
     pub flags: BTreeMap<Table, String>,
     /// Whether a table has flow tables: then packets may pass without meeting its rules.
     pub has_flow_tables: bool,
-    /// Whether the older iptables, which nft does not show, translate addresses.
+    /// Whether the older iptables, which nft does not show, have tables.
+    pub has_legacy_tables: bool,
+    /// Whether they translate addresses.
     pub has_legacy_nat: bool,
 }
 
@@ -91,6 +93,7 @@ impl Ruleset {
         let tables = ["ip_tables_names", "ip6_tables_names"]
             .map(|name| format!("/proc/thread-self/net/{name}"));
         let tables = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        ruleset.has_legacy_tables = tables.iter().any(|names| !names.is_empty());
         ruleset.has_legacy_nat = tables
             .iter()
             .any(|names| names.lines().any(|name| name == "nat"));

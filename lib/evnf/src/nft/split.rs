@@ -46,6 +46,19 @@ pub struct Split {
     pub lines: Vec<Line>,
     /// Why the chains behind connection tracking are left to the kernel.
     pub all_behind: Option<String>,
+    /// What else may stop a packet that the stages accept, where only the kernel asks.
+    pub only_kernel_asks: Option<String>,
+}
+
+impl Split {
+    /// As it has to be before others that send on what it accepts, past the kernel: if the kernel might stop that, all that is not
+    /// dropped is left to it.
+    pub fn before_senders(mut self) -> Self {
+        if self.only_kernel_asks.is_some() {
+            self.stages.push(leave_all());
+        }
+        self
+    }
 }
 
 impl fmt::Display for Decided {
@@ -70,7 +83,10 @@ struct Met {
 /// Splits a rule set for what comes in by an interface.
 pub fn split(ruleset: &Ruleset, interface: &str) -> Split {
     let translates = why_translated(ruleset);
-    let mut split = Split::default();
+    let mut split = Split {
+        only_kernel_asks: only_kernel_asks(ruleset),
+        ..Split::default()
+    };
     let mut met: Vec<Met> = Vec::new();
     for ((table, name), chain) in &ruleset.chains {
         let Some((base, order)) = chain
@@ -125,12 +141,33 @@ pub fn split(ruleset: &Ruleset, interface: &str) -> Split {
         split.stages.push(one.stage);
     }
     if split.all_behind.is_some() {
-        split.stages.push(Stage {
-            traffic: Traffic::All,
-            rules: vec![for_all(&[Family::V4, Family::V6], Verdict::Ask)],
-        });
+        split.stages.push(leave_all());
     }
     split
+}
+
+/// Leaves everything that no stage before it drops to the kernel.
+fn leave_all() -> Stage {
+    Stage {
+        traffic: Traffic::All,
+        rules: vec![for_all(&[Family::V4, Family::V6], Verdict::Ask)],
+    }
+}
+
+/// What may stop packets behind the stages, or beside them.
+fn only_kernel_asks(ruleset: &Ruleset) -> Option<String> {
+    if ruleset.has_legacy_tables {
+        return Some("iptables-legacy has tables, which nft does not show".to_owned());
+    }
+    let mut chains = ruleset.chains.iter();
+    let found = chains.find(|((table, _), chain)| {
+        chain.base.as_ref().is_some_and(|base| {
+            let is_beside = table.family == "bridge";
+            let is_behind = matches!(base.hook.as_str(), "postrouting" | "egress");
+            (is_beside || is_behind) && (base.drops || !chain.rules.is_empty())
+        })
+    });
+    found.map(|((table, chain), _)| format!("chain {chain} of table {table}"))
 }
 
 /// The stage of a base chain, its policy as its last rule, and what became of its rules. Numbers begin at 0.
@@ -230,5 +267,43 @@ fn is_behind_conntrack(base: &Base) -> bool {
         "ingress" => false,
         "prerouting" => base.priority >= CONNTRACK,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn base(family: &str, hook: &str, policy: &str) -> Ruleset {
+        let chain = json!({ "family": family, "table": "t", "name": "c", "hook": hook, "prio": 0,
+            "type": "filter", "policy": policy });
+        let document = json!({ "nftables": [{ "chain": chain }] });
+        Ruleset::read(document.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_only_the_kernel_asks_leaves_all_to_it() {
+        for (family, hook, policy, is_left) in [
+            ("inet", "forward", "drop", false),
+            ("inet", "output", "drop", false),
+            ("inet", "postrouting", "accept", false),
+            ("inet", "postrouting", "drop", true),
+            ("netdev", "egress", "drop", true),
+            ("bridge", "forward", "drop", true),
+        ] {
+            let split = split(&base(family, hook, policy), "eth0");
+            let stages = split.stages.len();
+            let before = split.before_senders();
+            assert_eq!(before.stages.len() > stages, is_left, "{family} {hook}");
+        }
+        let legacy = Ruleset {
+            has_legacy_tables: true,
+            ..Ruleset::default()
+        };
+        let split = split(&legacy, "eth0");
+        assert!(split.stages.is_empty());
+        let last = split.before_senders().stages.pop().unwrap();
+        assert_eq!(last.rules[0].verdict, Verdict::Ask);
     }
 }
