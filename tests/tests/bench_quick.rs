@@ -156,8 +156,8 @@ fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
     }
     let output = text(&bench(&["d4", "--quick"]));
     for lane in [
-        "classified.1",
-        "switch.1",
+        "one.classified.1",
+        "one.switch.1",
         "hybrid.0",
         "hybrid.50",
         "hybrid.100",
@@ -165,7 +165,20 @@ fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
         let rates = values(&output, &format!("d4.{lane}.64.mpps"));
         assert!(rates.len() == 1 && rates[0] > 0.0, "{lane}: {output}");
     }
-    assert_eq!(values(&output, "_vs_switch").len(), 4, "{output}");
+    for nfs in [2, 100] {
+        crowd_is_measured(&output, &format!("d4.{nfs}"));
+        crowd_is_measured(&output, &format!("d4.switch.{nfs}"));
+    }
+    // Of each number throughput and latency of very many, throughput and its cost of the first hop alone.
+    assert_eq!(values(&output, "_vs_switch").len(), 8, "{output}");
+}
+
+/// Throughput, latency, CPU time and memory.
+fn crowd_is_measured(output: &str, id: &str) {
+    for what in ["gbps", "mpps", "latency_ms", "p99_ms", "cpu_percent", "mb"] {
+        let found = values(output, &format!("{id}.{what}"));
+        assert!(found.len() == 1 && found[0] > 0.0, "{id}.{what}: {output}");
+    }
 }
 
 #[test]
@@ -544,8 +557,13 @@ fn a_trust_group_is_compared_with_memory_of_its_own() {
         return;
     }
     let output = text(&bench(&["d5", "--quick"]));
-    // Three lengths, and the round trip.
+    for nfs in [2, 100] {
+        crowd_is_measured(&output, &format!("d5.{nfs}"));
+        crowd_is_measured(&output, &format!("d5.shared.{nfs}"));
+    }
+    // In a row: three lengths, and the round trip.
     assert_eq!(values(&output, "shared_vs_isolated").len(), 4, "{output}");
+    assert_eq!(values(&output, "_vs_shared").len(), 4, "{output}");
     assert!(
         values(&output, ".mpps_per_cpu")
             .iter()

@@ -2,10 +2,9 @@
 //! frames as a threshold says, and at the latest a time after the first of them.
 
 use super::massive::host;
-use super::massive::{Architecture, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
 use super::token::TokenChain;
 use crate::report::Report;
-use crate::roles::Waits;
 use crate::statistics::Samples;
 use nfluid_switch::Wake;
 use std::time::Duration;
@@ -20,42 +19,30 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let at_once = Architecture {
         id: "d2",
         title: "NFs that sleep until they are rung",
-        waiting: Waiting {
-            waits: Waits::Sleeping,
-            wake: Wake::AT_ONCE,
-            list: None,
-        },
+        waiting: Waiting::SLEEPING,
+        buffers: Buffers::Isolated,
+        entry: Entry::Port,
     };
     let aged = Architecture {
         id: "d2.aged",
         title: "NFs that sleep until 8 frames wait, or one for a millisecond",
         waiting: Waiting {
-            waits: Waits::Sleeping,
             wake: THRESHOLD,
-            list: None,
+            ..Waiting::SLEEPING
         },
+        ..at_once
     };
-    let sweep = |nfs, lens| Sweep {
-        nfs,
-        lens,
-        rounds: report.choose(5, 2),
-        seconds: report.choose(1.0, 0.2),
+    let all = Sweep {
+        idle: true,
+        ..Sweep::common(report)
     };
-    let all = report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000], vec![2, 100]);
-    let lens = report.choose(vec![700, 64, 256, 1514], vec![700]);
-    let most = report.choose(vec![8000], vec![]);
-    let some = report.choose(vec![40, 100, 400, 2000], vec![100]);
-    let sweeps = [
-        sweep(all, lens),
-        sweep(most, vec![700]),
-        sweep(some, vec![700]),
-    ];
-    let [all, most, some] = sweeps;
-    measure(report, &at_once, &all)?;
-    if !most.nfs.is_empty() {
-        measure(report, &at_once, &most)?;
-    }
-    measure(report, &aged, &some)?;
+    let some = Sweep {
+        nfs: report.choose(vec![40, 100, 400, 2000], vec![100]),
+        lens: vec![700],
+        ..Sweep::common(report)
+    };
+    measure(report, &[at_once], &all)?;
+    measure(report, &[aged], &some)?;
     report
         .choose(vec![100, 400, 2000], vec![100])
         .into_iter()

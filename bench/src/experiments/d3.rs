@@ -4,17 +4,15 @@
 //! NFs on core 0, the thread and the traffic's process on core 1.
 
 use super::massive::host;
-use super::massive::{Cell, Cores, Crowd, Offer, WINDOW, Waiting};
+use super::massive::{Buffers, Cell, Cores, Crowd, Offer, Plan, WINDOW, Waiting};
 use super::two_cores;
 use crate::host::cpu::process_seconds;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
-use crate::roles::Waits;
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_io::{Idle, Worker};
 use nfluid_ring::memory::MpscMemory;
-use nfluid_switch::Wake;
 use nfluid_switch::scratch::Scratch;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
@@ -71,12 +69,17 @@ fn measure(
     let memory = MpscMemory::create()?;
     // The NFs inherit it.
     fcntl_setfd(memory.fd(), FdFlags::empty()).context("handing the ring on")?;
-    let waiting = Waiting {
-        waits: Waits::Sleeping,
-        wake: Wake::AT_ONCE,
-        list: Some(memory.fd().as_raw_fd()),
+    let plan = Plan {
+        nfs,
+        waiting: Waiting {
+            list: Some(memory.fd().as_raw_fd()),
+            ..Waiting::SLEEPING
+        },
+        buffers: Buffers::Isolated,
+        is_wired: false,
+        first_switch: 0,
     };
-    let mut crowd = Crowd::start(scratch, nfs, waiting, &[CORES])?;
+    let mut crowd = Crowd::start(scratch, &plan, &[CORES])?;
     let mut worker = Worker::new(scratch.switch.serve()?, Idle::Poll, None)?;
     for duty in crowd.take_duties() {
         worker.add(duty).context("serving a port")?;

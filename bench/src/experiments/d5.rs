@@ -1,12 +1,16 @@
-//! D5: isolated buffers against shared ones. NFs in a row, each with memory of its own, so that the
-//! switch copies each frame at each hop; and the same NFs in a trust group, where it exchanges slots.
+//! D5: isolated buffers against shared ones: NFs with memory of their own, so that the switch copies each frame at each
+//! hop, and the same NFs in a trust group, where it exchanges slots. The traffic is outside of the group: in both
+//! a frame is copied on its way in and on its way out.
 //!
-//! The traffic is outside of the group: in both rows a frame is copied on its way in and on its way
-//! out, and n NFs have n - 1 hops that differ. CPU time is that of all processes, the traffic's too.
-//! All run on one core, so that each finds what the one before it could do in its turn: on two cores
-//! the batches, and so the figures, depend on who happens to be faster.
+//! First what all architectures are measured with: very many NFs, two per frame, on all cores. The NFs of a switch, 64
+//! at most, are a group: one of three hops differs.
+//!
+//! Then NFs in a row, of whose n + 1 hops n - 1 differ. CPU time is that of all processes, the traffic's too. All run on
+//! one core, so that each finds what the one before it could do in its turn: on two cores the batches, and so the
+//! figures, depend on who happens to be faster.
 
 use super::chain::{BATCH, Chain, Links, Placement, RING};
+use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
 use super::subject::Subject;
 use super::two_cores;
 use crate::peer::run_together;
@@ -14,13 +18,6 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use nfluid_switch::scratch::Scratch;
-
-/// Whose memory frames lie in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Buffers {
-    Isolated,
-    Shared,
-}
 
 /// A row of NFs and frames of one length, with either kind of buffers.
 struct Lane {
@@ -40,9 +37,10 @@ struct Ping {
     p99: Samples,
 }
 
-impl Buffers {
-    const BOTH: [Buffers; 2] = [Buffers::Isolated, Buffers::Shared];
+/// Both kinds.
+const BOTH: [Buffers; 2] = [Buffers::Isolated, Buffers::Shared];
 
+impl Buffers {
     fn name(self) -> &'static str {
         match self {
             Buffers::Isolated => "isolated",
@@ -73,15 +71,38 @@ impl Buffers {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
+    massive(report)?;
+    in_a_row(report)
+}
+
+/// Two NFs per frame.
+fn massive(report: &mut Report) -> anyhow::Result<()> {
+    let isolated = Architecture {
+        id: "d5",
+        title: "memory of their own",
+        waiting: Waiting::SLEEPING,
+        buffers: Buffers::Isolated,
+        entry: Entry::Port,
+    };
+    let shared = Architecture {
+        id: "d5.shared",
+        title: "trust groups of the 64 NFs of a switch",
+        buffers: Buffers::Shared,
+        ..isolated
+    };
+    measure(report, &[isolated, shared], &Sweep::common(report))
+}
+
+fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
     let counts = report.choose(vec![2, 10, 50], vec![2]);
     let lens = report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 512, 1514]);
-    let (rounds, seconds) = report.choose((11, 0.5), (5, 0.1));
+    let (rounds, seconds) = report.choose((5, 0.5), (5, 0.1));
     let mut rows = Vec::new();
     for count in counts {
         let mut scratch = Scratch::new("d5")?;
-        let mut series = Buffers::BOTH.map(|buffers| Series::new(buffers.name()));
+        let mut series = BOTH.map(|buffers| Series::new(buffers.name()));
         for &len in &lens {
-            let lanes = measure(&mut scratch, count, len, (rounds, seconds))?;
+            let lanes = lanes(&mut scratch, count, len, (rounds, seconds))?;
             for (lane, series) in lanes.iter().zip(&mut series) {
                 series.push(len as f64, &lane.per_cpu);
                 rows.push(lane.row(count, len));
@@ -89,7 +110,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             figures(report, count, len, &lanes);
         }
         report.plot(Plot {
-            id: format!("d5.{count}"),
+            id: format!("d5.row.{count}"),
             title: format!("{count} NFs in a row: memory of their own, and a trust group"),
             x: Axis::log("frame size in bytes"),
             y: Axis::linear("Mpps per CPU-second"),
@@ -115,14 +136,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Both kinds of buffers in turn.
-fn measure(
+fn lanes(
     scratch: &mut Scratch,
     count: usize,
     len: usize,
     (rounds, seconds): (usize, f64),
 ) -> anyhow::Result<Vec<Lane>> {
     let mut lanes = Vec::new();
-    for buffers in Buffers::BOTH {
+    for buffers in BOTH {
         let links = buffers.links(scratch, count)?;
         lanes.push(Lane {
             buffers,
@@ -180,7 +201,7 @@ fn latency(
     (rounds, seconds): (usize, f64),
 ) -> anyhow::Result<()> {
     let mut pings = Vec::new();
-    for buffers in Buffers::BOTH {
+    for buffers in BOTH {
         let links = buffers.links(scratch, count)?;
         pings.push(Ping {
             buffers,

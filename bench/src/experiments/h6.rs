@@ -92,6 +92,11 @@ impl Wire {
         Ok(Wire { near, far })
     }
 
+    /// Where senders sit.
+    pub fn near(&self) -> &End {
+        &self.near
+    }
+
     /// Where frames arrive that are sent from the other one.
     pub fn far(&self) -> &End {
         &self.far
@@ -105,6 +110,16 @@ impl End {
             namespace: Namespace::new()?,
             interface: format!("up{}", number()),
         })
+    }
+
+    /// Where its interface is.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The name of its interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
     }
 }
 

@@ -239,7 +239,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "d1",
-        summary: "2 to 2000 NFs that poll, two per frame: throughput, latency, CPU, memory",
+        summary: "2 to 8000 NFs that poll, two per frame: throughput, latency, CPU, memory",
         run: d1::run,
     },
     Experiment {
@@ -254,12 +254,12 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "d4",
-        summary: "from an uplink straight into 1 to 300 NFs' rings, or by a switch; hybrid",
+        summary: "from a wire straight into the first of two NFs per frame, of 2 to 8000, or by a switch; one NF per frame, hybrid",
         run: d4::run,
     },
     Experiment {
         name: "d5",
-        summary: "NFs in a row with memory of their own (copies) and in a trust group (exchange of slots)",
+        summary: "2 to 8000 NFs, and NFs in a row, with memory of their own (copies) and in trust groups (exchange of slots)",
         run: d5::run,
     },
     Experiment {

@@ -1,13 +1,15 @@
-//! Generator and sink in one process: frames that cross two NFs of very many.
+//! Generator and sink in one process: frames that cross two NFs of very many. They go to the first of them by the
+//! switch, or out of an interface, on a wire that leads to an uplink.
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
 use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::traffic::{LANE, STAMP, udp_frame};
+use crate::experiments::traffic::{LANE, STAMP, VARYING, udp_frame};
 use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::mac_of;
+use nfluid_switch::uplink::DirectOutlet;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,14 @@ const NICE: i32 = -20;
 pub struct Targets {
     pub first: u32,
     pub pairs: u32,
+}
+
+impl Targets {
+    /// The first NF of each pair.
+    pub fn entries(&self) -> impl Iterator<Item = u32> {
+        let first = self.first;
+        (0..self.pairs).map(move |pair| first + 2 * pair)
+    }
 }
 
 /// What is sent.
@@ -51,19 +61,99 @@ struct Lane {
     sum: u32,
     /// The pair that gets the next frame.
     next: usize,
+    /// On a wire, which may lead frames by their flows: what each pair's frames have at [`VARYING`].
+    flows: Vec<[u8; VARYING.end - VARYING.start]>,
+}
+
+/// The interface that frames leave by, in the sender's own context.
+struct Wire {
+    outlet: DirectOutlet,
+    queued: u32,
+    /// What all frames begin with.
+    head: Vec<u8>,
+}
+
+/// Where frames of a lane go out.
+enum Out<'a> {
+    Port(&'a mut Port),
+    Wire(&'a mut Wire),
 }
 
 /// Sends and receives in turn, and sleeps in between.
 pub struct Across {
     load: Load,
-    /// One for each port.
+    /// One for each port that receives.
     lanes: Vec<Lane>,
+    wire: Option<Wire>,
     sent: u64,
     /// When the rate began to be kept, and how many frames were sent since.
     paced: Option<(u64, u64)>,
     stall: Stall,
     lost: u64,
     latencies: Times,
+}
+
+impl Wire {
+    /// Takes the process's last port, whose slots are sent.
+    fn open(attached: &mut Attached, interface: &str, len: usize) -> anyhow::Result<Self> {
+        let port = attached
+            .ports
+            .pop()
+            .context("a wire needs a port's slots")?;
+        let mut head = udp_frame(len, 0);
+        head[6..12].copy_from_slice(&port.entry().mac);
+        head.truncate(LANE.end);
+        Ok(Wire {
+            outlet: DirectOutlet::open(interface, port)?,
+            queued: 0,
+            head,
+        })
+    }
+
+    fn queue(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        if self.outlet.room() == 0 {
+            self.outlet.collect();
+        }
+        let head = &self.head;
+        let queued = self.outlet.send(|buffer| {
+            buffer[..head.len()].copy_from_slice(head);
+            fill(buffer)
+        });
+        self.queued += u32::from(queued);
+        queued
+    }
+
+    /// Frames that have left; an interface that takes none now is asked again.
+    fn flush(&mut self) -> u32 {
+        match self.outlet.flush() {
+            Ok(_) => std::mem::take(&mut self.queued),
+            Err(_) => 0,
+        }
+    }
+}
+
+impl Out<'_> {
+    fn queued(&self) -> u32 {
+        match self {
+            Out::Port(port) => port.queued(),
+            Out::Wire(wire) => wire.queued,
+        }
+    }
+
+    fn queue(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        match self {
+            Out::Port(port) => port.send(fill),
+            Out::Wire(wire) => wire.queue(fill),
+        }
+    }
+
+    fn flush(&mut self) -> u32 {
+        match self {
+            // An error shows as missing throughput.
+            Out::Port(port) => port.flush(WhenFull::Drop).unwrap_or(0),
+            Out::Wire(wire) => wire.flush(),
+        }
+    }
 }
 
 impl Lane {
@@ -73,7 +163,19 @@ impl Lane {
             under_way: vec![0; targets.pairs as usize],
             sum: 0,
             next: 0,
+            flows: Vec::new(),
         }
+    }
+
+    /// Gives each pair a flow of its own, numbers from `first` on; returns the number behind the last.
+    fn number(&mut self, first: u32, len: usize) -> u32 {
+        let behind = first + self.under_way.len() as u32;
+        for flow in first..behind {
+            let mut bytes = [0; VARYING.end - VARYING.start];
+            bytes.copy_from_slice(&udp_frame(len, flow)[VARYING]);
+            self.flows.push(bytes);
+        }
+        behind
     }
 
     /// The next pair of which fewer than `window` frames are under way, one more from now on.
@@ -109,23 +211,34 @@ impl Lane {
 }
 
 impl Across {
-    pub fn new(attached: &mut Attached, targets: &[Targets], load: Load) -> anyhow::Result<Self> {
+    /// With a `wire`, an interface, frames leave by that, and the last port is the wire's; all others receive.
+    pub fn new(
+        attached: &mut Attached,
+        targets: &[Targets],
+        load: Load,
+        wire: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let mut lanes: Vec<Lane> = targets.iter().map(Lane::new).collect();
+        let wire = wire.map(|interface| Wire::open(attached, interface, load.len));
+        let wire = wire.transpose()?;
         ensure!(
             attached.ports.len() == targets.len() && targets.iter().all(|t| t.pairs > 0),
             "it needs a port for each range of NFs"
         );
         setpriority_process(None, NICE).context("going before the NFs")?;
         set_current_timer_slack(NonZero::new(1)).context("sleeping to the microsecond")?;
-        for port in &mut attached.ports {
-            let own = port.entry().mac;
-            prepare_frames(port, |slot| {
-                let mut frame = udp_frame(load.len, slot);
-                frame[6..12].copy_from_slice(&own);
-                frame
-            });
+        if wire.is_some() {
+            lanes
+                .iter_mut()
+                .fold(0, |flow, lane| lane.number(flow, load.len));
+        } else {
+            for port in &mut attached.ports {
+                prepare(port, load.len);
+            }
         }
         Ok(Across {
-            lanes: targets.iter().map(Lane::new).collect(),
+            lanes,
+            wire,
             load,
             sent: 0,
             paced: None,
@@ -139,19 +252,25 @@ impl Across {
         let mut sum = 0;
         for (index, port) in ports.iter_mut().enumerate() {
             let now = monotonic_ns();
-            for _ in port.queued()..self.allowed(now) {
-                let lane = &mut self.lanes[index];
+            let allowed = self.allowed(now);
+            let lane = &mut self.lanes[index];
+            let mut out = self.wire.as_mut().map_or(Out::Port(port), Out::Wire);
+            for _ in out.queued()..allowed {
                 let Some(pair) = lane.take(self.load.window) else {
                     break;
                 };
                 let to = mac_of(lane.first + 2 * pair);
+                let flow = lane.flows.get(pair as usize);
                 let stamp = if self.sent.is_multiple_of(STAMPED) {
                     now
                 } else {
                     0
                 };
-                let queued = port.send(|buffer| {
+                let queued = out.queue(|buffer| {
                     buffer[..6].copy_from_slice(&to);
+                    if let Some(flow) = flow {
+                        buffer[VARYING].copy_from_slice(flow);
+                    }
                     buffer[STAMP].copy_from_slice(&stamp.to_ne_bytes());
                     buffer[LANE].copy_from_slice(&pair.to_ne_bytes());
                     self.load.len
@@ -162,9 +281,8 @@ impl Across {
                 }
                 self.sent += 1;
             }
-            if port.queued() > 0 {
-                // An error shows as missing throughput.
-                sum += port.flush(WhenFull::Drop).unwrap_or(0);
+            if out.queued() > 0 {
+                sum += out.flush();
             }
         }
         sum
@@ -214,6 +332,16 @@ impl Across {
         }
         std::thread::sleep(Duration::from_micros(self.load.pause_us));
     }
+}
+
+/// Whole frames into all slots of a port; later only what differs is written.
+fn prepare(port: &mut Port, len: usize) {
+    let own = port.entry().mac;
+    prepare_frames(port, |slot| {
+        let mut frame = udp_frame(len, slot);
+        frame[6..12].copy_from_slice(&own);
+        frame
+    });
 }
 
 impl Work for Across {

@@ -146,6 +146,8 @@ pub enum Task {
         /// Of each port: the NFs that it sends to.
         targets: Vec<across::Targets>,
         load: across::Load,
+        /// The interface that they leave by, if that is not a port; the last port is the wire's then.
+        wire: Option<String>,
     },
     /// Hands on each byte of its standard input; it has no ports.
     HandOn,
@@ -382,8 +384,13 @@ impl Task {
                 let pause = Duration::from_micros(*pause_us);
                 Box::new(looped::HandOver::new(attached, pause)?)
             }
-            Task::Across { targets, load } => {
-                Box::new(across::Across::new(attached, targets, *load)?)
+            Task::Across {
+                targets,
+                load,
+                wire,
+            } => {
+                let wire = wire.as_deref();
+                Box::new(across::Across::new(attached, targets, *load, wire)?)
             }
             Task::Hop { .. }
             | Task::Host { .. }

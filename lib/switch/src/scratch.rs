@@ -45,13 +45,15 @@ pub struct ScratchInstance {
 
 /// What [`Scratch::forwarders`] makes.
 #[derive(Clone, Copy, Debug)]
-pub struct Forwarder {
+pub struct Forwarder<'a> {
     /// Slots of the port.
     pub ring: u32,
     /// When its program is woken if it sleeps.
     pub wake: Wake,
     /// Whether an I/O thread may serve it.
     pub may_be_served: bool,
+    /// The trust group that it joins.
+    pub group: Option<&'a Arc<Group>>,
 }
 
 /// See [`ScratchInstance::io_parts`].
@@ -240,11 +242,11 @@ impl Scratch {
     /// switch alone: entering instances one by one waits for a grace period of the kernel each.
     ///
     /// # Errors
-    /// As for [`InstanceMemory::create`].
+    /// As for [`InstanceMemory::create`], and for [`InstanceMemory::allocate_in`] of members of a group.
     pub fn forwarders(
         &mut self,
         count: u32,
-        kind: Forwarder,
+        kind: Forwarder<'_>,
     ) -> Result<Vec<ScratchInstance>, SwitchError> {
         let first = self.port_ids(count);
         let mut made = Vec::with_capacity(count as usize);
@@ -252,7 +254,11 @@ impl Scratch {
             let mut spec = PortSpec::new(id, "p0", mac_of(id), kind.ring);
             spec.tx_slots = 0;
             spec.wake = kind.wake;
-            let memory = InstanceMemory::allocate(self.pool_id(), &[spec])?;
+            let pool = self.pool_id();
+            let memory = match kind.group {
+                Some(group) => InstanceMemory::allocate_in(group, pool, &[spec])?,
+                None => InstanceMemory::allocate(pool, &[spec])?,
+            };
             made.push(ScratchInstance {
                 rung_by_switch: true,
                 may_be_served: kind.may_be_served,

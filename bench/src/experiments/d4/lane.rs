@@ -246,6 +246,7 @@ fn nfs(scratch: &mut Scratch, count: u32) -> anyhow::Result<Vec<ScratchInstance>
         ring: NF_RING,
         wake: Wake::AT_ONCE,
         may_be_served: false,
+        group: None,
     };
     Ok(scratch.forwarders(count, kind)?)
 }

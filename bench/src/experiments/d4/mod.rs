@@ -5,12 +5,16 @@
 //! The literature's classifier is a NIC's, with a queue for each NF. An uplink has a NIC do that by `steering: nic`; here it
 //! is the uplink's XDP program, whose table takes 16,384 rules. Whether a NIC could do it is asked by `--nic`.
 //!
-//! The wire (a generator in the kernel) and the thread in which the kernel receives and runs the uplink's program
-//! have one core, the NFs the other. What the wire offers beyond what is received is lost before the uplink; the
-//! generator's CPU time is not counted.
+//! First what all architectures are measured with: very many NFs, two per frame, latency. The frames of each core come
+//! from a veth whose near end its generator sends out of; the second NF of a pair is reached by its switch.
+//!
+//! Then the first hop alone, one NF per frame, so that its cost is not lost in that of the processes: the wire (a generator
+//! in the kernel) and the thread in which the kernel receives and runs the uplink's program have one core, the NFs the
+//! other. What the wire offers beyond what is received is lost before the uplink; the generator's CPU time is not counted.
 
 mod lane;
 
+use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
 use super::two_cores;
 use crate::CannotRun;
 use crate::host::program::need;
@@ -36,11 +40,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     refuse_nic(report.asked().nic.as_deref())?;
+    massive(report)?;
     let workshop = Workshop::new()?;
     let object = workshop.bpf("xdp", include_str!("../../../peers/xdp.bpf.c"))?;
     let queues = report.asked().queues.unwrap_or(RULES_MAX as u32);
     let lens = report.choose(vec![64, 700, 1514], vec![64]);
-    let counts = report.choose(vec![1, 2, 4, 10, 20, 30, 100, 300], vec![1, 10]);
+    let counts = report.choose(vec![1, 4, 30, 300], vec![1, 10]);
     let mut bench = Bench {
         scratch: Scratch::new("d4")?,
         object,
@@ -51,6 +56,24 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         hybrid(report, &mut bench, len)?;
     }
     many_rules(report, &mut bench)
+}
+
+/// Two NFs per frame: the first by the uplink's classifier, or by the table of its switch.
+fn massive(report: &mut Report) -> anyhow::Result<()> {
+    let classified = Architecture {
+        id: "d4",
+        title: "from a wire by the uplink's classifier",
+        waiting: Waiting::SLEEPING,
+        buffers: Buffers::Isolated,
+        entry: Entry::Classifier,
+    };
+    let switched = Architecture {
+        id: "d4.switch",
+        title: "from a wire by the uplink's switch",
+        entry: Entry::Table,
+        ..classified
+    };
+    measure(report, &[classified, switched], &Sweep::common(report))
 }
 
 /// The driver's part of steering is the driver's; what is missing is said, and what does in its place.
@@ -75,7 +98,7 @@ struct Bench {
 impl Bench {
     /// Measures lanes in turn.
     fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Lane>> {
-        let (rounds, seconds) = report.choose((9, 0.5), (2, 0.1));
+        let (rounds, seconds) = report.choose((5, 0.5), (2, 0.1));
         let mut lanes = Vec::new();
         for shape in shapes {
             self.next_switch += 1;
@@ -114,26 +137,26 @@ fn by_number(
         let lanes = bench.measure(report, &ways.map(shape))?;
         for ((series, lane), name) in plotted.iter_mut().zip(&lanes).zip(["classified", "switch"]) {
             series.push(f64::from(nfs), &lane.per_cpu);
-            figures(report, &format!("d4.{name}.{nfs}.{len}"), lane);
+            figures(report, &format!("d4.one.{name}.{nfs}.{len}"), lane);
             rows.push(row(name, lane));
         }
         if let [classified, switch] = &lanes[..] {
             for (what, of) in OF {
                 let ratios = of(classified).ratios(of(switch));
-                let id = format!("d4.{nfs}.{len}.{what}_vs_switch");
+                let id = format!("d4.one.{nfs}.{len}.{what}_vs_switch");
                 report.figure(id, &ratios, "ratio", CONDITIONS);
             }
         }
     }
     report.plot(Plot {
-        id: format!("d4.{len}"),
-        title: format!("From a wire into an NF's ring, {len} B"),
+        id: format!("d4.one.{len}"),
+        title: format!("From a wire into an NF's ring, one NF per frame, {len} B"),
         x: Axis::log("NFs"),
         y: Axis::linear("Mpps per CPU-second"),
         series: plotted,
     });
     print(
-        &format!("By the uplink's classifier or by a switch, {len} B"),
+        &format!("By the uplink's classifier or by a switch, one NF per frame, {len} B"),
         &rows,
     );
     Ok(())

@@ -1,19 +1,19 @@
-//! The processes: pairs of NFs on switches that forward by hardware address, and on each core one
-//! process that sends to its NFs and receives from them.
+//! The processes: pairs of NFs on switches that forward by hardware address.
 
-use super::WINDOW;
+use super::home::{Home, Measured, Traffic};
+use super::{Entry, WINDOW, gate};
 use crate::host::cpu;
 use crate::host::interrupt;
 use crate::host::memory::process_bytes;
-use crate::peer::{Peer, run_together};
-use crate::roles::across::{Load, Targets};
+use crate::peer::run_together;
+use crate::roles::across::Targets;
 use crate::roles::hop::Listed;
-use crate::roles::{Outcome, ROLE_ENV, Role, Task, Waits};
+use crate::roles::{ROLE_ENV, Role, Task, Waits};
 use anyhow::Context;
 use nfluid_io::Duty;
 use nfluid_io::scratch::duties;
 use nfluid_switch::scratch::{Forwarder, Scratch, ScratchInstance, mac_of};
-use nfluid_switch::{Destination, Wake};
+use nfluid_switch::{Destination, Switch, Wake};
 use std::os::fd::RawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,17 +21,13 @@ use std::time::{Duration, Instant};
 /// Slots of an NF's ring.
 pub const RING: u32 = 64;
 /// The most that a ring has.
-const TRAFFIC_RING: u32 = 1024;
-const TRAFFIC_TX: u32 = 256;
+pub const TRAFFIC_RING: u32 = 1024;
 /// NFs on one switch, and behind one port of the traffic: its ring takes what is under way to all of them.
 const SWITCH_NFS: u32 = 2 * TRAFFIC_RING / WINDOW;
 /// NFs that are made at once: bounds the descriptors of this process, which each new one copies.
 const GROUP: u32 = 250;
 /// Processes whose memory is looked at: a look takes a millisecond.
 const LOOKED_AT: usize = 50;
-/// Microseconds between two looks of the traffic's process, and per pair of NFs on its core.
-const PAUSE_US_MAX: u64 = 200;
-const PAUSE_US_PAIR: u64 = 20;
 /// Let the NFs start.
 const START: Duration = Duration::from_millis(500);
 
@@ -46,18 +42,34 @@ pub struct Crowd {
     ids: (Vec<u32>, Vec<u32>),
     /// What an I/O thread needs to serve the NFs, if they may be served.
     duties: Vec<Duty>,
+    /// The first number of a switch that is nobody's.
+    next_switch: u32,
 }
 
-/// The traffic of a core.
-struct Home {
-    core: usize,
-    traffic: ScratchInstance,
-    /// One for each port.
-    targets: Vec<Targets>,
+/// Whose memory frames lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// Each NF has its own: the switch copies at each hop.
+    Isolated,
+    /// The NFs of a switch trust each other: slots are exchanged between them.
+    Shared,
+}
+
+/// What a crowd is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// An even number.
+    pub nfs: u32,
+    pub waiting: Waiting,
+    pub buffers: Buffers,
+    /// Frames come from a wire, by an uplink, as [`Crowd::lead`] says.
+    pub is_wired: bool,
+    /// Number of its first switch.
+    pub first_switch: u32,
 }
 
 /// What NFs do while nothing is in their rings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub waits: Waits,
     /// When those that sleep are woken.
@@ -74,15 +86,6 @@ pub struct Cores {
     pub traffic: usize,
 }
 
-/// How NFs are joined.
-#[derive(Clone, Copy)]
-struct Place {
-    switch: u32,
-    core: usize,
-    /// Port of the traffic on the switch.
-    traffic: u32,
-}
-
 /// Traffic, as much for each pair of NFs.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
@@ -94,66 +97,74 @@ pub struct Offer {
     pub mpps: f64,
 }
 
-/// What a run has shown.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Measured {
-    pub mpps: f64,
-    pub mean_ms: f64,
-    pub p99_ms: f64,
-    pub lost: u64,
-    /// CPU time of all NFs, percent of one core.
-    pub nf_percent: f64,
-    /// Of generator and sink.
-    pub traffic_percent: f64,
+/// How NFs are joined.
+#[derive(Clone, Copy)]
+struct Place {
+    switch: u32,
+    core: usize,
+    /// Port of the traffic on the switch.
+    traffic: u32,
 }
 
 impl Crowd {
-    /// Starts `nfs` (an even number), as many at each of `cores`.
-    pub fn start(
-        scratch: &mut Scratch,
-        nfs: u32,
-        waiting: Waiting,
-        cores: &[Cores],
-    ) -> anyhow::Result<Self> {
+    /// Starts NFs, as many at each of `cores`.
+    pub fn start(scratch: &mut Scratch, plan: &Plan, cores: &[Cores]) -> anyhow::Result<Self> {
         let mut crowd = Crowd {
-            nfs: Vec::with_capacity(nfs as usize),
+            nfs: Vec::with_capacity(plan.nfs as usize),
             homes: Vec::new(),
             map_bytes: 0,
             ids: (Vec::new(), Vec::new()),
             duties: Vec::new(),
+            next_switch: plan.first_switch,
         };
-        let shares = shares(nfs / 2, cores.len() as u32);
-        let mut switch = 0;
+        let shares = shares(plan.nfs / 2, cores.len() as u32);
         for (cores, share) in cores.iter().zip(shares) {
             let switches = shares_of(share, SWITCH_NFS / 2);
-            let traffic = scratch.instance(switches.len() as u32, TRAFFIC_RING, TRAFFIC_TX)?;
-            let mut targets = Vec::new();
+            let mut home = Home::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
+            let ports = 2 * share + switches.len() as u32;
+            // An uplink finds in a table only who is on its own switch.
+            let one = (plan.is_wired && gate::fit_on_a_switch(ports)).then(|| crowd.number());
             for (index, pairs) in switches.into_iter().enumerate() {
                 let place = Place {
-                    switch,
+                    switch: one.unwrap_or_else(|| crowd.number()),
                     core: cores.nfs,
-                    traffic: traffic.id(index),
+                    traffic: home.port(index),
                 };
-                targets.push(crowd.add(scratch, waiting, place, pairs)?);
-                switch += 1;
+                let targets = crowd.add(scratch, plan, place, pairs)?;
+                home.targets.push(targets);
             }
-            crowd.homes.push(Home {
-                core: cores.traffic,
-                traffic,
-                targets,
-            });
+            if plan.is_wired {
+                home.open_gate(scratch, one)?;
+            }
+            crowd.homes.push(home);
         }
         std::thread::sleep(START);
         Ok(crowd)
     }
 
+    /// The number of a new switch.
+    fn number(&mut self) -> u32 {
+        self.next_switch += 1;
+        self.next_switch - 1
+    }
+
+    /// The first number of a switch that is nobody's.
+    pub fn next_switch(&self) -> u32 {
+        self.next_switch
+    }
+
     fn add(
         &mut self,
         scratch: &mut Scratch,
-        waiting: Waiting,
+        plan: &Plan,
         place: Place,
         pairs: u32,
     ) -> anyhow::Result<Targets> {
+        let waiting = plan.waiting;
+        let trusted = match plan.buffers {
+            Buffers::Isolated => None,
+            Buffers::Shared => Some(scratch.group(2 * pairs * RING)?),
+        };
         place.join(scratch, place.traffic)?;
         let mut left = 2 * pairs;
         let mut first = None;
@@ -165,6 +176,7 @@ impl Crowd {
                     ring: RING,
                     wake: waiting.wake,
                     may_be_served: waiting.list.is_some(),
+                    group: trusted.as_ref(),
                 },
             )?;
             for (index, nf) in group.iter().enumerate() {
@@ -193,24 +205,35 @@ impl Crowd {
         })
     }
 
+    /// Has frames that come from the wire find their NFs in this way; no traffic may run.
+    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+        let mut homes = self.homes.iter();
+        homes.try_for_each(|home| home.lead(switch, entry))
+    }
+
+    /// Starts the processes that send and receive.
+    pub fn traffic(&self, offer: &Offer) -> anyhow::Result<Traffic> {
+        let homes = self.homes.iter();
+        let peers = homes.map(|home| home.start(offer, self.pairs()));
+        Ok(Traffic(peers.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Sends for so many seconds.
+    pub fn round(&self, traffic: &mut Traffic, seconds: f64) -> anyhow::Result<Measured> {
+        let (start, before) = (Instant::now(), self.cpu_seconds()?);
+        let outcomes = run_together(&mut traffic.0, seconds)?;
+        // Until here: thousands of processes are not asked in no time, and go on meanwhile.
+        let used = (self.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
+        Ok(Measured::of(&outcomes, used))
+    }
+
     /// Sends for so many seconds, once to warm up, then `rounds` times.
     pub fn run(&self, offer: &Offer, rounds: usize, seconds: f64) -> anyhow::Result<Vec<Measured>> {
-        let homes = self
-            .homes
-            .iter()
-            .map(|home| home.start(offer, self.pairs()));
-        let mut traffic: Vec<Peer> = homes.collect::<anyhow::Result<_>>()?;
-        let mut measured = Vec::with_capacity(rounds);
-        for round in 0..=rounds {
-            let (start, before) = (Instant::now(), self.cpu_seconds()?);
-            let outcomes = run_together(&mut traffic, seconds)?;
-            // Until here: thousands of processes are not asked in no time, and go on meanwhile.
-            let used = (self.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
-            if round > 0 {
-                measured.push(Measured::of(&outcomes, used));
-            }
-        }
-        Ok(measured)
+        let mut traffic = self.traffic(offer)?;
+        self.round(&mut traffic, seconds)?;
+        (0..rounds)
+            .map(|_| self.round(&mut traffic, seconds))
+            .collect()
     }
 
     /// Ends the NFs and takes them out of the switch, whose numbers of switches may be used again.
@@ -247,49 +270,11 @@ impl Crowd {
     }
 }
 
-impl Home {
-    fn ports(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.targets.len()).map(|index| self.traffic.id(index))
-    }
-
-    fn start(&self, offer: &Offer, all: u32) -> anyhow::Result<Peer> {
-        let pairs: u32 = self.targets.iter().map(|targets| targets.pairs).sum();
-        let load = Load {
-            len: offer.len,
-            window: offer.window,
-            rate: offer.mpps * 1e6 * f64::from(pairs) / f64::from(all),
-            pause_us: (u64::from(pairs) * PAUSE_US_PAIR).min(PAUSE_US_MAX),
-        };
-        let task = Task::Across {
-            targets: self.targets.clone(),
-            load,
-        };
-        let core = self.core;
-        Peer::start(&self.traffic, &Role { core, task })
-    }
-}
-
 impl Place {
     fn join(self, scratch: &Scratch, port: u32) -> anyhow::Result<()> {
         let switch = &scratch.switch;
         switch.connect(port, Destination::Switch(self.switch))?;
         Ok(switch.pin_address(self.switch, 0, mac_of(port), port)?)
-    }
-}
-
-impl Measured {
-    fn of(outcomes: &[Outcome], nf_cores: f64) -> Self {
-        let sum = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>();
-        let count = outcomes.len() as f64;
-        let seconds = sum(|o| o.seconds) / count;
-        Measured {
-            mpps: sum(|o| o.frames as f64 / o.seconds) / 1e6,
-            mean_ms: sum(|o| o.mean_us) / count / 1e3,
-            p99_ms: outcomes.iter().map(|o| o.p99_us).fold(0.0, f64::max) / 1e3,
-            lost: outcomes.iter().map(|o| o.lost).sum(),
-            nf_percent: nf_cores * 100.0,
-            traffic_percent: sum(|o| o.cpu_seconds) / seconds * 100.0,
-        }
     }
 }
 

@@ -4,23 +4,30 @@
 //! frames go to different NFs, every frame crosses two, and an NF signs the first 64 bytes. The
 //! generator's and sink's process of each core shares it with its NFs.
 
+mod cell;
 pub mod crowd;
+mod gate;
+mod home;
 pub mod host;
+mod tell;
 
-use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, gbps, significant, table};
+use crate::CannotRun;
+use crate::report::Report;
 use crate::roles::Waits;
-use crate::statistics::Samples;
+pub use cell::Cell;
+use cell::Row;
 use crowd::RING;
-pub use crowd::{Cores, Crowd, Measured, Offer, Waiting};
+pub use crowd::{Buffers, Cores, Crowd, Offer, Plan, Waiting};
 use nfluid_ring::doorbell::AGEING_IDLE;
+use nfluid_switch::SwitchError;
+use nfluid_switch::Wake;
 use nfluid_switch::scratch::Scratch;
 use std::time::{Duration, Instant};
 
 /// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
 pub const WINDOW: u32 = 32;
 const _: () = assert!(WINDOW <= RING);
-/// As many NFs cost something while they are idle.
+/// As many NFs cost something while they are idle, and take longer to be measured.
 const MANY: u32 = 1000;
 /// Until their sleeps have the length that they keep.
 const UNTIL_IDLE: Duration = Duration::from_secs(7);
@@ -29,97 +36,274 @@ const MODERATE: f64 = 0.5;
 
 /// An architecture.
 pub struct Architecture {
-    /// What its figures begin with.
+    /// What its figures begin with: the experiment's name, or that and a name of its own behind a dot.
     pub id: &'static str,
     pub title: &'static str,
     pub waiting: Waiting,
+    pub buffers: Buffers,
+    pub entry: Entry,
+}
+
+/// How frames find the first NF of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The generator's port is on the pair's switch.
+    Port,
+    /// They come from a wire, and the uplink is on a switch, in whose table it looks.
+    Table,
+    /// They come from a wire, and the uplink's rules name the NF.
+    Classifier,
 }
 
 /// Numbers of NFs and frame lengths to measure.
 pub struct Sweep {
     pub nfs: Vec<u32>,
+    /// The first one's figures carry no length in their ids.
     pub lens: Vec<usize>,
     pub rounds: usize,
+    /// Of [`MANY`] NFs; fewer take half the time.
     pub seconds: f64,
+    /// NFs that sleep are watched without traffic, too.
+    pub idle: bool,
 }
 
-/// Repetitions of one measurement.
-#[derive(Default)]
-pub struct Cell {
-    pub mpps: Samples,
-    pub gbps: Samples,
-    pub mean_ms: Samples,
-    pub p99_ms: Samples,
-    pub nf_percent: Samples,
-    pub traffic_percent: Samples,
-    pub lost: u64,
+impl Waiting {
+    /// NFs sleep until they are rung, by each frame.
+    pub const SLEEPING: Waiting = Waiting {
+        waits: Waits::Sleeping,
+        wake: Wake::AT_ONCE,
+        list: None,
+    };
 }
 
-/// A number of NFs and a length.
-struct Row {
-    nfs: u32,
-    len: usize,
-    /// As much as goes.
-    full: Cell,
-    /// At [`MODERATE`] load.
-    half: Cell,
-    megabytes: f64,
-}
-
-impl Cell {
-    pub fn of(measured: &[Measured], len: usize) -> Self {
-        let mut cell = Cell::default();
-        for one in measured {
-            cell.mpps.push(one.mpps);
-            cell.gbps.push(gbps(one.mpps, len));
-            cell.mean_ms.push(one.mean_ms);
-            cell.p99_ms.push(one.p99_ms);
-            cell.nf_percent.push(one.nf_percent);
-            cell.traffic_percent.push(one.traffic_percent);
-            cell.lost += one.lost;
+impl Sweep {
+    /// The numbers and lengths that all architectures are measured with.
+    pub fn common(report: &Report) -> Self {
+        Sweep {
+            nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
+            lens: report.choose(vec![700, 64, 1514], vec![700]),
+            rounds: report.choose(3, 2),
+            seconds: report.choose(1.0, 0.2),
+            idle: false,
         }
-        cell
+    }
+
+    fn seconds(&self, nfs: u32) -> f64 {
+        if nfs >= MANY {
+            self.seconds
+        } else {
+            self.seconds / 2.0
+        }
     }
 }
 
-/// Measures an architecture with each number of NFs and each length; the first length is the one
-/// whose figures carry no length in their ids.
+impl Architecture {
+    /// The crowd that it needs.
+    fn plan(&self, nfs: u32) -> Plan {
+        Plan {
+            nfs,
+            waiting: self.waiting,
+            buffers: self.buffers,
+            is_wired: self.entry != Entry::Port,
+            first_switch: 0,
+        }
+    }
+}
+
+/// Measures architectures side by side with each number of NFs and each length. A number that they, or the host, have
+/// no room for is left out by name, with the reason.
+///
+/// # Errors
+/// When something fails, or there is room for none of the numbers.
 pub fn measure(
     report: &mut Report,
-    architecture: &Architecture,
+    architectures: &[Architecture],
     sweep: &Sweep,
 ) -> anyhow::Result<()> {
-    let most = sweep.nfs.iter().copied().max().unwrap_or(0);
-    host::prepare(most)?;
-    let cores: Vec<_> = (0..host::cores())
-        .map(|core| Cores {
-            nfs: core,
-            traffic: core,
-        })
-        .collect();
-    let mut scratch = Scratch::new(architecture.id)?;
-    let mut rows = Vec::new();
+    let mut rows: Vec<Vec<Row>> = architectures.iter().map(|_| Vec::new()).collect();
+    let mut no_room = None;
     for &nfs in &sweep.nfs {
-        let crowd = Crowd::start(&mut scratch, nfs, architecture.waiting, &cores)?;
-        if architecture.waiting.waits == Waits::Sleeping {
-            idle(report, architecture, &crowd, nfs)?;
+        match of_number(report, architectures, sweep, nfs) {
+            Ok(found) => {
+                tell::compare(report, architectures, &found, sweep);
+                for (rows, found) in rows.iter_mut().zip(found) {
+                    rows.extend(found);
+                }
+            }
+            Err(error) if is_limit(&error) => {
+                println!("\n{}: {nfs} NFs left out: {error:#}", architectures[0].id);
+                no_room = Some(error);
+            }
+            Err(error) => return Err(error),
         }
-        let lens = if nfs == most {
-            &sweep.lens[..]
-        } else {
-            &sweep.lens[..1]
-        };
-        for &len in lens {
-            report.settle();
-            let row = row(&crowd, sweep, nfs, len)?;
-            figures(report, architecture, &row, len == sweep.lens[0]);
-            rows.push(row);
-        }
-        crowd.end(&scratch)?;
     }
-    print(architecture, &rows);
-    plots(report, architecture, &rows, sweep.lens[0]);
+    match no_room {
+        Some(error) if rows.iter().all(Vec::is_empty) => return Err(error),
+        _ => {}
+    }
+    for (architecture, rows) in architectures.iter().zip(&rows) {
+        tell::print(architecture, rows);
+    }
+    tell::plots(report, architectures, &rows, &sweep.lens);
     Ok(())
+}
+
+/// Whether the host or the platform has no room for so many.
+fn is_limit(error: &anyhow::Error) -> bool {
+    let limit = error.downcast_ref::<SwitchError>();
+    error.is::<CannotRun>() || matches!(limit, Some(SwitchError::Limit(_)))
+}
+
+/// Of each architecture, a row for each length.
+fn of_number(
+    report: &mut Report,
+    architectures: &[Architecture],
+    sweep: &Sweep,
+    nfs: u32,
+) -> anyhow::Result<Vec<Vec<Row>>> {
+    let mut scratch = Scratch::new(architectures[0].id)?;
+    let mut stage = Stage::start(&mut scratch, architectures, nfs)?;
+    stage.leave_out(&scratch, nfs)?;
+    if sweep.idle {
+        idle(report, &architectures[0], &stage.crowds[0], nfs)?;
+    }
+    let mut rows: Vec<Vec<Row>> = architectures.iter().map(|_| Vec::new()).collect();
+    let times = (sweep.rounds, sweep.seconds(nfs));
+    for &len in &sweep.lens {
+        report.settle();
+        let measured = stage.both_loads(&scratch, len, times)?;
+        for (lane, (full, half)) in stage.lanes.iter().zip(measured) {
+            let row = Row {
+                nfs,
+                len,
+                full,
+                half,
+                megabytes: stage.crowds[lane.crowd].bytes_each()? / 1e6,
+            };
+            let is_short = len == sweep.lens[0];
+            tell::figures(report, &architectures[lane.architecture], &row, is_short);
+            rows[lane.architecture].push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// Architectures that are measured in turn.
+struct Stage {
+    /// Those that differ only in how frames find their NFs have one crowd.
+    crowds: Vec<Crowd>,
+    lanes: Vec<Lane>,
+}
+
+/// An architecture and its crowd, by their indices.
+struct Lane {
+    architecture: usize,
+    entry: Entry,
+    crowd: usize,
+}
+
+impl Stage {
+    fn start(
+        scratch: &mut Scratch,
+        architectures: &[Architecture],
+        nfs: u32,
+    ) -> anyhow::Result<Self> {
+        let mut plans: Vec<Plan> = Vec::new();
+        let mut lanes = Vec::new();
+        for (index, architecture) in architectures.iter().enumerate() {
+            let plan = architecture.plan(nfs);
+            let known = plans.iter().position(|other| *other == plan);
+            let crowd = known.unwrap_or(plans.len());
+            if known.is_none() {
+                plans.push(plan);
+            }
+            lanes.push(Lane {
+                architecture: index,
+                entry: architecture.entry,
+                crowd,
+            });
+        }
+        host::prepare(nfs * plans.len() as u32)?;
+        let cores: Vec<_> = (0..host::cores())
+            .map(|core| Cores {
+                nfs: core,
+                traffic: core,
+            })
+            .collect();
+        let mut crowds: Vec<Crowd> = Vec::new();
+        for mut plan in plans {
+            plan.first_switch = crowds.last().map_or(0, Crowd::next_switch);
+            crowds.push(Crowd::start(scratch, &plan, &cores)?);
+        }
+        Ok(Stage { crowds, lanes })
+    }
+
+    /// Ways on which frames cannot find so many NFs are no lanes.
+    ///
+    /// # Errors
+    /// When there is no other.
+    fn leave_out(&mut self, scratch: &Scratch, nfs: u32) -> anyhow::Result<()> {
+        let mut possible = Vec::new();
+        let mut no_room = None;
+        for lane in self.lanes.drain(..) {
+            match self.crowds[lane.crowd].lead(&scratch.switch, lane.entry) {
+                Ok(()) => possible.push(lane),
+                Err(error) if is_limit(&error) => {
+                    println!("\n{nfs} NFs, {:?}, left out: {error:#}", lane.entry);
+                    no_room = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.lanes = possible;
+        match no_room {
+            Some(error) if self.lanes.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// As much as goes, then, all of them, [`MODERATE`] of what the slowest has reached.
+    fn both_loads(
+        &self,
+        scratch: &Scratch,
+        len: usize,
+        times: (usize, f64),
+    ) -> anyhow::Result<Vec<(Cell, Cell)>> {
+        let mut offer = Offer {
+            len,
+            window: WINDOW,
+            mpps: 0.0,
+        };
+        let full = self.in_turn(scratch, &offer, times)?;
+        let reached = full.iter().map(|cell| cell.mpps.median());
+        offer.mpps = reached.fold(f64::INFINITY, f64::min) * MODERATE;
+        let half = self.in_turn(scratch, &offer, times)?;
+        Ok(full.into_iter().zip(half).collect())
+    }
+
+    fn in_turn(
+        &self,
+        scratch: &Scratch,
+        offer: &Offer,
+        (rounds, seconds): (usize, f64),
+    ) -> anyhow::Result<Vec<Cell>> {
+        let traffic = self.crowds.iter().map(|crowd| crowd.traffic(offer));
+        let mut traffic = traffic.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut measured: Vec<Vec<_>> = self.lanes.iter().map(|_| Vec::new()).collect();
+        for round in 0..=rounds {
+            for (lane, measured) in self.lanes.iter().zip(&mut measured) {
+                let crowd = &self.crowds[lane.crowd];
+                crowd.lead(&scratch.switch, lane.entry)?;
+                let one = crowd.round(&mut traffic[lane.crowd], seconds)?;
+                // The first round warms up.
+                if round > 0 {
+                    measured.push(one);
+                }
+            }
+        }
+        let cells = measured.iter().map(|of_lane| Cell::of(of_lane, offer.len));
+        Ok(cells.collect())
+    }
 }
 
 /// CPU time of NFs that have nothing to do, over the longest sleep.
@@ -147,126 +331,20 @@ fn idle(
     Ok(())
 }
 
-fn row(crowd: &Crowd, sweep: &Sweep, nfs: u32, len: usize) -> anyhow::Result<Row> {
-    let mut offer = Offer {
-        len,
-        window: WINDOW,
-        mpps: 0.0,
-    };
-    let full = Cell::of(&crowd.run(&offer, sweep.rounds, sweep.seconds)?, len);
-    offer.mpps = full.mpps.median() * MODERATE;
-    let half = Cell::of(&crowd.run(&offer, sweep.rounds, sweep.seconds)?, len);
-    Ok(Row {
-        nfs,
-        len,
-        full,
-        half,
-        megabytes: crowd.bytes_each()? / 1e6,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::is_limit;
+    use crate::CannotRun;
+    use anyhow::{Context, anyhow};
+    use nfluid_switch::SwitchError;
 
-fn figures(report: &mut Report, architecture: &Architecture, row: &Row, short: bool) {
-    let Row { nfs, len, .. } = row;
-    let prefix = match short {
-        true => format!("{}.{nfs}", architecture.id),
-        false => format!("{}.{nfs}.{len}", architecture.id),
-    };
-    let shared = format!(
-        "{nfs} NFs, {}, {len} B, two NFs per frame, {RING} slots; NFs, generator and sink together \
-         on all {} cores",
-        architecture.title,
-        host::cores()
-    );
-    let full = format!(
-        "{shared}; at most {WINDOW} frames under way per pair of NFs; {} lost",
-        row.full.lost
-    );
-    let half = format!(
-        "{shared}; offered {:.0} % of what went, {} Mpps; {} lost",
-        MODERATE * 100.0,
-        significant(row.half.mpps.median()),
-        row.half.lost
-    );
-    let id = |what: &str| format!("{prefix}.{what}");
-    report.figure(id("gbps"), &row.full.gbps, "Gbit/s", &full);
-    report.figure(id("mpps"), &row.full.mpps, "Mpps", &full);
-    report.figure(id("full_latency_ms"), &row.full.mean_ms, "ms", &full);
-    report.figure(id("full_p99_ms"), &row.full.p99_ms, "ms", &full);
-    report.figure(id("cpu_percent"), &row.full.nf_percent, "%", &full);
-    report.figure(
-        id("traffic_cpu_percent"),
-        &row.full.traffic_percent,
-        "%",
-        &full,
-    );
-    report.figure(id("latency_ms"), &row.half.mean_ms, "ms", &half);
-    report.figure(id("p99_ms"), &row.half.p99_ms, "ms", &half);
-    report.figure(id("half_cpu_percent"), &row.half.nf_percent, "%", &half);
-    let memory = format!("{shared}; one NF's process, page tables, kernel stack and maps");
-    report.derived(id("mb"), row.megabytes, "MB", &memory);
-}
-
-fn print(architecture: &Architecture, rows: &[Row]) {
-    let header = [
-        "NFs",
-        "bytes",
-        "Gbit/s",
-        "spread",
-        "Mpps",
-        "mean ms",
-        "p99 ms",
-        "NFs' CPU",
-        "traffic's CPU",
-        "lost",
-        "half load: mean ms",
-        "p99 ms",
-        "NFs' CPU",
-        "MB each",
-    ];
-    let cells = |row: &Row| {
-        let percent = |samples: &Samples| format!("{:.0} %", samples.median());
-        vec![
-            row.nfs.to_string(),
-            row.len.to_string(),
-            significant(row.full.gbps.median()),
-            format!("{:.0} %", row.full.gbps.spread_percent()),
-            significant(row.full.mpps.median()),
-            significant(row.full.mean_ms.median()),
-            significant(row.full.p99_ms.median()),
-            percent(&row.full.nf_percent),
-            percent(&row.full.traffic_percent),
-            row.full.lost.to_string(),
-            significant(row.half.mean_ms.median()),
-            significant(row.half.p99_ms.median()),
-            percent(&row.half.nf_percent),
-            significant(row.megabytes),
-        ]
-    };
-    let rows: Vec<_> = rows.iter().map(cells).collect();
-    let title = format!("{}, two NFs per frame", architecture.title);
-    table(&title, &header, &rows);
-}
-
-fn plots(report: &mut Report, architecture: &Architecture, rows: &[Row], len: usize) {
-    let line = |name: &str, of: fn(&Row) -> &Samples| {
-        let mut series = Series::new(name);
-        for row in rows.iter().filter(|row| row.len == len) {
-            series.push(f64::from(row.nfs), of(row));
-        }
-        series
-    };
-    let mut plot = |what: &str, unit: &str, series: Vec<Series>| {
-        report.plot(Plot {
-            id: format!("{}.{what}", architecture.id),
-            title: format!("{}, {len} B, two NFs per frame", architecture.title),
-            x: Axis::log("NFs"),
-            y: Axis::linear(unit),
-            series,
-        });
-    };
-    let full = line("as much as goes", |row| &row.full.gbps);
-    plot("gbps", "Gbit/s", vec![full]);
-    let full = line("as much as goes", |row| &row.full.mean_ms);
-    let half = line("half of it", |row| &row.half.mean_ms);
-    plot("latency", "mean latency, ms", vec![full, half]);
+    #[test]
+    fn a_number_is_left_out_for_want_of_room_only() {
+        let host = CannotRun("small".to_owned());
+        assert!(is_limit(&host.into()));
+        let platform = Err::<(), _>(SwitchError::Limit("no more ports".to_owned()));
+        let platform = platform.context("joining").expect_err("a limit");
+        assert!(is_limit(&platform));
+        assert!(!is_limit(&anyhow!("an NF has ended")));
+    }
 }

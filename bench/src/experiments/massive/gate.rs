@@ -1,0 +1,81 @@
+//! A wire in front of the NFs of a core: the traffic's process sends out of a veth in its own context, and the uplink
+//! at the other end finds the first NF of each pair by rules of its classifier, or in the table of the NFs' switch.
+
+use super::Entry;
+use crate::experiments::h6::{End, Wire, uplink_at};
+use crate::experiments::traffic::numbered;
+use crate::roles::across::Targets;
+use nfluid_switch::abi::MEMBERS_MAX;
+use nfluid_switch::scratch::Scratch;
+use nfluid_switch::uplink::{Prefix, Rule, Uplink};
+use nfluid_switch::{Destination, Switch, SwitchError};
+use std::net::IpAddr;
+
+/// The wire. The uplink ends before it.
+pub struct Gate {
+    uplink: Uplink,
+    wire: Wire,
+    /// That all NFs of the core are on, if it has room for them and the uplink.
+    switch: Option<u32>,
+}
+
+/// Whether a switch has room for so many ports and an uplink.
+pub fn fit_on_a_switch(ports: u32) -> bool {
+    (ports as usize) < MEMBERS_MAX
+}
+
+impl Gate {
+    /// Makes it: by the rules number n of all `targets` gets what is addressed to flow n's destination.
+    pub fn open(
+        scratch: &mut Scratch,
+        targets: &[Targets],
+        switch: Option<u32>,
+        core: usize,
+    ) -> anyhow::Result<Self> {
+        let wire = Wire::new()?;
+        let (uplink, _) = uplink_at(scratch, wire.far(), core, None)?;
+        let entries = (0..).zip(targets.iter().flat_map(Targets::entries));
+        let rules: Vec<Rule> = entries.map(|(flow, entry)| rule(flow, entry)).collect();
+        scratch.switch.set_rules(uplink.spec().port, &rules)?;
+        Ok(Gate {
+            uplink,
+            wire,
+            switch,
+        })
+    }
+
+    /// Has the uplink find NFs in this way.
+    ///
+    /// # Errors
+    /// [`SwitchError::Limit`] when they do not fit on one switch with it.
+    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+        let to = match (entry, self.switch) {
+            (Entry::Classifier, _) => Destination::Classifier,
+            (Entry::Port | Entry::Table, Some(switch)) => Destination::Switch(switch),
+            (Entry::Port | Entry::Table, None) => {
+                let why = format!(
+                    "an uplink finds NFs in the table of the switch that it is on, and a switch has at most {MEMBERS_MAX} ports"
+                );
+                return Err(SwitchError::Limit(why).into());
+            }
+        };
+        Ok(switch.connect(self.uplink.spec().port, to)?)
+    }
+
+    /// Where the traffic's process sends.
+    pub fn source(&self) -> &End {
+        self.wire.near()
+    }
+}
+
+fn rule(flow: u32, to: u32) -> Rule {
+    let (_, destination) = numbered(flow);
+    Rule {
+        dst: Some(Prefix {
+            address: IpAddr::V4(*destination.ip()),
+            len: 32,
+        }),
+        to: Some(to),
+        ..Rule::default()
+    }
+}

@@ -1,0 +1,123 @@
+//! The traffic of a core: a process that sends to the NFs of its core and receives from them.
+
+use super::Entry;
+use super::crowd::{Offer, TRAFFIC_RING};
+use super::gate::Gate;
+use crate::peer::Peer;
+use crate::roles::across::{Load, Targets};
+use crate::roles::{Outcome, Role, Task};
+use nfluid_switch::Switch;
+use nfluid_switch::scratch::{Scratch, ScratchInstance};
+
+const TRAFFIC_TX: u32 = 256;
+/// Microseconds between two looks of the process, and per pair of NFs on its core.
+const PAUSE_US_MAX: u64 = 200;
+const PAUSE_US_PAIR: u64 = 20;
+
+/// Where the traffic of a core lives.
+pub struct Home {
+    core: usize,
+    /// A port for each switch, which receives, and sends unless there is a gate; then another one, whose slots the
+    /// wire sends.
+    traffic: ScratchInstance,
+    /// One for each switch.
+    pub targets: Vec<Targets>,
+    gate: Option<Gate>,
+}
+
+/// The processes of all cores, with one load.
+pub struct Traffic(pub Vec<Peer>);
+
+/// What a run has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    pub mpps: f64,
+    pub mean_ms: f64,
+    pub p99_ms: f64,
+    pub lost: u64,
+    /// CPU time of all NFs, percent of one core.
+    pub nf_percent: f64,
+    /// Of generator and sink.
+    pub traffic_percent: f64,
+}
+
+impl Home {
+    /// Of so many switches.
+    pub fn new(
+        scratch: &mut Scratch,
+        core: usize,
+        switches: usize,
+        is_wired: bool,
+    ) -> anyhow::Result<Self> {
+        let ports = switches as u32 + u32::from(is_wired);
+        Ok(Home {
+            core,
+            traffic: scratch.instance(ports, TRAFFIC_RING, TRAFFIC_TX)?,
+            targets: Vec::with_capacity(switches),
+            gate: None,
+        })
+    }
+
+    /// The port on one of its switches.
+    pub fn port(&self, index: usize) -> u32 {
+        self.traffic.id(index)
+    }
+
+    /// All of them.
+    pub fn ports(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.targets.len()).map(|index| self.port(index))
+    }
+
+    /// Has its frames come from a wire; `switch`: where all of its NFs are, if they are on one.
+    pub fn open_gate(&mut self, scratch: &mut Scratch, switch: Option<u32>) -> anyhow::Result<()> {
+        self.gate = Some(Gate::open(scratch, &self.targets, switch, self.core)?);
+        Ok(())
+    }
+
+    /// See [`super::Crowd::lead`].
+    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+        self.gate
+            .as_ref()
+            .map_or(Ok(()), |gate| gate.lead(switch, entry))
+    }
+
+    /// Starts the process, which sends its part of what is offered to `all` pairs.
+    pub fn start(&self, offer: &Offer, all: u32) -> anyhow::Result<Peer> {
+        let pairs: u32 = self.targets.iter().map(|targets| targets.pairs).sum();
+        let load = Load {
+            len: offer.len,
+            window: offer.window,
+            rate: offer.mpps * 1e6 * f64::from(pairs) / f64::from(all),
+            pause_us: (u64::from(pairs) * PAUSE_US_PAIR).min(PAUSE_US_MAX),
+        };
+        let source = self.gate.as_ref().map(Gate::source);
+        let task = Task::Across {
+            targets: self.targets.clone(),
+            load,
+            wire: source.map(|end| end.interface().to_owned()),
+        };
+        let core = self.core;
+        let role = Role { core, task };
+        match source {
+            Some(end) => Peer::start_in(&self.traffic, end.namespace(), &role),
+            None => Peer::start(&self.traffic, &role),
+        }
+    }
+}
+
+impl Measured {
+    /// Of all cores; `nf_cores`: seconds of CPU time of the NFs per second.
+    pub fn of(outcomes: &[Outcome], nf_cores: f64) -> Self {
+        let sum = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>();
+        let count = outcomes.len() as f64;
+        let seconds = sum(|o| o.seconds) / count;
+        Measured {
+            mpps: sum(|o| o.frames as f64 / o.seconds) / 1e6,
+            mean_ms: sum(|o| o.mean_us) / count / 1e3,
+            p99_ms: outcomes.iter().map(|o| o.p99_us).fold(0.0, f64::max) / 1e3,
+            lost: outcomes.iter().map(|o| o.lost).sum(),
+            nf_percent: nf_cores * 100.0,
+            traffic_percent: sum(|o| o.cpu_seconds) / seconds * 100.0,
+        }
+    }
+}
