@@ -9,7 +9,7 @@ use crate::session::{Interrupted, Session};
 use crate::specification;
 
 /// Folders with C sources.
-const C_FOLDERS: [&str; 5] = ["bench", "bpf", "lib/ring", "examples", "tests"];
+const C_FOLDERS: [&str; 6] = ["bench", "bpf", "lib/dpi", "lib/ring", "examples", "tests"];
 
 /// Formats all sources, or only checks them.
 ///

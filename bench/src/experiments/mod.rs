@@ -8,6 +8,7 @@ mod d2;
 mod d3;
 mod d4;
 mod d5;
+mod dpi;
 mod efw;
 mod elb;
 mod fleet;
@@ -151,6 +152,11 @@ pub const ALL: &[Experiment] = &[
         name: "elb",
         summary: "eLB's fast path in XDP: a packet of a known connection, the answer, the first one",
         run: elb::run,
+    },
+    Experiment {
+        name: "e6",
+        summary: "four flows of iperf3, 0 to 100 % of them elephants: nDPI on every packet, and eDPI",
+        run: dpi::e6::run,
     },
     Experiment {
         name: "red4cost",

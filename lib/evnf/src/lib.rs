@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod chain;
 pub mod firewall;
+pub mod inspector;
 mod interface;
 pub mod load;
 pub mod nft;

@@ -1,0 +1,96 @@
+//! An eDPI on a host's interfaces, in a thread of its own.
+
+use super::ground::{BACK, FRONT, Ground, PORTS};
+use crate::host::cpu;
+use crate::host::interrupt;
+use anyhow::{Context, anyhow};
+use nfluid_dpi::inspector::{Accounts, Inspector, Settings};
+use nfluid_dpi::library::Library;
+use nfluid_dpi::policy::Treatment;
+use nfluid_evnf::inspector::{Action, Exit};
+use nfluid_evnf::load::Counts;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What an eDPI has done while something was measured.
+pub struct Told {
+    pub accounts: Accounts,
+    pub exits: Vec<(Exit, Counts)>,
+    /// CPU time of the classifier, in seconds.
+    pub cpu_seconds: f64,
+}
+
+impl Told {
+    /// Packets that left by an exit, in percent.
+    pub fn percent(&self, exit: Exit) -> f64 {
+        let packets = |of: &dyn Fn(Exit) -> bool| -> u64 {
+            let exits = self.exits.iter().filter(|(one, _)| of(*one));
+            exits.map(|(_, counts)| counts.packets).sum()
+        };
+        packets(&|one| one == exit) as f64 * 100.0 / packets(&|_| true).max(1) as f64
+    }
+}
+
+/// Does `work` while an eDPI has the ground's host, of which the flows to the first `elephants` ports go to its fast path.
+pub fn during<T>(
+    ground: &Ground,
+    elephants: usize,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Told)> {
+    let ends = AtomicBool::new(false);
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let inspects = scope.spawn(|| {
+            ground.host.within(|| {
+                let mut inspector = load(elephants)?;
+                let _front = inspector.fast().attach(FRONT)?;
+                let _back = inspector.fast().attach(BACK)?;
+                // Whoever waits has gone if it cannot be told.
+                let _told = ready.send(());
+                let thread = rustix::thread::gettid()
+                    .as_raw_nonzero()
+                    .get()
+                    .cast_unsigned();
+                let began = cpu::thread_seconds(thread)?;
+                while !ends.load(Ordering::Relaxed) {
+                    interrupt::check()?;
+                    inspector.wait(PATIENCE)?;
+                }
+                Ok(Told {
+                    cpu_seconds: cpu::thread_seconds(thread)? - began,
+                    accounts: inspector.accounts()?,
+                    exits: inspector.exits()?,
+                })
+            })
+        });
+        let done = is_ready
+            .recv()
+            .context("eDPI did not begin")
+            .and_then(|()| ground.plain())
+            .and_then(|()| work());
+        ends.store(true, Ordering::Relaxed);
+        let told = inspects.join().map_err(|_| anyhow!("eDPI has failed"))?;
+        // Why it did not begin says more than that it did not.
+        let told = told?;
+        Ok((done?, told))
+    })
+}
+
+fn load(elephants: usize) -> anyhow::Result<Inspector> {
+    let library = Library::open()?;
+    let policy = Box::new(move |key: &nfluid_dpi::headers::Key, _: &_| {
+        let is_fast = |port: &u16| [key.low.1, key.high.1].contains(port);
+        if PORTS[..elephants].iter().any(is_fast) {
+            Treatment::Fast {
+                action: Action::Forward,
+                dscp: None,
+            }
+        } else {
+            Treatment::Inspect
+        }
+    });
+    Ok(Inspector::load(library, Settings::default(), policy)?)
+}

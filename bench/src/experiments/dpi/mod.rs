@@ -1,0 +1,17 @@
+//! Deep packet inspection: eDPI, and nDPI alone.
+
+pub mod e6;
+mod ground;
+mod inspected;
+mod reader;
+
+use crate::CannotRun;
+use nfluid_dpi::library::Library;
+
+/// Whether nDPI is there, in the version that this program was built for.
+fn library() -> Result<(), CannotRun> {
+    let opened = Library::open();
+    opened
+        .map(drop)
+        .map_err(|error| CannotRun(error.to_string()))
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/*
+ * eDPI: what a flow carries is found out by a program that gets copies of its packets; packets never
+ * wait for it. Flows that it has decided about are in the table: their packets are counted, passed
+ * on, sent out, marked or dropped here.
+ *
+ * Each packet is counted once: here, under its flow, if that is in the table; by the program, if it
+ * got a copy that does not say otherwise; as unseen, if there was no room for the copy.
+ */
+#include <linux/bpf.h>
+
+#include "count.h"
+#include "parse.h"
+#include "rewrite.h"
+#include "way.h"
+
+enum flow_action {
+	FLOW_PASS,
+	FLOW_FORWARD, /* straight out, where the kernel would send it */
+	FLOW_DROP,
+};
+
+#define FLOW_COPY (1 << 0) /* counted here, and looked at once more */
+#define FLOW_MARK (1 << 1) /* gets a DSCP */
+
+/* How packets left; each is counted under exactly one. */
+enum inspector_exit {
+	DPI_EXIT_PASSED, /* of a flow in the table, to the kernel */
+	DPI_EXIT_FORWARDED, /* the same, sent out */
+	DPI_EXIT_DROPPED, /* the same, dropped */
+	DPI_EXIT_COPIED, /* of another flow: to the kernel, and a copy to the program */
+	DPI_EXIT_UNREADABLE, /* the same: fragments, options, tags ... */
+	DPI_EXIT_UNSEEN, /* to the kernel; no room for a copy */
+	DPI_EXIT_NOT_IP, /* to the kernel */
+	DPI_EXITS,
+};
+
+struct dpi_flow {
+	__u32 slot; /* of its counters */
+	__u8 action;
+	__u8 flags;
+	__u8 dscp;
+	__u8 unused;
+};
+
+/* Before the bytes of a copy. */
+struct dpi_copy {
+	__u64 time_ns; /* monotonic */
+	__u32 length; /* of the frame */
+	__u32 kept; /* of it, in this copy */
+	__u32 counted; /* 1: under its flow */
+	__u32 unused;
+};
+
+/* Flows that are decided, both ways under one key: the end that is lower, word by word, comes first. Writer: user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, union evnf_key);
+	__type(value, struct dpi_flow);
+} dpi_flows SEC(".maps");
+
+/* Their counters. Never cleared: who uses a slot remembers where it began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct evnf_count);
+} dpi_counts SEC(".maps");
+
+/* Copies, in the order in which packets came. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} dpi_copies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DPI_EXITS);
+	__type(key, __u32);
+	__type(value, struct evnf_count);
+} dpi_exits SEC(".maps");
+
+/* Where packets of a flow in the table go next, each way, as the kernel has said it last. */
+struct dpi_way {
+	__u64 until; /* coarse monotonic time in ns */
+	__u32 dst[4]; /* to whom it leads */
+	__u32 from; /* the interface that the packet came in by */
+	__u32 interface;
+	__u32 mtu;
+	__u32 unused;
+	__u8 mac[2 * ETH_ALEN]; /* as a frame begins */
+	__u8 unused2[4];
+};
+
+#define WAYS 4096 /* a power of two; flows that share one ask more often */
+#define WAY_NS 10000000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WAYS);
+	__type(key, __u32);
+	__type(value, struct dpi_way);
+} dpi_ways SEC(".maps");
+
+/* Sizes of copies: nDPI wants whole packets of 1500 bytes; most are acknowledgements. */
+#define COPY_SHORT 256
+#define COPY_LONG 2048
+
+static __always_inline int leave(struct xdp_md *ctx, enum inspector_exit by, int action)
+{
+	count(&dpi_exits, by, ctx->data_end - ctx->data);
+	return action;
+}
+
+/* `room` is a constant. False: there is none. */
+static __always_inline bool copy_into(struct xdp_md *ctx, __u32 length, __u32 room, bool counted)
+{
+	struct dpi_copy *record = bpf_ringbuf_reserve(&dpi_copies, sizeof(*record) + room, 0);
+	__u32 kept = length < room ? length : room;
+
+	if (!record)
+		return false;
+	record->time_ns = bpf_ktime_get_ns();
+	record->length = length;
+	record->kept = kept;
+	record->counted = counted;
+	record->unused = 0;
+	if (!kept || kept > room || bpf_xdp_load_bytes(ctx, 0, record + 1, kept)) {
+		bpf_ringbuf_discard(record, 0);
+		return false;
+	}
+	bpf_ringbuf_submit(record, 0);
+	return true;
+}
+
+static __noinline int copy(struct xdp_md *ctx, bool counted)
+{
+	__u32 length = ctx->data_end - ctx->data;
+
+	if (length <= COPY_SHORT)
+		return copy_into(ctx, length, COPY_SHORT, counted);
+	return copy_into(ctx, length, COPY_LONG, counted);
+}
+
+static __always_inline bool is_reversed(const struct evnf_flow *flow)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if (flow->src[i] != flow->dst[i])
+			return flow->src[i] > flow->dst[i];
+	return flow->sport > flow->dport;
+}
+
+/* The key of both ways. */
+static __always_inline void key_of(const struct evnf_flow *flow, union evnf_key *key)
+{
+	bool back = is_reversed(flow);
+	bool ports = flow->proto == IPPROTO_TCP || flow->proto == IPPROTO_UDP;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		key->flow.src[i] = back ? flow->dst[i] : flow->src[i];
+		key->flow.dst[i] = back ? flow->src[i] : flow->dst[i];
+	}
+	if (ports) {
+		key->flow.sport = back ? flow->dport : flow->sport;
+		key->flow.dport = back ? flow->sport : flow->dport;
+		key->flow.has = EVNF_HAS_PORTS;
+	}
+	key->flow.family = flow->family;
+	key->flow.proto = flow->proto;
+}
+
+/* Writes the DSCP; the two bits of ECN stay. */
+static __always_inline void mark(struct xdp_md *ctx, const struct evnf_flow *flow, __u8 dscp)
+{
+	void *l3 = (void *)(long)ctx->data + ETH_HLEN;
+	void *end = (void *)(long)ctx->data_end;
+
+	if (flow->family == 4) {
+		struct iphdr *ip = l3;
+		__u8 tos;
+
+		if ((void *)(ip + 1) > end)
+			return;
+		tos = (ip->tos & 3) | dscp << 2;
+		ip->check =
+			sum_fold(sum_change((__u16)~ip->check, bpf_htons(ip->tos), bpf_htons(tos)));
+		ip->tos = tos;
+	} else {
+		__be16 *word = l3;
+
+		if ((void *)(word + 1) > end)
+			return;
+		/* Version, DSCP, ECN, the first bits of the flow label. */
+		*word = (*word & bpf_htons(0xf03f)) | bpf_htons(dscp << 6);
+	}
+}
+
+/* Asks the kernel for the way. False: it is to send the packet itself. */
+static __noinline int ask_way(struct xdp_md *ctx, const struct evnf_flow *flow, struct dpi_way *way)
+{
+	struct bpf_fib_lookup fib = {};
+
+	if (!flow || !way)
+		return false;
+	fib.sport = bpf_htons(flow->sport);
+	fib.dport = bpf_htons(flow->dport);
+	if (find_way(ctx, flow, flow->src, flow->dst, &fib) != BPF_FIB_LKUP_RET_SUCCESS ||
+	    fib.ifindex == ctx->ingress_ifindex) {
+		way->until = 0;
+		return false;
+	}
+	__builtin_memcpy(way->dst, flow->dst, sizeof(way->dst));
+	way->from = ctx->ingress_ifindex;
+	way->interface = fib.ifindex;
+	way->mtu = fib.mtu_result;
+	__builtin_memcpy(way->mac, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(way->mac + ETH_ALEN, fib.smac, ETH_ALEN);
+	way->until = bpf_ktime_get_coarse_ns() + WAY_NS;
+	return true;
+}
+
+/* Sends the packet out. XDP_PASS: the kernel has to do it. */
+static __always_inline int forward(struct xdp_md *ctx, const struct evnf_flow *flow, __u32 slot)
+{
+	__u32 at = (slot * 2 + is_reversed(flow)) & (WAYS - 1);
+	struct dpi_way *way = bpf_map_lookup_elem(&dpi_ways, &at);
+	__u32 length = ctx->data_end - ctx->data - ETH_HLEN;
+	struct ethhdr *eth;
+
+	if (!way)
+		return XDP_PASS;
+	if (way->until < bpf_ktime_get_coarse_ns() || way->from != ctx->ingress_ifindex ||
+	    way->dst[0] != flow->dst[0] || way->dst[1] != flow->dst[1] ||
+	    way->dst[2] != flow->dst[2] || way->dst[3] != flow->dst[3]) {
+		if (!ask_way(ctx, flow, way))
+			return XDP_PASS;
+	}
+	if (length > way->mtu || !take_hop(ctx, flow))
+		return XDP_PASS;
+	eth = (void *)(long)ctx->data;
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return XDP_PASS;
+	__builtin_memcpy(eth, way->mac, sizeof(way->mac));
+	return bpf_redirect(way->interface, 0);
+}
+
+static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flow,
+				 const struct dpi_flow *known)
+{
+	int action;
+
+	count(&dpi_counts, known->slot, ctx->data_end - ctx->data);
+	if (known->flags & FLOW_COPY)
+		copy(ctx, true);
+	if (known->action == FLOW_DROP)
+		return leave(ctx, DPI_EXIT_DROPPED, XDP_DROP);
+	if (known->flags & FLOW_MARK)
+		mark(ctx, flow, known->dscp);
+	if (known->action == FLOW_FORWARD) {
+		action = forward(ctx, flow, known->slot);
+		if (action != XDP_PASS)
+			return leave(ctx, DPI_EXIT_FORWARDED, action);
+	}
+	return leave(ctx, DPI_EXIT_PASSED, XDP_PASS);
+}
+
+SEC("xdp")
+int evnf_inspector(struct xdp_md *ctx)
+{
+	enum inspector_exit by = DPI_EXIT_COPIED;
+	struct evnf_flow flow = {};
+	union evnf_key key = {};
+	struct dpi_flow *known;
+
+	switch (parse(ctx, &flow)) {
+	case EVNF_EXIT_ACCEPT:
+		key_of(&flow, &key);
+		known = bpf_map_lookup_elem(&dpi_flows, &key);
+		if (known)
+			return treat(ctx, &flow, known);
+		break;
+	case EVNF_EXIT_NOT_IP:
+		return leave(ctx, DPI_EXIT_NOT_IP, XDP_PASS);
+	default:
+		by = DPI_EXIT_UNREADABLE;
+	}
+	if (!copy(ctx, false))
+		by = DPI_EXIT_UNSEEN;
+	return leave(ctx, by, XDP_PASS);
+}
+
+char LICENSE[] SEC("license") = "GPL";

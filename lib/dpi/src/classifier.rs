@@ -1,0 +1,325 @@
+//! Flows and what they carry. The first packets of each are shown to nDPI until it knows the flow or gives up, with `ndpiReader`'s
+//! limits; all are counted.
+
+use crate::headers::{Heard, Key, Link, Unheard, read};
+use crate::library::{Answer, Application, Conversation, Library};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+const TCP: u8 = 6;
+
+/// How much is remembered, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Flows at once. One that is still looked at takes some 2 KiB.
+    pub flows: usize,
+    /// Packets of a TCP flow that nDPI is shown at most, but for one.
+    pub tcp_packets: u64,
+    /// The same of any other.
+    pub other_packets: u64,
+    /// A flow ends when nothing was heard of it for so long.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            flows: 65_536,
+            tcp_packets: 80,
+            other_packets: 24,
+            idle: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What was counted of an application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Flows.
+    pub flows: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+impl Total {
+    /// Adds packets.
+    fn add(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+}
+
+/// Packets that belong to no flow that is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Neither IPv4 nor IPv6.
+    pub not_ip: Total,
+    /// Fragments other than the first.
+    pub fragment: Total,
+    /// With headers that end too early or contradict themselves.
+    pub malformed: Total,
+    /// Of new flows for which there was no room.
+    pub full: Total,
+}
+
+/// A flow.
+#[derive(Debug)]
+pub struct Flow {
+    number: u64,
+    conversation: Option<Conversation>,
+    answer: Answer,
+    counted: Total,
+    began_ms: u64,
+    heard_ms: u64,
+}
+
+impl Flow {
+    /// What it is, as far as it is known.
+    pub fn application(&self) -> Application {
+        self.answer.application
+    }
+
+    /// That was guessed by ports or addresses.
+    pub fn is_guessed(&self) -> bool {
+        self.answer.guessed
+    }
+
+    /// No further packet of it is looked at.
+    pub fn is_decided(&self) -> bool {
+        self.conversation.is_none()
+    }
+
+    /// Its packets, and their bytes.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.counted.packets, self.counted.bytes)
+    }
+
+    /// Bytes per second since it began, over a second at least.
+    pub fn rate(&self) -> u64 {
+        let ms = self.heard_ms.saturating_sub(self.began_ms).max(1000);
+        self.counted.bytes.saturating_mul(1000) / ms
+    }
+}
+
+/// What became of a packet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It belongs to this flow; whether the fast path could know it.
+    Flow(Key, bool),
+    /// It has no flow.
+    Unheard(Unheard),
+    /// There was no room for its flow.
+    Full,
+}
+
+/// The flows.
+#[derive(Debug)]
+pub struct Classifier {
+    library: Library,
+    limits: Limits,
+    flows: HashMap<Key, Flow>,
+    began: u64,
+    now_ms: u64,
+    ended: BTreeMap<u16, Total>,
+    outside: Outside,
+}
+
+impl Classifier {
+    /// Nothing is known yet.
+    pub fn new(library: Library, limits: Limits) -> Self {
+        Classifier {
+            library,
+            limits,
+            flows: HashMap::new(),
+            began: 0,
+            now_ms: 0,
+            ended: BTreeMap::new(),
+            outside: Outside::default(),
+        }
+    }
+
+    /// The library that it asks.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// A flow that is remembered.
+    pub fn flow(&self, key: &Key) -> Option<&Flow> {
+        self.flows.get(key)
+    }
+
+    /// How many flows are remembered.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Packets without a flow.
+    pub fn outside(&self) -> Outside {
+        self.outside
+    }
+
+    /// Counts a frame, of which perhaps only the beginning is there, and shows it to nDPI if its flow is not decided. `length`: bytes
+    /// that it had. Time does not go back: an earlier one is taken for the last.
+    pub fn packet(&mut self, frame: &[u8], link: Link, length: u64, time_ms: u64) -> Seen {
+        self.now_ms = self.now_ms.max(time_ms);
+        let heard = match read(frame, link, length) {
+            Ok(heard) => heard,
+            Err(why) => {
+                let counted = match why {
+                    Unheard::NotIp => &mut self.outside.not_ip,
+                    Unheard::Fragment => &mut self.outside.fragment,
+                    Unheard::Malformed => &mut self.outside.malformed,
+                };
+                counted.add(1, length);
+                return Seen::Unheard(why);
+            }
+        };
+        if !self.flows.contains_key(&heard.key) && !self.begin(heard.key) {
+            self.outside.full.add(1, length);
+            return Seen::Full;
+        }
+        self.hear(&heard, length);
+        Seen::Flow(heard.key, heard.plain)
+    }
+
+    /// Looks at a packet of a flow that is decided as if that were not; it is not counted. What it is, if that can be read in it.
+    pub(crate) fn look_again(&mut self, packet: &[u8], at: &mut Conversation) -> Option<Answer> {
+        let answer = self.library.look(at, packet, self.now_ms);
+        (answer.application.application != 0 && !answer.guessed).then_some(answer)
+    }
+
+    fn begin(&mut self, key: Key) -> bool {
+        if self.flows.len() >= self.limits.flows {
+            return false;
+        }
+        let Some(conversation) = self.library.begin() else {
+            return false;
+        };
+        self.began += 1;
+        let flow = Flow {
+            number: self.began,
+            conversation: Some(conversation),
+            answer: Answer::default(),
+            counted: Total::default(),
+            began_ms: self.now_ms,
+            heard_ms: self.now_ms,
+        };
+        self.flows.insert(key, flow);
+        true
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>, length: u64) {
+        let flow = self.flows.get_mut(&heard.key).expect("it has begun");
+        flow.counted.add(1, length);
+        flow.heard_ms = self.now_ms;
+        let Some(conversation) = &mut flow.conversation else {
+            return;
+        };
+        let limit = match heard.key.protocol {
+            TCP => self.limits.tcp_packets,
+            _ => self.limits.other_packets,
+        };
+        let enough = flow.counted.packets > limit;
+        flow.answer = self.library.look(conversation, heard.packet, self.now_ms);
+        let known = flow.answer.application.application != 0;
+        if !enough && (!known || flow.answer.more) {
+            return;
+        }
+        if !known {
+            flow.answer = self.library.give_up(conversation);
+        }
+        flow.conversation = None;
+    }
+
+    /// Says that a flow is something else than it was taken for: it is another one from now on.
+    pub(crate) fn change(&mut self, key: &Key, answer: Answer) {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        let ended = Total {
+            flows: 1,
+            ..std::mem::take(&mut flow.counted)
+        };
+        count_ended(&mut self.ended, flow.answer.application.id(), ended);
+        flow.answer = answer;
+        flow.began_ms = self.now_ms;
+    }
+
+    /// Flows of which nothing was heard for long.
+    pub fn idle(&mut self, time_ms: u64) -> Vec<Key> {
+        self.now_ms = self.now_ms.max(time_ms);
+        let idle = u64::try_from(self.limits.idle.as_millis()).unwrap_or(u64::MAX);
+        let is_idle = |flow: &Flow| flow.heard_ms.saturating_add(idle) < self.now_ms;
+        let flows = self.flows.iter();
+        let idle = flows.filter(|(_, flow)| is_idle(flow));
+        idle.map(|(key, _)| *key).collect()
+    }
+
+    /// Ends a flow: it is decided, and counted under what it is.
+    pub fn end(&mut self, key: &Key) {
+        if let Some(mut flow) = self.flows.remove(key) {
+            decide(&mut self.library, &mut flow);
+            end(&mut self.ended, &flow);
+        }
+    }
+
+    /// Decides about all flows: no further packet will come.
+    pub fn decide_all(&mut self) {
+        let mut flows: Vec<_> = self.flows.values_mut().collect();
+        flows.sort_unstable_by_key(|flow| flow.number);
+        for flow in flows {
+            decide(&mut self.library, flow);
+        }
+    }
+
+    /// Adds packets of a flow that were counted elsewhere.
+    pub(crate) fn count(&mut self, key: &Key, packets: u64, bytes: u64, time_ms: u64) {
+        self.now_ms = self.now_ms.max(time_ms);
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.counted.add(packets, bytes);
+            flow.heard_ms = self.now_ms;
+        } else {
+            self.add(0, packets, bytes);
+        }
+    }
+
+    /// Adds packets of an application that were counted elsewhere.
+    pub(crate) fn add(&mut self, application: u16, packets: u64, bytes: u64) {
+        self.ended
+            .entry(application)
+            .or_default()
+            .add(packets, bytes);
+    }
+
+    /// What was counted of each application, by its number; flows that are not decided are unknown.
+    pub fn totals(&self) -> BTreeMap<u16, Total> {
+        let mut totals = self.ended.clone();
+        for flow in self.flows.values() {
+            end(&mut totals, flow);
+        }
+        totals
+    }
+}
+
+fn decide(library: &mut Library, flow: &mut Flow) {
+    // Asked for those that it knows too: it may say then what carries them, as it does for `ndpiReader`.
+    if let Some(mut conversation) = flow.conversation.take() {
+        flow.answer = library.give_up(&mut conversation);
+    }
+}
+
+fn end(ended: &mut BTreeMap<u16, Total>, flow: &Flow) {
+    let counted = Total {
+        flows: 1,
+        ..flow.counted
+    };
+    count_ended(ended, flow.answer.application.id(), counted);
+}
+
+fn count_ended(ended: &mut BTreeMap<u16, Total>, application: u16, counted: Total) {
+    let total = ended.entry(application).or_default();
+    total.flows += counted.flows;
+    total.add(counted.packets, counted.bytes);
+}
