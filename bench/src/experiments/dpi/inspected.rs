@@ -4,7 +4,7 @@ use super::ground::{BACK, FRONT, Ground, PORTS};
 use crate::host::cpu;
 use crate::host::interrupt;
 use anyhow::{Context, anyhow};
-use nfluid_dpi::inspector::{Accounts, Inspector, Settings};
+use nfluid_dpi::inspector::{Inspector, Settings};
 use nfluid_dpi::library::Library;
 use nfluid_dpi::policy::Treatment;
 use nfluid_evnf::inspector::{Action, Exit};
@@ -14,10 +14,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How often accounts are looked at: copies may wait still, and a packet may come at any time.
+const TRIES: u32 = 2000;
 
 /// What an eDPI has done while something was measured.
 pub struct Told {
-    pub accounts: Accounts,
     pub exits: Vec<(Exit, Counts)>,
     /// CPU time of the classifier, in seconds.
     pub cpu_seconds: f64,
@@ -59,11 +60,9 @@ pub fn during<T>(
                     interrupt::check()?;
                     inspector.wait(PATIENCE)?;
                 }
-                Ok(Told {
-                    cpu_seconds: cpu::thread_seconds(thread)? - began,
-                    accounts: inspector.accounts()?,
-                    exits: inspector.exits()?,
-                })
+                let cpu_seconds = cpu::thread_seconds(thread)? - began;
+                let exits = all_counted(&mut inspector)?;
+                Ok(Told { exits, cpu_seconds })
             })
         });
         let done = is_ready
@@ -77,6 +76,26 @@ pub fn during<T>(
         let told = told?;
         Ok((done?, told))
     })
+}
+
+/// How packets have left, when each of them has been counted under an application, or as what else it was.
+fn all_counted(inspector: &mut Inspector) -> anyhow::Result<Vec<(Exit, Counts)>> {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        inspector.wait(PATIENCE)?;
+        let exits = inspector.exits()?;
+        let accounts = inspector.accounts()?;
+        let mut left = Counts::default();
+        for (_, counts) in &exits {
+            left.packets += counts.packets;
+            left.bytes += counts.bytes;
+        }
+        if left == accounts.sum() {
+            return Ok(exits);
+        }
+        last = format!("{left:?} have passed, accounted for are {accounts:?}");
+    }
+    Err(anyhow!("the accounts are wrong: {last}"))
 }
 
 fn load(elephants: usize) -> anyhow::Result<Inspector> {
