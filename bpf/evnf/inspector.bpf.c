@@ -5,10 +5,12 @@
  * on, sent out, marked or dropped here.
  *
  * Each packet is counted once: here, under its flow, if that is in the table; by the program, if it
- * got a copy that does not say otherwise; as unseen, if there was no room for the copy.
+ * got a copy that does not say otherwise; as unseen, if there was no room for the copy. Whatever is
+ * passed goes on to the next member of a chain; where it is the last one, to the kernel.
  */
 #include <linux/bpf.h>
 
+#include "chain.h"
 #include "count.h"
 #include "parse.h"
 #include "rewrite.h"
@@ -111,6 +113,13 @@ static __always_inline int leave(enum inspector_exit by, __u64 bytes, int action
 {
 	count(&dpi_exits, by, bytes);
 	return action;
+}
+
+/* To the next member of a chain, or the kernel. */
+static __always_inline int pass(struct xdp_md *ctx, enum inspector_exit by, __u64 bytes)
+{
+	count(&dpi_exits, by, bytes);
+	return go_on(ctx);
 }
 
 /* `room` is a constant. False: there is none. */
@@ -264,7 +273,7 @@ static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flo
 		if (action != XDP_PASS)
 			return leave(DPI_EXIT_FORWARDED, bytes, action);
 	}
-	return leave(DPI_EXIT_PASSED, bytes, XDP_PASS);
+	return pass(ctx, DPI_EXIT_PASSED, bytes);
 }
 
 SEC("xdp")
@@ -284,13 +293,13 @@ int evnf_inspector(struct xdp_md *ctx)
 			return treat(ctx, &flow, known, bytes);
 		break;
 	case EVNF_EXIT_NOT_IP:
-		return leave(DPI_EXIT_NOT_IP, bytes, XDP_PASS);
+		return pass(ctx, DPI_EXIT_NOT_IP, bytes);
 	default:
 		by = DPI_EXIT_UNREADABLE;
 	}
 	if (!copy(ctx, bytes, false))
 		by = DPI_EXIT_UNSEEN;
-	return leave(by, bytes, XDP_PASS);
+	return pass(ctx, by, bytes);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -10,6 +10,7 @@ use crate::classifier::{Classifier, Flow, Limits, Outside, Seen, Total};
 use crate::headers::{Key, Link};
 use crate::library::Library;
 use crate::policy::Treatment;
+use nfluid_evnf::chain::Member;
 use nfluid_evnf::inspector::{Copied, Copies, Exit, Inspector as FastPath, Sizes};
 use nfluid_evnf::load::{Counts, Fast, LoadError};
 use rustix::time::{ClockId, clock_gettime};
@@ -187,6 +188,14 @@ impl Inspector {
     /// The program: to attach it, to run it on single packets.
     pub fn fast(&mut self) -> &mut Fast {
         self.fast.fast()
+    }
+
+    /// Its fast path as a member of a chain; it may be in several.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member(&self) -> Result<Member, LoadError> {
+        self.fast.member()
     }
 
     /// Waits for copies of packets and handles them; returns after `patience`, or when some have been handled.

@@ -1,6 +1,7 @@
 //! The fast path, loaded.
 
 use super::copies::{Copied, Copies};
+use crate::chain::Member;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::MapCore;
 use std::net::SocketAddr;
@@ -151,6 +152,14 @@ impl Inspector {
     /// The program.
     pub fn fast(&mut self) -> &mut Fast {
         &mut self.fast
+    }
+
+    /// It as a member of a chain: what it neither drops nor sends out goes on to the next one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member(&self) -> Result<Member, LoadError> {
+        Member::of(&self.fast)
     }
 
     /// Says what becomes of a flow from now on, in one step.
