@@ -135,14 +135,21 @@ static __always_inline bool copy_into(struct xdp_md *ctx, __u32 length, __u32 ro
 	record->kept = kept;
 	record->counted = counted;
 	record->unused = 0;
-	/* The compiler knows the bounds and would leave out the check that shows them to the kernel. */
+	/*
+	 * The compiler knows the bounds, and would leave out the checks that show them to the kernel, or
+	 * make one of two that 6.1 and 6.12 do not understand.
+	 */
 	barrier_var(kept);
-	if (!kept || kept > room || bpf_xdp_load_bytes(ctx, 0, record + 1, kept)) {
-		bpf_ringbuf_discard(record, 0);
-		return false;
-	}
+	if (kept > room)
+		goto failed;
+	barrier_var(kept);
+	if (kept < ETH_HLEN || bpf_xdp_load_bytes(ctx, 0, record + 1, kept))
+		goto failed;
 	bpf_ringbuf_submit(record, 0);
 	return true;
+failed:
+	bpf_ringbuf_discard(record, 0);
+	return false;
 }
 
 static __noinline int copy(struct xdp_md *ctx, __u32 length, bool counted)
