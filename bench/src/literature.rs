@@ -1,8 +1,8 @@
 //! The experiments of the literature with their results, and which of our figures answer them.
 //!
 //! H: HyperNF (SoCC '17; Superfluidity D5.2 section 3). D: massive numbers of tiny NFs on DPDK
-//! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). Their absolute
-//! figures are of other machines, and context; ratios compare.
+//! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
+//! with a fast path in XDP. Their absolute figures are of other machines, and context; ratios compare.
 
 use crate::record::{Figure, Record};
 
@@ -209,6 +209,18 @@ pub const ROWS: &[Row] = &[
         what: "one multipath flow over a plain path and one that compresses and decompresses (simulated)",
         result: "it shifts to whichever is less congested",
         figures: &["*.pooling.less_congested_percent"],
+    },
+    Row {
+        id: "E5",
+        what: "firewall and DPI in a chain, iperf3: the kernel's firewall, and its simple rules offloaded",
+        result: "2.3 -> 3.04 Gbit/s",
+        figures: &["*"],
+    },
+    Row {
+        id: "E6",
+        what: "DPI on nDPI, four flows of iperf3, 0 to 100 % elephants that go to the fast path",
+        result: "3.0 Gbit/s (0 %), 3.6 (50 %, CPU 66 %), 5.0 (100 %, CPU 1 %)",
+        figures: &["*", "*.gbps", "*.cpu_percent"],
     },
 ];
 

@@ -43,6 +43,8 @@ fn the_list_names_each_experiment() {
         "refusal",
         "congestion",
         "d4",
+        "e5",
+        "e6",
         "efw",
         "elb",
         "h11peers",

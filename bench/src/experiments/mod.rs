@@ -154,6 +154,11 @@ pub const ALL: &[Experiment] = &[
         run: elb::run,
     },
     Experiment {
+        name: "e5",
+        summary: "four flows of iperf3 through a firewall and DPI: iptables and nDPI, and eFW and eDPI",
+        run: dpi::e5::run,
+    },
+    Experiment {
         name: "e6",
         summary: "four flows of iperf3, 0 to 100 % of them elephants: nDPI on every packet, and eDPI",
         run: dpi::e6::run,

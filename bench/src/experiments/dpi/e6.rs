@@ -3,7 +3,7 @@
 //! handed to the classifier, beside its way through the kernel.
 
 use super::ground::{FRONT, Ground, PORTS, PROGRAMS};
-use super::inspected::{Told, during};
+use super::inspected::{Rules, Told, during};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::cpu;
@@ -62,7 +62,8 @@ impl Lane {
                 self.cpu.push(used * 100.0 / began.elapsed().as_secs_f64());
             }
             By::Edpi { elephants } => {
-                let (gbps, told) = during(ground, elephants, || ground.transfer(time))?;
+                let (gbps, told) =
+                    during(ground, elephants, Rules::None, || ground.transfer(time))?;
                 self.gbps.push(gbps);
                 self.of(&told, began.elapsed());
             }

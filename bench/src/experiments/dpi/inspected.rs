@@ -1,4 +1,4 @@
-//! An eDPI on a host's interfaces, in a thread of its own.
+//! An eDPI on a host's interfaces, in a thread of its own, perhaps with an eFW before it.
 
 use super::ground::{BACK, FRONT, Ground, PORTS};
 use crate::host::cpu;
@@ -7,15 +7,29 @@ use anyhow::{Context, anyhow};
 use nfluid_dpi::inspector::{Inspector, Settings};
 use nfluid_dpi::library::Library;
 use nfluid_dpi::policy::Treatment;
-use nfluid_evnf::inspector::{Action, Exit};
+use nfluid_evnf::chain::Chain;
+use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::inspector::{Action, Exit, Sizes};
 use nfluid_evnf::load::Counts;
+use nfluid_evnf::nft::{Ruleset, split};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Room for copies, in bytes: the classifier shares its core with the ends.
+const COPIES: u32 = 1 << 26;
 /// How often accounts are looked at: copies may wait still, and a packet may come at any time.
 const TRIES: u32 = 2000;
+
+/// Of the firewall before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// There is none.
+    None,
+    /// Those that the host has.
+    InForce,
+}
 
 /// What an eDPI has done while something was measured.
 pub struct Told {
@@ -39,6 +53,7 @@ impl Told {
 pub fn during<T>(
     ground: &Ground,
     elephants: usize,
+    rules: Rules,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, Told)> {
     let ends = AtomicBool::new(false);
@@ -47,8 +62,8 @@ pub fn during<T>(
         let inspects = scope.spawn(|| {
             ground.host.within(|| {
                 let mut inspector = load(elephants)?;
-                let _front = inspector.fast().attach(FRONT)?;
-                let _back = inspector.fast().attach(BACK)?;
+                let _front = attach(&inspector, rules, FRONT)?;
+                let _back = attach(&inspector, rules, BACK)?;
                 // Whoever waits has gone if it cannot be told.
                 let _told = ready.send(());
                 let thread = rustix::thread::gettid()
@@ -76,6 +91,19 @@ pub fn during<T>(
         let told = told?;
         Ok((done?, told))
     })
+}
+
+/// The members on an interface.
+fn attach(inspector: &Inspector, rules: Rules, interface: &str) -> anyhow::Result<Chain> {
+    let mut members = Vec::new();
+    if rules == Rules::InForce {
+        let split = split(&Ruleset::in_force()?, interface).before_senders();
+        members.push(Firewall::load(&split.stages, &[])?.member()?);
+    }
+    members.push(inspector.member()?);
+    let mut chain = Chain::new(members)?;
+    chain.attach(interface)?;
+    Ok(chain)
 }
 
 /// How packets have left, when each of them has been counted under an application, or as what else it was.
@@ -111,5 +139,12 @@ fn load(elephants: usize) -> anyhow::Result<Inspector> {
             Treatment::Inspect
         }
     });
-    Ok(Inspector::load(library, Settings::default(), policy)?)
+    let settings = Settings {
+        sizes: Sizes {
+            copies: COPIES,
+            ..Sizes::default()
+        },
+        ..Settings::default()
+    };
+    Ok(Inspector::load(library, settings, policy)?)
 }

@@ -1,5 +1,6 @@
 //! Deep packet inspection: eDPI, and nDPI alone.
 
+pub mod e5;
 pub mod e6;
 mod ground;
 mod inspected;
