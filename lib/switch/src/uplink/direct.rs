@@ -13,6 +13,12 @@ use super::xsk::{Copying, Xsk};
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE};
 use nfluid_ring::port::Port;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The kernel lets go of a queue some time after the socket of a process that has ended: so long is waited for that.
+const QUEUE_FREE_WITHIN: Duration = Duration::from_secs(10);
+const QUEUE_LOOK: Duration = Duration::from_millis(2);
 
 /// The way out. Dropping it closes the socket; frames on their way are lost.
 #[derive(Debug)]
@@ -31,7 +37,8 @@ pub struct DirectOutlet {
 impl DirectOutlet {
     /// Opens a socket on queue 0 of an interface of the calling thread's namespace, in copy mode: a
     /// driver in zero-copy mode would take that queue's received frames away from everybody else.
-    /// What is queued in `port` is discarded. Needs `CAP_NET_RAW`.
+    /// What is queued in `port` is discarded. Needs `CAP_NET_RAW`. A queue that another socket has is waited
+    /// for, up to 10 s.
     ///
     /// # Errors
     /// [`UplinkError::NoInterface`], or what the kernel refused.
@@ -45,7 +52,17 @@ impl DirectOutlet {
         port.discard_queued();
         let slots = port.entry().tx_slots;
         let entries = slots.next_power_of_two();
-        let xsk = Xsk::open(link.index, port.pool(), entries, 0..0, Copying::Once)?;
+        let until = Instant::now() + QUEUE_FREE_WITHIN;
+        let xsk = loop {
+            match Xsk::open(link.index, port.pool(), entries, 0..0, Copying::Once) {
+                Err(UplinkError::System { source, .. })
+                    if source.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until =>
+                {
+                    thread::sleep(QUEUE_LOOK);
+                }
+                opened => break opened?,
+            }
+        };
         Ok(DirectOutlet {
             xsk,
             port,
