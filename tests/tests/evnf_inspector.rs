@@ -62,6 +62,22 @@ fn library(test: &str) -> Option<Library> {
     }
 }
 
+/// In which nothing happens by itself, however long the test takes.
+fn settings() -> Settings {
+    let long = Duration::from_secs(3600);
+    Settings {
+        limits: Limits {
+            idle: long,
+            ..Limits::default()
+        },
+        again: Again {
+            after: long,
+            ..Again::default()
+        },
+        ..Settings::default()
+    }
+}
+
 fn load(library: Library, settings: Settings, rules: Rules) -> Inspector {
     let policy = Box::new(move |_: &_, flow: &_| rules.decide(flow));
     Inspector::load(library, settings, policy).expect("the kernel takes it")
@@ -108,7 +124,7 @@ fn each_application_gets_what_passed_whichever_way_it_took() {
             classifier.packet(frame, Link::Ethernet, frame.len() as u64, 0);
         }
         classifier.decide_all();
-        let mut inspector = load(own, Settings::default(), Rules::default());
+        let mut inspector = load(own, settings(), Rules::default());
         run(&mut inspector, &frames);
         inspector.decide_all();
         let own = accounts(&inspector);
@@ -118,7 +134,7 @@ fn each_application_gets_what_passed_whichever_way_it_took() {
         assert!(left_by(&inspector, Exit::Passed) > 0, "{name}");
         // Flows that have ended have left what they counted.
         inspector
-            .pass_time(Duration::from_secs(3600))
+            .pass_time(Duration::from_secs(7200))
             .expect("it works");
         let ended = accounts(&inspector);
         assert_eq!(ended.fast, 0, "{name}");
@@ -145,7 +161,7 @@ fn a_full_table_elephants_and_second_looks_lose_no_packet() {
             flows: 2,
             ..Sizes::default()
         },
-        ..Settings::default()
+        ..settings()
     };
     let mut inspector = load(first, small, Rules::default());
     run(&mut inspector, &frames);
@@ -163,7 +179,7 @@ fn a_full_table_elephants_and_second_looks_lose_no_packet() {
             treatment: Treatment::COUNT,
         },
     };
-    let mut inspector = load(second, Settings::default(), elephants);
+    let mut inspector = load(second, settings(), elephants);
     run(&mut inspector, &frames);
     let counted_elephants = accounts(&inspector);
     assert_eq!(counted_elephants.sum(), sum(&frames));
@@ -176,7 +192,7 @@ fn a_full_table_elephants_and_second_looks_lose_no_packet() {
             after: Duration::from_secs(3600),
             look: 4,
         },
-        ..Settings::default()
+        ..settings()
     };
     let mut inspector = load(third, again, Rules::default());
     for some in frames.chunks(500) {
@@ -211,7 +227,7 @@ fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
         by_application: HashMap::from([(netflix, drop)]),
         ..Rules::default()
     };
-    let mut inspector = load(library, Settings::default(), rules);
+    let mut inspector = load(library, settings(), rules);
     run(&mut inspector, &frames);
     let counted = accounts(&inspector);
     let dropped = left_by(&inspector, Exit::Dropped);

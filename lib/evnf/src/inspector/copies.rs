@@ -69,7 +69,10 @@ impl<'a> Copies<'a> {
     /// Waits for copies and hands them out, until there are no more of them, or it has been told to stop. Says nothing of how it has
     /// ended: an interrupted wait is one that found nothing.
     pub fn wait(&self, patience: Duration) {
-        let _how_many = self.0.poll_raw(patience);
+        if self.0.poll_raw(patience) == 0 {
+            // What is there without having been rung for.
+            let _how_many = self.0.consume_raw();
+        }
     }
 }
 
