@@ -6,6 +6,7 @@ mod congestion;
 mod diagnostic;
 mod doctor;
 mod event;
+mod fast;
 mod function;
 mod group;
 mod io;
@@ -24,6 +25,9 @@ pub use congestion::{CongestionStats, CoreSignal, PortSignal, WayStats};
 pub use diagnostic::{Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};
 pub use event::{Event, EventKind, EventPage};
+pub use fast::{
+    FastInterface, FastPathStatus, FastRules, FastServer, FastService, KERNEL_RULES_MAX, KernelRule,
+};
 pub use function::{FunctionEnd, FunctionLimits, FunctionReport, FunctionRequest};
 pub use group::{GroupStats, GroupStatus};
 pub use io::{IoStats, IoStatus, IoThread};

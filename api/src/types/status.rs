@@ -1,6 +1,6 @@
 //! What exists and how it is.
 
-use super::{Counters, PausedTraffic};
+use super::{Counters, FastPathStatus, PausedTraffic};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -91,7 +91,7 @@ pub struct InstanceStatus {
     pub name: String,
     /// The built-in NF's name, or the path of the user's program.
     pub nf: String,
-    /// How it is isolated, for example `process`.
+    /// How it is isolated: `process`, or `xdp` for a program on interfaces.
     pub tier: String,
     /// Where it is in its life.
     pub state: InstanceState,
@@ -112,7 +112,7 @@ pub struct InstanceStatus {
     /// How it last ended, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
-    /// Who executes the switch for it: `inline`, `split`, `merge` or `mix`.
+    /// Who executes the switch for it: `inline`, `split`, `merge` or `mix`; `xdp` for those that need none.
     #[serde(default = "inline")]
     pub io: String,
     /// The trust group whose members it shares the memory of frames with; absent: it has its own.
@@ -153,6 +153,9 @@ pub struct InstanceStatus {
     pub memory_limit_bytes: u64,
     /// Its ports, `instance.port`, in the NF's order.
     pub ports: Vec<String>,
+    /// What it does on its interfaces; only in tier `xdp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast: Option<FastPathStatus>,
     /// Its configuration.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,

@@ -103,16 +103,38 @@ fn instances_table(instances: &[InstanceStatus]) -> Table {
             instance.restarts.to_string(),
             instance.io.clone(),
             instance.trust.clone().unwrap_or_else(|| "-".to_owned()),
-            instance.flavor.clone(),
+            or_dash(&instance.flavor),
             instance.group.clone().unwrap_or_else(|| "-".to_owned()),
             percent(instance.share_percent),
             percent(instance.cap_percent),
             core(instance.core),
-            short_bytes(instance.memory_limit_bytes),
-            instance.ports.len().to_string(),
+            match instance.memory_limit_bytes {
+                0 => "-".to_owned(),
+                bytes => short_bytes(bytes),
+            },
+            place(instance),
         ]);
     }
     table
+}
+
+/// How many ports it has, or the interfaces that it is on.
+fn place(instance: &InstanceStatus) -> String {
+    match &instance.fast {
+        None => instance.ports.len().to_string(),
+        Some(fast) => {
+            let names = fast.interfaces.iter();
+            let names: Vec<&str> = names.map(|interface| interface.name.as_str()).collect();
+            names.join(" ")
+        }
+    }
+}
+
+fn or_dash(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => text.to_owned(),
+    }
 }
 
 fn groups_table(groups: &[GroupStatus]) -> Table {
@@ -359,7 +381,8 @@ pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> R
     let path = format!("/v1/{kind}/{}", escaped(&args.name));
     let object: Value = client.get(&path).await?;
     screen.print(&nfluid_control::yaml::to_text(&object))?;
-    if matches!(args.resource, Describable::Instance) {
+    // A fast path has interfaces instead, and they are shown already.
+    if matches!(args.resource, Describable::Instance) && object["tier"] != "xdp" {
         describe_ports(client, screen, &args.name).await?;
     }
     let page: EventPage = client.get("/v1/events").await?;

@@ -112,6 +112,14 @@ impl Catalogue for BuiltIn {
             })
     }
 
+    fn fast_names(&self) -> Vec<String> {
+        crate::host::FAST_NAMES.map(str::to_owned).to_vec()
+    }
+
+    fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
+        crate::host::check_fast_config(nf, config)
+    }
+
     fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {
         let built = catalogue::build(nf, config, &port_infos(ports));
         let built = built.map_err(|error| error.to_string())?;

@@ -150,6 +150,11 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("health".to_owned())
         .spawn(move || host::look_after(&looked_after))
         .context("starting the thread that looks after instances")?;
+    let followed = Arc::clone(&host);
+    std::thread::Builder::new()
+        .name("fast-paths".to_owned())
+        .spawn(move || host::follow_fast(&followed))
+        .context("starting the thread that follows what fast paths depend on")?;
     congestion::start(&host)?;
     lock(&host).fill_pools()?;
     let functions = Arc::new(Functions::new(&lock(&host))?);

@@ -97,6 +97,17 @@ impl Daemon {
         Ok(response)
     }
 
+    /// What has no process cannot be stopped, asked or moved.
+    fn must_be_a_process(&self, instance: &str) -> Result<(), Problem> {
+        if !lock(&self.host).is_fast(instance) {
+            return Ok(());
+        }
+        let detail = format!("instance '{instance}' is in tier 'xdp': it has no process");
+        Err(Problem::bad_request(detail).with_remedy(
+            "'nfluid describe instance' shows what it does, 'nfluid restart' reads everything anew",
+        ))
+    }
+
     fn no_instance(name: &str) -> Problem {
         Problem::not_found(format!("there is no instance '{name}'"))
             .with_remedy("'nfluid get instances' lists them")
@@ -300,6 +311,7 @@ impl Server for Daemon {
     }
 
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {
+        self.must_be_a_process(instance)?;
         let lines = lock(&self.host).log_lines(instance, since, tail);
         let (lines, next) = lines
             .ok_or_else(|| Self::no_instance(instance))?
@@ -308,6 +320,7 @@ impl Server for Daemon {
     }
 
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem> {
+        self.must_be_a_process(instance)?;
         let socket = {
             let host = lock(&self.host);
             let awake = host.check_awake(instance);
@@ -330,6 +343,7 @@ impl Server for Daemon {
     }
 
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
+        self.must_be_a_process(instance)?;
         let begun = Instant::now();
         let paused = lock(&self.host).pause(instance, request.traffic);
         paused.map_err(|error| problem(instance, error))?;
@@ -337,6 +351,7 @@ impl Server for Daemon {
     }
 
     fn unpause(&self, instance: &str) -> Result<Took, Problem> {
+        self.must_be_a_process(instance)?;
         let begun = Instant::now();
         let unpaused = lock(&self.host).unpause(instance);
         unpaused.map_err(|error| problem(instance, error))?;
@@ -344,11 +359,13 @@ impl Server for Daemon {
     }
 
     fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem> {
+        self.must_be_a_process(instance)?;
         let upgraded = host::upgrade(&self.host, instance);
         upgraded.map_err(|error| problem(instance, error))
     }
 
     fn save(&self, instance: &str) -> Result<SavedInstance, Problem> {
+        self.must_be_a_process(instance)?;
         let begun = Instant::now();
         let document = self.document_of(instance)?;
         let moved = host::export(&self.host, instance);

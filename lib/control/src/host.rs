@@ -59,6 +59,19 @@ pub trait Catalogue {
     /// The first thing that is wrong with it.
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError>;
 
+    /// The names of all NFs that have a fast path for tier `xdp`.
+    fn fast_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Checks the configuration of an NF that has one.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    fn validate_fast(&self, _nf: &str, _config: &Value) -> Result<(), NfConfigError> {
+        Ok(())
+    }
+
     /// Whether an NF with this valid configuration can work on several queues of its ports, each with
     /// an NF of its own.
     ///

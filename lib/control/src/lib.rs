@@ -18,6 +18,7 @@ pub mod controller;
 pub mod decode;
 pub mod document;
 pub mod events;
+pub mod fast;
 pub mod group;
 mod guests;
 pub mod health;

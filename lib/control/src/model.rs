@@ -7,6 +7,7 @@
 //! [`validate`](crate::validate)'s question.
 
 use crate::congestion::Congestion;
+use crate::fast::Attach;
 use crate::group::{Group, Groups};
 use crate::health::Health;
 use crate::io::{Io, IoModel};
@@ -272,9 +273,11 @@ pub struct Instance {
     /// The NF's own configuration.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub config: Value,
-    /// Its ports; the position is the port's index.
+    /// Its ports; the position is the port's index. None in tier `xdp`.
+    #[serde(skip_serializing_if = "Table::is_empty")]
     pub ports: Table<Port>,
-    /// Ring size and memory, by name.
+    /// Ring size and memory, by name. Empty in tier `xdp`, which has neither.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub flavor: String,
     /// The group of tenants that it is in; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -306,6 +309,9 @@ pub struct Instance {
     /// How it is isolated.
     #[serde(skip_serializing_if = "is_default")]
     pub tier: Tier,
+    /// The interfaces that it is on; only in tier `xdp`, and always there.
+    #[serde(flatten)]
+    pub attach: Option<Attach>,
     /// Who executes the switch for it; absent: as the deployment says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<IoModel>,
@@ -389,6 +395,8 @@ pub enum Tier {
     /// A process with namespaces, cgroup, seccomp and Landlock.
     #[default]
     Process,
+    /// An XDP program on interfaces, which decides the common case; the rest is the kernel's.
+    Xdp,
 }
 
 /// What happens when an instance ends.

@@ -8,7 +8,7 @@
 use crate::action::Action;
 use crate::group::{Groups, path};
 use crate::inventory::Inventory;
-use crate::model::{PortRef, Program};
+use crate::model::{PortRef, Program, Tier};
 use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     let wires = wire_steps(current, desired, &rebuilt);
     actions.extend(wires.disconnect);
     remove_uplinks(current, desired, &mut actions);
+    remove_fast_paths(current, desired, &mut actions);
     make_groups(current, desired, &mut actions);
     make_switches(current, desired, &mut actions);
     make_uplinks(current, desired, &mut actions);
@@ -77,6 +78,7 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let takes_new_configuration = matches!(new.program, Program::BuiltIn { .. });
     old.program != new.program
         || old.tier != new.tier
+        || old.attach != new.attach
         || old.ports != new.ports
         || old.flavor != new.flavor
         || old.ring != new.ring
@@ -89,7 +91,11 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
 pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let hands_over = |spec: &InstanceSpec| {
         let built_in = matches!(spec.program, Program::BuiltIn { .. });
-        built_in && spec.trust.is_none() && spec.ports.iter().all(|port| port.queues == 1)
+        let process = spec.tier == Tier::Process;
+        process
+            && built_in
+            && spec.trust.is_none()
+            && spec.ports.iter().all(|port| port.queues == 1)
     };
     hands_over(old)
         && hands_over(new)
@@ -305,12 +311,24 @@ fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: 
     }
 }
 
+/// Before others may want their interfaces.
+fn remove_fast_paths(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let gone = missing(&current.instances, &desired.instances);
+    let gone = gone.filter(|(_, spec)| spec.is_fast_path());
+    actions.extend(gone.map(removal));
+}
+
 fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
     let gone = missing(&current.instances, &desired.instances);
-    actions.extend(gone.map(|(name, spec)| Action::RemoveInstance {
+    let gone = gone.filter(|(_, spec)| !spec.is_fast_path());
+    actions.extend(gone.map(removal));
+}
+
+fn removal((name, spec): (&String, &InstanceSpec)) -> Action {
+    Action::RemoveInstance {
         name: name.clone(),
         spec: Box::new(spec.clone()),
-    }));
+    }
 }
 
 /// The names of groups, the outermost first.

@@ -1,5 +1,6 @@
 //! What an actuator is handed: objects with every default filled in.
 
+use crate::fast::Attach;
 use crate::health::Health;
 use crate::io::IoModel;
 use crate::model::{
@@ -20,6 +21,9 @@ pub struct InstanceSpec {
     pub program: Program,
     /// How it is isolated.
     pub tier: Tier,
+    /// The interfaces that it is on; only in tier `xdp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach: Option<Attach>,
     /// Its configuration; null if none was given.
     pub config: Value,
     /// Its ports, by index.
@@ -125,12 +129,16 @@ pub struct UplinkSpec {
 impl InstanceSpec {
     /// Fills in what `instance` of a valid `deployment` leaves open.
     pub fn resolve(deployment: &Deployment, name: &str, instance: &Instance) -> Self {
+        if instance.tier == Tier::Xdp {
+            return Self::of_fast_path(instance);
+        }
         let flavor = deployment
             .flavor(&instance.flavor)
             .unwrap_or(crate::model::BUILT_IN_FLAVORS[0].1);
         InstanceSpec {
             program: instance.program.clone(),
             tier: instance.tier,
+            attach: None,
             config: instance.config.clone(),
             ports: port_specs(name, instance),
             flavor: instance.flavor.clone(),
@@ -158,6 +166,41 @@ impl InstanceSpec {
                     .as_ref()
                     .map_or(IoModel::Inline, |io| io.model)
             }),
+        }
+    }
+}
+
+impl InstanceSpec {
+    /// Whether it is a fast path on interfaces.
+    pub fn is_fast_path(&self) -> bool {
+        self.tier == Tier::Xdp
+    }
+
+    /// What a process has - ports, memory, CPU time of its own - a fast path has not, whatever the deployment says.
+    fn of_fast_path(instance: &Instance) -> Self {
+        InstanceSpec {
+            program: instance.program.clone(),
+            tier: instance.tier,
+            attach: instance.attach.clone(),
+            config: instance.config.clone(),
+            ports: Vec::new(),
+            flavor: String::new(),
+            ring: 0,
+            resources: Resources {
+                group: None,
+                share: None,
+                cap: None,
+                guarantee: None,
+                memory: Bytes(0),
+                cpus: Vec::new(),
+                placement: Placement::Free,
+                slice: None,
+            },
+            restart: Restart::default(),
+            trust: None,
+            wake: None,
+            health: None,
+            io: IoModel::Inline,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::interface;
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
 };
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
@@ -187,6 +187,18 @@ impl Fast {
             ns: u32::try_from(output.duration.as_nanos()).unwrap_or(u32::MAX),
             packet: output.data.unwrap_or_default().to_vec(),
         })
+    }
+
+    /// A descriptor of the program, for those who attach it themselves.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
+        let mut programs = self.object.progs();
+        let found = programs.find(|program| program.name().to_string_lossy() == self.program);
+        let program = found.expect("it was loaded");
+        let descriptor = program.as_fd().try_clone_to_owned();
+        descriptor.map_err(because(self.program, "duplicating its descriptor"))
     }
 
     fn program(&mut self) -> ProgramMut<'_> {

@@ -54,6 +54,8 @@ impl Host {
         }
         self.adopt_io(&desired.io);
         present.io = desired.io.clone();
+        // Before uplinks are looked for: another may have had the interface.
+        self.adopt_fast(desired, &mut present);
         present.uplinks = self.adopt_uplinks(&desired.uplinks);
         self.recall_switches(&desired.switches);
         self.remove_leftovers();

@@ -5,6 +5,7 @@ mod bells;
 mod capture;
 mod clients;
 mod ends;
+mod fast;
 mod functions;
 mod groups;
 mod health;
@@ -42,6 +43,7 @@ mod written;
 
 pub use capture::capture;
 pub use clients::{ClientPorts, by as client_by};
+pub use fast::{NAMES as FAST_NAMES, check_config as check_fast_config, watch as follow_fast};
 pub use functions::Functions;
 pub use health::run as look_after;
 pub use image::Image;
@@ -129,6 +131,8 @@ pub struct Host {
     /// By instance: those that were given its bell when they started.
     bell_holders: BTreeMap<String, BTreeSet<String>>,
     uplinks: BTreeMap<String, RunningUplink>,
+    /// Instances of tier `xdp`.
+    fast: BTreeMap<String, fast::FastPath>,
     io: IoSide,
     /// Groups of tenants.
     tenants: Tenants,
@@ -248,6 +252,7 @@ impl Host {
             ended_names: BTreeSet::new(),
             bell_holders: BTreeMap::new(),
             uplinks: BTreeMap::new(),
+            fast: BTreeMap::new(),
             io: IoSide::new(),
             tenants: Tenants::new(),
             uplink_meter: UplinkMeter::default(),
@@ -367,6 +372,7 @@ impl Host {
     /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.
     /// Instances go on.
     pub fn close(&mut self) {
+        self.close_fast();
         for (name, uplink) in std::mem::take(&mut self.uplinks) {
             if let Err(error) = self.close_uplink(&name, uplink) {
                 tracing::warn!(uplink = name, %error, "closing the uplink");

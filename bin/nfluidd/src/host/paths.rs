@@ -124,6 +124,26 @@ impl Paths {
         self.pin.join("uplinks").join(name)
     }
 
+    /// The record by which a fast path is found again.
+    pub fn fast_record(&self, name: &str) -> PathBuf {
+        self.fast_records().join(format!("{name}.json"))
+    }
+
+    /// All of them.
+    pub fn fast_records(&self) -> PathBuf {
+        self.run.join("fast")
+    }
+
+    /// Pinned tables of one fast path, and its holds on interfaces.
+    pub fn fast_pins(&self, name: &str) -> PathBuf {
+        self.fast_pins_of_all().join(name)
+    }
+
+    /// Those of all.
+    pub fn fast_pins_of_all(&self) -> PathBuf {
+        self.pin.join("fast")
+    }
+
     /// The numbers of the switches.
     pub fn switch_numbers(&self) -> PathBuf {
         self.run.join("switches.json")
@@ -144,9 +164,10 @@ impl Paths {
             "uplinks",
             "uplink-processes",
             "io",
+            "fast",
         ];
         let below = below.map(|name| self.run.join(name));
-        let pins = ["instances", "uplinks", "groups"].map(|name| self.pin.join(name));
+        let pins = ["instances", "uplinks", "groups", "fast"].map(|name| self.pin.join(name));
         for directory in below.iter().chain([&self.pin]).chain(&pins) {
             std::fs::DirBuilder::new()
                 .recursive(true)

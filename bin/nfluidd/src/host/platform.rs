@@ -118,6 +118,9 @@ impl Platform for HostPlatform {
 
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
+        if spec.is_fast_path() {
+            return host.create_fast(name, spec);
+        }
         host.create_instance(name, spec).map_err(error)?;
         host.event(
             EventKind::Started,
@@ -134,19 +137,19 @@ impl Platform for HostPlatform {
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        let mut ended = host.end_instance(name).map_err(error)?;
-        if let Some(ended) = &mut ended {
-            ended.leave_bell();
-        }
-        drop(ended);
-        if let Err(why) = host.create_instance(name, new) {
+        host.take_out(name, old)?;
+        if let Err(why) = host.put_in(name, new) {
             // As before: the old one is started again.
-            return Err(error(match host.create_instance(name, old) {
+            return Err(match host.put_in(name, old) {
                 Ok(()) => why,
-                Err(again) => why.context(format!(
-                    "the former instance could not be started again ({again:#})"
-                )),
-            }));
+                Err(again) => PlatformError {
+                    message: format!(
+                        "the former instance could not be started again ({again}): {}",
+                        why.message
+                    ),
+                    ..why
+                },
+            });
         }
         host.event(
             EventKind::Replaced,
@@ -166,6 +169,9 @@ impl Platform for HostPlatform {
     }
 
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
+        if lock(&self.0).is_fast(name) {
+            return lock(&self.0).reconfigure_fast(name, config);
+        }
         let (control, old, new) = {
             let host = lock(&self.0);
             host.check_awake(name)?;
@@ -255,9 +261,13 @@ impl Platform for HostPlatform {
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        let ended = host.end_instance(name).map_err(error)?;
-        host.ended.extend(ended);
-        host.forget_bell(name);
+        if host.is_fast(name) {
+            host.remove_fast(name)?;
+        } else {
+            let ended = host.end_instance(name).map_err(error)?;
+            host.ended.extend(ended);
+            host.forget_bell(name);
+        }
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
         Ok(())
     }
@@ -302,7 +312,9 @@ impl Host {
                     ..
                 } => drop(self.planned.insert(port.clone(), to.clone())),
                 // A peer that starts earlier is given this bell.
-                Action::ReplaceInstance { name, .. } => self.maker.make_pipes(name)?,
+                Action::ReplaceInstance { name, new, .. } if !new.is_fast_path() => {
+                    self.maker.make_pipes(name)?;
+                }
                 _ => {}
             }
         }
@@ -311,6 +323,7 @@ impl Host {
             Action::ReplaceInstance { new, .. } => Some(new),
             _ => None,
         });
+        let to_be_made = to_be_made.filter(|spec| !spec.is_fast_path());
         self.maker
             .groups
             .plan(to_be_made.filter_map(|spec| Some((spec.trust.clone()?, port_specs(spec, 0)))));
@@ -319,7 +332,9 @@ impl Host {
         let coming: Vec<(&str, &InstanceSpec)> = actions
             .iter()
             .filter_map(|action| match action {
-                Action::CreateInstance { name, spec } => Some((name.as_str(), &**spec)),
+                Action::CreateInstance { name, spec } if !spec.is_fast_path() => {
+                    Some((name.as_str(), &**spec))
+                }
                 _ => None,
             })
             .collect();
@@ -328,6 +343,9 @@ impl Host {
             let Action::CreateInstance { name, spec } = action else {
                 continue;
             };
+            if spec.is_fast_path() {
+                continue;
+            }
             let peers = self.link_peers(name, spec);
             let core = placings.core_for(name, spec);
             let site = Site {
@@ -366,6 +384,25 @@ impl Host {
             return Making::begin(&self.maker, name, spec, site, peers);
         }
         begun
+    }
+
+    /// Ends what an instance was, for another in its place.
+    fn take_out(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        if spec.is_fast_path() {
+            return self.remove_fast(name);
+        }
+        let mut ended = self.end_instance(name).map_err(error)?;
+        if let Some(ended) = &mut ended {
+            ended.leave_bell();
+        }
+        Ok(())
+    }
+
+    fn put_in(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        if spec.is_fast_path() {
+            return self.create_fast(name, spec);
+        }
+        self.create_instance(name, spec).map_err(error)
     }
 
     /// Makes and starts an instance; takes back everything if that fails.
@@ -570,6 +607,9 @@ impl Host {
 
     /// An operator's restart: the process is killed, past failures are forgiven.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
+        if self.is_fast(name) {
+            return self.restart_fast(name);
+        }
         self.check_settled(name)?;
         self.end_pause(name);
         let Some(running) = self.instances.get_mut(name) else {

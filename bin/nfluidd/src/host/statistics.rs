@@ -40,10 +40,11 @@ impl Host {
 
     /// All instances.
     pub fn instance_statuses(&self) -> Vec<InstanceStatus> {
-        self.instances
-            .iter()
-            .map(|(name, running)| instance_status(name, running))
-            .collect()
+        let processes = self.instances.iter();
+        let processes = processes.map(|(name, running)| instance_status(name, running));
+        let mut all: Vec<_> = processes.chain(self.fast_statuses()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     /// All ports of instances.
@@ -188,7 +189,7 @@ impl Host {
             templates: Vec::new(),
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
-            instances: instances.collect(),
+            instances: instances.chain(self.fast_stats()).collect(),
             uplinks: self.uplink_stats(),
             groups: self.group_stats(&own_io),
             chains: Vec::new(),
@@ -332,6 +333,7 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
             .iter()
             .map(|port| format!("{name}.{}", port.name))
             .collect(),
+        fast: None,
         config: spec.config.clone(),
     }
 }

@@ -135,7 +135,7 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
 }
 
 /// `netns: NAME` is what `ip netns` calls so; anything with a slash is a path.
-fn namespace_path(name: &str) -> PathBuf {
+pub(super) fn namespace_path(name: &str) -> PathBuf {
     if name.contains('/') {
         PathBuf::from(name)
     } else {

@@ -1,5 +1,6 @@
 //! Instances.
 
+use super::fast;
 use super::fields::{Fields, integer, join, list, mapping, name, read, text, wrong_type};
 use super::group::{parent, placement};
 use super::health::health;
@@ -29,26 +30,10 @@ pub fn instance(
     attachments: &Attachments,
     report: &mut Report<'_>,
 ) -> Instance {
-    let mut instance = Instance {
-        program: Program::BuiltIn { nf: String::new() },
-        config: Value::Null,
-        ports: default_ports(),
-        flavor: DEFAULT_FLAVOR.into(),
-        group: None,
-        share: None,
-        cap: None,
-        guarantee: None,
-        memory: None,
-        cpus: Vec::new(),
-        placement: None,
-        slice: None,
-        restart: Restart::default(),
-        tier: Tier::Process,
-        io: None,
-        trust: None,
-        wake: None,
-        health: None,
-    };
+    if fast::is_one(node) {
+        return fast::fast_path(node, path, attachments, report);
+    }
+    let mut instance = empty();
     let Some(mut fields) = Fields::new(node, path, report) else {
         return instance;
     };
@@ -79,7 +64,7 @@ pub fn instance(
     if let Some((node, path)) = fields.get("restart") {
         instance.restart = restart(node, &path, report);
     }
-    let tiers = [("process", Tier::Process)];
+    let tiers = [("process", Tier::Process), ("xdp", Tier::Xdp)];
     instance.tier = fields.choice("tier", &tiers, report).unwrap_or_default();
     if let Some((node, path)) = fields.get("io") {
         instance.io = Some(model(node, &path, report));
@@ -95,6 +80,31 @@ pub fn instance(
     }
     fields.finish(report);
     instance
+}
+
+/// An instance of which nothing has been read.
+pub fn empty() -> Instance {
+    Instance {
+        program: Program::BuiltIn { nf: String::new() },
+        config: Value::Null,
+        ports: default_ports(),
+        flavor: DEFAULT_FLAVOR.into(),
+        group: None,
+        share: None,
+        cap: None,
+        guarantee: None,
+        memory: None,
+        cpus: Vec::new(),
+        placement: None,
+        slice: None,
+        restart: Restart::default(),
+        tier: Tier::Process,
+        attach: None,
+        io: None,
+        trust: None,
+        wake: None,
+        health: None,
+    }
 }
 
 /// A part of the CPUs that one instance can use.
@@ -154,7 +164,12 @@ fn texts(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
 }
 
 /// The NF's configuration, with the texts of the files that it names.
-fn config(node: &Node, path: &str, attachments: &Attachments, report: &mut Report<'_>) -> Value {
+pub fn config(
+    node: &Node,
+    path: &str,
+    attachments: &Attachments,
+    report: &mut Report<'_>,
+) -> Value {
     if mapping(node, path, report).is_none() {
         return Value::Null;
     }

@@ -4,6 +4,7 @@
 //! find the rest of the errors.
 
 mod congestion;
+mod fast;
 mod fields;
 mod group;
 mod health;

@@ -75,6 +75,16 @@ pub fn attachment(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<At
     })
 }
 
+/// In which mode an XDP program is to be.
+pub fn xdp_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
+    let modes = [
+        ("auto", XdpMode::Auto),
+        ("native", XdpMode::Native),
+        ("generic", XdpMode::Generic),
+    ];
+    fields.choice("mode", &modes, report).unwrap_or_default()
+}
+
 pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     let mut uplink = Uplink {
         interface: String::new(),
@@ -102,12 +112,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     uplink.netns = fields.text("netns", report);
     let kinds = [("xdp", UplinkKind::Xdp), ("tap", UplinkKind::Tap)];
     uplink.kind = fields.choice("kind", &kinds, report).unwrap_or_default();
-    let modes = [
-        ("auto", XdpMode::Auto),
-        ("native", XdpMode::Native),
-        ("generic", XdpMode::Generic),
-    ];
-    uplink.mode = fields.choice("mode", &modes, report).unwrap_or_default();
+    uplink.mode = xdp_mode(&mut fields, report);
     let steerings = [
         ("xdp", Steering::Xdp),
         ("nic", Steering::Nic),

@@ -3,7 +3,7 @@
 use super::{Background, Environment, PORTS_MAX, health};
 use crate::decode::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
+use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program, Tier};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};
@@ -17,7 +17,8 @@ pub fn check(
 ) {
     let mut total = 0u64;
     let host_bytes = environment.host.memory_bytes();
-    for (name, instance) in deployment.instances.iter() {
+    let processes = deployment.instances.iter();
+    for (name, instance) in processes.filter(|(_, it)| it.tier == Tier::Process) {
         let path = format!("instances.{name}");
         let before = background
             .present
@@ -205,7 +206,12 @@ fn check_built_in(
 
 /// Points at the line that the NF complains about: in the document, or in the file from which a
 /// text came.
-fn report_config(error: &NfConfigError, path: &str, root: Option<&Node>, report: &mut Report<'_>) {
+pub(super) fn report_config(
+    error: &NfConfigError,
+    path: &str,
+    root: Option<&Node>,
+    report: &mut Report<'_>,
+) {
     let remedy = "'docs/guide' describes the configuration of each NF";
     let full_path = if error.path.is_empty() {
         path.to_owned()

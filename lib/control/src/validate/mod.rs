@@ -4,6 +4,7 @@
 //! wrong already is left out.
 
 mod congestion;
+mod fast;
 mod groups;
 mod guarantees;
 mod health;
@@ -52,6 +53,7 @@ pub fn validate(
 ) {
     uplinks::check(deployment, background.present, environment.host, report);
     instances::check(deployment, background, environment, report);
+    fast::check(deployment, background, environment, report);
     shares::check(deployment, environment.host, report);
     io::check(deployment, background, environment.host, report);
     congestion::check(deployment, environment.host, report);

@@ -4,7 +4,7 @@ use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
 use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{Deployment, NAME_MAX, PortRef};
+use crate::model::{Deployment, NAME_MAX, PortRef, Tier};
 use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
@@ -80,6 +80,13 @@ fn check_ports(template: &Template, path: &str, report: &mut Report<'_>) {
 /// What cannot be had by instances that come and go.
 fn check_place(template: &Template, path: &str, report: &mut Report<'_>) {
     let instance = &template.instance;
+    if instance.tier != Tier::Process {
+        report.error(
+            &format!("{path}.instance.tier"),
+            "an instance of a template is a process",
+            "remove 'tier'; fast paths are instances of their own",
+        );
+    }
     let asked = [
         ("share", instance.share.is_some()),
         ("guarantee", instance.guarantee.is_some()),

@@ -22,14 +22,7 @@ pub fn check(
         }
         let interface_path = format!("{path}.interface");
         if !is_interface_name(&uplink.interface) {
-            report.error(
-                &interface_path,
-                format!(
-                    "'{}' cannot be an interface",
-                    uplink.interface.escape_debug()
-                ),
-                format!("use 1 to {INTERFACE_NAME_MAX} characters without spaces and slashes"),
-            );
+            not_an_interface(&uplink.interface, &interface_path, report);
             continue;
         }
         let place = (uplink.interface.as_str(), uplink.netns.as_deref());
@@ -48,27 +41,44 @@ pub fn check(
         }
         check_steering(uplink, &path, host, report);
         match uplink.kind {
-            UplinkKind::Xdp => check_interface(uplink, &path, host, report),
+            UplinkKind::Xdp => {
+                let netns = uplink.netns.as_deref();
+                check_place(&uplink.interface, netns, &path, host, report);
+            }
             UplinkKind::Tap => check_tap(uplink, &path, host, report),
         }
     }
 }
 
-fn is_interface_name(name: &str) -> bool {
+pub(super) fn is_interface_name(name: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
     (1..=INTERFACE_NAME_MAX).contains(&name.len())
         && name.bytes().all(is_plain)
         && !matches!(name, "." | "..")
 }
 
-fn check_interface(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
-    let interface = &uplink.interface;
+pub(super) fn not_an_interface(name: &str, path: &str, report: &mut Report<'_>) {
+    report.error(
+        path,
+        format!("'{}' cannot be an interface", name.escape_debug()),
+        format!("use 1 to {INTERFACE_NAME_MAX} characters without spaces and slashes"),
+    );
+}
+
+/// Whether an interface is there and free. `path`: of the object that is to have it.
+pub(super) fn check_place(
+    interface: &str,
+    netns: Option<&str>,
+    path: &str,
+    host: &dyn Host,
+    report: &mut Report<'_>,
+) {
     let interface_path = format!("{path}.interface");
-    let somewhere = match &uplink.netns {
+    let somewhere = match netns {
         Some(netns) => format!("in the namespace '{netns}'"),
         None => "in the daemon's namespace".to_owned(),
     };
-    match host.interface(interface, uplink.netns.as_deref()) {
+    match host.interface(interface, netns) {
         InterfaceFact::Present => {}
         InterfaceFact::Missing(names) => report.error(
             &interface_path,
@@ -80,7 +90,7 @@ fn check_interface(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Re
             format!("there is no interface '{interface}' {somewhere}"),
             format!("it is in the namespace '{netns}': add 'netns: {netns}'"),
         ),
-        InterfaceFact::NoNamespace => no_namespace(uplink, path, report),
+        InterfaceFact::NoNamespace => no_namespace(netns, path, report),
         InterfaceFact::Busy(program) => report.error(
             &interface_path,
             format!("the interface '{interface}' has an XDP program already: {program}"),
@@ -124,12 +134,12 @@ fn check_tap(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'
     }
     let netns = uplink.netns.as_deref();
     if host.interface(&uplink.interface, netns) == InterfaceFact::NoNamespace {
-        no_namespace(uplink, path, report);
+        no_namespace(netns, path, report);
     }
 }
 
-fn no_namespace(uplink: &Uplink, path: &str, report: &mut Report<'_>) {
-    let netns = uplink.netns.as_deref().unwrap_or_default();
+fn no_namespace(netns: Option<&str>, path: &str, report: &mut Report<'_>) {
+    let netns = netns.unwrap_or_default();
     report.error(
         &format!("{path}.netns"),
         format!("there is no network namespace '{netns}'"),

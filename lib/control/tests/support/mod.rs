@@ -104,6 +104,20 @@ impl Catalogue for TestCatalogue {
         }
     }
 
+    fn fast_names(&self) -> Vec<String> {
+        vec!["efw".into(), "elb".into()]
+    }
+
+    fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
+        match (nf, config.get("services")) {
+            ("elb", None) => Err(NfConfigError {
+                message: "it has no 'services'".into(),
+                ..NfConfigError::default()
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn queues(&self, nf: &str, _: &Value, _: &[PortSpec]) -> Result<(), String> {
         match nf {
             "router" => Err("its neighbours are one table".into()),

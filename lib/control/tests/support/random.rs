@@ -185,6 +185,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
                 healthy: Millis::secs(30),
             },
             tier: Tier::Process,
+            attach: None,
             io: choices.chance(3).then(|| model(choices)),
             trust: choices.chance(3).then(|| "friends".to_owned()),
             wake: choices.chance(3).then(|| wake(choices)),

@@ -5,7 +5,7 @@ use crate::chain::Member;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -164,6 +164,14 @@ impl Balancer {
         Ok(balancer)
     }
 
+    /// A descriptor of the program, for those who attach it themselves.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
+        self.fast.descriptor()
+    }
+
     /// The program.
     pub fn fast(&mut self) -> &mut Fast {
         &mut self.fast
@@ -237,6 +245,30 @@ impl Balancer {
         let value = [id.to_ne_bytes(), (service.mode as u32).to_ne_bytes()].concat();
         let key = end_bytes(service.at, service.transport as u8);
         self.fast.enter("lb_services", &key, &value)
+    }
+
+    /// Takes a service out. Its connections stay; packets of others are the kernel's from here on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_service(
+        &self,
+        id: u32,
+        at: SocketAddr,
+        transport: Transport,
+    ) -> Result<(), LoadError> {
+        let key = end_bytes(at, transport as u8);
+        let keys: [(&'static str, &[u8]); 2] =
+            [("lb_services", &key), ("lb_tables", &id.to_ne_bytes())];
+        for (map, key) in keys {
+            match self.fast.map(map)?.delete(key) {
+                Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                    return Err(because(PROGRAM, "removing a service")(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// An entry of an array.

@@ -6,6 +6,7 @@ use crate::chain::Member;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
+use std::path::Path;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/firewall.bpf.o"));
 
@@ -74,8 +75,34 @@ impl Firewall {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(stages: &[Stage], local: &[IpAddr]) -> Result<Self, LoadError> {
+        Self::load_with(stages, local, None)
+    }
+
+    /// The same, counting on where another has counted how packets leave. `exits`: a path on a BPF file system, where that
+    /// counter is pinned, or will be.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or something else is there.
+    pub fn load_counting(
+        stages: &[Stage],
+        local: &[IpAddr],
+        exits: &Path,
+    ) -> Result<Self, LoadError> {
+        Self::load_with(stages, local, Some(exits))
+    }
+
+    fn load_with(
+        stages: &[Stage],
+        local: &[IpAddr],
+        exits: Option<&Path>,
+    ) -> Result<Self, LoadError> {
         let tables = compile(stages);
-        let fast = Fast::load(OBJECT, PROGRAM, |map| prepare(map, &tables, local.len()))?;
+        let fast = Fast::load(OBJECT, PROGRAM, |map| match exits {
+            Some(path) if map.name() == "evnf_exits" => map
+                .set_pin_path(path)
+                .map_err(because(PROGRAM, "sharing its counters")),
+            _ => prepare(map, &tables, local.len()),
+        })?;
         for (key, rule) in &tables.entries {
             fast.enter("evnf_rules", key, rule)?;
         }
@@ -88,6 +115,14 @@ impl Firewall {
             fast,
             left_out: tables.left_out,
         })
+    }
+
+    /// A descriptor of the program, for those who attach it themselves.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn descriptor(&self) -> Result<std::os::fd::OwnedFd, LoadError> {
+        self.fast.descriptor()
     }
 
     /// The program.

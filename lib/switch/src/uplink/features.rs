@@ -145,6 +145,23 @@ impl Features {
         }
         Ok(was_on)
     }
+
+    /// Switches on what is off among `names` and can be on; returns what was off.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn switch_on(&self, names: &[&str]) -> Result<Vec<String>, UplinkError> {
+        let mut were_off = Vec::new();
+        for name in names {
+            if self.can(name)? && !self.is_active(name).map_err(self.reading())? {
+                were_off.push((*name).to_owned());
+            }
+        }
+        if !were_off.is_empty() {
+            self.set(&were_off, true)?;
+        }
+        Ok(were_off)
+    }
 }
 
 /// Is the interface of the calling thread's namespace hardware? It has a place on a bus then.

@@ -34,6 +34,7 @@ mod offload;
 mod outlet;
 mod packet;
 mod peer;
+mod pinned;
 mod receive;
 mod rules;
 mod shared;
@@ -48,6 +49,9 @@ mod xsk;
 pub use direct::DirectOutlet;
 pub use error::{ErrorKind, ToldError, UplinkError};
 pub use metering::{ProgramTime, TimeKeeping, program_of, program_time};
+pub use netlink::Monitor;
+pub use offload::Changed as ChangedFeatures;
+pub use pinned::{Attached as AttachedProgram, PinnedProgram, Place};
 pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};
 pub use spec::{
     Kind, Mode, ReceivePath, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus,

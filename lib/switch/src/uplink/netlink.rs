@@ -3,8 +3,8 @@
 
 use super::error::UplinkError;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send,
-    socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv,
+    send, socket_with,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -58,7 +58,8 @@ pub enum XdpHook {
 }
 
 impl XdpHook {
-    fn flag(self) -> u32 {
+    /// XDP_FLAGS_SKB_MODE, XDP_FLAGS_DRV_MODE
+    pub(super) fn flag(self) -> u32 {
         match self {
             XdpHook::Generic => 1 << 1,
             XdpHook::Native => 1 << 2,
@@ -415,30 +416,56 @@ pub fn errno(error: &io::Error) -> Option<i32> {
     explained.map_or(error.raw_os_error(), |e| Some(e.errno))
 }
 
-/// Announcements of the interfaces of a namespace: something was added, removed or changed.
+/// Announcements of the kernel about a namespace: something was added, removed or changed.
 #[derive(Debug)]
-pub struct LinkMonitor(OwnedFd);
+pub struct Monitor(OwnedFd);
 
 /// RTNLGRP_LINK, as a bit.
 const GROUP_LINK: u32 = 1;
+/// RTNLGRP_IPV4_IFADDR and RTNLGRP_IPV6_IFADDR, as bits.
+const GROUPS_ADDRESS: u32 = 1 << 4 | 1 << 8;
+/// NFNLGRP_NFTABLES, as a bit.
+const GROUP_RULES: u32 = 1 << 6;
 
-impl LinkMonitor {
-    /// Listens in the calling thread's namespace.
+impl Monitor {
+    /// Of the interfaces in the calling thread's namespace.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn open() -> Result<Self, UplinkError> {
-        let what = "listening for changes of interfaces";
+    pub fn of_links() -> Result<Self, UplinkError> {
+        Self::open(None, GROUP_LINK, "listening for changes of interfaces")
+    }
+
+    /// Of its interfaces and their addresses.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn of_addresses() -> Result<Self, UplinkError> {
+        let what = "listening for changes of addresses";
+        Self::open(None, GROUP_LINK | GROUPS_ADDRESS, what)
+    }
+
+    /// Of its rule set (nftables, and what iptables-nft makes of it).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn of_rules() -> Result<Self, UplinkError> {
+        let what = "listening for changes of the rule set";
+        Self::open(Some(netlink::NETFILTER), GROUP_RULES, what)
+    }
+
+    /// `protocol`: none is NETLINK_ROUTE, which is 0.
+    fn open(protocol: Option<Protocol>, groups: u32, what: &str) -> Result<Self, UplinkError> {
         let socket = socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            None, // NETLINK_ROUTE is 0
+            protocol,
         )
         .map_err(UplinkError::system(what))?;
-        bind(&socket, &netlink::SocketAddrNetlink::new(0, GROUP_LINK))
+        bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))
             .map_err(UplinkError::system(what))?;
-        Ok(LinkMonitor(socket))
+        Ok(Monitor(socket))
     }
 
     /// Takes what has been announced. What it was does not matter: the interface is looked at.
@@ -456,7 +483,7 @@ impl LinkMonitor {
     }
 }
 
-impl AsFd for LinkMonitor {
+impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -46,6 +46,13 @@ const PEER: [&str; 16] = [
     "tx-fcoe-segmentation",
 ];
 
+/// What must be off so that a program sees VLAN tags: on the interface itself, and at the other end of a veth.
+const OWN_TAGS: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
+const PEER_TAGS: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
+
+/// On at the other end of a veth, which takes redirected frames only then.
+const PEER_ON: [&str; 1] = ["rx-gro"];
+
 /// The features that were switched off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Changed {
@@ -53,6 +60,25 @@ pub struct Changed {
     pub own: Vec<String>,
     /// At the other end of a veth.
     pub peer: Vec<String>,
+    /// Those that were switched on there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_on: Vec<String>,
+}
+
+/// Switches off what hides VLAN tags from a program that only looks at packets.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn show_tags(netlink: &Netlink, link: &Link) -> Result<Changed, UplinkError> {
+    switch(netlink, link, (&OWN_TAGS, &PEER_TAGS, &[]))
+}
+
+/// Prepares for a program that changes packets and sends them out of interfaces such as `link`.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_rewriting(netlink: &Netlink, link: &Link) -> Result<Changed, UplinkError> {
+    switch(netlink, link, (&OWN, &PEER, &PEER_ON))
 }
 
 /// Switches off what must be off for `link`, an interface in the calling thread's namespace.
@@ -61,11 +87,23 @@ pub struct Changed {
 /// When the kernel refuses. The other end of a veth in a namespace that cannot be found is only
 /// warned about.
 pub fn prepare(netlink: &Netlink, link: &Link) -> Result<Changed, UplinkError> {
-    let own = Features::of(&link.name)?.switch_off(&OWN)?;
-    let peer = match peer::find(netlink, link)? {
-        Some(peer) => peer
-            .netns
-            .within(|| Features::of(&peer.interface)?.switch_off(&PEER))?,
+    switch(netlink, link, (&OWN, &PEER, &[]))
+}
+
+/// Features that are to be off on an interface, and off and on at the other end of a veth.
+type Wanted<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str]);
+
+fn switch(
+    netlink: &Netlink,
+    link: &Link,
+    (own, off, on): Wanted<'_>,
+) -> Result<Changed, UplinkError> {
+    let own = Features::of(&link.name)?.switch_off(own)?;
+    let (peer, peer_on) = match peer::find(netlink, link)? {
+        Some(peer) => peer.netns.within(|| {
+            let features = Features::of(&peer.interface)?;
+            Ok((features.switch_off(off)?, features.switch_on(on)?))
+        })?,
         None => {
             if link.kind.as_deref() == Some("veth") {
                 tracing::warn!(
@@ -74,17 +112,22 @@ pub fn prepare(netlink: &Netlink, link: &Link) -> Result<Changed, UplinkError> {
                      its offloads off by hand: ethtool -K INTERFACE tx off txvlan off"
                 );
             }
-            Vec::new()
+            (Vec::new(), Vec::new())
         }
     };
-    Ok(Changed { own, peer })
+    Ok(Changed { own, peer, peer_on })
 }
 
 /// Adds to `changed` what is on again: somebody switched it on, or the interface is a new one.
 impl Changed {
     /// Joins two lists of changes.
     pub fn merge(&mut self, more: Changed) {
-        for (all, names) in [(&mut self.own, more.own), (&mut self.peer, more.peer)] {
+        let lists = [
+            (&mut self.own, more.own),
+            (&mut self.peer, more.peer),
+            (&mut self.peer_on, more.peer_on),
+        ];
+        for (all, names) in lists {
             for name in names {
                 if !all.contains(&name) {
                     all.push(name);
@@ -102,12 +145,15 @@ pub fn restore(netlink: &Netlink, link: &Link, changed: &Changed) -> Result<(), 
     if !changed.own.is_empty() {
         Features::of(&link.name)?.set(&changed.own, true)?;
     }
-    if changed.peer.is_empty() {
+    if changed.peer.is_empty() && changed.peer_on.is_empty() {
         return Ok(());
     }
     if let Some(peer) = peer::find(netlink, link)? {
-        peer.netns
-            .within(|| Features::of(&peer.interface)?.set(&changed.peer, true))?;
+        peer.netns.within(|| {
+            let features = Features::of(&peer.interface)?;
+            features.set(&changed.peer, true)?;
+            features.set(&changed.peer_on, false)
+        })?;
     }
     Ok(())
 }

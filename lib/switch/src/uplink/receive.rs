@@ -207,13 +207,13 @@ pub fn detach_leftover(netlink: &Netlink, link: &Link, id: u32) -> Result<bool, 
 }
 
 /// Is a program attached by now? Drivers say "busy" for other reasons, too.
-fn is_occupied(netlink: &Netlink, link: &Link) -> bool {
+pub(super) fn is_occupied(netlink: &Netlink, link: &Link) -> bool {
     let now = netlink.link_by_index(link.index).ok().flatten();
     now.is_some_and(|now| now.xdp_attached)
 }
 
 /// The error for an interface that was taken while we looked.
-fn busy(netlink: &Netlink, link: &Link) -> UplinkError {
+pub(super) fn busy(netlink: &Netlink, link: &Link) -> UplinkError {
     let now = netlink.link_by_index(link.index).ok().flatten();
     let id = now.and_then(|now| now.xdp).unwrap_or(0);
     let found = Program::fd_from_id(id).ok();

@@ -6,7 +6,7 @@
 
 use super::connection::{self, Connection};
 use super::error::UplinkError;
-use super::netlink::{LinkMonitor, Netlink};
+use super::netlink::{Monitor, Netlink};
 use super::netns::NetNs;
 use super::outlet::{Slots, discard};
 use super::receive::Receiver;
@@ -41,7 +41,7 @@ pub struct Worker {
     spec: UplinkSpec,
     netns: NetNs,
     netlink: Netlink,
-    monitor: LinkMonitor,
+    monitor: Monitor,
     receiver: Receiver,
     ring: Attached,
     slots: Slots,
@@ -74,7 +74,7 @@ impl Worker {
         stop: Arc<OwnedFd>,
     ) -> Result<Self, UplinkError> {
         let netlink = Netlink::open()?;
-        let monitor = LinkMonitor::open()?;
+        let monitor = Monitor::of_links()?;
         let events = watch(&monitor, &stop, &shared)?;
         let port = &ring.ports[0];
         let entry = port.entry();
@@ -358,7 +358,7 @@ impl Worker {
         };
         if next.id() != self.netns.id() {
             next.enter()?;
-            self.monitor = LinkMonitor::open()?;
+            self.monitor = Monitor::of_links()?;
             self.events = watch(&self.monitor, &self.stop, &self.shared)?;
             self.netlink = Netlink::open()?;
             self.netns = next;
@@ -417,7 +417,7 @@ pub fn prefer_this_thread() {
 }
 
 /// A descriptor that is readable when one of them is.
-fn watch(monitor: &LinkMonitor, stop: &OwnedFd, shared: &Shared) -> Result<OwnedFd, UplinkError> {
+fn watch(monitor: &Monitor, stop: &OwnedFd, shared: &Shared) -> Result<OwnedFd, UplinkError> {
     let what = || UplinkError::system("watching for events");
     let events = epoll::create(CreateFlags::CLOEXEC).map_err(what())?;
     for fd in [monitor.as_fd(), stop.as_fd(), shared.ordered.as_fd()] {

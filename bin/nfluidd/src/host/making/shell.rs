@@ -96,6 +96,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
     InstanceSpec {
         program: Program::BuiltIn { nf: String::new() },
         tier: Tier::Process,
+        attach: None,
         config: Value::Null,
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),

@@ -1,0 +1,106 @@
+//! Fast paths: instances of tier `xdp`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Most rules of the kernel's that are listed.
+pub const KERNEL_RULES_MAX: usize = 100;
+
+/// What a fast path does, and what it leaves to its slow path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastPathStatus {
+    /// Where it is.
+    pub interfaces: Vec<FastInterface>,
+    /// The interfaces' network namespace; absent: the daemon's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// Who gets the packets that it does not decide: `kernel`.
+    pub slow_path: String,
+    /// Packets by what became of them, and by whom: `drop` and `send` are the fast path's own doing, what it `pass`es is in
+    /// order as far as it knows, `up` is handed up to the slow path for the reason named behind it.
+    pub packets: BTreeMap<String, u64>,
+    /// A firewall's rule set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<FastRules>,
+    /// A balancer's services.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<FastService>,
+}
+
+/// An interface with a fast path on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastInterface {
+    /// Its name.
+    pub name: String,
+    /// `native` or `generic`; absent: the interface is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Why this mode, or why it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Who decides a firewall's rules, over all interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastRules {
+    /// By the fast path.
+    pub fast: u64,
+    /// They cannot match what comes in here.
+    pub never: u64,
+    /// They only count.
+    pub no_effect: u64,
+    /// By the kernel.
+    pub kernel: u64,
+    /// Why everything behind connection tracking is left to the kernel, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_behind: Option<String>,
+    /// Those that the kernel decides, and why: the first hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_kernel: Vec<KernelRule>,
+}
+
+/// A rule that the fast path does not decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KernelRule {
+    /// The interface for which it is so.
+    pub interface: String,
+    /// Family and name of its table.
+    pub table: String,
+    /// Its chain.
+    pub chain: String,
+    /// Its handle; absent: the chain's policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handle: Option<u64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A service of a balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastService {
+    /// Its name.
+    pub name: String,
+    /// Where clients find it.
+    pub at: String,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// Its servers.
+    pub servers: Vec<FastServer>,
+}
+
+/// A server of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastServer {
+    /// Where it listens.
+    pub at: String,
+    /// `up`, `draining` or `down`.
+    pub state: String,
+    /// Why it is down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its weight among those that are up.
+    pub weight: u32,
+    /// Packets sent to it.
+    pub packets: u64,
+}

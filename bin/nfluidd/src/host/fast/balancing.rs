@@ -1,0 +1,235 @@
+//! A balancer's services and servers, entered into the tables of its fast path.
+
+use super::config::{BalancerConfig, ServerConfig, ServiceConfig};
+use super::record::Numbers;
+use anyhow::Context;
+use nfluid_api::types::{FastServer, FastService};
+use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
+use nfluid_evnf::balancer::{Balancer, Server, Service, State, Transport};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// A balancer at work.
+pub struct Balancing {
+    balancer: Balancer,
+    config: BalancerConfig,
+    /// Services as they were entered last, with the states of their servers.
+    entered: BTreeMap<u32, (Service, Vec<State>)>,
+    /// Why servers are down, by key.
+    reasons: BTreeMap<String, String>,
+}
+
+impl Balancing {
+    /// Loads one on the tables in `folder`, and enters its services. Where the tables are new, nothing is in them; else
+    /// connections and counters go on.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or the tables there are others.
+    pub fn load(
+        config: &BalancerConfig,
+        folder: &Path,
+        numbers: &mut Numbers,
+    ) -> anyhow::Result<Self> {
+        let mut balancing = Balancing {
+            balancer: Balancer::load_kept(config.connections, folder)?,
+            config: config.clone(),
+            entered: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+        };
+        balancing.enter(config, numbers)?;
+        Ok(balancing)
+    }
+
+    /// The program.
+    pub fn balancer(&self) -> &Balancer {
+        &self.balancer
+    }
+
+    /// What it was told last.
+    pub fn config(&self) -> &BalancerConfig {
+        &self.config
+    }
+
+    /// Forgets what has been entered: all of it will be again.
+    pub fn forget(&mut self) {
+        self.entered.clear();
+    }
+
+    /// Puts another configuration in place of the one that is in force. Each service changes in one step; connections stay
+    /// where they are, those to servers that are taken out too.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the former configuration is in force again, as far as that can be.
+    pub fn change(&mut self, new: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
+        let before = numbers.clone();
+        let entered = self.enter(new, numbers);
+        if let Err(why) = entered {
+            *numbers = before;
+            let old = self.config.clone();
+            self.forget();
+            if let Err(again) = self.enter(&old, numbers) {
+                return Err(why.context(format!("the former services are not all back: {again:#}")));
+            }
+            return Err(why);
+        }
+        self.config = new.clone();
+        Ok(())
+    }
+
+    fn enter(&mut self, config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
+        let wanted: BTreeSet<String> = config
+            .services
+            .values()
+            .flat_map(|service| service.servers.iter().map(|at| service.server_key(at.at)))
+            .collect();
+        for service in config.services.values() {
+            self.enter_service(service, numbers)?;
+        }
+        let keys: BTreeSet<String> = config.services.values().map(ServiceConfig::key).collect();
+        let gone = numbers
+            .services
+            .iter()
+            .filter(|(key, _)| !keys.contains(*key));
+        let gone: Vec<(String, u32)> = gone.map(|(key, id)| (key.clone(), *id)).collect();
+        for (key, id) in gone {
+            let (at, transport) = place_of(&key).context("a service's key is damaged")?;
+            self.balancer.remove_service(id, at, transport)?;
+            self.entered.remove(&id);
+            numbers.services.remove(&key);
+        }
+        for (key, number) in numbers.leave_out(&wanted) {
+            let at = server_of(&key).context("a server's key is damaged")?;
+            let state = State::Draining;
+            self.balancer.set_server(number, Server { at, state })?;
+            self.reasons.remove(&key);
+        }
+        Ok(())
+    }
+
+    fn enter_service(
+        &mut self,
+        service: &ServiceConfig,
+        numbers: &mut Numbers,
+    ) -> anyhow::Result<()> {
+        let mut servers = Vec::new();
+        let mut states = Vec::new();
+        for server in &service.servers {
+            let number = numbers.server(&service.server_key(server.at), SERVERS_MAX);
+            let number = number.with_context(|| format!("more than {SERVERS_MAX} servers"))?;
+            servers.push((number, server.weight));
+            states.push(state_of(service, server, numbers));
+        }
+        let id = numbers.service(&service.key(), SERVICES_MAX);
+        let id = id.with_context(|| format!("more than {SERVICES_MAX} services"))?;
+        let entry = Service {
+            at: service.at,
+            transport: service.transport(),
+            mode: service.mode(),
+            servers,
+        };
+        let is_new = |(known, were): &(Service, Vec<State>)| *known != entry || *were != states;
+        if !self.entered.get(&id).is_none_or(is_new) {
+            return Ok(());
+        }
+        let numbered = entry.servers.iter().zip(&states).zip(&service.servers);
+        for (((number, _), state), server) in numbered {
+            let (at, state) = (server.at, *state);
+            self.balancer.set_server(*number, Server { at, state })?;
+        }
+        self.balancer.set_service(id, &entry)?;
+        self.entered.insert(id, (entry, states));
+        Ok(())
+    }
+
+    /// Notes what looking at a server has found. Its connections go to others if it is down.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn found(
+        &mut self,
+        key: &str,
+        down: Option<&str>,
+        numbers: &mut Numbers,
+    ) -> anyhow::Result<bool> {
+        let known = numbers.servers.contains_key(key);
+        let changes = known && numbers.down.contains(key) != down.is_some();
+        if !changes {
+            return Ok(false);
+        }
+        match down {
+            Some(why) => {
+                numbers.down.insert(key.to_owned());
+                self.reasons.insert(key.to_owned(), why.to_owned());
+            }
+            None => {
+                numbers.down.remove(key);
+                self.reasons.remove(key);
+            }
+        }
+        let config = self.config.clone();
+        let services = config.services.values();
+        for service in services.filter(|service| key.starts_with(&format!("{} > ", service.key())))
+        {
+            self.enter_service(service, numbers)?;
+        }
+        Ok(true)
+    }
+
+    /// Its services, for those who ask.
+    pub fn statuses(&self, numbers: &Numbers) -> Vec<FastService> {
+        let status = |(name, service): (&String, &ServiceConfig)| {
+            let server = |server: &ServerConfig| {
+                let key = service.server_key(server.at);
+                let number = numbers.servers.get(&key);
+                let sent = number.and_then(|number| self.balancer.sent_to(*number).ok());
+                let state = match state_of(service, server, numbers) {
+                    State::Up => "up",
+                    State::Draining => "draining",
+                    State::Down => "down",
+                };
+                FastServer {
+                    at: server.at.to_string(),
+                    state: state.to_owned(),
+                    reason: self.reasons.get(&key).cloned(),
+                    weight: server.weight,
+                    packets: sent.map_or(0, |sent| sent.packets),
+                }
+            };
+            FastService {
+                name: name.clone(),
+                at: service.at.to_string(),
+                protocol: service.protocol.name().to_owned(),
+                servers: service.servers.iter().map(server).collect(),
+            }
+        };
+        self.config.services.iter().map(status).collect()
+    }
+}
+
+fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {
+    let is_looked_after = service.health.is_some();
+    if is_looked_after && numbers.down.contains(&service.server_key(server.at)) {
+        State::Down
+    } else if server.drain {
+        State::Draining
+    } else {
+        State::Up
+    }
+}
+
+/// What [`ServiceConfig::key`] has written.
+fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
+    let (protocol, at) = key.split_once(' ')?;
+    let transport = match protocol {
+        "tcp" => Transport::Tcp,
+        "udp" => Transport::Udp,
+        _ => return None,
+    };
+    Some((at.parse().ok()?, transport))
+}
+
+/// The server of what [`ServiceConfig::server_key`] has written.
+fn server_of(key: &str) -> Option<SocketAddr> {
+    key.split_once(" > ")?.1.parse().ok()
+}

@@ -1,0 +1,190 @@
+//! The host's rule set, read, split, and loaded as a fast path.
+
+use nfluid_api::types::{FastRules, KERNEL_RULES_MAX, KernelRule};
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::nft::{Decided, Ruleset, Split, split};
+use nfluid_switch::uplink::{Place, ToldError, UplinkError};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::uplinks::uplink_failed;
+
+/// What a host's own firewall is made of.
+pub struct HostRules {
+    ruleset: Ruleset,
+    addresses: Vec<IpAddr>,
+}
+
+/// A rule set as the fast path of one interface.
+pub struct Splitting {
+    /// The program.
+    pub firewall: Firewall,
+    split: Split,
+    print: u64,
+}
+
+impl HostRules {
+    /// Those of an interface's namespace, in force.
+    ///
+    /// # Errors
+    /// When nft is missing or fails, or there is no such namespace.
+    pub fn read(place: &Place) -> Result<Self, PlatformError> {
+        let read = place.within(|| Ok((Ruleset::in_force(), addresses())));
+        let (ruleset, addresses) = read.map_err(|error| failed(&error))?;
+        let ruleset = ruleset.map_err(|error| {
+            PlatformError::new(PlatformErrorKind::Failed, error.to_string())
+                .with_remedy("'nft -j list ruleset' must work in the interface's namespace")
+        })?;
+        Ok(HostRules { ruleset, addresses })
+    }
+
+    /// The fast path's part of them at an interface. `exits`: where its counters are pinned. `before`: what is there;
+    /// `None`: that is the same.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn load(
+        &self,
+        interface: &str,
+        exits: &Path,
+        before: Option<u64>,
+    ) -> Result<Option<Splitting>, PlatformError> {
+        let split = split(&self.ruleset, interface);
+        let print = xxh3_64(format!("{:?} {:?}", split, self.addresses).as_bytes());
+        if before == Some(print) {
+            return Ok(None);
+        }
+        let firewall = Firewall::load_counting(&split.stages, &self.addresses, exits);
+        let firewall = firewall
+            .map_err(|error| PlatformError::new(PlatformErrorKind::Failed, error.to_string()))?;
+        Ok(Some(Splitting {
+            firewall,
+            split,
+            print,
+        }))
+    }
+}
+
+impl Splitting {
+    /// What tells it from others.
+    pub fn print(&self) -> u64 {
+        self.print
+    }
+
+    /// Adds who decides its rules.
+    pub fn describe(&self, interface: &str, rules: &mut FastRules) {
+        for line in &self.split.lines {
+            let left_out = line.number.is_some_and(|number| self.is_left_out(number));
+            let reason = match &line.decided {
+                Decided::Fast if left_out => "the fast path's tables have no room for it",
+                Decided::Fast => {
+                    rules.fast += 1;
+                    continue;
+                }
+                Decided::Never => {
+                    rules.never += 1;
+                    continue;
+                }
+                Decided::NoEffect => {
+                    rules.no_effect += 1;
+                    continue;
+                }
+                Decided::Slow(why) => why.as_str(),
+            };
+            rules.kernel += 1;
+            if rules.by_kernel.len() < KERNEL_RULES_MAX {
+                rules.by_kernel.push(KernelRule {
+                    interface: interface.to_owned(),
+                    table: line.table.to_string(),
+                    chain: line.chain.clone(),
+                    handle: line.handle,
+                    reason: reason.to_owned(),
+                });
+            }
+        }
+        if rules.all_behind.is_none() {
+            rules.all_behind.clone_from(&self.split.all_behind);
+        }
+    }
+
+    /// Whether the tables had no room for a rule: what is behind the first such of a chain is the kernel's too, and behind the
+    /// first of a chain's rules all chains behind it.
+    fn is_left_out(&self, number: u32) -> bool {
+        let line = |number: u32| {
+            let mut lines = self.split.lines.iter();
+            lines.find(|line| line.number == Some(number))
+        };
+        let chain = |number: u32| line(number).map(|line| (&line.table, &line.chain));
+        let mut left = self.firewall.left_out().iter();
+        left.any(|&first| {
+            let begins = first == 0 || chain(first) != chain(first - 1);
+            first <= number && (begins || chain(first) == chain(number))
+        })
+    }
+}
+
+/// An error at an interface, for the operator.
+pub fn failed(error: &UplinkError) -> PlatformError {
+    uplink_failed(&ToldError::from(error))
+}
+
+/// The addresses of the calling thread's namespace. One that is missing is taken for somebody else's, whose packets the kernel
+/// gets.
+fn addresses() -> Vec<IpAddr> {
+    let read = |file: &str| {
+        std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()
+    };
+    let mut found = local_of_trie(&read("fib_trie"));
+    found.extend(of_if_inet6(&read("if_inet6")));
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Local addresses of `/proc/net/fib_trie`: a line with the address, then one with what it is.
+fn local_of_trie(text: &str) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    let mut last: Option<Ipv4Addr> = None;
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse().ok();
+        } else if line.starts_with("/32 host LOCAL") {
+            found.extend(last.map(IpAddr::V4));
+        }
+    }
+    found
+}
+
+/// The addresses of `/proc/net/if_inet6`.
+fn of_if_inet6(text: &str) -> Vec<IpAddr> {
+    let address = |line: &str| {
+        let bits = u128::from_str_radix(line.split_whitespace().next()?, 16).ok()?;
+        Some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
+    };
+    text.lines().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_prints_them() {
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 4\n     |-- 10.0.0.0\n        /24 link UNICAST\n\
+                    Local:\n     |-- 10.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n\
+                    \x20    |-- 127.0.0.0\n        /8 host LOCAL\n";
+        assert_eq!(
+            local_of_trie(trie),
+            ["10.0.0.1".parse::<IpAddr>().expect("one")]
+        );
+        let table = "fe80000000000000000000fffe000001 02 40 20 80     eth0\nnonsense\n";
+        assert_eq!(
+            of_if_inet6(table),
+            ["fe80::ff:fe00:1".parse::<IpAddr>().expect("one")]
+        );
+        assert!(of_if_inet6("").is_empty() && local_of_trie("").is_empty());
+    }
+}

@@ -1,0 +1,217 @@
+//! What fast paths are and what they have done, for the API.
+
+use super::super::Host;
+use super::splitting::Splitting;
+use super::{FastPath, Hold, Work};
+use nfluid_api::types::{
+    FastInterface, FastPathStatus, FastRules, FastService, InstanceState, InstanceStats,
+    InstanceStatus,
+};
+use nfluid_evnf::load::Counts;
+use nfluid_evnf::{balancer, firewall};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// How packets left: what became of them, the exit's name, how many.
+type Exits = Vec<(&'static str, String, Counts)>;
+
+impl Host {
+    /// All fast paths.
+    pub(in crate::host) fn fast_statuses(&self) -> impl Iterator<Item = InstanceStatus> {
+        self.fast.iter().map(|(name, fast)| fast.status(name))
+    }
+
+    /// Their figures.
+    pub(in crate::host) fn fast_stats(&self) -> impl Iterator<Item = InstanceStats> {
+        self.fast.iter().map(|(name, fast)| InstanceStats {
+            name: name.clone(),
+            restarts: fast.restarts,
+            healthy: Some(fast.trouble().is_none()),
+            metrics: fast.metrics(),
+            ..InstanceStats::default()
+        })
+    }
+}
+
+impl FastPath {
+    /// Why it is not as it should be.
+    fn trouble(&self) -> Option<String> {
+        let mut gone = self.holds.iter().filter(|hold| !hold.holds());
+        let gone = gone.next().map(|hold| {
+            format!(
+                "it is not on {}, which may be gone; it goes on when that returns",
+                hold.place.interface
+            )
+        });
+        self.problem.clone().or(gone)
+    }
+
+    fn status(&self, name: &str) -> InstanceStatus {
+        let trouble = self.trouble();
+        let attach = self.spec.attach.as_ref();
+        let packets = self
+            .exits()
+            .into_iter()
+            .map(|(verdict, exit, counts)| (format!("{verdict} {exit}"), counts.packets));
+        InstanceStatus {
+            name: name.to_owned(),
+            nf: self.spec.program.name().to_owned(),
+            tier: "xdp".to_owned(),
+            state: if trouble.is_some() {
+                InstanceState::Unhealthy
+            } else {
+                InstanceState::Running
+            },
+            unhealthy: trouble,
+            uptime_ms: Some(self.since.elapsed().as_millis() as u64),
+            restarts: self.restarts,
+            io: "xdp".to_owned(),
+            placement: "free".to_owned(),
+            config: self.spec.config.clone(),
+            fast: Some(FastPathStatus {
+                interfaces: self.holds.iter().map(interface).collect(),
+                netns: attach.and_then(|attach| attach.netns.clone()),
+                slow_path: "kernel".to_owned(),
+                packets: packets.filter(|(_, packets)| *packets > 0).collect(),
+                rules: self.rules(),
+                services: self.services(),
+            }),
+            ..InstanceStatus::default()
+        }
+    }
+
+    fn rules(&self) -> Option<FastRules> {
+        let Work::Firewall(loaded) = &self.work else {
+            return None;
+        };
+        let mut rules = FastRules::default();
+        for (hold, splitting) in self.holds.iter().zip(loaded) {
+            if let Some(splitting) = splitting {
+                splitting.describe(&hold.place.interface, &mut rules);
+            }
+        }
+        Some(rules)
+    }
+
+    fn services(&self) -> Vec<FastService> {
+        match &self.work {
+            Work::Firewall(_) => Vec::new(),
+            Work::Balancer(balancing) => balancing.statuses(&self.record.numbers),
+        }
+    }
+
+    /// How packets have left, since it was made.
+    fn exits(&self) -> Exits {
+        match &self.work {
+            // The interfaces' programs count in the same place.
+            Work::Firewall(loaded) => loaded
+                .iter()
+                .flatten()
+                .next()
+                .and_then(|splitting: &Splitting| splitting.firewall.exits().ok())
+                .map_or_else(Vec::new, |exits| named(exits, of_firewall)),
+            Work::Balancer(balancing) => {
+                let exits = balancing.balancer().exits().ok();
+                exits.map_or_else(Vec::new, |exits| named(exits, of_balancer))
+            }
+        }
+    }
+
+    /// Its metrics, by name with labels.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut metrics = BTreeMap::new();
+        for (verdict, exit, counts) in self.exits() {
+            let labels = format!("{{verdict=\"{verdict}\",reason=\"{exit}\"}}");
+            metrics.insert(format!("xdp_packets{labels}"), counts.packets as f64);
+            metrics.insert(format!("xdp_bytes{labels}"), counts.bytes as f64);
+        }
+        if let Some(rules) = self.rules() {
+            for (by, count) in [("fast", rules.fast), ("kernel", rules.kernel)] {
+                metrics.insert(format!("xdp_rules{{by=\"{by}\"}}"), count as f64);
+            }
+        }
+        for service in self.services() {
+            for server in &service.servers {
+                let labels = format!("{{service=\"{}\",server=\"{}\"}}", service.name, server.at);
+                let up = f64::from(server.state != "down");
+                metrics.insert(format!("xdp_server_packets{labels}"), server.packets as f64);
+                metrics.insert(format!("xdp_server_up{labels}"), up);
+            }
+        }
+        metrics
+    }
+}
+
+fn interface(hold: &Hold) -> FastInterface {
+    let holds = hold.holds();
+    let (mode, why) = &hold.mode;
+    FastInterface {
+        name: hold.place.interface.clone(),
+        mode: holds.then(|| mode.clone()),
+        reason: match why.as_str() {
+            "" if holds => None,
+            "" => Some("the interface is gone".to_owned()),
+            why => Some(why.to_owned()),
+        },
+    }
+}
+
+fn named<E: Copy + Debug>(exits: Vec<(E, Counts)>, verdict: fn(E) -> &'static str) -> Exits {
+    let exits = exits.into_iter();
+    exits
+        .map(|(exit, counts)| {
+            // What drops is a rule.
+            let name = match snake_case(&format!("{exit:?}")).as_str() {
+                "drop" => "rule".to_owned(),
+                name => name.to_owned(),
+            };
+            (verdict(exit), name, counts)
+        })
+        .collect()
+}
+
+/// What became of packets that left a firewall like this: `up` is handed up to the kernel for a reason.
+fn of_firewall(exit: firewall::Exit) -> &'static str {
+    match exit {
+        firewall::Exit::Drop => "drop",
+        firewall::Exit::Accept => "pass",
+        _ => "up",
+    }
+}
+
+fn of_balancer(exit: balancer::Exit) -> &'static str {
+    use balancer::Exit;
+    match exit {
+        Exit::Sent | Exit::Returned => "send",
+        Exit::Other | Exit::Unreadable | Exit::Neighbour => "up",
+        _ => "drop",
+    }
+}
+
+/// `NoRoute` as `no_route`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_are_named_as_everything_else_is() {
+        assert_eq!(snake_case("NoRoute"), "no_route");
+        assert_eq!(snake_case("Ttl"), "ttl");
+        let names: Vec<String> = balancer::Exit::ALL
+            .iter()
+            .map(|exit| snake_case(&format!("{exit:?}")))
+            .collect();
+        assert!(names.contains(&"no_server".to_owned()), "{names:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Following what fast paths depend on: a thread that reads rule sets anew when the kernel says that they have changed, takes
+//! hold of interfaces that return, and has servers looked after.
+//!
+//! It reads and loads without the host's lock.
+
+use super::super::{Host, Shared, lock};
+use super::Work;
+use super::checks::{Checks, Subject};
+use nfluid_api::types::{EventKind, Kind};
+use nfluid_switch::uplink::{Monitor, Place};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How often it is asked which fast paths there are, if the kernel says nothing.
+const LOOK: Duration = Duration::from_millis(200);
+/// How often interfaces that are gone are looked for, and rules that could not be read.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Rules are changed in bursts: how long nothing more must have been said of them, and how long at most is waited for that.
+const CALM: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is followed for one fast path.
+struct Followed {
+    place: Place,
+    monitors: Vec<Monitor>,
+    /// Its rules are to be read.
+    is_stale: bool,
+    checks: Option<Checks>,
+    tried: Instant,
+}
+
+/// Follows the host's fast paths; never returns.
+pub fn run(host: &Shared) -> ! {
+    let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
+    loop {
+        renew(host, &mut followed);
+        wait(&followed);
+        listen(&mut followed);
+        for (name, one) in &mut followed {
+            if one.is_stale || one.tried.elapsed() > AGAIN {
+                one.tried = Instant::now();
+                if lock(host).hold_again(name) {
+                    // Its namespace may be another of the same name.
+                    one.monitors = monitors(name, &one.place);
+                    one.is_stale = true;
+                }
+                one.is_stale |= lock(host).has_unread_rules(name);
+            }
+            if std::mem::take(&mut one.is_stale) {
+                read_again(host, name);
+            }
+        }
+    }
+}
+
+/// Begins to follow those that are new, and ends to follow those that are gone.
+fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
+    let now = lock(host).fast_subjects();
+    followed.retain(|name, one| now.get(name).is_some_and(|(place, _)| *place == one.place));
+    for (name, (place, subject)) in now {
+        let one = followed.entry(name.clone()).or_insert_with(|| Followed {
+            monitors: monitors(&name, &place),
+            place: place.clone(),
+            // What has changed before the kernel was asked to tell.
+            is_stale: true,
+            checks: None,
+            tried: Instant::now(),
+        });
+        if one.checks.as_ref().map(Checks::subject) != subject.as_ref() {
+            // The former one ends when it is dropped.
+            one.checks = subject.map(|subject| Checks::start(host, &name, &place, subject));
+        }
+    }
+}
+
+fn monitors(name: &str, place: &Place) -> Vec<Monitor> {
+    let made = place.within(|| Ok(vec![Monitor::of_rules()?, Monitor::of_addresses()?]));
+    made.unwrap_or_else(|error| {
+        tracing::warn!(instance = name, %error, "changes of rules are not followed");
+        Vec::new()
+    })
+}
+
+/// Waits until the kernel says something.
+fn wait(followed: &BTreeMap<String, Followed>) {
+    let monitors = followed.values().flat_map(|one| &one.monitors);
+    let mut fds: Vec<PollFd<'_>> = monitors
+        .map(|monitor| PollFd::from_borrowed_fd(monitor.as_fd(), PollFlags::IN))
+        .collect();
+    let timeout = Timespec::try_from(LOOK).unwrap_or_default();
+    // Interrupted or not: look.
+    let _ = poll(&mut fds, Some(&timeout));
+}
+
+/// Notes of whom the kernel has said something, whatever that was, until it says no more.
+fn listen(followed: &mut BTreeMap<String, Followed>) {
+    let begun = Instant::now();
+    loop {
+        let mut any = false;
+        for one in followed.values_mut() {
+            for monitor in &one.monitors {
+                if monitor.drain() {
+                    one.is_stale = true;
+                    any = true;
+                }
+            }
+        }
+        if !any || begun.elapsed() > PATIENCE {
+            return;
+        }
+        std::thread::sleep(CALM);
+    }
+}
+
+/// Reads the rules of a firewall, and puts them in force if they are others.
+fn read_again(host: &Shared, name: &str) {
+    let Some(reading) = lock(host).reading(name) else {
+        return;
+    };
+    let read = reading.read();
+    let mut host = lock(host);
+    let put = read.and_then(|read| host.put_rules_in_force(name, &reading, read));
+    match put {
+        Ok(changed) => {
+            host.note_fast_problem(name, None);
+            if changed {
+                let message = "the host's rules have changed: the fast path has them now";
+                host.event(EventKind::Changed, Some((Kind::Instance, name)), message);
+            }
+        }
+        Err(why) => {
+            let problem = format!("the rules cannot be followed: {why}");
+            host.note_fast_problem(name, Some(problem));
+        }
+    }
+}
+
+impl Host {
+    /// Where each fast path is, and which servers are to be looked after.
+    fn fast_subjects(&self) -> BTreeMap<String, (Place, Option<Subject>)> {
+        let subjects = self.fast.iter().filter_map(|(name, fast)| {
+            let place = fast.holds.first()?.place.clone();
+            let subject = match &fast.work {
+                Work::Firewall(_) => None,
+                Work::Balancer(balancing) => Subject::of(balancing.config()),
+            };
+            Some((name.clone(), (place, subject)))
+        });
+        subjects.collect()
+    }
+
+    /// Whether a firewall's rules could not be read the last time.
+    fn has_unread_rules(&self, name: &str) -> bool {
+        self.fast.get(name).is_some_and(|fast| {
+            let Work::Firewall(loaded) = &fast.work else {
+                return false;
+            };
+            fast.problem.is_some() || loaded.iter().any(Option::is_none)
+        })
+    }
+
+    /// Notes what looking at a server has found.
+    pub(super) fn note_server(&mut self, name: &str, key: &str, down: Option<&str>) {
+        let file = self.settings.paths.fast_record(name);
+        let Some(fast) = self.fast.get_mut(name) else {
+            return;
+        };
+        let Work::Balancer(balancing) = &mut fast.work else {
+            return;
+        };
+        let noted = balancing.found(key, down, &mut fast.record.numbers);
+        match noted {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(error) => tracing::warn!(instance = name, "{key}: {error:#}"),
+        }
+        if let Err(error) = super::super::written::save(&fast.record, &file) {
+            tracing::warn!(instance = name, %error, "writing down the state of a server");
+        }
+        let (kind, message) = match down {
+            Some(why) => (EventKind::Unhealthy, format!("server {key} is down: {why}")),
+            None => (EventKind::Healthy, format!("server {key} is up again")),
+        };
+        self.event(kind, Some((Kind::Instance, name)), message);
+    }
+}

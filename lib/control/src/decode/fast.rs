@@ -1,0 +1,83 @@
+//! Instances of tier `xdp`.
+
+use super::fields::{Fields, text};
+use super::instance::config;
+use super::network::xdp_mode;
+use super::{Attachments, instance};
+use crate::fast::Attach;
+use crate::model::{Instance, Program, Tier};
+use crate::report::Report;
+use crate::table::Table;
+use crate::yaml::{Kind, Node};
+
+/// Whether an instance says that it is one.
+pub fn is_one(node: &Node) -> bool {
+    let tier = node.get("tier").and_then(Node::as_scalar);
+    tier.is_some_and(|tier| tier.text == "xdp")
+}
+
+pub fn fast_path(
+    node: &Node,
+    path: &str,
+    attachments: &Attachments,
+    report: &mut Report<'_>,
+) -> Instance {
+    let mut found = Instance {
+        ports: Table::new(),
+        flavor: String::new(),
+        tier: Tier::Xdp,
+        attach: Some(Attach::default()),
+        ..instance::empty()
+    };
+    let Some(mut fields) = Fields::new(node, path, report) else {
+        return found;
+    };
+    let _known = fields.get("tier");
+    match fields.get("nf") {
+        None => report.error(
+            path,
+            "the instance does not say what runs in it",
+            "add 'nf: NAME', a network function that has a fast path",
+        ),
+        Some((node, path)) => {
+            let nf = text(node, &path, report).unwrap_or_default().to_owned();
+            found.program = Program::BuiltIn { nf };
+        }
+    }
+    if let Some((node, path)) = fields.get("config") {
+        found.config = config(node, &path, attachments, report);
+    }
+    let interfaces = match fields.get("interface") {
+        None => {
+            let remedy = "add 'interface: NAME', or 'interface: [A, B]'";
+            report.error(path, "the instance does not say its interface", remedy);
+            Vec::new()
+        }
+        Some((node, path)) => names(node, &path, report),
+    };
+    found.attach = Some(Attach {
+        interfaces,
+        netns: fields.text("netns", report),
+        mode: xdp_mode(&mut fields, report),
+    });
+    fields.finish(report);
+    found
+}
+
+/// A name, or a list of names.
+fn names(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
+    let Kind::Sequence(items) = &node.kind else {
+        return text(node, path, report)
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
+    };
+    if items.is_empty() {
+        let remedy = "name at least one interface";
+        report.error_at(node.mark, path, "the list is empty", remedy);
+    }
+    let texts = items.iter().enumerate();
+    let texts = texts
+        .filter_map(|(i, item)| text(item, &format!("{path}[{i}]"), report).map(str::to_owned));
+    texts.collect()
+}

@@ -1,0 +1,276 @@
+//! XDP programs that are no uplink's, put on an interface by a pinned BPF link: they stay when whoever put them there is gone,
+//! until the link is taken away, and nobody else can replace them.
+
+use super::connection;
+use super::error::UplinkError;
+use super::netlink::{Link as Interface, Netlink, XdpHook};
+use super::netns::NetNs;
+use super::offload::{self, Changed};
+use super::receive::{busy, is_occupied};
+use super::spec::{Mode, ReceivePath, UplinkSpec};
+use libbpf_rs::Link;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// An interface, by the names that users write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The interface.
+    pub interface: String,
+    /// Path of its namespace; `None`: that of the calling thread.
+    pub netns: Option<PathBuf>,
+}
+
+/// A program's hold on an interface.
+#[derive(Debug)]
+pub struct PinnedProgram {
+    link: Link,
+    pin: PathBuf,
+}
+
+/// Where a program came to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// In the driver, or in the kernel's stack.
+    pub path: ReceivePath,
+    /// Why not in the driver; empty: it is.
+    pub why: String,
+}
+
+impl Place {
+    /// Does `work` in a thread inside the interface's namespace.
+    ///
+    /// # Errors
+    /// Those of `work`, and when there is no such namespace.
+    pub fn within<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, UplinkError> + Send,
+    ) -> Result<T, UplinkError> {
+        NetNs::open(self.netns.as_deref())?.within(work)
+    }
+
+    /// Whether the interface is there.
+    ///
+    /// # Errors
+    /// Says where it might be instead.
+    pub fn look(&self) -> Result<(), UplinkError> {
+        super::look(&self.as_uplink())
+    }
+
+    /// Has whole packets come in on the interface: with VLAN tags, and if `rewrites`, with checksums, one by one, so that they can
+    /// be changed and sent out of it. Returns what was changed for that.
+    ///
+    /// # Errors
+    /// When the interface is not there, or the kernel refuses.
+    pub fn prepare(&self, rewrites: bool) -> Result<Changed, UplinkError> {
+        self.on_interface(|netlink, link| {
+            if rewrites {
+                offload::prepare_rewriting(netlink, link)
+            } else {
+                offload::show_tags(netlink, link)
+            }
+        })
+    }
+
+    /// Undoes what [`Place::prepare`] has changed.
+    ///
+    /// # Errors
+    /// When the interface is not there, or the kernel refuses.
+    pub fn restore(&self, changed: &Changed) -> Result<(), UplinkError> {
+        self.on_interface(|netlink, link| offload::restore(netlink, link, changed))
+    }
+
+    fn on_interface<T: Send>(
+        &self,
+        work: impl FnOnce(&Netlink, &Interface) -> Result<T, UplinkError> + Send,
+    ) -> Result<T, UplinkError> {
+        let netns = NetNs::open(self.netns.as_deref())?;
+        netns.within(|| {
+            let netlink = Netlink::open()?;
+            let link = self.find(&netlink, &netns)?;
+            work(&netlink, &link)
+        })
+    }
+
+    fn as_uplink(&self) -> UplinkSpec {
+        let mut spec = UplinkSpec::new(&self.interface, &self.interface, 0, 0);
+        spec.netns.clone_from(&self.netns);
+        spec
+    }
+
+    fn find(&self, netlink: &Netlink, netns: &NetNs) -> Result<Interface, UplinkError> {
+        connection::find(netlink, &self.as_uplink(), netns)
+    }
+}
+
+impl PinnedProgram {
+    /// Puts a program on an interface that has none: natively where the driver can, else generically, as far as `mode` allows.
+    /// `pin` is a path on a BPF file system where nothing is.
+    ///
+    /// # Errors
+    /// [`UplinkError::Busy`] when another program is there, [`UplinkError::Refused`] when the kernel takes it nowhere; nothing
+    /// has changed then.
+    pub fn attach(
+        place: &Place,
+        program: BorrowedFd<'_>,
+        mode: Mode,
+        pin: &Path,
+    ) -> Result<(Self, Attached), UplinkError> {
+        let netns = NetNs::open(place.netns.as_deref())?;
+        let (link, attached) = netns.within(|| {
+            let netlink = Netlink::open()?;
+            let interface = place.find(&netlink, &netns)?;
+            if interface.xdp_attached {
+                return Err(busy(&netlink, &interface));
+            }
+            attach_here(&netlink, &interface, program, mode)
+        })?;
+        pin_link(&link, pin).map_err(UplinkError::system(format!("pinning {}", pin.display())))?;
+        // From here on the pin holds it.
+        drop(link);
+        Ok((Self::open(pin)?, attached))
+    }
+
+    /// The hold that was pinned there.
+    ///
+    /// # Errors
+    /// When nothing, or something else, is there.
+    pub fn open(pin: &Path) -> Result<Self, UplinkError> {
+        let link = Link::open(pin).map_err(|error| UplinkError::System {
+            what: format!("opening {}", pin.display()),
+            source: io::Error::other(error.to_string()),
+        })?;
+        Ok(PinnedProgram {
+            link,
+            pin: pin.to_owned(),
+        })
+    }
+
+    /// Whether the interface is there still.
+    pub fn is_attached(&self) -> bool {
+        // SAFETY: of all links these are XDP's, whose part of the union is a number.
+        let interface =
+            |info: libbpf_sys::bpf_link_info| unsafe { info.__bindgen_anon_1.xdp.ifindex };
+        self.info().is_some_and(|info| interface(info) != 0)
+    }
+
+    /// What the kernel says of the link, if it is one of XDP.
+    fn info(&self) -> Option<libbpf_sys::bpf_link_info> {
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
+        // SAFETY: `info` is a live, zeroed structure of the length that is passed; zeroed pointers in it ask for nothing to be
+        // written elsewhere.
+        let status = unsafe {
+            libbpf_sys::bpf_obj_get_info_by_fd(
+                self.link.as_fd().as_raw_fd(),
+                (&raw mut info).cast(),
+                &raw mut len,
+            )
+        };
+        (status == 0 && info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP).then_some(info)
+    }
+
+    /// Puts another program in the place of this one, between two packets.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the first one is there still.
+    pub fn replace(&self, program: BorrowedFd<'_>) -> Result<(), UplinkError> {
+        // SAFETY: both descriptors are open; no options are passed.
+        let status = unsafe {
+            libbpf_sys::bpf_link_update(
+                self.link.as_fd().as_raw_fd(),
+                program.as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        if status == 0 {
+            return Ok(());
+        }
+        let error = io::Error::from_raw_os_error(-status);
+        Err(UplinkError::system("replacing an XDP program")(error))
+    }
+
+    /// Takes the program off the interface.
+    ///
+    /// # Errors
+    /// When the pin cannot be removed.
+    pub fn remove(self) -> Result<(), UplinkError> {
+        // At once, and not when the kernel comes to it: another may be put there next. Its interface may be gone.
+        let _gone = self.link.detach();
+        std::fs::remove_file(&self.pin).map_err(UplinkError::system(format!(
+            "removing {}",
+            self.pin.display()
+        )))
+    }
+}
+
+/// In the calling thread's namespace.
+fn attach_here(
+    netlink: &Netlink,
+    interface: &Interface,
+    program: BorrowedFd<'_>,
+    mode: Mode,
+) -> Result<(OwnedFd, Attached), UplinkError> {
+    let mut errors = [(); 2].map(|()| "not tried: the other mode was asked for".to_owned());
+    let hooks = [
+        (XdpHook::Native, ReceivePath::Native),
+        (XdpHook::Generic, ReceivePath::Generic),
+    ];
+    for (index, (hook, path)) in hooks.into_iter().enumerate() {
+        if !mode.allows(hook) {
+            continue;
+        }
+        match make_link(interface.index, program, hook) {
+            Ok(link) => {
+                let why = match hook {
+                    XdpHook::Native => String::new(),
+                    XdpHook::Generic => std::mem::take(&mut errors[0]),
+                };
+                return Ok((link, Attached { path, why }));
+            }
+            Err(_) if is_occupied(netlink, interface) => return Err(busy(netlink, interface)),
+            Err(error) => errors[index] = error.to_string(),
+        }
+    }
+    let [native, generic] = errors;
+    Err(UplinkError::Refused {
+        interface: interface.name.clone(),
+        native,
+        generic,
+    })
+}
+
+fn make_link(interface: u32, program: BorrowedFd<'_>, hook: XdpHook) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags: hook.flag(),
+        ..Default::default()
+    };
+    // SAFETY: `options` is a live structure that says its own size; the program's descriptor is open.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            interface as i32,
+            libbpf_sys::BPF_XDP,
+            &raw const options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn pin_link(link: &OwnedFd, pin: &Path) -> io::Result<()> {
+    let path = CString::new(pin.as_os_str().as_bytes())?;
+    // SAFETY: the descriptor is open, `path` is a live string that ends with a zero.
+    let status = unsafe { libbpf_sys::bpf_obj_pin(link.as_raw_fd(), path.as_ptr()) };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(io::Error::from_raw_os_error(-status))
+}
