@@ -7,6 +7,12 @@ const BEFORE: &str = "4.4";
 fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
+    // Where Debian's libndpi-dev says that it is there: what was built without it is built again once it is installed.
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
+    let packages = format!("/usr/lib/{arch}-linux-gnu/pkgconfig");
+    if std::path::Path::new(&packages).is_dir() {
+        println!("cargo:rerun-if-changed={packages}");
+    }
     let headers = pkg_config::Config::new()
         .cargo_metadata(false)
         .print_system_cflags(true)
