@@ -65,6 +65,11 @@ impl Report {
         }
     }
 
+    /// The experiment's name.
+    pub fn experiment(&self) -> String {
+        self.record.experiment.clone()
+    }
+
     /// What this experiment is asked for beside.
     pub fn asked(&self) -> &Asked {
         &self.asked

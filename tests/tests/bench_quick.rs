@@ -423,6 +423,7 @@ fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
         assert!(established < figure(&format!("{mode}.new.ns")), "{output}");
     }
     assert!(figure("elb.answer.ns") > 0.0, "{output}");
+    assert_eq!(figure("elb.kept_percent"), 100.0, "{output}");
 }
 
 #[test]

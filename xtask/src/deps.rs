@@ -58,7 +58,14 @@ const TEST: Packages = &[
 /// To build libFuzzer.
 const FUZZ: Packages = &["g++"];
 /// What the benchmarks compare with.
-const BENCH: Packages = &["dpdk-dev", "libdpdk-dev", "openvswitch-switch-dpdk"];
+const BENCH: Packages = &[
+    "dpdk-dev",
+    "haproxy",
+    "iptables",
+    "libdpdk-dev",
+    "openvswitch-switch-dpdk",
+    "wrk",
+];
 
 pub const FOR_BUILD: &[Packages] = &[BUILD];
 pub const FOR_DEMO: &[Packages] = &[BUILD, TRAFFIC];
@@ -73,7 +80,8 @@ pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"]
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
 /// Packages that start a service when they are installed. nfluid only wants the programs.
-const SERVICES: [(&str, &str); 2] = [
+const SERVICES: [(&str, &str); 3] = [
+    ("haproxy", "haproxy"),
     ("nginx-light", "nginx"),
     ("openvswitch-switch-dpdk", "openvswitch-switch"),
 ];

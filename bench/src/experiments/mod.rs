@@ -9,6 +9,8 @@ mod d3;
 mod d4;
 mod d5;
 mod dpi;
+mod e7;
+mod e8;
 mod efw;
 mod elb;
 mod fleet;
@@ -162,6 +164,16 @@ pub const ALL: &[Experiment] = &[
         name: "e6",
         summary: "four flows of iperf3, 0 to 100 % of them elephants: nDPI on every packet, and eDPI",
         run: dpi::e6::run,
+    },
+    Experiment {
+        name: "e7",
+        summary: "wrk, a firewall of 50 rules, a balancer, two nginx: eFW + eLB, iptables + HAProxy, nftables, plain routing",
+        run: e7::run,
+    },
+    Experiment {
+        name: "e8",
+        summary: "the same with eFW and eLB in one instance by a tail call, and in one each",
+        run: e8::run,
     },
     Experiment {
         name: "red4cost",

@@ -3,6 +3,10 @@
 //!
 //! A run changes the packet, and the next one gets what it has made of it. So the only server has the service's own address: all is
 //! done that has to be done, and the packet stays as it is, but for its hops, of which it has enough.
+//!
+//! Then whether connections stay where they are while servers come and go, and over a restart.
+
+mod kept;
 
 use crate::host::namespace::Namespace;
 use crate::report::{Report, significant, table};
@@ -72,6 +76,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["mode", "of a known connection", "first of one", "answer"],
         &rows,
     );
+    let kept = ground.within(kept::percent)?;
+    let how =
+        "10,000 connections of which each has the server that it had, after each of six changes";
+    report.derived("elb.kept_percent", kept, "%", how);
     Ok(())
 }
 
@@ -149,9 +157,12 @@ fn ground() -> anyhow::Result<Namespace> {
         "addr add 10.0.0.1/24 dev clients",
         "addr add 203.0.113.254/24 dev servers",
         "neigh add 10.0.0.2 lladdr 02:00:00:00:00:01 dev clients nud permanent",
-        "neigh add 203.0.113.1 lladdr 02:00:00:00:00:02 dev servers nud permanent",
     ] {
         ground.ip(line)?;
+    }
+    for host in 1..=kept::SERVERS {
+        let to = format!("203.0.113.{host} lladdr 02:00:00:00:00:02");
+        ground.ip(&format!("neigh add {to} dev servers nud permanent"))?;
     }
     Ok(ground)
 }

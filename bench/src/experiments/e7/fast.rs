@@ -1,0 +1,97 @@
+//! eFW and eLB on the interfaces of hosts.
+
+use super::bed::{SERVERS, SERVICE};
+use crate::host::namespace::Namespace;
+use anyhow::Context;
+use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
+use nfluid_evnf::chain::Chain;
+use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::nft::{Ruleset, split};
+
+const CONNECTIONS: u32 = 1 << 16;
+
+/// An interface of a host, and what it has.
+pub struct Place<'a> {
+    pub host: &'a Namespace,
+    pub interface: &'a str,
+    pub firewall: bool,
+    pub balancer: bool,
+}
+
+/// What is attached.
+pub struct Fast {
+    chains: Vec<Chain>,
+    firewalls: Vec<Firewall>,
+    balancer: Balancer,
+}
+
+impl Fast {
+    /// Attaches each place's members: the rules that its host has in force, and one balancer for all of them.
+    pub fn attach(places: &[Place<'_>]) -> anyhow::Result<Self> {
+        let mut fast = Fast {
+            chains: Vec::new(),
+            firewalls: Vec::new(),
+            balancer: balancer()?,
+        };
+        for place in places {
+            let mut members = Vec::new();
+            if place.firewall {
+                let firewall = place.host.within(|| firewall(place.interface))?;
+                members.push(firewall.member()?);
+                fast.firewalls.push(firewall);
+            }
+            if place.balancer {
+                members.push(fast.balancer.member()?);
+            }
+            let mut chain = Chain::new(members)?;
+            place.host.within(|| Ok(chain.attach(place.interface)?))?;
+            fast.chains.push(chain);
+            // What goes on to the kernel is not to wait there for more.
+            let line = format!("ethtool -K {} gro off", place.interface);
+            place.host.run(&line)?;
+        }
+        Ok(fast)
+    }
+
+    /// Packets that the balancer has sent, to servers and clients.
+    pub fn sent(&self) -> anyhow::Result<u64> {
+        let exits = self.balancer.exits()?.into_iter();
+        let sent = exits.filter(|(exit, _)| matches!(exit, Exit::Sent | Exit::Returned));
+        Ok(sent.map(|(_, counts)| counts.packets).sum())
+    }
+
+    /// How packets have left.
+    pub fn told(&self) -> anyhow::Result<String> {
+        let mut told = format!("{:?}", self.balancer.exits()?);
+        for firewall in &self.firewalls {
+            told += &format!("; {:?}", firewall.exits()?);
+        }
+        Ok(told)
+    }
+}
+
+/// The rules in force, before what arrives by an interface.
+fn firewall(interface: &str) -> anyhow::Result<Firewall> {
+    let split = split(&Ruleset::in_force()?, interface).before_senders();
+    Ok(Firewall::load(&split.stages, &[])?)
+}
+
+fn balancer() -> anyhow::Result<Balancer> {
+    let mut balancer = Balancer::load(CONNECTIONS)?;
+    let at = |address: &str| format!("{address}:80").parse().context("an address");
+    for (number, address) in (0..).zip(SERVERS) {
+        let server = Server {
+            at: at(address)?,
+            state: State::Up,
+        };
+        balancer.set_server(number, server)?;
+    }
+    let service = Service {
+        at: at(SERVICE)?,
+        transport: Transport::Tcp,
+        mode: Mode::Translate,
+        servers: vec![(0, 1), (1, 1)],
+    };
+    balancer.set_service(0, &service)?;
+    Ok(balancer)
+}

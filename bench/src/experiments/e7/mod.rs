@@ -1,0 +1,199 @@
+//! wrk -> firewall of 50 rules -> load balancer -> two nginx, which answer with an empty body: eFW and eLB in XDP, iptables and
+//! HAProxy, nftables with DNAT, and the kernel's routing with nothing in between (two ways to the service, so that connections are
+//! shared out there too). The same programs at both ends, the same two cores for all of them, in turn.
+//!
+//! On the fast sides, the ends compute checksums and cut segments themselves and poll, for XDP's sake; on the others they are as the
+//! kernel makes them.
+//!
+//! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
+
+mod bed;
+mod fast;
+mod side;
+mod wrk;
+
+use super::two_cores;
+use crate::host::program::need;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+pub use side::{Kind, Side};
+use std::time::Duration;
+pub use wrk::Run;
+
+/// The literature's.
+const CONNECTIONS: [u32; 4] = [4, 12, 24, 36];
+const CONNECTIONS_QUICK: [u32; 2] = [4, 36];
+const KINDS: [Kind; 4] = [Kind::Direct, Kind::Haproxy, Kind::Nftables, Kind::Chain];
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&PROGRAMS)?;
+    need(&[
+        ("haproxy", "haproxy"),
+        ("iptables-restore", "iptables"),
+        ("nft", "nftables"),
+    ])?;
+    let sides = sides(&KINDS)?;
+    let connections = report.choose(&CONNECTIONS[..], &CONNECTIONS_QUICK);
+    let (rounds, ms) = report.choose((5, 3000), (2, 800));
+    for count in connections {
+        let runs = in_turn(&sides, *count, rounds, Duration::from_millis(ms))?;
+        let how = format!(
+            "{count} connections that stay open, {} rules, {ms} ms a round, client and servers on the same two cores",
+            side::RULES
+        );
+        show(report, *count, &runs, &how);
+        compare(report, *count, &runs, &how);
+    }
+    Ok(())
+}
+
+/// What the ends need.
+pub const PROGRAMS: [(&str, &str); 6] = [
+    ("wrk", "wrk"),
+    ("nginx", "nginx-light"),
+    ("nft", "nftables"),
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("sysctl", "procps"),
+];
+
+/// Makes sides, and lets each run for a moment.
+pub fn sides(kinds: &[Kind]) -> anyhow::Result<Vec<Side>> {
+    let made = kinds.iter().map(|kind| {
+        let side = Side::new(*kind)?;
+        side.run(4, Duration::from_millis(600))?;
+        Ok(side)
+    });
+    made.collect()
+}
+
+/// The sides in turn, round after round: of each side its runs.
+pub fn in_turn(
+    sides: &[Side],
+    connections: u32,
+    rounds: u32,
+    time: Duration,
+) -> anyhow::Result<Vec<(Kind, Vec<Run>)>> {
+    let mut runs: Vec<_> = sides.iter().map(|side| (side.kind, Vec::new())).collect();
+    for _ in 0..rounds {
+        for (side, (_, runs)) in sides.iter().zip(&mut runs) {
+            runs.push(side.run(connections, time)?);
+        }
+    }
+    Ok(runs)
+}
+
+/// Each side for itself.
+pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
+    let mut rows = Vec::new();
+    for (kind, runs) in all {
+        let of = |what: fn(&Run) -> f64| runs.iter().map(what).collect::<Samples>();
+        let columns = [
+            ("requests_per_s", of(|run| run.rate), "1/s"),
+            ("mean_us", of(|run| run.mean_us), "us"),
+            ("p99_us", of(|run| run.p99_us), "us"),
+            ("wrk_cores", of(|run| run.wrk_cores), "cores"),
+            ("server_cores", of(|run| run.server_cores), "cores"),
+            ("proxy_cores", of(|run| run.proxy_cores), "cores"),
+            ("softirq_cores", of(|run| run.softirq_cores), "cores"),
+            ("us_per_request", of(Run::us_per_request), "us"),
+        ];
+        let mut row = vec![kind.name().to_owned()];
+        for (what, samples, unit) in columns {
+            row.push(significant(samples.median()));
+            let id = format!("{}.{connections}.{}.{what}", report.experiment(), kind.id());
+            report.figure(id, &samples, unit, how);
+        }
+        row.push(format!("{:.0} %", of(|run| run.rate).spread_percent()));
+        rows.push(row);
+    }
+    table(
+        &format!("{connections} connections; cores as far as the programs are charged for them"),
+        &[
+            "between",
+            "requests/s",
+            "mean us",
+            "p99 us",
+            "wrk",
+            "nginx",
+            "proxy",
+            "softirq",
+            "CPU us/request",
+            "spread",
+        ],
+        &rows,
+    );
+}
+
+/// The sides against each other, round by round.
+fn compare(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
+    let of = |kind| {
+        let found = all.iter().find(|(own, _)| *own == kind);
+        found.map_or(&[][..], |(_, runs)| runs)
+    };
+    let rounds = |a: Kind, b: Kind, what: fn(&Run, &Run) -> f64| -> Samples {
+        let pairs = of(a).iter().zip(of(b));
+        pairs.map(|(a, b)| what(a, b)).collect()
+    };
+    let rate = |a: &Run, b: &Run| a.rate / b.rate;
+    for (id, other, what, unit) in [
+        (
+            "requests_ratio",
+            Kind::Haproxy,
+            rate as fn(&Run, &Run) -> f64,
+            "x",
+        ),
+        ("vs_nft_ratio", Kind::Nftables, rate, "x"),
+        (
+            "of_direct_percent",
+            Kind::Direct,
+            |a, b| a.rate / b.rate * 100.0,
+            "%",
+        ),
+        (
+            "latency_ratio",
+            Kind::Haproxy,
+            |a, b| a.mean_us / b.mean_us,
+            "x",
+        ),
+        ("cpu_percent", Kind::Direct, beyond_percent, "%"),
+    ] {
+        let samples = rounds(Kind::Chain, other, what);
+        let how = format!("eFW + eLB against {}; {how}", other.name());
+        report.figure(format!("e7.{connections}.{id}"), &samples, unit, &how);
+    }
+    for other in [Kind::Haproxy, Kind::Nftables] {
+        let samples = rounds(other, Kind::Direct, beyond_percent);
+        let id = format!("e7.{connections}.{}.cpu_percent", other.id());
+        report.figure(id, &samples, "%", how);
+    }
+}
+
+/// CPU time of `run` beyond what as many requests cost in `plain`, in percent of a core. All programs' time counts: whoever sends
+/// a packet is charged for what the kernel does with it on its way.
+fn beyond_percent(run: &Run, plain: &Run) -> f64 {
+    (run.us_per_request() - plain.us_per_request()) * run.rate / 1e6 * 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Run, beyond_percent};
+
+    #[test]
+    fn what_is_beyond_routing_is_told_at_its_own_rate() {
+        let run = |rate, wrk_cores| Run {
+            rate,
+            mean_us: 1.0,
+            p99_us: 1.0,
+            wrk_cores,
+            server_cores: 0.5,
+            proxy_cores: 0.0,
+            softirq_cores: 0.0,
+        };
+        // 15 us each, and 10 us without: half a core for 100,000.
+        let beyond = beyond_percent(&run(100_000.0, 1.0), &run(200_000.0, 1.5));
+        assert!((beyond - 50.0).abs() < 1e-6, "{beyond}");
+    }
+}

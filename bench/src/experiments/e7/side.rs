@@ -1,0 +1,236 @@
+//! The sides: what is between the client and the servers.
+
+use super::bed::{BACK, BETWEEN, Bed, END, LAN, SERVERS, SERVICE};
+use super::fast::{Fast, Place};
+use super::wrk::{self, Run};
+use crate::host::namespace::Namespace;
+use crate::host::service::Service;
+use anyhow::Context;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Rules of each firewall, of which none matches.
+pub const RULES: u32 = 50;
+
+/// What is in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The kernel's routing, on a host: two ways to the service, chosen by a connection's hash.
+    Direct,
+    /// iptables and HAProxy, on a host.
+    Haproxy,
+    /// nftables: its rules, and translation to one of the servers, on a host.
+    Nftables,
+    /// eFW and eLB, one behind the other on a host's interfaces.
+    Chain,
+    /// eFW on a host, eLB on the next one.
+    TwoHosts,
+}
+
+impl Kind {
+    /// In figures.
+    pub fn id(self) -> &'static str {
+        match self {
+            Kind::Direct => "direct",
+            Kind::Haproxy => "haproxy",
+            Kind::Nftables => "nft",
+            Kind::Chain => "evnf",
+            Kind::TwoHosts => "two",
+        }
+    }
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Direct => "routing, nothing else",
+            Kind::Haproxy => "iptables, HAProxy (TCP)",
+            Kind::Nftables => "nftables, DNAT by it",
+            Kind::Chain => "eFW + eLB, one chain",
+            Kind::TwoHosts => "eFW, next host: eLB",
+        }
+    }
+}
+
+/// A side, ready to be used; it costs nothing while it is not.
+pub struct Side {
+    pub kind: Kind,
+    /// Before the bed that they live in.
+    fast: Option<Fast>,
+    proxy: Option<Service>,
+    bed: Bed,
+}
+
+impl Side {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// When a program cannot be started, or does not serve.
+    pub fn new(kind: Kind) -> anyhow::Result<Self> {
+        let bed = Bed::new(if kind == Kind::TwoHosts { 2 } else { 1 })?;
+        let mut side = Side {
+            kind,
+            fast: None,
+            proxy: None,
+            bed,
+        };
+        let bed = &side.bed;
+        match kind {
+            Kind::Direct => bed.share_by_routing()?,
+            Kind::Haproxy => {
+                bed.last().ip(&format!("address add {SERVICE}/32 dev lo"))?;
+                load(bed, bed.last(), "iptables-restore", "", &iptables())?;
+                let file = bed.workshop.path("haproxy.cfg");
+                std::fs::write(&file, haproxy()).context("the configuration of HAProxy")?;
+                let file = file.to_string_lossy();
+                side.proxy = Some(bed.between("haproxy", &["-db", "-f", &file])?);
+            }
+            Kind::Nftables => {
+                load(bed, bed.last(), "nft", "-f", &(nftables() + &translation()))?;
+            }
+            Kind::Chain | Kind::TwoHosts => {
+                load(bed, bed.first(), "nft", "-f", &nftables())?;
+                side.fast = Some(Fast::attach(&places(bed))?);
+                ends_for_xdp(bed)?;
+            }
+        }
+        Ok(side)
+    }
+
+    /// A run with so many connections.
+    ///
+    /// # Errors
+    /// As [`wrk::run`]; or what should take the fast path does not.
+    pub fn run(&self, connections: u32, time: Duration) -> anyhow::Result<Run> {
+        let before = self.fast.as_ref().map(Fast::sent).transpose()?;
+        let run = wrk::run(&self.bed, self.proxy.as_ref(), connections, time)?;
+        if let (Some(fast), Some(before)) = (&self.fast, before) {
+            let sent = (fast.sent()? - before) as f64;
+            // A request and an answer.
+            let expected = 1.9 * run.rate * time.as_secs_f64();
+            anyhow::ensure!(
+                sent > 0.9 * expected,
+                "the fast path has sent {sent} packets, not {expected}: {}",
+                fast.told()?
+            );
+        }
+        Ok(run)
+    }
+}
+
+/// What each interface of the fast sides has.
+fn places(bed: &Bed) -> Vec<Place<'_>> {
+    let back = BACK.map(|interface| (bed.last(), interface));
+    let place = |(host, interface), firewall, balancer| Place {
+        host,
+        interface,
+        firewall,
+        balancer,
+    };
+    let two = bed.hosts.len() == 2;
+    let mut places = vec![place((bed.first(), LAN), true, !two)];
+    places.extend(back.map(|at| place(at, !two, true)));
+    if two {
+        let [next, before] = BETWEEN;
+        places.push(place((bed.first(), next), true, false));
+        places.push(place((bed.last(), before), false, true));
+    }
+    places
+}
+
+/// XDP sees the bytes of a packet and nothing beside them: its sender has to compute checksums and cut segments itself. And a
+/// veth takes redirected packets when its other end polls, which GRO makes it do; the ends of the other sides do not poll, as is
+/// the kernel's way with them.
+fn ends_for_xdp(bed: &Bed) -> anyhow::Result<()> {
+    for end in [&bed.client, &bed.servers[0], &bed.servers[1]] {
+        end.run(&format!("ethtool -K {END} tx off gro on"))?;
+    }
+    Ok(())
+}
+
+/// Hands rules to a program that reads a file.
+fn load(
+    bed: &Bed,
+    host: &Namespace,
+    program: &str,
+    option: &str,
+    rules: &str,
+) -> anyhow::Result<()> {
+    let file = bed.workshop.path("rules");
+    std::fs::write(&file, rules).context("writing the rules")?;
+    let line = format!("{program} {option} {}", file.display());
+    host.run(&line.replace("  ", " "))?;
+    Ok(())
+}
+
+/// Source, and what of destination and port asks for something that no packet has.
+fn rule(number: u32) -> (Option<String>, u32) {
+    match number % 2 {
+        0 => (Some(format!("10.99.{number}.0/24")), 53),
+        _ => (None, 1000 + number),
+    }
+}
+
+/// The rules for what is forwarded and for what is for the host itself.
+fn nftables() -> String {
+    let mut text = String::from("table inet bench {\n");
+    for hook in ["forward", "input"] {
+        let _infallible = writeln!(
+            text,
+            "chain {hook} {{ type filter hook {hook} priority 0; policy accept;"
+        );
+        for number in 0..RULES {
+            let (to, port) = rule(number);
+            let to = to.map(|to| format!("ip daddr {to} ")).unwrap_or_default();
+            let _infallible = writeln!(text, "ip saddr 10.70.0.0/16 {to}tcp dport {port} drop");
+        }
+        text.push_str("}\n");
+    }
+    text + "}\n"
+}
+
+/// The same for iptables.
+fn iptables() -> String {
+    let mut text = String::from("*filter\n");
+    for hook in ["FORWARD", "INPUT"] {
+        for number in 0..RULES {
+            let (to, port) = rule(number);
+            let to = to.map(|to| format!("-d {to} ")).unwrap_or_default();
+            let _infallible = writeln!(
+                text,
+                "-A {hook} -s 10.70.0.0/16 {to}-p tcp --dport {port} -j DROP"
+            );
+        }
+    }
+    text + "COMMIT\n"
+}
+
+/// Sharing out by nftables.
+fn translation() -> String {
+    let [a, b] = SERVERS;
+    format!(
+        "table ip balance {{\nchain prerouting {{ type nat hook prerouting priority -100;\n\
+         ip daddr {SERVICE} tcp dport 80 dnat to numgen inc mod 2 map {{ 0 : {a}, 1 : {b} }}\n}}\n}}\n"
+    )
+}
+
+fn haproxy() -> String {
+    let [a, b] = SERVERS;
+    format!(
+        "defaults\n mode tcp\n timeout connect 10s\n timeout client 1h\n timeout server 1h\n\
+         listen service\n bind {SERVICE}:80\n balance roundrobin\n server a {a}:80\n server b {b}:80\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RULES, iptables, nftables};
+
+    #[test]
+    fn both_firewalls_have_as_many_rules() {
+        let count = |text: String, verdict: &str| {
+            text.lines().filter(|line| line.ends_with(verdict)).count() as u32
+        };
+        assert_eq!(count(nftables(), " drop"), 2 * RULES);
+        assert_eq!(count(iptables(), " DROP"), 2 * RULES);
+    }
+}

@@ -1,0 +1,200 @@
+//! wrk: connections that stay open, each with one request under way.
+
+use super::bed::{Bed, SERVICE};
+use crate::host::cpu;
+use crate::host::interrupt;
+use crate::host::service::{Forwards, Service};
+use anyhow::{Context, bail};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One for each core of the machine that the experiment asks for.
+const THREADS: u32 = 2;
+/// At its beginning and its end a run is not yet what it is in between.
+const EDGE: Duration = Duration::from_millis(250);
+/// How wrk's report begins (`SCRIPT`).
+const REPORT: &str = "measured ";
+
+/// What a run has given.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Requests that were answered, per second.
+    pub rate: f64,
+    /// Mean time until an answer, in microseconds.
+    pub mean_us: f64,
+    /// The 99th percentile of it.
+    pub p99_us: f64,
+    /// Cores that wrk used, soft interrupts that it caused and did not hand on included.
+    pub wrk_cores: f64,
+    /// The same of the servers.
+    pub server_cores: f64,
+    /// The same of the program in between, if there is one.
+    pub proxy_cores: f64,
+    /// Cores that the kernel's threads for soft interrupts used.
+    pub softirq_cores: f64,
+}
+
+impl Run {
+    /// Cores that all of them used.
+    pub fn cores(&self) -> f64 {
+        self.wrk_cores + self.server_cores + self.proxy_cores + self.softirq_cores
+    }
+
+    /// CPU time of all of them per request, in microseconds.
+    pub fn us_per_request(&self) -> f64 {
+        self.cores() / self.rate * 1e6
+    }
+}
+
+/// Lets wrk keep so many connections busy for a time.
+///
+/// # Errors
+/// When wrk fails, or a request does.
+pub fn run(
+    bed: &Bed,
+    proxy: Option<&Service>,
+    connections: u32,
+    time: Duration,
+) -> anyhow::Result<Run> {
+    interrupt::check()?;
+    let file = bed.workshop.path("wrk.lua");
+    std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
+    // It takes whole seconds only; it is told to end before.
+    let limit = time.as_secs() + 2;
+    let mut command = bed.client.command("wrk");
+    command
+        .args(["-t", &THREADS.to_string(), "-c", &connections.to_string()])
+        .args(["-d", &format!("{limit}s"), "-s"])
+        .arg(&file)
+        .arg(format!("http://{SERVICE}/"));
+    let mut wrk = Running::start(&mut command)?;
+    let pid = wrk.0.id();
+    std::thread::sleep(EDGE);
+    let (start, before) = (Instant::now(), Used::now(bed, pid, proxy)?);
+    std::thread::sleep(time.saturating_sub(2 * EDGE));
+    let used = Used::now(bed, pid, proxy)?;
+    let cores = |of: fn(&Used) -> f64| (of(&used) - of(&before)) / start.elapsed().as_secs_f64();
+    let (wrk_cores, server_cores) = (cores(|used| used.wrk), cores(|used| used.servers));
+    let (proxy_cores, softirq_cores) = (cores(|used| used.proxy), cores(|used| used.softirq));
+    std::thread::sleep(EDGE);
+    let [rate, mean_us, p99_us] = read(&wrk.end()?)?;
+    Ok(Run {
+        rate,
+        mean_us,
+        p99_us,
+        wrk_cores,
+        server_cores,
+        proxy_cores,
+        softirq_cores,
+    })
+}
+
+/// CPU time in seconds.
+struct Used {
+    wrk: f64,
+    servers: f64,
+    proxy: f64,
+    softirq: f64,
+}
+
+impl Used {
+    fn now(bed: &Bed, wrk: u32, proxy: Option<&Service>) -> anyhow::Result<Self> {
+        let mut servers = 0.0;
+        for server in &bed.services {
+            servers += server.cpu_seconds()?;
+        }
+        let mut softirq = 0.0;
+        for thread in cpu::kernel_threads("ksoftirqd") {
+            softirq += cpu::process_seconds(thread)?;
+        }
+        Ok(Used {
+            wrk: cpu::process_seconds(wrk).context("wrk has ended")?,
+            servers,
+            proxy: proxy.map_or(Ok(0.0), Forwards::cpu_seconds)?,
+            softirq,
+        })
+    }
+}
+
+/// Killed when dropped.
+struct Running(std::process::Child);
+
+impl Running {
+    fn start(command: &mut Command) -> anyhow::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.stderr(Stdio::piped()).spawn();
+        Ok(Running(child.context("starting wrk")?))
+    }
+
+    /// Tells it to end; what it says then.
+    fn end(&mut self) -> anyhow::Result<String> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).context("ending wrk")?;
+        let mut said = String::new();
+        for pipe in [
+            self.0
+                .stdout
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read>),
+            self.0
+                .stderr
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read>),
+        ] {
+            pipe.context("what wrk says")?.read_to_string(&mut said)?;
+        }
+        let status = self.0.wait()?;
+        anyhow::ensure!(status.success(), "wrk: {status}: {}", said.trim());
+        Ok(said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, or is not wanted any more.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// wrk calls it at the end. Answers that took longer than 2 s are not errors: the machine may be busy.
+const SCRIPT: &str = "\
+function done(summary, latency)
+local e = summary.errors
+io.write(string.format(\"measured %d %d %f %f %d\\n\", summary.requests, summary.duration,
+latency.mean, latency:percentile(99), e.connect + e.read + e.write + e.status))
+end
+";
+
+/// Requests per second, mean and 99th percentile of the time until an answer in microseconds.
+fn read(said: &str) -> anyhow::Result<[f64; 3]> {
+    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+    let words = line.into_iter().flat_map(str::split_whitespace);
+    let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
+    let [requests, duration_us, mean_us, p99_us, errors] = numbers?[..] else {
+        bail!("wrk said: {}", said.trim());
+    };
+    anyhow::ensure!(
+        errors == 0.0,
+        "of {requests} requests {errors} have failed: {}",
+        said.trim()
+    );
+    anyhow::ensure!(requests > 0.0, "no request was answered");
+    Ok([requests / duration_us * 1e6, mean_us, p99_us])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REPORT, SCRIPT, read};
+
+    #[test]
+    fn a_run_with_errors_is_none() {
+        let said = "Running 2s test\nmeasured 300000 2000000 210.5 900 0\n";
+        assert_eq!(read(said).unwrap(), [150_000.0, 210.5, 900.0]);
+        assert!(read("measured 300000 2000000 210.5 900 1").is_err());
+        assert!(read("measured 0 2000000 0 0 0").is_err());
+        assert!(read("unable to connect").is_err());
+        assert!(SCRIPT.contains(REPORT));
+    }
+}
