@@ -3,7 +3,7 @@
 #ifndef SWITCH_CONSTS_H
 #define SWITCH_CONSTS_H
 
-#define NFL_PORTS_MAX 16384
+#define NFL_PORTS_MAX 32768
 #define NFL_SWITCHES_MAX 1024
 /* Ports per switch, and so copies per flooded frame. */
 #define NFL_MEMBERS_MAX 1024

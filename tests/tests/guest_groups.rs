@@ -514,7 +514,10 @@ fn a_member_that_is_killed_and_started_again_finds_all_its_slots() {
             children[victim].kill().expect("it runs");
             children[victim].wait().expect("it is our child");
             let member = &row.members[victim];
-            scratch.switch.reclaim(&member.memory).expect("reclaim");
+            scratch
+                .switch
+                .reclaim(&member.memory, &member.handover.maps)
+                .expect("reclaim");
             assert_keeps_its_slots(&row.group, member, TWO);
             scratch.switch.revive(&member.memory);
             children[victim] = start_member(member);
@@ -524,7 +527,10 @@ fn a_member_that_is_killed_and_started_again_finds_all_its_slots() {
             child.wait().expect("it is our child");
         }
         for member in &row.members {
-            scratch.switch.reclaim(&member.memory).expect("reclaim");
+            scratch
+                .switch
+                .reclaim(&member.memory, &member.handover.maps)
+                .expect("reclaim");
             assert_keeps_its_slots(&row.group, member, TWO);
         }
         assert_books_balance(scratch, &row.everybody());

@@ -294,7 +294,7 @@ fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
         },
     );
     assert_eq!(table.head.pool_slots, 128);
-    let pool = nfluid_ring::memory::Pool::map(instance.memory.fds()[0], 128 + 64);
+    let pool = nfluid_ring::memory::Pool::map(instance.handover.fds()[0], 128 + 64);
     assert!(pool.is_err(), "a mapping beyond the pool's end is refused");
 }
 

@@ -4,7 +4,7 @@ use nfluid_tests::harness::platform::{Platform, eventually, signal};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -159,6 +159,55 @@ fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
     }
 }
 
+/// Open descriptors of a process: its own, and those of a thread that has others, by its name.
+fn descriptors(pid: u32) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for task in names(Path::new(&format!("/proc/{pid}/task"))) {
+        let folder = format!("/proc/{pid}/task/{task}");
+        let name = std::fs::read_to_string(format!("{folder}/comm")).unwrap_or_default();
+        if task == pid.to_string() || name.trim() == "logs" {
+            let open = names(Path::new(&format!("{folder}/fd"))).len();
+            all.insert(name.trim().to_owned(), open);
+        }
+    }
+    all
+}
+
+#[test]
+fn an_instance_costs_the_daemon_a_descriptor_and_its_log_another() {
+    const NAME: &str = "an_instance_costs_the_daemon_a_descriptor_and_its_log_another";
+    let Some(mut platform) = Platform::new(NAME) else {
+        return;
+    };
+    let instance = |number: u32| format!("  i{number}: {{ nf: router, ports: [a, b, c, d] }}\n");
+    let of = |numbers: std::ops::Range<u32>| -> String { numbers.map(instance).collect() };
+    platform.apply(&format!("version: 1\ninstances:\n{}", of(0..1)));
+    let daemon = platform.daemon_pid();
+    let mut before = descriptors(daemon);
+    eventually("nothing changes any more", || {
+        std::thread::sleep(Duration::from_millis(300));
+        std::mem::replace(&mut before, descriptors(daemon)) == before
+    });
+    platform.apply(&format!("version: 1\ninstances:\n{}", of(0..9)));
+    let expected: BTreeMap<String, usize> = before
+        .iter()
+        .map(|(name, count)| (name.clone(), count + 8))
+        .collect();
+    assert_eq!(expected.len(), 2, "{expected:?}");
+    eventually("each has one, and its log one", || {
+        descriptors(daemon) == expected
+    });
+    // The next daemon has no more.
+    platform.kill_daemon();
+    platform.start();
+    let daemon = platform.daemon_pid();
+    assert_eq!(platform.pids().len(), 9);
+    eventually("the next daemon has no more", || {
+        let now = descriptors(daemon);
+        now.iter().all(|(name, count)| *count <= expected[name] + 2)
+    });
+}
+
 #[test]
 fn many_are_made_and_ended_without_a_trace() {
     let Some(mut platform) = Platform::new("many_are_made_and_ended_without_a_trace") else {
@@ -185,7 +234,7 @@ fn many_are_made_and_ended_without_a_trace() {
         others
     };
     let descriptors = || {
-        let of = |pid: &u32| names(Path::new(&format!("/proc/{pid}/fd"))).len();
+        let of = |pid: &u32| descriptors(*pid).values().sum::<usize>();
         daemon().iter().map(of).sum::<usize>()
     };
     // What is made once, and kept.
@@ -221,7 +270,7 @@ fn a_pool_that_cannot_be_is_refused_with_a_reason() {
     platform.start();
     for (pool, reason) in [
         ("{ size: 4096, flavor: large, ports: 64 }", "the host has"),
-        ("{ size: 4096, flavor: small, ports: 5 }", "ports"),
+        ("{ size: 4096, flavor: small, ports: 9 }", "ports"),
         ("{ size: 1, flavor: no-such }", "no-such"),
         ("{ size: 5000 }", "4096"),
         ("{ }", "size"),

@@ -1,4 +1,5 @@
-//! How many descriptors the daemon may have open: it keeps about ten for every instance.
+//! How many descriptors the daemon may have open: it keeps one for every instance, that of its
+//! process, and the thread that reads logs, which has a table of its own, another.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
@@ -37,7 +38,7 @@ pub fn check_room(newest: &OwnedFd) -> anyhow::Result<()> {
         return Ok(());
     }
     anyhow::bail!(
-        "the daemon has {used} of at most {limit} files open, and keeps some for every instance; raise the limit (LimitNOFILE= of \
+        "the daemon has {used} of at most {limit} files open, and keeps one for every instance; raise the limit (LimitNOFILE= of \
          its service, or ulimit -Hn and fs.nr_open) and start it again"
     )
 }

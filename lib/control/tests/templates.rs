@@ -126,9 +126,10 @@ fn what_is_wrong_with_a_template_is_said_with_its_line() {
         &RIGHT.replace("to: b", "to: b, client: colour"),
         &["there is no client 'colour'"],
     );
+    let wide = RIGHT.replace("nf: bridge", "nf: bridge, ports: [in, out, more]");
     refused(
-        &RIGHT.replace("to: b", "to: b, most: 9000"),
-        &["ports, more than the 16383"],
+        &wide.replace("to: b", "to: b, most: 16000"),
+        &["ports, more than the 32767"],
     );
     refused(
         &RIGHT.replace("nf: bridge", "nf: bridge, memory: 1MiB"),

@@ -23,6 +23,8 @@ pub mod error;
 pub mod seccomp;
 
 mod affinity;
+mod apart;
+mod capacity;
 mod child;
 mod identity;
 mod instance;
@@ -40,6 +42,7 @@ mod zygote;
 /// A signal for [`Instance::signal`].
 pub use rustix::process::Signal;
 
+pub use apart::start_apart;
 pub use identity::{BadKernelIdRange, KernelId, KernelIdRange};
 pub use instance::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 pub use landlock_rules::{LandlockSupport, landlock_support};

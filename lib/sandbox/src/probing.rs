@@ -56,17 +56,18 @@ pub fn probe() -> Vec<Feature> {
         namespaces(),
         seccomp(),
         landlock(),
+        crate::capacity::room_for_instances(),
     ];
     features.extend(cgroups());
     features
 }
 
 impl Feature {
-    fn available(name: &'static str, detail: impl Into<String>) -> Self {
+    pub(crate) fn available(name: &'static str, detail: impl Into<String>) -> Self {
         Self::new(name, Status::Available, detail, "")
     }
 
-    fn new(
+    pub(crate) fn new(
         name: &'static str,
         status: Status,
         detail: impl Into<String>,

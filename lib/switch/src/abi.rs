@@ -11,7 +11,7 @@ pub(crate) const ETHER_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub(crate) const ETHER_IPV6: u16 = 0x86dd;
 /// Most ports of a platform.
-pub const PORTS_MAX: u32 = 16384;
+pub const PORTS_MAX: u32 = 32768;
 /// Trust groups of a platform are numbered from 1 to one less.
 pub const GROUPS_MAX: u32 = 1024;
 /// Entries of a group's table of owners.

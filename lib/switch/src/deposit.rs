@@ -1,6 +1,7 @@
 //! Frames that the daemon itself puts into a port's ring: those of a saved instance.
 
 use crate::SwitchError;
+use crate::handover::Maps;
 use crate::instance::InstanceMemory;
 use crate::ports::used;
 use crate::program::Switch;
@@ -18,18 +19,19 @@ impl Switch {
     /// There is no such port, or its memory cannot be mapped.
     pub fn deposit(
         &self,
-        memory: &InstanceMemory,
+        (memory, maps): (&InstanceMemory, &Maps),
         port: usize,
         frames: &[&[u8]],
     ) -> Result<usize, SwitchError> {
-        let part = memory.ports.get(port);
-        let part = part.ok_or_else(|| SwitchError::Limit(format!("there is no port {port}")))?;
+        let found = memory.ports.get(port).zip(maps.rings.get(port));
+        let (part, ring) =
+            found.ok_or_else(|| SwitchError::Limit(format!("there is no port {port}")))?;
         if memory.group.is_some() || !frames.iter().all(|frame| is_frame(frame)) {
             return Ok(0);
         }
         let unmapped = |error| SwitchError::Limit(format!("mapping port {port}: {error}"));
-        let pool = Pool::map(memory.pool.as_fd(), memory.pool_slots).map_err(unmapped)?;
-        let ring = RingMemory::map(part.ring.as_fd()).map_err(unmapped)?;
+        let pool = Pool::map(maps.pool.as_fd(), memory.pool_slots).map_err(unmapped)?;
+        let ring = RingMemory::map(ring.as_fd()).map_err(unmapped)?;
         let words = ring.ring();
         let state = self.state(part.spec.id);
         let slots = part.spec.ring_slots;

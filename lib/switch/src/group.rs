@@ -7,7 +7,8 @@
 
 use crate::SwitchError;
 use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS, PORTS_MAX};
-use crate::instance::{InstanceMemory, create_map, create_pool, open_pinned, pin_maps};
+use crate::handover::{Maps, create_map, create_pool, open_pinned, pin_maps};
+use crate::instance::InstanceMemory;
 use crate::program::Switch;
 use crate::registry::insert;
 use libbpf_rs::{MapCore, MapHandle, MapType};
@@ -161,7 +162,7 @@ impl Group {
     }
 
     /// Gives the instance, whose ports are in no service yet, as many slots as it needs.
-    pub(crate) fn join(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+    pub(crate) fn join(&self, memory: &InstanceMemory, maps: &Maps) -> Result<(), SwitchError> {
         let need = memory.own_slots();
         let me = memory.pool_id + 1;
         let taken = self
@@ -178,7 +179,7 @@ impl Group {
                 self.slots
             )));
         }
-        self.deal(memory)
+        self.deal(memory, maps)
     }
 
     /// The slots of a member, as many as it was given, are nobody's again. Nothing may deliver to it or from it any
@@ -196,11 +197,11 @@ impl Group {
     /// Writes into the rings of a member that is out of service which slots it has: one per RX
     /// position, the others in the TX ring. Where they were when its process ended, nobody knows but
     /// the table.
-    pub(crate) fn deal(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+    pub(crate) fn deal(&self, memory: &InstanceMemory, maps: &Maps) -> Result<(), SwitchError> {
         let owned = self.owned_by(memory.pool_id);
         let mut slots = owned.take(memory.own_slots() as usize);
-        for part in &memory.ports {
-            let ring = RingMemory::map(part.ring.as_fd())
+        for (part, ring) in memory.ports.iter().zip(&maps.rings) {
+            let ring = RingMemory::map(ring.as_fd())
                 .map_err(|error| SwitchError::Limit(error.to_string()))?;
             let words = ring.ring();
             let mask = part.spec.ring_slots - 1;
@@ -221,11 +222,16 @@ impl Switch {
     /// Waits until whatever was on its way to an instance that is out of service by now has arrived: the
     /// update waits for the kernel's readers, uplinks among them, and the calls of I/O threads are waited
     /// for one by one.
-    pub(crate) fn await_deliveries(&self, memory: &InstanceMemory) -> Result<(), SwitchError> {
+    pub(crate) fn await_deliveries(
+        &self,
+        memory: &InstanceMemory,
+        maps: &Maps,
+    ) -> Result<(), SwitchError> {
         let rings: Vec<(u32, BorrowedFd<'_>)> = memory
             .ports
             .iter()
-            .map(|part| (part.spec.id, part.ring.as_fd()))
+            .zip(&maps.rings)
+            .map(|(part, ring)| (part.spec.id, ring.as_fd()))
             .collect();
         insert(&self.rings, &rings, "entering the rings again")?;
         self.await_calls();

@@ -1,18 +1,15 @@
-//! The memory, sockets and doorbells of one instance, and the table by which it finds them.
+//! The ports of one instance and their memory, and the table by which it finds them.
 //!
-//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket.
-//! Nothing else of the platform is reachable through what it holds.
+//! What it finds there as descriptors is its [`Handover`]: who has started it can close them.
 
 use crate::SwitchError;
 use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
 use crate::group::Group;
+use crate::handover::{Handover, Maps, create_pool};
 use crate::program::Switch;
-use libbpf_rs::{MapHandle, MapType};
 use nfluid_ring::attach::{ATTACH_MAGIC, ATTACH_MAGIC_SHARED, PortEntry, Table, TableHead};
 use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -153,14 +150,10 @@ impl PortSpec {
 }
 
 /// One port's share of an instance's memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PortParts {
     /// As asked for.
     pub spec: PortSpec,
-    /// The ring map.
-    pub ring: MapHandle,
-    /// The capability.
-    pub socket: OwnedFd,
     pub(crate) rx_base: u32,
     tx_base: u32,
 }
@@ -176,19 +169,15 @@ pub struct Bells<'a> {
     pub peers: &'a [RawFd],
 }
 
-/// Everything that an instance's ports consist of.
+/// What an instance's ports are, and where in its memory. No descriptor of it is in here.
 #[derive(Debug)]
 pub struct InstanceMemory {
-    /// The pool of frame slots.
-    pub pool: MapHandle,
     /// Number of the pool in the switch.
     pub pool_id: u32,
     /// Slots in the pool.
     pub pool_slots: u32,
     /// The trust group whose pool it is.
     pub group: Option<Arc<Group>>,
-    /// The kernel's doorbell for all ports of the instance.
-    pub kernel_bell: MapHandle,
     /// The ports, in the order in which they were asked for.
     pub ports: Vec<PortParts>,
 }
@@ -200,10 +189,14 @@ impl InstanceMemory {
     ///
     /// # Errors
     /// When a spec is wrong, or the kernel refuses (memory, limits).
-    pub fn create(switch: &Switch, pool: u32, specs: &[PortSpec]) -> Result<Self, SwitchError> {
-        let memory = Self::allocate(pool, specs)?;
-        switch.enter(&[&memory])?;
-        Ok(memory)
+    pub fn create(
+        switch: &Switch,
+        pool: u32,
+        specs: &[PortSpec],
+    ) -> Result<(Self, Handover), SwitchError> {
+        let (memory, handover) = Self::allocate(pool, specs)?;
+        switch.enter(&[(&memory, &handover)])?;
+        Ok((memory, handover))
     }
 
     /// As [`InstanceMemory::create`], without entering the ports into the switch: [`Switch::enter`]
@@ -211,18 +204,17 @@ impl InstanceMemory {
     ///
     /// # Errors
     /// As for [`InstanceMemory::create`].
-    pub fn allocate(pool: u32, specs: &[PortSpec]) -> Result<Self, SwitchError> {
+    pub fn allocate(pool: u32, specs: &[PortSpec]) -> Result<(Self, Handover), SwitchError> {
         specs.iter().try_for_each(PortSpec::check)?;
-        let bases = bases(specs);
         let pool_slots = slots_of(specs).max(BLOCK_SLOTS as u32);
-        Ok(InstanceMemory {
-            pool: create_pool(pool_slots)?,
+        let memory = InstanceMemory {
             pool_id: pool,
             pool_slots,
             group: None,
-            kernel_bell: create_bell()?,
-            ports: make_ports(specs, &bases)?,
-        })
+            ports: parts_of(specs, &bases(specs)),
+        };
+        let maps = Maps::create(create_pool(pool_slots)?, specs.len())?;
+        Ok((memory, Handover::of(maps)?))
     }
 
     /// As [`InstanceMemory::allocate`], of an instance that joins `group`: its slots are the group's.
@@ -233,18 +225,17 @@ impl InstanceMemory {
         group: &Arc<Group>,
         pool: u32,
         specs: &[PortSpec],
-    ) -> Result<Self, SwitchError> {
+    ) -> Result<(Self, Handover), SwitchError> {
         specs.iter().try_for_each(PortSpec::check_shared)?;
         let memory = InstanceMemory {
-            pool: group.pool()?,
             pool_id: pool,
             pool_slots: group.slots(),
             group: Some(Arc::clone(group)),
-            kernel_bell: create_bell()?,
-            ports: make_ports(specs, &vec![(0, 0); specs.len()])?,
+            ports: parts_of(specs, &vec![(0, 0); specs.len()]),
         };
-        group.join(&memory)?;
-        Ok(memory)
+        let handover = Handover::of(Maps::create(group.pool()?, specs.len())?)?;
+        group.join(&memory, &handover.maps)?;
+        Ok((memory, handover))
     }
 
     /// Slots that are the instance's: those of its pool, or its part of its group's.
@@ -252,19 +243,7 @@ impl InstanceMemory {
         slots_of(self.ports.iter().map(|part| &part.spec))
     }
 
-    /// The descriptors that the instance inherits, each once, in the order in which
-    /// [`InstanceMemory::table`] expects their numbers: pool, kernel bell, then ring and socket of
-    /// each port.
-    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let mut fds = vec![self.pool.as_fd(), self.kernel_bell.as_fd()];
-        for part in &self.ports {
-            fds.push(part.ring.as_fd());
-            fds.push(part.socket.as_fd());
-        }
-        fds
-    }
-
-    /// The port table for an instance that has the descriptors of [`InstanceMemory::fds`] under
+    /// The port table for an instance that has the descriptors of [`Handover::fds`] under
     /// `numbers`, and its bells.
     pub fn table(&self, numbers: &[RawFd], bells: &Bells<'_>) -> Table {
         let number = |index: usize| numbers.get(index).copied().unwrap_or(-1);
@@ -337,93 +316,13 @@ fn bases(specs: &[PortSpec]) -> Vec<(u32, u32)> {
         .collect()
 }
 
-fn make_ports(specs: &[PortSpec], bases: &[(u32, u32)]) -> Result<Vec<PortParts>, SwitchError> {
-    let make = |(spec, &(rx_base, tx_base)): (&PortSpec, &(u32, u32))| {
-        Ok(PortParts {
-            spec: spec.clone(),
-            ring: create_ring()?,
-            socket: dead_socket()?,
-            rx_base,
-            tx_base,
-        })
+fn parts_of(specs: &[PortSpec], bases: &[(u32, u32)]) -> Vec<PortParts> {
+    let part = |(spec, &(rx_base, tx_base)): (&PortSpec, &(u32, u32))| PortParts {
+        spec: spec.clone(),
+        rx_base,
+        tx_base,
     };
-    specs.iter().zip(bases).map(make).collect()
-}
-
-/// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
-/// connected anywhere; all that it is good for is the call.
-fn dead_socket() -> Result<OwnedFd, SwitchError> {
-    let (socket, _other) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(SwitchError::system("making a port's socket"))?;
-    Ok(socket)
-}
-
-pub(crate) fn create_map(
-    kind: MapType,
-    name: &str,
-    sizes: (u32, u32, u32),
-    flags: u32,
-) -> Result<MapHandle, SwitchError> {
-    let (key, value, entries) = sizes;
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: flags,
-        ..Default::default()
-    };
-    MapHandle::create(kind, Some(OsStr::new(name)), key, value, entries, &options)
-        .map_err(SwitchError::bpf(format!("making map {name}")))
-}
-
-/// Pins maps by their names in `directory`, which is made.
-pub(crate) fn pin_maps<'a, N: AsRef<Path>>(
-    directory: &Path,
-    maps: impl IntoIterator<Item = (&'a mut MapHandle, N)>,
-) -> Result<(), SwitchError> {
-    std::fs::create_dir_all(directory).map_err(SwitchError::system(format!(
-        "creating {}",
-        directory.display()
-    )))?;
-    maps.into_iter()
-        .try_for_each(|(map, name)| map.pin(directory.join(name)))
-        .map_err(SwitchError::bpf(format!(
-            "pinning maps in {}",
-            directory.display()
-        )))
-}
-
-/// The map that is pinned at `path`.
-pub(crate) fn open_pinned(path: &Path) -> Result<MapHandle, SwitchError> {
-    MapHandle::from_pinned_path(path)
-        .map_err(SwitchError::bpf(format!("opening {}", path.display())))
-}
-
-pub(crate) fn create_ring() -> Result<MapHandle, SwitchError> {
-    create_map(
-        MapType::Array,
-        "nfl_ring",
-        (4, size_of::<Ring>() as u32, 1),
-        libbpf_sys::BPF_F_MMAPABLE,
-    )
-}
-
-pub(crate) fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
-    let block = (BLOCK_SLOTS * SLOT_SIZE) as u32;
-    let flags = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
-    create_map(
-        MapType::Array,
-        "nfl_pool",
-        (4, block, slots.div_ceil(BLOCK_SLOTS as u32)),
-        flags,
-    )
-}
-
-pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
-    create_map(MapType::RingBuf, "nfl_bell", (0, 0, 4096), 0)
+    specs.iter().zip(bases).map(part).collect()
 }
 
 impl Switch {
@@ -477,16 +376,19 @@ impl Switch {
     /// Takes the ports of an instance that has ended out of service and counts what lies unread in
     /// their rings as `reclaimed`. Its processes must be gone. The ports can be used again by
     /// [`Switch::revive`].
-    pub fn reclaim(&self, memory: &InstanceMemory) -> Result<u64, SwitchError> {
+    ///
+    /// # Errors
+    /// When a ring cannot be mapped; the ports are out of service all the same.
+    pub fn reclaim(&self, memory: &InstanceMemory, maps: &Maps) -> Result<u64, SwitchError> {
         let mut lost = 0;
         for part in &memory.ports {
             self.set_up(part.spec.id, false);
         }
         if memory.group.is_some() {
-            self.await_deliveries(memory)?;
+            self.await_deliveries(memory, maps)?;
         }
-        for part in &memory.ports {
-            let ring = nfluid_ring::memory::RingMemory::map(part.ring.as_fd())
+        for (part, ring) in memory.ports.iter().zip(&maps.rings) {
+            let ring = nfluid_ring::memory::RingMemory::map(ring.as_fd())
                 .map_err(|error| SwitchError::Limit(error.to_string()))?;
             let words = ring.ring();
             let state = self.state(part.spec.id);
@@ -508,7 +410,7 @@ impl Switch {
             state.rung.store(0, Release);
         }
         if let Some(group) = &memory.group {
-            group.deal(memory)?;
+            group.deal(memory, maps)?;
         }
         Ok(lost)
     }
@@ -522,27 +424,8 @@ impl Switch {
 }
 
 impl InstanceMemory {
-    /// Pins the maps in `directory`, on a BPF file system, so that they outlive this process.
-    ///
-    /// # Errors
-    /// When the directory cannot be made or the kernel refuses.
-    pub fn pin(&mut self, directory: &Path) -> Result<(), SwitchError> {
-        let mut all = vec![
-            (&mut self.pool, "pool".to_owned()),
-            (&mut self.kernel_bell, "bell".to_owned()),
-        ];
-        all.extend(
-            self.ports
-                .iter_mut()
-                .enumerate()
-                .map(|(i, part)| (&mut part.ring, format!("ring{i}"))),
-        );
-        pin_maps(directory, all)
-    }
-
-    /// Takes over the maps that were pinned in `directory` for ports made from `specs`: after a
-    /// restart of the daemon; `group` is the one that the instance is in. The ports get new sockets,
-    /// for a successor of the instance; what runs keeps its own.
+    /// The ports made from `specs` whose maps were pinned in `directory`: after a restart of the daemon; `group` is the
+    /// one that the instance is in. What runs keeps its sockets; a successor of it gets others by [`Switch::hand_over`].
     ///
     /// # Errors
     /// When a pinned map is missing or the kernel refuses.
@@ -551,34 +434,21 @@ impl InstanceMemory {
         directory: &Path,
         specs: &[PortSpec],
         group: Option<Arc<Group>>,
-    ) -> Result<Self, SwitchError> {
-        let open = |name: &str| open_pinned(&directory.join(name));
+    ) -> Result<(Self, Maps), SwitchError> {
+        let maps = Maps::open(directory, specs.len())?;
         let bases = match group {
             Some(_) => vec![(0, 0); specs.len()],
             None => bases(specs),
         };
-        let mut ports = Vec::with_capacity(specs.len());
-        for (i, (spec, (rx_base, tx_base))) in specs.iter().zip(bases).enumerate() {
-            let part = PortParts {
-                spec: spec.clone(),
-                ring: open(&format!("ring{i}"))?,
-                socket: dead_socket()?,
-                rx_base,
-                tx_base,
-            };
-            switch.identify(&part)?;
-            ports.push(part);
-        }
         let own = slots_of(specs).max(BLOCK_SLOTS as u32);
         let pool_slots = group.as_ref().map_or(own, |group| group.slots());
         let first = specs.first().map(|spec| switch.state(spec.id));
-        Ok(InstanceMemory {
-            pool: open("pool")?,
+        let memory = InstanceMemory {
             pool_id: first.map_or(0, |state| state.pool.load(Acquire)),
             pool_slots,
             group,
-            kernel_bell: open("bell")?,
-            ports,
-        })
+            ports: parts_of(specs, &bases),
+        };
+        Ok((memory, maps))
     }
 }

@@ -18,6 +18,7 @@ pub mod client;
 mod deposit;
 pub mod fdb;
 pub mod group;
+pub mod handover;
 pub mod instance;
 pub mod ports;
 pub mod program;
@@ -30,6 +31,7 @@ pub mod uplink;
 
 pub use abi::DropReason;
 pub use group::Group;
+pub use handover::{Handover, Maps};
 pub use instance::{InstanceMemory, PortSpec, Wake};
 pub use ports::{Destination, PortCounters, RingLook, WatchedRing};
 pub use program::{Form, Options, Switch};

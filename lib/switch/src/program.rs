@@ -1,7 +1,7 @@
 //! Loading and attaching the switch.
 
 use crate::SwitchError;
-use crate::instance::open_pinned;
+use crate::handover::open_pinned;
 use crate::registry::Placeholders;
 use crate::states::States;
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};

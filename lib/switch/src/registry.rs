@@ -7,10 +7,8 @@
 
 use crate::SwitchError;
 use crate::abi::{PORT_UP, dest, mac_word};
-use crate::instance::{
-    AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, PortSpec, create_bell,
-    create_pool, create_ring,
-};
+use crate::handover::{Handover, create_bell, create_pool, create_ring};
+use crate::instance::{AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, PortSpec};
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_ring::layout::BLOCK_SLOTS;
@@ -141,37 +139,37 @@ impl Switch {
     ///
     /// # Errors
     /// When the kernel refuses; none of the ports is there then.
-    pub fn enter(&self, memories: &[&InstanceMemory]) -> Result<(), SwitchError> {
-        let entered = self.try_enter(memories);
+    pub fn enter(&self, made: &[(&InstanceMemory, &Handover)]) -> Result<(), SwitchError> {
+        let entered = self.try_enter(made);
         if entered.is_err() {
+            let memories: Vec<_> = made.iter().map(|(memory, _)| *memory).collect();
             // What refused to take the maps may well refuse their placeholders; the ports are down.
-            let _ = self.remove_all(memories);
+            let _ = self.remove_all(&memories);
         }
         entered
     }
 
-    fn try_enter(&self, memories: &[&InstanceMemory]) -> Result<(), SwitchError> {
+    fn try_enter(&self, made: &[(&InstanceMemory, &Handover)]) -> Result<(), SwitchError> {
         // A port with this number may be in service still: of an uplink whose process has died. What
         // is sent to it now must not be reserved in the old ring's order and published in the new
         // ring: then it is waited until every call that has seen the port up is over.
         let mut in_service = self.unclean.swap(false, AcqRel);
-        for part in memories.iter().flat_map(|memory| &memory.ports) {
+        for part in made.iter().flat_map(|(memory, _)| &memory.ports) {
             in_service |= self.state(part.spec.id).flags.swap(0, AcqRel) & PORT_UP != 0;
         }
-        let pools: Vec<_> = memories
+        let pools: Vec<_> = made
             .iter()
-            .map(|memory| (memory.pool_id, memory.pool.as_fd()))
+            .map(|(memory, handover)| (memory.pool_id, handover.maps.pool.as_fd()))
             .collect();
         let ports = || {
-            memories
-                .iter()
-                .flat_map(|memory| memory.ports.iter().map(move |part| (*memory, part)))
+            made.iter().flat_map(|(memory, handover)| {
+                let ports = memory.ports.iter().zip(&handover.maps.rings);
+                ports.map(move |(part, ring)| (part.spec.id, ring, &handover.maps))
+            })
         };
-        let rings: Vec<_> = ports()
-            .map(|(_, part)| (part.spec.id, part.ring.as_fd()))
-            .collect();
+        let rings: Vec<_> = ports().map(|(id, ring, _)| (id, ring.as_fd())).collect();
         let bells: Vec<_> = ports()
-            .map(|(memory, part)| (part.spec.id, memory.kernel_bell.as_fd()))
+            .map(|(id, _, maps)| (id, maps.kernel_bell.as_fd()))
             .collect();
         let tables = [
             (&self.pools, &pools[..], "entering the pools"),
@@ -185,9 +183,11 @@ impl Switch {
         } else {
             insert_soon(&tables)?;
         }
-        for (memory, part) in ports() {
-            enter_state(self, memory, part);
-            self.identify(part)?;
+        for (memory, handover) in made {
+            for part in &memory.ports {
+                enter_state(self, memory, part);
+            }
+            self.identify_all(memory, handover)?;
         }
         Ok(())
     }
@@ -222,15 +222,20 @@ impl Switch {
         Ok(())
     }
 
-    /// Makes the port's socket the capability for it.
-    pub(crate) fn identify(&self, part: &PortParts) -> Result<(), SwitchError> {
-        self.identity
-            .update(
-                &part.socket.as_raw_fd().to_ne_bytes(),
-                &part.spec.id.to_ne_bytes(),
-                MapFlags::ANY,
-            )
-            .map_err(SwitchError::bpf("giving the socket its port"))
+    /// Makes each socket the capability for its port.
+    pub(crate) fn identify_all(
+        &self,
+        memory: &InstanceMemory,
+        handover: &Handover,
+    ) -> Result<(), SwitchError> {
+        let mut pairs = memory.ports.iter().zip(&handover.sockets);
+        pairs
+            .try_for_each(|(part, socket)| {
+                let port = part.spec.id.to_ne_bytes();
+                let socket = socket.as_raw_fd().to_ne_bytes();
+                self.identity.update(&socket, &port, MapFlags::ANY)
+            })
+            .map_err(SwitchError::bpf("giving a socket its port"))
     }
 
     /// Removes the ports of an instance: see [`Switch::remove_all`].

@@ -1,6 +1,7 @@
 //! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a
 //! sandbox. Everything ends with the process that made it.
 
+use crate::handover::Handover;
 use crate::instance::{Bells, InstanceMemory, PortSpec, Wake};
 use crate::program::{Form, Options, Switch};
 use crate::{Destination, Group, SwitchError};
@@ -30,8 +31,10 @@ pub struct Scratch {
 /// An instance of it.
 #[derive(Debug)]
 pub struct ScratchInstance {
-    /// Maps and sockets.
+    /// Its ports.
     pub memory: InstanceMemory,
+    /// Maps and sockets.
+    pub handover: Handover,
     bell_read: OwnedFd,
     bell_write: OwnedFd,
     io_bell: OwnedFd,
@@ -206,9 +209,9 @@ impl Scratch {
         tx_slots: u32,
     ) -> Result<ScratchInstance, SwitchError> {
         let specs = self.specs(ports, ring, tx_slots);
-        let memory = InstanceMemory::allocate_in(group, self.pool_id(), &specs)?;
-        self.switch.enter(&[&memory])?;
-        ScratchInstance::of(memory)
+        let (memory, handover) = InstanceMemory::allocate_in(group, self.pool_id(), &specs)?;
+        self.switch.enter(&[(&memory, &handover)])?;
+        ScratchInstance::of((memory, handover))
     }
 
     /// Makes `count` instances with ports as those of [`Scratch::instance`], all at once.
@@ -225,16 +228,19 @@ impl Scratch {
         let mut made = Vec::with_capacity(count);
         for _ in 0..count {
             let specs = self.specs(ports, ring, tx_slots);
-            let memory = InstanceMemory::allocate(self.pool_id(), &specs)?;
-            made.push(ScratchInstance::of(memory)?);
+            let allocated = InstanceMemory::allocate(self.pool_id(), &specs)?;
+            made.push(ScratchInstance::of(allocated)?);
         }
         self.enter(made)
     }
 
     /// Into the switch: one by one, the kernel makes each wait for a grace period.
     fn enter(&self, made: Vec<ScratchInstance>) -> Result<Vec<ScratchInstance>, SwitchError> {
-        let memories: Vec<_> = made.iter().map(|one| &one.memory).collect();
-        self.switch.enter(&memories)?;
+        let all: Vec<_> = made
+            .iter()
+            .map(|one| (&one.memory, &one.handover))
+            .collect();
+        self.switch.enter(&all)?;
         Ok(made)
     }
 
@@ -255,14 +261,14 @@ impl Scratch {
             spec.tx_slots = 0;
             spec.wake = kind.wake;
             let pool = self.pool_id();
-            let memory = match kind.group {
+            let allocated = match kind.group {
                 Some(group) => InstanceMemory::allocate_in(group, pool, &[spec])?,
                 None => InstanceMemory::allocate(pool, &[spec])?,
             };
             made.push(ScratchInstance {
                 rung_by_switch: true,
                 may_be_served: kind.may_be_served,
-                ..ScratchInstance::of(memory)?
+                ..ScratchInstance::of(allocated)?
             });
         }
         self.enter(made)
@@ -314,12 +320,13 @@ pub fn mac_of(port: u32) -> [u8; 6] {
 }
 
 impl ScratchInstance {
-    fn of(memory: InstanceMemory) -> Result<Self, SwitchError> {
+    fn of((memory, handover): (InstanceMemory, Handover)) -> Result<Self, SwitchError> {
         let (bell_read, bell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(SwitchError::system("making a doorbell"))?;
         let peer_bells = memory.ports.iter().map(|_| None).collect();
         Ok(ScratchInstance {
             memory,
+            handover,
             bell_read,
             bell_write,
             io_bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -343,17 +350,14 @@ impl ScratchInstance {
     /// What an I/O thread that serves the instance's ports is given: its bell, the bell of the
     /// instance, and per port number, rings and the bell of the link's peer. Borrowed: the other process inherits them.
     pub fn io_parts(&self) -> IoParts<'_> {
-        let ports = self.memory.ports.iter().zip(&self.peer_bells);
+        let ports = self.memory.ports.iter().zip(&self.handover.maps.rings);
+        let ports = ports.zip(&self.peer_bells);
         IoParts {
             io_bell: self.io_bell.as_fd(),
             own_bell: self.bell_write.as_fd(),
             ports: ports
-                .map(|(part, peer)| {
-                    (
-                        part.spec.id,
-                        part.ring.as_fd(),
-                        peer.as_ref().map(AsFd::as_fd),
-                    )
+                .map(|((part, ring), peer)| {
+                    (part.spec.id, ring.as_fd(), peer.as_ref().map(AsFd::as_fd))
                 })
                 .collect(),
         }
@@ -366,7 +370,7 @@ impl ScratchInstance {
     }
 
     fn inherited(&self) -> Vec<BorrowedFd<'_>> {
-        let mut fds = self.memory.fds();
+        let mut fds = self.handover.fds();
         if !self.rung_by_switch {
             fds.push(self.bell_read.as_fd());
         }
@@ -378,7 +382,7 @@ impl ScratchInstance {
     }
 
     fn table(&self) -> Table {
-        let numbers: Vec<RawFd> = self.memory.fds().iter().map(AsRawFd::as_raw_fd).collect();
+        let numbers: Vec<RawFd> = self.handover.fds().iter().map(AsRawFd::as_raw_fd).collect();
         let peers: Vec<RawFd> = self
             .peer_bells
             .iter()
@@ -404,7 +408,7 @@ impl ScratchInstance {
         };
         // The table takes ownership of what it names: it gets its own descriptors.
         let keep: Vec<OwnedFd> = self
-            .memory
+            .handover
             .fds()
             .into_iter()
             .map(duplicate)

@@ -250,6 +250,14 @@ impl Platform {
         daemon.is_some_and(|daemon| matches!(daemon.try_wait(), Ok(None)))
     }
 
+    /// The daemon's process.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("it runs").id()
+    }
+
     /// Kills the daemon, as a crash would.
     ///
     /// # Panics

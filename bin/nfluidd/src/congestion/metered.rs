@@ -16,6 +16,10 @@ pub struct Metered {
     /// The core on which its process ran last, as of the last look while marks are on.
     core: Option<u32>,
     is_told: bool,
+    /// What had been delivered to it when it was seen first, until it gets more: only then it is measured. Of thousands that
+    /// come at once none costs a descriptor or a mapping.
+    at_first: Option<Vec<u64>>,
+    has_begun: bool,
 }
 
 impl Metered {
@@ -28,6 +32,8 @@ impl Metered {
             is_at_work: false,
             core: None,
             is_told: false,
+            at_first: None,
+            has_begun: false,
         }
     }
 
@@ -54,6 +60,14 @@ impl Metered {
             .rings()
             .map(|id| switch.delivered(id))
             .collect();
+        if !self.has_begun {
+            let at_first = self.at_first.get_or_insert_with(|| delivered.clone());
+            self.has_begun = *at_first != delivered;
+            if !self.has_begun {
+                return !std::mem::replace(&mut self.is_told, true);
+            }
+            self.at_first = None;
+        }
         let Metered {
             subject,
             meter,

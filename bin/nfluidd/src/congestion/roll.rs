@@ -19,7 +19,9 @@ struct Sentinel {
 /// The instances.
 #[derive(Debug, Default)]
 pub struct Roll {
-    members: Vec<Metered>,
+    /// By number; nothing: the number is free.
+    members: Vec<Option<Metered>>,
+    free: Vec<usize>,
     numbers: HashMap<String, usize>,
     sentinels: Vec<Sentinel>,
     awake: BTreeSet<usize>,
@@ -29,28 +31,51 @@ impl Roll {
     /// Takes over who is there now. Those that are known keep what was measured. All count as at work until a look has
     /// found that they are not.
     pub fn renew(&mut self, subjects: Vec<Subject>) {
-        let before = std::mem::take(&mut self.members).into_iter();
+        let before = std::mem::take(&mut self.members).into_iter().flatten();
         let mut before: BTreeMap<String, Metered> =
             before.map(|one| (one.subject.name.clone(), one)).collect();
-        self.members = subjects
-            .into_iter()
-            .map(|subject| match before.remove(&subject.name) {
-                Some(known) => known.renewed(subject),
-                None => Metered::new(subject),
-            })
-            .collect();
+        self.free.clear();
         self.numbers.clear();
         self.sentinels.clear();
-        for (owner, one) in self.members.iter().enumerate() {
-            self.numbers.insert(one.subject.name.clone(), owner);
-            let rings = one.subject.rings();
-            self.sentinels.extend(rings.map(|ring| Sentinel {
-                ring,
-                owner,
-                delivered: 0,
-            }));
+        self.awake.clear();
+        for subject in subjects {
+            let known = before.remove(&subject.name);
+            self.enter(subject, known);
         }
-        self.awake = (0..self.members.len()).collect();
+    }
+
+    /// Takes over what became of one of them: nothing if it is gone.
+    pub fn change(&mut self, name: &str, subject: Option<Subject>) {
+        let mut known = None;
+        if let Some(number) = self.numbers.remove(name) {
+            known = self.members.get_mut(number).and_then(Option::take);
+            self.free.push(number);
+            self.awake.remove(&number);
+            self.sentinels.retain(|sentinel| sentinel.owner != number);
+        }
+        if let Some(subject) = subject {
+            self.enter(subject, known);
+        }
+    }
+
+    fn enter(&mut self, subject: Subject, known: Option<Metered>) {
+        let number = self.free.pop().unwrap_or(self.members.len());
+        if number == self.members.len() {
+            self.members.push(None);
+        }
+        self.numbers.insert(subject.name.clone(), number);
+        self.sentinels.extend(subject.rings().map(|ring| Sentinel {
+            ring,
+            owner: number,
+            delivered: 0,
+        }));
+        self.awake.insert(number);
+        if let Some(place) = self.members.get_mut(number) {
+            *place = Some(match known {
+                Some(known) => known.renewed(subject),
+                None => Metered::new(subject),
+            });
+        }
     }
 
     /// Looks at whoever is at work, or has just begun; what was found of them.
@@ -65,7 +90,7 @@ impl Roll {
         let mut found = Vec::new();
         let members = &mut self.members;
         self.awake.retain(|number| {
-            let Some(one) = members.get_mut(*number) else {
+            let Some(one) = members.get_mut(*number).and_then(Option::as_mut) else {
                 return false;
             };
             if one.look(switch, now_ns) {
@@ -81,25 +106,25 @@ impl Roll {
         &self.awake
     }
 
-    /// An instance's number; it changes when the roll is renewed.
+    /// An instance's number; it is another one's when the roll is renewed or the instance has changed.
     pub fn number(&self, name: &str) -> Option<usize> {
         self.numbers.get(name).copied()
     }
 
     /// One of the instances.
     pub fn get(&self, number: usize) -> Option<&Metered> {
-        self.members.get(number)
+        self.members.get(number)?.as_ref()
     }
 
     /// One of the instances, to be changed.
     pub fn get_mut(&mut self, number: usize) -> Option<&mut Metered> {
-        self.members.get_mut(number)
+        self.members.get_mut(number)?.as_mut()
     }
 
     /// Finds out where those run that are at work.
     pub fn locate(&mut self) {
         for number in &self.awake {
-            if let Some(one) = self.members.get_mut(*number) {
+            if let Some(Some(one)) = self.members.get_mut(*number) {
                 one.locate();
             }
         }

@@ -3,10 +3,11 @@
 use super::Congestion;
 use super::following::Following;
 use super::roll::Roll;
-use crate::host::{Shared, lock};
+use crate::host::{Changed, Shared, lock};
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_switch::Switch;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,12 @@ pub fn run(host: &Shared, switch: Arc<Switch>, congestion: &Congestion) -> ! {
     }
 }
 
+/// Of which instances the roll is another.
+enum Renewed {
+    All,
+    Some(BTreeSet<String>),
+}
+
 struct Worker {
     switch: Arc<Switch>,
     seen: Option<u64>,
@@ -56,23 +63,34 @@ struct Worker {
 }
 
 impl Worker {
-    /// Asks the host for its instances, if they have changed; whether they have.
-    fn renew(&mut self, host: &Shared) -> bool {
-        let subjects = {
-            let host = lock(host);
-            if self.seen == Some(host.changes()) {
-                return false;
+    /// Asks the host for the instances that have changed.
+    fn renew(&mut self, host: &Shared) -> Renewed {
+        let locked = lock(host);
+        match locked.changes_since(self.seen) {
+            Changed::Nothing => Renewed::Some(BTreeSet::new()),
+            Changed::All(newest) => {
+                let subjects = locked.subjects();
+                drop(locked);
+                self.seen = Some(newest);
+                self.roll.renew(subjects);
+                Renewed::All
             }
-            self.seen = Some(host.changes());
-            host.subjects()
-        };
-        self.roll.renew(subjects);
-        true
+            Changed::Some(newest, names) => {
+                let subjects = names.iter().map(|name| (name, locked.subject_of(name)));
+                let subjects: Vec<_> = subjects.collect();
+                drop(locked);
+                self.seen = Some(newest);
+                for (name, subject) in subjects {
+                    self.roll.change(name, subject);
+                }
+                Renewed::Some(names)
+            }
+        }
     }
 
     /// Looks at those that are at work, and tells what was found of them.
     fn look(&mut self, host: &Shared, congestion: &Congestion) {
-        let is_new = self.renew(host);
+        let renewed = self.renew(host);
         if let Some(orders) = congestion.orders_since(self.following.version()) {
             self.following.obey(orders);
         }
@@ -82,8 +100,13 @@ impl Worker {
         }
         self.following.choose(&self.switch, &mut self.roll);
         congestion.change(|figures| {
-            if is_new {
-                figures.instances.clear();
+            match &renewed {
+                Renewed::All => figures.instances.clear(),
+                Renewed::Some(names) => {
+                    for name in names {
+                        figures.instances.remove(name);
+                    }
+                }
             }
             figures.instances.extend(found);
             self.following.tell(figures);

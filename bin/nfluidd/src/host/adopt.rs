@@ -84,7 +84,7 @@ impl Host {
             self.maker.groups.adopt(trust, id)
         });
         let group = group.transpose().context("its trust group")?;
-        let memory = InstanceMemory::reopen(
+        let (memory, _maps) = InstanceMemory::reopen(
             &self.switch,
             &self.settings.paths.instance_pins(name),
             &specs,
@@ -95,6 +95,7 @@ impl Host {
             .context("it is in no cgroup of the platform")?;
         let io_bell = record
             .io_bell
+            .filter(|_| record.io.has_threads())
             .map(|number| bells::take_io(&process, number));
         let io_bell = io_bell.transpose().unwrap_or_else(|why| {
             tracing::warn!(instance = name, "{why:#}; its I/O model cannot be changed");

@@ -1,7 +1,7 @@
 //! The named pipes that wake instances: by name, so that a later daemon finds them again.
 //!
-//! An instance has the read end of its own pipe, its link peers have the write end. While the
-//! daemon lives it holds both, so that a peer's ring never meets a closed pipe.
+//! An instance has both ends of its own pipe, so that it is never without a writer, and its link peers have the write
+//! end. A peer that rings for one that has ended is told that nobody reads, and does not care.
 //!
 //! What an instance wakes its I/O thread with is an eventfd, which has no name: a later daemon takes
 //! it from the instance.
@@ -34,20 +34,14 @@ pub fn open_both(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::RDWR)
 }
 
-/// The end that rings. Somebody must have the other one open.
+/// The end that rings, whether or not anybody has the other one.
 ///
 /// # Errors
 /// As the kernel reports them.
 pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
+    // Without a reader it could not be opened.
+    let _reader = open_both(path)?;
     open(path, OFlags::WRONLY)
-}
-
-/// The end that is woken.
-///
-/// # Errors
-/// As the kernel reports them.
-pub fn open_woken(path: &Path) -> io::Result<OwnedFd> {
-    open(path, OFlags::RDONLY)
 }
 
 fn open(path: &Path, end: OFlags) -> io::Result<OwnedFd> {
@@ -66,7 +60,7 @@ pub fn make_io() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// The same, of an instance that an earlier daemon has started, which has it as `number`.
+/// The same, of an instance that runs and has it as `number`.
 ///
 /// # Errors
 /// When the instance has closed it, or put something else in its place.

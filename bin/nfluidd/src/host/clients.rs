@@ -110,7 +110,10 @@ impl Host {
         let Some(index) = ports.iter().position(|part| part.spec.id == entry) else {
             return 0;
         };
-        match self.switch.deposit(&running.memory, index, frames) {
+        let put = running
+            .maps(&self.settings.paths, instance)
+            .and_then(|maps| self.switch.deposit((&running.memory, &maps), index, frames));
+        match put {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(instance, %error, "giving it what waited for it");

@@ -6,7 +6,7 @@ use anyhow::Context;
 use nfluid_ring::layout::SHARED_SLOTS_MAX;
 use nfluid_switch::abi::GROUPS_MAX;
 use nfluid_switch::instance::slots_of;
-use nfluid_switch::{Group, InstanceMemory, PortSpec, Switch};
+use nfluid_switch::{Group, Handover, InstanceMemory, PortSpec, Switch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,7 +62,7 @@ impl Groups {
         name: &str,
         pool: u32,
         ports: &[PortSpec],
-    ) -> anyhow::Result<InstanceMemory> {
+    ) -> anyhow::Result<(InstanceMemory, Handover)> {
         let mut known = self.known();
         let group = match known.groups.get(name) {
             Some(group) => Arc::clone(group),

@@ -3,7 +3,7 @@
 use super::health::Condition;
 use super::placing::Load;
 use super::record::Record;
-use super::{bells, host_cpus};
+use super::{Paths, bells, host_cpus};
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::{Groups, path, weight};
@@ -15,7 +15,7 @@ use nfluid_control::supervise::Supervisor;
 use nfluid_ring::slice;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupError, Share};
 use nfluid_sandbox::{Ended, Instance, InstanceError};
-use nfluid_switch::{InstanceMemory, PortSpec, Switch, Wake};
+use nfluid_switch::{InstanceMemory, Maps, PortSpec, Switch, SwitchError, Wake};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ const PIDS_MAX: u32 = 256;
 pub struct Running {
     /// What it was made from.
     pub spec: InstanceSpec,
-    /// Its maps and sockets.
+    /// Its ports; their maps are pinned.
     pub memory: InstanceMemory,
     /// Who pays.
     pub cgroup: Cgroup,
     /// Its process; absent between an end and a restart.
     pub process: Option<Instance>,
-    /// What it wakes its I/O thread with; absent: it has none, as a daemon of former times made it.
+    /// What it wakes its I/O thread with, while it has one.
     pub io_bell: Option<OwnedFd>,
     /// Whether and when it is started again.
     pub supervisor: Supervisor,
@@ -118,6 +118,34 @@ impl Running {
                 give_slice(process, resources.slice)?;
             }
             self.sliced = resources.slice;
+        }
+        Ok(())
+    }
+
+    /// The maps of its ports, which the daemon does not keep open.
+    ///
+    /// # Errors
+    /// Somebody has removed their pins, or no descriptor is left.
+    pub fn maps(&self, paths: &Paths, name: &str) -> Result<Maps, SwitchError> {
+        Maps::open(&paths.instance_pins(name), self.memory.ports.len())
+    }
+
+    /// Keeps the bell that its process was given if a thread listens to it.
+    pub fn keep_io_bell(&mut self, bell: OwnedFd) {
+        self.io_bell = self.spec.io.has_threads().then_some(bell);
+    }
+
+    /// Takes the bell of its I/O thread from its process, unless it is there.
+    ///
+    /// # Errors
+    /// The process has none, as a daemon of former times made it, or has closed it.
+    pub fn take_io_bell(&mut self) -> anyhow::Result<()> {
+        if self.io_bell.is_none() {
+            let process = self.process.as_ref().context("it does not run")?;
+            let number = self.record.io_bell.context(
+                "it has no bell for an I/O thread; 'nfluid restart INSTANCE' gives it one",
+            )?;
+            self.io_bell = Some(bells::take_io(process, number)?);
         }
         Ok(())
     }

@@ -8,13 +8,14 @@ use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::io::IoModel;
 use nfluid_io::{Idle, Worker};
+use nfluid_switch::Maps;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What the process is given of an instance.
 struct Portfolio<'a> {
     entrusted: Entrusted,
-    running: &'a Running,
     io: BorrowedFd<'a>,
+    maps: Maps,
     own_bell: OwnedFd,
     peer_bells: Vec<Option<OwnedFd>>,
 }
@@ -45,8 +46,8 @@ impl<'a> Portfolio<'a> {
                     .map(|(part, bell)| (part.spec.id, bell.is_some()))
                     .collect(),
             },
-            running,
             io,
+            maps: running.maps(paths, name)?,
             own_bell: bells::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
             peer_bells,
         })
@@ -55,8 +56,8 @@ impl<'a> Portfolio<'a> {
     /// In the order in which [`Order::Serve`] wants them.
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = vec![self.io, self.own_bell.as_fd()];
-        for (part, bell) in self.running.memory.ports.iter().zip(&self.peer_bells) {
-            fds.push(part.ring.as_fd());
+        for (ring, bell) in self.maps.rings.iter().zip(&self.peer_bells) {
+            fds.push(ring.as_fd());
             fds.extend(bell.iter().map(AsFd::as_fd));
         }
         fds
@@ -109,6 +110,9 @@ impl Host {
         written::save(&record, &path).context("writing down the instance")?;
         running.record = record;
         running.spec.io = model;
+        if !model.has_threads() {
+            running.io_bell = None;
+        }
         Ok(())
     }
 
@@ -124,13 +128,11 @@ impl Host {
     }
 
     fn order_to_serve(&mut self, name: &str, model: IoModel) -> anyhow::Result<()> {
-        let running = self.instances.get(name);
+        let running = self.instances.get_mut(name);
         let running = running.context("there is no such instance")?;
-        let io = running.io_bell.as_ref().with_context(|| {
-            format!(
-                "instance {name} has no bell for an I/O thread; 'nfluid restart {name}' gives it one"
-            )
-        })?;
+        running.take_io_bell()?;
+        let running = &*running;
+        let io = running.io_bell.as_ref().context("it has no bell")?;
         let paths = &self.settings.paths;
         let portfolio = Portfolio::of(name, running, io.as_fd(), model, paths)?;
         let process = self.io.process.as_ref();

@@ -6,6 +6,7 @@ use super::making::{self, Maker};
 use super::placing::pinned_to;
 use super::record::Record;
 use super::{Host, bells};
+use crate::descriptors;
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
@@ -18,8 +19,8 @@ use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
     InheritedFd, Instance, Launch, NetNs, Program, Root, ShellSpec, Zygote, spawn,
 };
-use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Bells;
+use nfluid_switch::{Handover, InstanceMemory};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
@@ -172,7 +173,7 @@ impl Maker {
         &self,
         name: &str,
         spec: &InstanceSpec,
-        memory: &InstanceMemory,
+        ports: (&InstanceMemory, &Handover),
         cgroup: &Cgroup,
         record: &Record,
         bells: &GivenBells<'_>,
@@ -186,7 +187,7 @@ impl Maker {
             }
         };
         let (program, filter) = &*program;
-        let inheritance = self.inheritance(name, spec, memory, record.seed, bells)?;
+        let inheritance = self.inheritance(name, spec, ports, record.seed, bells)?;
         let start = Start {
             name,
             user: record.user,
@@ -196,7 +197,7 @@ impl Maker {
             program: (program, filter),
             arguments: arguments(&spec.program)?,
         };
-        let instance = self.start(&start, memory, inheritance.env, &inheritance.fds)?;
+        let instance = self.start(&start, ports.1, inheritance.env, &inheritance.fds)?;
         if let Err(why) = give_slice(&instance, spec.resources.slice) {
             making::end(&instance)?;
             return Err(why.into());
@@ -214,19 +215,18 @@ impl Maker {
     pub fn launch_waiting(
         &self,
         name: &str,
-        memory: &InstanceMemory,
+        (memory, handover): (&InstanceMemory, &Handover),
         cgroup: &Cgroup,
         record: &Record,
-        io_bell: &OwnedFd,
+        io_bell: OwnedFd,
     ) -> anyhow::Result<(Instance, Waiting)> {
         let program = self.programs.built_in();
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;
-        let bell = bells::open_woken(&self.paths.bell(name)).context("opening the doorbell")?;
+        let bell = bells::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
         let control = control_socket(&self.paths.control(name))?;
-        let io_bell = io_bell.try_clone().context("duplicating an I/O bell")?;
-        let bell_number = FIRST_FD + memory.fds().len() as RawFd;
+        let bell_number = FIRST_FD + handover.fds().len() as RawFd;
         let numbers = Numbers {
             maps: (FIRST_FD..bell_number).collect(),
             bell: bell_number,
@@ -249,19 +249,19 @@ impl Maker {
         };
         let instance = self.start(
             &start,
-            memory,
+            handover,
             environment(env.map(|(key, number)| (key, number.to_string())))?,
             &[bell, io_bell, control, theirs, table],
         )?;
         Ok((instance, Waiting { socket, numbers }))
     }
 
-    /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `memory` and
+    /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `handover` and
     /// `fds` from [`FIRST_FD`] on.
     fn start(
         &self,
         start: &Start<'_>,
-        memory: &InstanceMemory,
+        handover: &Handover,
         env: Vec<CString>,
         fds: &[OwnedFd],
     ) -> anyhow::Result<Instance> {
@@ -281,6 +281,7 @@ impl Maker {
         };
         let log = bells::open_both(&self.paths.log_pipe(start.name));
         let log = log.context("opening the log pipe")?;
+        descriptors::check_room(&log)?;
         let mut launch = Launch::new(program, filter);
         launch.argv.extend_from_slice(&start.arguments);
         launch.env = env;
@@ -294,7 +295,10 @@ impl Maker {
                 number: 2,
             },
         ];
-        let all = memory.fds().into_iter().chain(fds.iter().map(AsFd::as_fd));
+        let all = handover
+            .fds()
+            .into_iter()
+            .chain(fds.iter().map(AsFd::as_fd));
         launch.fds.extend(
             (FIRST_FD..)
                 .zip(all)
@@ -302,6 +306,11 @@ impl Maker {
         );
         let spawned = spawn(&shell, &launch)?;
         tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
+        // Until then nobody else has the pipe should it end at once, and its last words are in there.
+        if let Err(why) = self.logs.await_reading(start.name) {
+            making::end(&spawned.instance)?;
+            return Err(why);
+        }
         Ok(spawned.instance)
     }
 
@@ -310,18 +319,18 @@ impl Maker {
         &self,
         name: &str,
         spec: &InstanceSpec,
-        memory: &InstanceMemory,
+        (memory, handover): (&InstanceMemory, &Handover),
         seed: u64,
         given: &GivenBells<'_>,
     ) -> anyhow::Result<Inheritance> {
         let paths = &self.paths;
-        let map_fds = memory.fds().len() as RawFd;
+        let map_fds = handover.fds().len() as RawFd;
         let mut fds = Vec::new();
         let mut give = |fd: OwnedFd| {
             fds.push(fd);
             FIRST_FD + map_fds + fds.len() as RawFd - 1
         };
-        let bell = give(bells::open_woken(&paths.bell(name)).context("opening the doorbell")?);
+        let bell = give(bells::open_both(&paths.bell(name)).context("opening the doorbell")?);
         let io_bell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {

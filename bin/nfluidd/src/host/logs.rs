@@ -3,15 +3,18 @@
 //! Each has a named pipe, which the daemon reads into a file of bounded size. An instance that
 //! writes faster than that, or while no daemon reads, loses lines and nothing else.
 
-use anyhow::Context;
+use super::bells;
+use anyhow::{Context, bail};
+use nfluid_sandbox::start_apart;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use std::collections::BTreeMap;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Bytes of a log file before it is moved aside; one older file is kept.
 const FILE_MAX: u64 = 1 << 20;
@@ -21,17 +24,19 @@ const TURN: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Logs that are read before the next pause; the kernel tells the others first after it.
 const AT_ONCE: usize = 64;
+/// The number of no log: there is something to open or to close.
+const REQUESTS: u64 = 0;
 
 struct Followed {
-    file: PathBuf,
-    ends: Arc<Ends>,
+    file: Arc<Path>,
+    /// Whether it is read, once that is known, or why not.
+    is_read: Option<Result<(), String>>,
 }
 
-/// The daemon's ends of an instance's pipes.
-struct Ends {
-    log: OwnedFd,
-    /// Kept open so that no ring meets a closed pipe.
-    _bell: OwnedFd,
+/// What the thread is asked to do.
+enum Request {
+    Open(u64, PathBuf),
+    Close(u64),
 }
 
 /// Who is followed.
@@ -39,13 +44,35 @@ struct Ends {
 struct Table {
     next: u64,
     numbers: BTreeMap<String, u64>,
-    followed: BTreeMap<u64, Arc<Followed>>,
+    followed: BTreeMap<u64, Followed>,
+    requests: VecDeque<Request>,
 }
 
-/// Reads the logs of all instances, in a thread.
+impl Table {
+    fn forget(&mut self, number: u64) {
+        self.followed.remove(&number);
+        self.requests.push_back(Request::Close(number));
+    }
+}
+
+/// What the thread shares with the others.
+#[derive(Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// A request was done.
+    done: Condvar,
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the logs of all instances, in a thread that has the pipes to itself: they take no descriptor of the daemon's.
 pub struct LogCollector {
-    table: Arc<Mutex<Table>>,
-    events: Arc<OwnedFd>,
+    shared: Arc<Shared>,
+    asked: Arc<OwnedFd>,
 }
 
 impl LogCollector {
@@ -54,94 +81,199 @@ impl LogCollector {
     /// # Errors
     /// When the kernel refuses.
     pub fn start() -> anyhow::Result<Self> {
-        let table = Arc::<Mutex<Table>>::default();
-        let events = epoll::create(CreateFlags::CLOEXEC).context("waiting for logs")?;
-        let events = Arc::new(events);
-        let (read, readable) = (Arc::clone(&table), Arc::clone(&events));
-        std::thread::Builder::new()
-            .name("logs".to_owned())
-            .spawn(move || {
-                loop {
-                    collect(&read, &readable);
-                    std::thread::sleep(PAUSE);
-                }
-            })
-            .context("starting the log thread")?;
-        Ok(LogCollector { table, events })
+        let shared = Arc::<Shared>::default();
+        let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let asked = Arc::new(asked.context("making the log thread's bell")?);
+        let theirs = Arc::clone(&shared);
+        start_apart("logs", Arc::clone(&asked), move |asked| {
+            if let Err(error) = Reader::new(&theirs, asked).map(Reader::run) {
+                tracing::error!(%error, "the logs of instances are not read");
+            }
+        })
+        .context("starting the log thread")?;
+        Ok(LogCollector { shared, asked })
     }
 
-    /// Reads the log of instance `name` from `pipe` into `file`, and keeps `bell` open.
-    pub fn follow(&self, name: &str, pipe: OwnedFd, file: PathBuf, bell: OwnedFd) {
-        let ends = Arc::new(Ends {
-            log: pipe,
-            _bell: bell,
-        });
-        let followed = Followed { file, ends };
-        let mut table = locked(&self.table);
+    /// Has the log of instance `name` read from `pipe`, which is there, into `file`.
+    pub fn follow(&self, name: &str, pipe: PathBuf, file: PathBuf) {
+        let mut table = self.shared.table();
         table.next += 1;
         let number = table.next;
-        let data = EventData::new_u64(number);
-        if let Err(error) = epoll::add(&*self.events, &followed.ends.log, data, EventFlags::IN) {
-            tracing::warn!(instance = name, %error, "its log is not read");
-        }
+        let followed = Followed {
+            file: file.into(),
+            is_read: None,
+        };
+        table.followed.insert(number, followed);
         if let Some(before) = table.numbers.insert(name.to_owned(), number) {
-            table.followed.remove(&before);
+            table.forget(before);
         }
-        table.followed.insert(number, Arc::new(followed));
+        table.requests.push_back(Request::Open(number, pipe));
+        self.ask();
+    }
+
+    /// Waits until the log of instance `name` is read.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn await_reading(&self, name: &str) -> anyhow::Result<()> {
+        let mut table = self.shared.table();
+        loop {
+            let followed = table.numbers.get(name);
+            let followed = followed.and_then(|number| table.followed.get(number));
+            match followed.map(|followed| &followed.is_read) {
+                Some(None) => {
+                    let waited = self.shared.done.wait(table);
+                    table = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+                Some(Some(Err(why))) => bail!("reading its log: {why}"),
+                Some(Some(Ok(()))) | None => return Ok(()),
+            }
+        }
     }
 
     /// Goes on reading what was the log of `former`, which is instance `name` from now on, into `file`.
     pub fn rename(&self, former: &str, name: &str, file: PathBuf) {
-        let mut table = locked(&self.table);
+        let mut table = self.shared.table();
         let Some(number) = table.numbers.remove(former) else {
             return;
         };
         if let Some(followed) = table.followed.get_mut(&number) {
-            *followed = Arc::new(Followed {
-                file,
-                ends: Arc::clone(&followed.ends),
-            });
+            followed.file = file.into();
         }
         if let Some(before) = table.numbers.insert(name.to_owned(), number) {
-            table.followed.remove(&before);
+            table.forget(before);
+            self.ask();
         }
     }
 
     /// Stops reading it.
     pub fn forget(&self, name: &str) {
-        let mut table = locked(&self.table);
+        let mut table = self.shared.table();
         if let Some(number) = table.numbers.remove(name) {
-            table.followed.remove(&number);
+            table.forget(number);
+            self.ask();
         }
+    }
+
+    fn ask(&self) {
+        // Full: it has been asked.
+        let _ = rustix::io::write(&*self.asked, &1u64.to_ne_bytes());
     }
 }
 
-fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
+/// The thread.
+struct Reader<'a> {
+    shared: &'a Shared,
+    asked: &'a OwnedFd,
+    events: OwnedFd,
+    pipes: BTreeMap<u64, OwnedFd>,
 }
 
-/// Waits until some have written something, and reads a turn of each.
-fn collect(table: &Mutex<Table>, events: &OwnedFd) {
-    let nothing = Event {
-        flags: EventFlags::empty(),
-        data: EventData::new_u64(0),
-    };
-    let mut ready = [nothing; AT_ONCE];
-    let count = epoll::wait(events, &mut ready, None).unwrap_or(0);
-    for event in ready.iter().take(count) {
-        let Some(followed) = locked(table)
+impl<'a> Reader<'a> {
+    fn new(shared: &'a Shared, asked: &'a OwnedFd) -> io::Result<Self> {
+        let events = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&events, asked, EventData::new_u64(REQUESTS), EventFlags::IN)?;
+        Ok(Reader {
+            shared,
+            asked,
+            events,
+            pipes: BTreeMap::new(),
+        })
+    }
+
+    fn run(mut self) {
+        loop {
+            if self.collect() {
+                self.pause();
+            }
+        }
+    }
+
+    /// Waits until there is something to do, does what was asked, and reads a turn of each log that has something; whether
+    /// one had.
+    fn collect(&mut self) -> bool {
+        let nothing = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(REQUESTS),
+        };
+        let mut ready = [nothing; AT_ONCE];
+        let count = epoll::wait(&self.events, &mut ready, None).unwrap_or(0);
+        let mut has_read = false;
+        for event in ready.iter().take(count) {
+            match event.data.u64() {
+                REQUESTS => self.obey(),
+                number => {
+                    self.read(number);
+                    has_read = true;
+                }
+            }
+        }
+        has_read
+    }
+
+    fn read(&self, number: u64) {
+        let followed = self.shared.table();
+        let file = followed
             .followed
-            .get(&event.data.u64())
-            .map(Arc::clone)
-        else {
-            continue;
+            .get(&number)
+            .map(|it| Arc::clone(&it.file));
+        drop(followed);
+        let (Some(file), Some(pipe)) = (file, self.pipes.get(&number)) else {
+            return;
         };
         let mut bytes = vec![0u8; TURN];
-        let read = rustix::io::read(&followed.ends.log, &mut bytes).unwrap_or(0);
-        let file = &followed.file;
-        if let Err(error) = append(file, &bytes[..read]) {
+        let read = rustix::io::read(pipe, &mut bytes).unwrap_or(0);
+        if let Err(error) = append(&file, &bytes[..read]) {
             tracing::warn!(file = %file.display(), %error, "writing an instance's log");
         }
+    }
+
+    /// Reads nothing for a while, but does what is asked.
+    fn pause(&mut self) {
+        let end = Instant::now() + PAUSE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            let mut asked = [PollFd::new(self.asked, PollFlags::IN)];
+            if matches!(poll(&mut asked, Some(&timeout)), Ok(1..)) {
+                self.obey();
+            }
+        }
+    }
+
+    /// Does what was asked.
+    fn obey(&mut self) {
+        let _ = rustix::io::read(self.asked, &mut [0; 8]);
+        let requests = std::mem::take(&mut self.shared.table().requests);
+        for request in requests {
+            match request {
+                Request::Close(number) => drop(self.pipes.remove(&number)),
+                // Forgotten since.
+                Request::Open(number, _) if !self.shared.table().followed.contains_key(&number) => {
+                }
+                Request::Open(number, path) => {
+                    let opened = self.open(number, &path).map_err(|error| error.to_string());
+                    if let Err(why) = &opened {
+                        tracing::warn!(pipe = %path.display(), "a log is not read: {why}");
+                    }
+                    if let Some(followed) = self.shared.table().followed.get_mut(&number) {
+                        followed.is_read = Some(opened);
+                    }
+                }
+            }
+        }
+        self.shared.done.notify_all();
+    }
+
+    fn open(&mut self, number: u64, path: &Path) -> io::Result<()> {
+        let pipe = bells::open_both(path)?;
+        let data = EventData::new_u64(number);
+        epoll::add(&self.events, &pipe, data, EventFlags::IN)?;
+        self.pipes.insert(number, pipe);
+        Ok(())
     }
 }
 

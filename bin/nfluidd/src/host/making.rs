@@ -12,7 +12,6 @@ use super::placing::{Load, pinned_to};
 use super::record::Record;
 use super::undertaker::{Remains, Undertaker};
 use super::{Paths, bells, tenants, written};
-use crate::descriptors;
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::Groups as Tenants;
@@ -22,7 +21,7 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Zygote};
-use nfluid_switch::{InstanceMemory, Switch};
+use nfluid_switch::{Handover, InstanceMemory, Switch};
 use shell::Waiting;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
@@ -58,10 +57,9 @@ impl Maker {
     pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
         bells::make(&self.paths.bell(name)).context("making the doorbell")?;
         bells::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
-        let bell = bells::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
-        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
-        descriptors::check_room(&log)?;
-        self.logs.follow(name, log, self.paths.log(name), bell);
+        let paths = &self.paths;
+        self.logs
+            .follow(name, paths.log_pipe(name), paths.log(name));
         Ok(())
     }
 }
@@ -88,6 +86,8 @@ pub struct Making {
     has_pipes: bool,
     has_numbers: bool,
     memory: Option<InstanceMemory>,
+    /// What its program is to be given of the ports; closed when it has that.
+    handover: Option<Handover>,
     cgroup: Option<Cgroup>,
     process: Option<Instance>,
     io_bell: Option<OwnedFd>,
@@ -122,6 +122,7 @@ impl Making {
             has_pipes: false,
             has_numbers: false,
             memory: None,
+            handover: None,
             cgroup: None,
             process: None,
             io_bell: None,
@@ -157,6 +158,7 @@ impl Making {
             has_pipes: true,
             has_numbers: true,
             memory: Some(running.memory),
+            handover: None,
             cgroup: Some(running.cgroup),
             process: running.process,
             io_bell: running.io_bell,
@@ -183,26 +185,29 @@ impl Making {
         let Some(maker) = all.first().map(|making| Arc::clone(&making.maker)) else {
             return Ok(());
         };
-        let mut memories = Vec::with_capacity(all.len());
+        let mut made = Vec::with_capacity(all.len());
         for making in all.iter().filter(|making| making.memory.is_none()) {
             match making.allocate() {
-                Ok(memory) => memories.push(memory),
+                Ok(allocated) => made.push(allocated),
                 Err(error) => {
                     // Members of groups give their slots back.
-                    maker.switch.remove_all(&Vec::from_iter(&memories))?;
+                    let memories: Vec<_> = made.iter().map(|(memory, _)| memory).collect();
+                    maker.switch.remove_all(&memories)?;
                     return Err(error);
                 }
             }
         }
-        maker.switch.enter(&Vec::from_iter(&memories))?;
+        let parts: Vec<_> = made.iter().map(|(memory, fds)| (memory, fds)).collect();
+        maker.switch.enter(&parts)?;
         let without = all.iter_mut().filter(|making| making.memory.is_none());
-        for (making, memory) in without.zip(memories) {
+        for (making, (memory, handover)) in without.zip(made) {
             making.memory = Some(memory);
+            making.handover = Some(handover);
         }
         Ok(())
     }
 
-    fn allocate(&self) -> anyhow::Result<InstanceMemory> {
+    fn allocate(&self) -> anyhow::Result<(InstanceMemory, Handover)> {
         let specs = port_specs(&self.spec, self.record.first_port);
         let pool = self.record.pool;
         match &self.spec.trust {
@@ -259,9 +264,12 @@ impl Making {
             return self.assign(&waiting);
         }
         let io_bell = self.settle()?;
-        let (Some(memory), Some(cgroup)) = (&self.memory, &self.cgroup) else {
+        let (Some(memory), Some(handover), Some(cgroup)) =
+            (&self.memory, &self.handover, &self.cgroup)
+        else {
             anyhow::bail!("it is not settled");
         };
+        let ports = (memory, handover);
         let bells = GivenBells {
             peers: &self.peers,
             io: &io_bell,
@@ -269,23 +277,24 @@ impl Making {
         };
         let launched =
             self.maker
-                .launch(&self.name, &self.spec, memory, cgroup, &self.record, &bells)?;
+                .launch(&self.name, &self.spec, ports, cgroup, &self.record, &bells)?;
+        self.handover = None;
         self.record.process = Some(launched.instance.identity().clone());
         self.record.bells = self.peers.clone();
         self.record.io_bell = Some(launched.io_bell);
         self.process = Some(launched.instance);
-        self.io_bell = Some(io_bell);
+        self.io_bell = self.spec.io.has_threads().then_some(io_bell);
         self.write_down()
     }
 
     /// Pins the ports, and makes the cgroup and the bell of the I/O thread, which is returned.
     fn settle(&mut self) -> anyhow::Result<OwnedFd> {
         let maker = &self.maker;
-        let memory = self.memory.as_mut().context("it has no ports")?;
+        let handover = self.handover.as_mut().context("it has no ports")?;
         let pins = maker.paths.instance_pins(&self.name);
         // Left by a daemon that died in between.
         let _ = std::fs::remove_dir_all(&pins);
-        memory.pin(&pins)?;
+        handover.maps.pin(&pins)?;
         let resources = &self.spec.resources;
         let place = tenants::place(
             &maker.cgroups,

@@ -3,6 +3,7 @@
 mod adopt;
 mod bells;
 mod capture;
+mod changes;
 mod clients;
 mod ends;
 mod fast;
@@ -42,6 +43,7 @@ mod wires;
 mod written;
 
 pub use capture::capture;
+pub use changes::Changed;
 pub use clients::{ClientPorts, by as client_by};
 pub use fast::{NAMES as FAST_NAMES, check_config as check_fast_config, watch as follow_fast};
 pub use functions::Functions;
@@ -59,6 +61,7 @@ pub use uplinks::{interface_fact, steering_fact};
 use crate::congestion::Congestion;
 use crate::facts::ThisHost;
 use anyhow::Context;
+use changes::Changes;
 use clients::Clients;
 use ends::Ends;
 use groups::Groups;
@@ -157,8 +160,12 @@ pub struct Host {
     listeners: capture::Listeners,
     /// What the plan in progress has done, and when.
     laps: Vec<Lap>,
-    /// Raised with every event and every plan.
-    changes: u64,
+    /// One with every event and every plan.
+    changes: Changes,
+    /// The instances that the plan in progress makes and ends, if it does nothing else.
+    plan_is_about: Option<BTreeSet<String>>,
+    /// The last that was looked at whether it has ended.
+    looked_at: String,
     congestion: Arc<Congestion>,
     events: EventLog,
     newest_event: watch::Sender<u64>,
@@ -266,7 +273,9 @@ impl Host {
             senders: BTreeMap::new(),
             planned: BTreeMap::new(),
             laps: Vec::new(),
-            changes: 0,
+            changes: Changes::default(),
+            plan_is_about: None,
+            looked_at: String::new(),
             congestion: Arc::default(),
             newest_event: watch::channel(events.newest()).0,
             events,
@@ -287,7 +296,10 @@ impl Host {
         subject: Option<(Kind, &str)>,
         message: impl Into<String>,
     ) {
-        self.note_change();
+        match subject {
+            Some((Kind::Instance, name)) => self.note_change_of(name),
+            _ => self.note_change(),
+        }
         let message = message.into();
         tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
         let newest = self.events.record(now_ms(), kind, subject, message);

@@ -23,6 +23,7 @@ use nfluid_control::supervise::Supervisor;
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,7 +61,10 @@ impl Platform for HostPlatform {
         let (mut unused, mut ended) = {
             let mut host = lock(&self.0);
             host.planned.clear();
-            host.note_change();
+            match host.plan_is_about.take() {
+                Some(names) => names.iter().for_each(|name| host.note_change_of(name)),
+                None => host.note_change(),
+            }
             host.end_idle_io();
             let prepared = std::mem::take(&mut host.prepared);
             let unused: Vec<Making> = prepared.into_values().flatten().collect();
@@ -281,6 +285,19 @@ impl Platform for HostPlatform {
     }
 }
 
+/// The instances that these actions make and end; nothing if they do more than that, and lead wires.
+fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
+    let about = |action: &Action| match action {
+        Action::CreateInstance { name, .. } | Action::RemoveInstance { name, .. } => {
+            Some(Some(name.clone()))
+        }
+        Action::Wire { .. } => Some(None),
+        _ => None,
+    };
+    let names: Option<Vec<Option<String>>> = actions.iter().map(about).collect();
+    Some(names?.into_iter().flatten().collect())
+}
+
 fn exhausted(what: &str) -> PlatformError {
     PlatformError::new(
         PlatformErrorKind::Exhausted,
@@ -303,6 +320,7 @@ impl Host {
     /// A pipe of an instance that is to be replaced cannot be made.
     fn begin(&mut self, actions: &[Action]) -> anyhow::Result<Vec<Making>> {
         self.groups_change = tenants::is_about_groups(actions);
+        self.plan_is_about = made_and_ended(actions);
         self.laps.clear();
         for action in actions {
             match action {
@@ -540,10 +558,12 @@ impl Host {
             io: &io_bell,
             succession: None,
         };
+        let maps = running.maps(&self.settings.paths, name)?;
+        let handover = self.switch.hand_over(&running.memory, maps)?;
         let launched = self.maker.launch(
             name,
             &running.spec,
-            &running.memory,
+            (&running.memory, &handover),
             &running.cgroup,
             &running.record,
             &bells,
@@ -568,7 +588,7 @@ impl Host {
         running.load = Load::default();
         running.record = record;
         running.process = Some(process);
-        running.io_bell = Some(io_bell);
+        running.keep_io_bell(io_bell);
         running.state = InstanceState::Running;
         running.since = Instant::now();
         running.supervisor.started(time);
@@ -621,9 +641,9 @@ impl Host {
             self.ends.forget(process);
             running.process = None;
         }
-        let lost = self
-            .switch
-            .reclaim(&self.instances[name].memory)
+        let maps = running.maps(&self.settings.paths, name);
+        let lost = maps
+            .and_then(|maps| self.switch.reclaim(&running.memory, &maps))
             .map_err(failed)?;
         self.event(
             EventKind::Restarting,

@@ -108,6 +108,7 @@ impl Host {
     /// Puts frames into an instance's rings; returns for how many there was room.
     fn refill(&self, name: &str, frames: &[(u8, Vec<u8>)]) -> Result<u64, PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let maps = running.maps(&self.settings.paths, name).map_err(failed)?;
         let mut put = 0;
         for port in 0..running.memory.ports.len() {
             let own = frames.iter().filter(|(to, _)| usize::from(*to) == port);
@@ -115,7 +116,7 @@ impl Host {
             if !own.is_empty() {
                 put += self
                     .switch
-                    .deposit(&running.memory, port, &own)
+                    .deposit((&running.memory, &maps), port, &own)
                     .map_err(failed)?;
             }
         }

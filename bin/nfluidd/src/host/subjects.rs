@@ -1,6 +1,7 @@
 //! What the meter of costs has to know about instances.
 
 use super::Host;
+use super::changes::Changed;
 use super::instance::Running;
 use crate::io_process::IoProcess;
 use nfluid_control::model::{PortRef, Program};
@@ -32,14 +33,19 @@ impl Subject {
 }
 
 impl Host {
-    /// Changes whenever [`Host::subjects`] may answer otherwise.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// Which instances are others than when `seen` was the newest change.
+    pub fn changes_since(&self, seen: Option<u64>) -> Changed {
+        self.changes.since(seen)
     }
 
-    /// Notes that instances, their processes or threads are others than before.
+    /// Notes that an instance, its process or its thread is another than before.
+    pub(super) fn note_change_of(&mut self, name: &str) {
+        self.changes.note(name);
+    }
+
+    /// Notes that all of them may be.
     pub(super) fn note_change(&mut self) {
-        self.changes += 1;
+        self.changes.note_all();
     }
 
     /// Every instance, for the meter.
@@ -47,6 +53,12 @@ impl Host {
         let all = self.instances.iter();
         all.map(|(name, running)| self.subject(name, running))
             .collect()
+    }
+
+    /// One of them, if it is there.
+    pub fn subject_of(&self, name: &str) -> Option<Subject> {
+        let running = self.instances.get(name)?;
+        Some(self.subject(name, running))
     }
 
     fn subject(&self, name: &str, running: &Running) -> Subject {

@@ -7,17 +7,23 @@ use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
 use nfluid_sandbox::Instance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How often the list of instances is looked at anew, when nothing ends and nothing is due.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often some instances are looked at whose end may not have been told,
+const ROUND: Duration = Duration::from_secs(1);
+/// and how many: all of thousands would hold up everybody else for milliseconds.
+const TURN: usize = 256;
 /// How often aged addresses are removed.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Supervises the host's instances; never returns.
 pub fn run(host: &Shared) -> ! {
     let mut last_sweep = Instant::now();
+    let mut last_look = Instant::now();
     let mut last_balance = Instant::now();
     let ends = lock(host).ends.readable();
     loop {
@@ -37,6 +43,10 @@ pub fn run(host: &Shared) -> ! {
         host.watch_uplinks();
         host.meter_uplinks();
         host.watch_io();
+        if last_look.elapsed() > ROUND {
+            last_look = Instant::now();
+            host.look_at_some();
+        }
         if last_balance.elapsed() > placing::ROUND {
             last_balance = Instant::now();
             host.balance();
@@ -44,7 +54,6 @@ pub fn run(host: &Shared) -> ! {
         }
         if last_sweep.elapsed() > SWEEP {
             last_sweep = Instant::now();
-            host.look_at_all();
             if let Err(error) = host.switch.fdb_sweep() {
                 tracing::warn!(%error, "removing aged addresses");
             }
@@ -87,10 +96,14 @@ impl Host {
         }
     }
 
-    /// The same for all: whose end was not told is found, later.
-    fn look_at_all(&mut self) {
-        let names: Vec<String> = self.instances.keys().cloned().collect();
+    /// The same for some, in turn: whose end was not told is found, later.
+    fn look_at_some(&mut self) {
+        let behind = (Bound::Excluded(self.looked_at.as_str()), Bound::Unbounded);
+        let names = self.instances.range::<str, _>(behind).map(|(name, _)| name);
+        let names: Vec<String> = names.take(TURN).cloned().collect();
         self.bury_the_dead(&names);
+        // Behind the last one it begins anew.
+        self.looked_at = names.into_iter().nth(TURN - 1).unwrap_or_default();
     }
 
     /// Reclaims the ports of an instance that has ended, and asks its policy.
@@ -111,7 +124,9 @@ impl Host {
         };
         // Whatever it had started is gone as well: it was process 1 of its pid namespace. Its cgroup
         // must not be told to kill: Linux 6.15 and newer then kill whatever is cloned into it later.
-        let lost = self.switch.reclaim(&running.memory);
+        let lost = running
+            .maps(&self.settings.paths, name)
+            .and_then(|maps| self.switch.reclaim(&running.memory, &maps));
         let decision = running.supervisor.ended(time, exit);
         running.state = match decision {
             Decision::RestartAt(_) => InstanceState::Waiting,

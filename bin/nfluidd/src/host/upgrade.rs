@@ -249,10 +249,12 @@ impl Host {
                 cpus: &sites.aside,
             }),
         };
+        let maps = running.maps(&self.settings.paths, name)?;
+        let handover = self.switch.hand_over(&running.memory, maps)?;
         let launched = self.maker.launch(
             name,
             new,
-            &running.memory,
+            (&running.memory, &handover),
             &running.cgroup,
             &running.record,
             &given,
@@ -329,7 +331,7 @@ impl Host {
         record.spec = successor.spec;
         record.bells = bells;
         record.io_bell = Some(successor.io_bell_number);
-        running.io_bell = Some(successor.io_bell);
+        running.keep_io_bell(successor.io_bell);
         running.since = Instant::now();
         running.pinned = None;
         running.sliced = new.resources.slice;

@@ -6,7 +6,7 @@ use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 
 /// Most ports of a platform.
-pub const PLATFORM_PORTS_MAX: u64 = 16_383;
+pub const PLATFORM_PORTS_MAX: u64 = 32_767;
 
 /// Reports pools of flavors that are not there, and pools that are too large.
 pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {

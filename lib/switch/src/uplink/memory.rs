@@ -2,6 +2,7 @@
 
 use super::spec::UplinkSpec;
 use crate::SwitchError;
+use crate::handover::Handover;
 use crate::instance::{InstanceMemory, PortSpec};
 use crate::program::Switch;
 use libbpf_rs::MapCore;
@@ -21,7 +22,7 @@ pub fn take_over(
     pins: &Path,
     pool: u32,
     port: &PortSpec,
-) -> Result<Option<InstanceMemory>, SwitchError> {
+) -> Result<Option<(InstanceMemory, Handover)>, SwitchError> {
     let state = switch.state(port.id);
     let is_same = switch.is_up(port.id)
         && state.mask.load(Acquire) == port.ring_slots.wrapping_sub(1)
@@ -33,9 +34,13 @@ pub fn take_over(
     if !is_same || !is_whole {
         return Ok(None);
     }
-    let memory = InstanceMemory::reopen(switch, pins, slice::from_ref(port), None)?;
+    let (memory, maps) = InstanceMemory::reopen(switch, pins, slice::from_ref(port), None)?;
     let blocks = memory.pool_slots.div_ceil(BLOCK_SLOTS as u32);
-    Ok((memory.pool.max_entries() == blocks).then_some(memory))
+    if maps.pool.max_entries() != blocks {
+        return Ok(None);
+    }
+    let handover = switch.hand_over(&memory, maps)?;
+    Ok(Some((memory, handover)))
 }
 
 /// New memory for the port, up and not connected, pinned if asked for.
@@ -46,18 +51,18 @@ pub fn make(
     switch: &Switch,
     spec: &UplinkSpec,
     port: PortSpec,
-) -> Result<InstanceMemory, SwitchError> {
+) -> Result<(InstanceMemory, Handover), SwitchError> {
     // What is pinned there has another shape, or is not in service.
     unpin(spec);
-    let mut memory = InstanceMemory::create(switch, spec.pool, &[port])?;
+    let (memory, mut handover) = InstanceMemory::create(switch, spec.pool, &[port])?;
     if let Some(pins) = &spec.pins
-        && let Err(error) = memory.pin(pins)
+        && let Err(error) = handover.maps.pin(pins)
     {
         unpin(spec);
         switch.remove(&memory)?;
         return Err(error);
     }
-    Ok(memory)
+    Ok((memory, handover))
 }
 
 /// Removes the pins.

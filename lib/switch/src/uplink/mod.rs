@@ -60,6 +60,7 @@ pub use steering::{Choice, QUEUES_MAX, STEERED_MAX, Steered, Steering};
 pub use worker::NICE;
 
 use crate::abi::{PORT_PASS, PORT_UP};
+use crate::handover::Handover;
 use crate::instance::{Bells, InstanceMemory, PortSpec};
 use crate::program::Switch;
 use crate::states::States;
@@ -138,15 +139,16 @@ impl Uplink {
             Some(pins) => memory::take_over(switch, pins, spec.pool, &port)?,
             None => None,
         };
-        if let Some(memory) = taken_over {
+        if let Some((memory, handover)) = taken_over {
             // Nobody else knows the port's wires: whatever goes wrong, they stay.
-            let (shared, stop, thread) = Self::start(switch, &spec, &memory, netns)?;
+            let ring = attach(&memory, &handover)?;
+            let (shared, stop, thread) = Self::start(switch, &spec, ring, netns)?;
             return Ok(Self::of(spec, memory, shared, stop, thread));
         }
         let state = switch.state(spec.port);
         let connected = (state.flags.load(Acquire) & PORT_UP != 0)
             .then(|| (state.dest_kind.load(Acquire), state.dest.load(Acquire)));
-        let memory = memory::make(switch, &spec, port)?;
+        let (memory, handover) = memory::make(switch, &spec, port)?;
         if let Some((kind, dest)) = connected {
             state.dest.store(dest, Release);
             state.dest_kind.store(kind, Release);
@@ -154,7 +156,9 @@ impl Uplink {
         if spec.pass {
             state.flags.fetch_or(PORT_PASS, Release);
         }
-        match Self::start(switch, &spec, &memory, netns) {
+        let started =
+            attach(&memory, &handover).and_then(|ring| Self::start(switch, &spec, ring, netns));
+        match started {
             Ok((shared, stop, thread)) => Ok(Self::of(spec, memory, shared, stop, thread)),
             Err(error) => {
                 memory::unpin(&spec);
@@ -186,14 +190,13 @@ impl Uplink {
     fn start(
         switch: &Switch,
         spec: &UplinkSpec,
-        memory: &InstanceMemory,
+        ring: Attached,
         netns: NetNs,
     ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
         let receiver = match spec.kind {
             Kind::Xdp => Some(Receiver::load(switch, spec.port)?),
             Kind::Tap => None,
         };
-        let ring = attach(memory)?;
         let states = States::map_port(switch.map("nfl_ports")?.as_fd(), spec.port)?;
         let shared = Arc::new(Shared::new(spec.port, states)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -360,12 +363,12 @@ fn port_name(name: &str) -> &str {
 }
 
 /// Attaches to the uplink's own port, with descriptors of its own.
-fn attach(memory: &InstanceMemory) -> Result<Attached, UplinkError> {
+fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, UplinkError> {
     let duplicate = |fd: BorrowedFd<'_>| {
         fd.try_clone_to_owned()
             .map_err(UplinkError::system("duplicating a descriptor"))
     };
-    let owned: Vec<OwnedFd> = memory
+    let owned: Vec<OwnedFd> = handover
         .fds()
         .into_iter()
         .map(duplicate)

@@ -7,7 +7,7 @@
 use crate::SwitchError;
 use crate::abi::{ETHER_IPV4, ETHER_IPV6, PORTS_MAX};
 use crate::client::ClientRule;
-use crate::instance::create_map;
+use crate::handover::create_map;
 use crate::program::Switch;
 use crate::registry::insert;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};

@@ -5,7 +5,7 @@
 mod beat;
 mod patient;
 
-use super::{Host, Shared, lock, making};
+use super::{Changed, Host, Shared, lock, making};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
@@ -46,14 +46,28 @@ pub fn run(host: &Shared) -> ! {
     let mut patients: HashMap<String, Patient> = HashMap::new();
     let mut seen = None;
     loop {
-        let subjects = {
+        let changed = {
             let host = lock(host);
-            let changes = host.changes();
-            (seen != Some(changes)).then(|| (changes, host.looked_after()))
+            match host.changes_since(seen) {
+                Changed::Nothing => None,
+                Changed::All(newest) => Some((newest, None, host.looked_after())),
+                Changed::Some(newest, names) => {
+                    let subjects = names.iter().filter_map(|name| host.looked_after_one(name));
+                    let subjects = subjects.collect();
+                    Some((newest, Some(names), subjects))
+                }
+            }
         };
-        if let Some((changes, subjects)) = subjects {
-            seen = Some(changes);
-            patients = renewed(patients, subjects, &switch, host);
+        if let Some((newest, names, subjects)) = changed {
+            seen = Some(newest);
+            let before = match names {
+                Some(names) => names
+                    .iter()
+                    .filter_map(|name| patients.remove_entry(name))
+                    .collect(),
+                None => std::mem::take(&mut patients),
+            };
+            patients.extend(renewed(before, subjects, &switch, host));
         }
         for (name, patient) in &mut patients {
             if let Some(turn) = patient.look_if_due(&switch) {
@@ -91,23 +105,28 @@ fn renewed(
 impl Host {
     /// Instances that run and are to be looked after; one that is paused is well.
     fn looked_after(&self) -> BTreeMap<String, Subject> {
-        let subjects = self.instances.iter().filter_map(|(name, running)| {
-            let health = running.spec.health.clone()?;
-            if running.record.paused.is_some() {
-                return None;
-            }
-            let rings = running.memory.ports.iter().map(|part| part.spec.id);
-            let subject = Subject {
-                pid: running.pid()?,
-                program: running.spec.program.clone(),
-                health,
-                control: self.settings.paths.control(name),
-                rings: rings.collect(),
-                age: Millis(running.since.elapsed().as_millis() as u64),
-            };
-            Some((name.clone(), subject))
-        });
-        subjects.collect()
+        let names = self.instances.keys();
+        names
+            .filter_map(|name| self.looked_after_one(name))
+            .collect()
+    }
+
+    fn looked_after_one(&self, name: &str) -> Option<(String, Subject)> {
+        let running = self.instances.get(name)?;
+        let health = running.spec.health.clone()?;
+        if running.record.paused.is_some() {
+            return None;
+        }
+        let rings = running.memory.ports.iter().map(|part| part.spec.id);
+        let subject = Subject {
+            pid: running.pid()?,
+            program: running.spec.program.clone(),
+            health,
+            control: self.settings.paths.control(name),
+            rings: rings.collect(),
+            age: Millis(running.since.elapsed().as_millis() as u64),
+        };
+        Some((name.to_owned(), subject))
     }
 
     /// Another run begins, or it is not looked after any more.

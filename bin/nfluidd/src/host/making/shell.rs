@@ -25,6 +25,7 @@ use nfluid_ring::attach::Table;
 use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Bells;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
@@ -37,6 +38,15 @@ pub struct Waiting {
     pub socket: OwnedFd,
     /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
     pub numbers: Numbers,
+}
+
+impl Waiting {
+    /// Whether nobody listens any more.
+    fn is_over(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let at_once = Timespec::default();
+        !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+    }
 }
 
 /// The numbers of what a process of a shell has inherited.
@@ -127,25 +137,35 @@ impl Making {
     /// Says what failed; what has been made is still to be taken back.
     pub fn complete_waiting(&mut self) -> anyhow::Result<()> {
         let io_bell = self.settle()?;
-        let (Some(memory), Some(cgroup)) = (&self.memory, &self.cgroup) else {
+        let (Some(memory), Some(handover), Some(cgroup)) =
+            (&self.memory, &self.handover, &self.cgroup)
+        else {
             anyhow::bail!("it is not settled");
         };
         cgroup.set_weight(Share::from_per_mille(1)?)?;
-        let (process, waiting) =
-            self.maker
-                .launch_waiting(&self.name, memory, cgroup, &self.record, &io_bell)?;
+        let (process, waiting) = self.maker.launch_waiting(
+            &self.name,
+            (memory, handover),
+            cgroup,
+            &self.record,
+            io_bell,
+        )?;
+        self.handover = None;
         let sliced = give_slice(&process, None);
         self.record.process = Some(process.identity().clone());
         self.record.io_bell = Some(waiting.numbers.io_bell);
         self.process = Some(process);
         sliced?;
         self.waiting = Some(waiting);
-        self.io_bell = Some(io_bell);
         self.write_down()
     }
 
     /// Whether the process of a shell still waits.
     pub fn waits(&mut self) -> bool {
+        // One that is being killed has closed it before its end can be waited for.
+        if self.waiting.as_ref().is_none_or(Waiting::is_over) {
+            return false;
+        }
         let process = self.process.as_ref();
         match process.map(nfluid_sandbox::Instance::try_wait) {
             Some(Ok(None)) => true,

@@ -2,7 +2,7 @@
 
 use crate::SwitchError;
 use crate::abi::PORTS_MAX;
-use crate::instance::create_map;
+use crate::handover::create_map;
 use crate::program::Switch;
 use crate::registry::insert;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType};

@@ -1,0 +1,189 @@
+//! What the program of an instance is given: the maps of its ports and a socket for each.
+//!
+//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket. Nothing else of the
+//! platform is reachable through what it holds. Who gives it all that need not keep it: the maps are pinned, and a
+//! successor gets sockets of its own.
+
+use crate::SwitchError;
+use crate::instance::InstanceMemory;
+use crate::program::Switch;
+use libbpf_rs::{MapHandle, MapType};
+use nfluid_ring::layout::{BLOCK_SLOTS, Ring, SLOT_SIZE};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The maps of an instance.
+#[derive(Debug)]
+pub struct Maps {
+    /// The pool of frame slots.
+    pub pool: MapHandle,
+    /// The kernel's doorbell for all ports of the instance.
+    pub kernel_bell: MapHandle,
+    /// The rings of each port.
+    pub rings: Vec<MapHandle>,
+}
+
+impl Maps {
+    pub(crate) fn create(pool: MapHandle, ports: usize) -> Result<Self, SwitchError> {
+        Ok(Maps {
+            pool,
+            kernel_bell: create_bell()?,
+            rings: (0..ports)
+                .map(|_| create_ring())
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Pins the maps in `directory`, on a BPF file system, so that they outlive this process.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or the kernel refuses.
+    pub fn pin(&mut self, directory: &Path) -> Result<(), SwitchError> {
+        let mut all = vec![
+            (&mut self.pool, "pool".to_owned()),
+            (&mut self.kernel_bell, "bell".to_owned()),
+        ];
+        let rings = self.rings.iter_mut().enumerate();
+        all.extend(rings.map(|(i, ring)| (ring, ring_name(i))));
+        pin_maps(directory, all)
+    }
+
+    /// The maps of an instance with so many ports (queues counted) that were pinned in `directory`.
+    ///
+    /// # Errors
+    /// When one is missing or the kernel refuses.
+    pub fn open(directory: &Path, ports: usize) -> Result<Self, SwitchError> {
+        let open = |name: &str| open_pinned(&directory.join(name));
+        Ok(Maps {
+            pool: open("pool")?,
+            kernel_bell: open("bell")?,
+            rings: (0..ports)
+                .map(|i| open(&ring_name(i)))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn ring_name(port: usize) -> String {
+    format!("ring{port}")
+}
+
+/// The maps of an instance, and the sockets that are the capabilities for its ports.
+#[derive(Debug)]
+pub struct Handover {
+    /// The maps.
+    pub maps: Maps,
+    /// A socket for each port.
+    pub sockets: Vec<OwnedFd>,
+}
+
+impl Handover {
+    /// With sockets that are nothing yet.
+    pub(crate) fn of(maps: Maps) -> Result<Self, SwitchError> {
+        let sockets = maps.rings.iter().map(|_| dead_socket());
+        Ok(Handover {
+            sockets: sockets.collect::<Result<_, _>>()?,
+            maps,
+        })
+    }
+
+    /// The descriptors that the instance inherits, each once, in the order in which [`InstanceMemory::table`] expects
+    /// their numbers: pool, kernel bell, then ring and socket of each port.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let mut fds = vec![self.maps.pool.as_fd(), self.maps.kernel_bell.as_fd()];
+        for (ring, socket) in self.maps.rings.iter().zip(&self.sockets) {
+            fds.extend([ring.as_fd(), socket.as_fd()]);
+        }
+        fds
+    }
+}
+
+impl Switch {
+    /// What a successor of an instance is given: `maps`, which are the instance's, and sockets of its own.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hand_over(&self, memory: &InstanceMemory, maps: Maps) -> Result<Handover, SwitchError> {
+        let handover = Handover::of(maps)?;
+        self.identify_all(memory, &handover)?;
+        Ok(handover)
+    }
+}
+
+/// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
+/// connected anywhere; all that it is good for is the call.
+fn dead_socket() -> Result<OwnedFd, SwitchError> {
+    let (socket, _other) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(SwitchError::system("making a port's socket"))?;
+    Ok(socket)
+}
+
+pub(crate) fn create_map(
+    kind: MapType,
+    name: &str,
+    sizes: (u32, u32, u32),
+    flags: u32,
+) -> Result<MapHandle, SwitchError> {
+    let (key, value, entries) = sizes;
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: flags,
+        ..Default::default()
+    };
+    MapHandle::create(kind, Some(OsStr::new(name)), key, value, entries, &options)
+        .map_err(SwitchError::bpf(format!("making map {name}")))
+}
+
+/// Pins maps by their names in `directory`, which is made.
+pub(crate) fn pin_maps<'a, N: AsRef<Path>>(
+    directory: &Path,
+    maps: impl IntoIterator<Item = (&'a mut MapHandle, N)>,
+) -> Result<(), SwitchError> {
+    std::fs::create_dir_all(directory).map_err(SwitchError::system(format!(
+        "creating {}",
+        directory.display()
+    )))?;
+    maps.into_iter()
+        .try_for_each(|(map, name)| map.pin(directory.join(name)))
+        .map_err(SwitchError::bpf(format!(
+            "pinning maps in {}",
+            directory.display()
+        )))
+}
+
+/// The map that is pinned at `path`.
+pub(crate) fn open_pinned(path: &Path) -> Result<MapHandle, SwitchError> {
+    MapHandle::from_pinned_path(path)
+        .map_err(SwitchError::bpf(format!("opening {}", path.display())))
+}
+
+pub(crate) fn create_ring() -> Result<MapHandle, SwitchError> {
+    create_map(
+        MapType::Array,
+        "nfl_ring",
+        (4, size_of::<Ring>() as u32, 1),
+        libbpf_sys::BPF_F_MMAPABLE,
+    )
+}
+
+pub(crate) fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
+    let block = (BLOCK_SLOTS * SLOT_SIZE) as u32;
+    let flags = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
+    create_map(
+        MapType::Array,
+        "nfl_pool",
+        (4, block, slots.div_ceil(BLOCK_SLOTS as u32)),
+        flags,
+    )
+}
+
+pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
+    create_map(MapType::RingBuf, "nfl_bell", (0, 0, 4096), 0)
+}
