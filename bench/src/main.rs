@@ -72,9 +72,14 @@ impl Asked {
 /// What this program is when the platform starts it as an instance: its name, whether it is that, and what it does then.
 type AsInstance = (&'static str, fn() -> bool, fn() -> anyhow::Result<()>);
 
-const INSTANCES: [AsInstance; 2] = [
+const INSTANCES: [AsInstance; 3] = [
     ("probe", roles::probe::is_asked_for, roles::probe::run),
     ("pump", roles::pump::is_asked_for, roles::pump::run),
+    (
+        "subscribers",
+        roles::subscribers::is_asked_for,
+        roles::subscribers::run,
+    ),
 ];
 
 /// The host cannot run the experiment; says why and what would help.

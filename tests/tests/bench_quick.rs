@@ -65,6 +65,7 @@ fn the_list_names_each_experiment() {
         "l2peers",
         "l7",
         "l8",
+        "l10",
         "l11",
         "upgrade",
     ] {
@@ -278,7 +279,7 @@ fn idle_instances_are_counted_and_weighed() {
         return;
     }
     let output = text(&bench(&["l6", "--quick"]));
-    assert_eq!(values(&output, "l6.instances"), [20.0], "{output}");
+    assert_eq!(values(&output, "l6.instances"), [100.0], "{output}");
     for figure in ["l6.process_mb", "l6.maps_mb"] {
         let each = values(&output, figure);
         assert!(each.len() == 1 && each[0] > 0.0, "{figure}: {output}");
@@ -313,6 +314,25 @@ fn instances_are_paused_saved_restored_and_upgraded_under_traffic() {
             experiment == "upgrade",
             "{output}"
         );
+    }
+}
+
+#[test]
+fn frames_pass_personal_firewalls() {
+    if !is_root("frames_pass_personal_firewalls") {
+        return;
+    }
+    let output = text(&bench(&["l10", "--quick"]));
+    for active in [1, 31] {
+        for figure in ["mbps_each", "sent_mbps_each", "p99_ms"] {
+            let found = values(&output, &format!("l10.{active}.{figure}"));
+            assert!(
+                found.len() == 1 && found[0] > 0.0,
+                "{active} {figure}: {output}"
+            );
+        }
+        let added = values(&output, &format!("l10.{active}.added_latency_ms"));
+        assert_eq!(added.len(), 1, "{output}");
     }
 }
 

@@ -19,7 +19,7 @@ const SETTLES: Duration = Duration::from_secs(1);
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let wanted = report.choose(10_000, 20);
+    let wanted = report.choose(10_000, 100);
     let (rounds, length) = report.choose((5, 10.0), (1, 1.0));
     let mut idle = Idle::new()?;
     std::thread::sleep(SETTLES);

@@ -27,6 +27,7 @@ mod h7;
 mod h8;
 mod hyperio;
 mod iperf3;
+mod l10;
 mod l11;
 mod l13;
 mod l2;
@@ -316,6 +317,11 @@ pub const ALL: &[Experiment] = &[
         run: life::l8::run,
     },
     Experiment {
+        name: "l10",
+        summary: "8000 personal firewalls, 1 to 1000 of them active at 10 Mbit/s each: throughput, added latency",
+        run: l10::run,
+    },
+    Experiment {
         name: "l11",
         summary: "first answer of clients whose firewall is made by their first datagram, a client every 25 to 1 ms",
         run: l11::run,
@@ -327,7 +333,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "footprint",
-        summary: "memory and CPU time of 1 and 100 idle instances",
+        summary: "memory and CPU time of 1 and 100 idle instances; memory of 1 to 8000 of a platform",
         run: footprint::run,
     },
 ];

@@ -15,6 +15,25 @@ pub fn available_bytes() -> anyhow::Result<u64> {
     Ok(field_kib(&text, "MemAvailable:") << 10)
 }
 
+/// Memory that the kernel has for itself, in bytes: slab, stacks, page tables, and per-CPU memory. BPF maps are not in it.
+///
+/// # Errors
+/// When /proc/meminfo cannot be read.
+pub fn kernel_bytes() -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
+    let fields = ["Slab:", "KernelStack:", "PageTables:", "Percpu:"];
+    let all = fields.map(|name| field_kib(&text, name));
+    Ok(all.iter().sum::<u64>() << 10)
+}
+
+/// Proportional set size of a process in bytes, without the BPF maps that it has mapped.
+///
+/// # Errors
+/// When there is no such process.
+pub fn own_bytes(pid: u32) -> anyhow::Result<u64> {
+    Ok(pss_kib(&file(pid, "smaps")?, false) << 10)
+}
+
 /// BPF maps that a process has mapped, in bytes.
 ///
 /// # Errors
@@ -29,7 +48,7 @@ pub fn map_bytes(pid: u32) -> anyhow::Result<u64> {
 /// # Errors
 /// When there is no such process.
 pub fn process_bytes(pid: u32) -> anyhow::Result<u64> {
-    let own = pss_kib(&file(pid, "smaps")?, false) << 10;
+    let own = own_bytes(pid)?;
     let tables = field_kib(&file(pid, "status")?, "VmPTE:") << 10;
     Ok(own + tables + KERNEL_STACK)
 }

@@ -18,6 +18,7 @@ mod ping;
 pub mod probe;
 pub mod pump;
 mod stall;
+pub mod subscribers;
 pub mod tcp;
 mod transmit;
 mod wake;

@@ -160,6 +160,13 @@ fn show(report: &mut Report, lanes: &[Lane]) {
             line.push(lane.idle as f64, &lane.first_packet_ms);
         }
     }
+    let pool = lanes.iter().filter(|lane| lane.name == "pool");
+    let medians: Vec<f64> = pool.map(|lane| lane.first_packet_ms.median()).collect();
+    if let (Some(first), Some(last)) = (medians.first(), medians.last()) {
+        let percent = (last / first - 1.0) * 100.0;
+        let what = "what the median beside most instances is more than beside none";
+        report.derived("l2.pool.growth_percent", percent, "%", what);
+    }
     report.plot(Plot {
         id: "l2.first_packet".to_owned(),
         title: "Create -> first packet forwarded".to_owned(),
