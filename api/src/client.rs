@@ -2,8 +2,8 @@
 
 use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
-    EventPage, FunctionReport, FunctionRequest, Logs, PauseRequest, Problem, RestoreReport,
-    RestoreRequest, SavedInstance, Took, UpgradeReport,
+    EventPage, FunctionReport, FunctionRequest, Logs, MigrateReport, MigrateRequest, PauseRequest,
+    Problem, RestoreReport, RestoreRequest, SavedInstance, Took, UpgradeReport,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -175,6 +175,19 @@ impl Client {
     pub async fn upgrade(&self, instance: &str) -> Result<UpgradeReport, ClientError> {
         let path = format!("/v1/instances/{}/upgrade", escaped(instance));
         self.post(&path, &()).await
+    }
+
+    /// Moves an instance to another daemon, or keeps one of which it is not known whether it was moved.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn migrate(
+        &self,
+        instance: &str,
+        request: &MigrateRequest,
+    ) -> Result<MigrateReport, ClientError> {
+        let path = format!("/v1/instances/{}/migrate", escaped(instance));
+        self.post(&path, request).await
     }
 
     /// An instance as it is now.

@@ -6,9 +6,10 @@ use crate::types::{
     CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic, DoctorReport, Event,
     EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest, GroupStats, GroupStatus,
     Health, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, Kind,
-    LinkStatus, Logs, PauseRequest, PoolStatus, PortState, PortStats, PortStatus, Problem,
-    RestoreReport, RestoreRequest, SavedInstance, Stats, SteeringStatus, SwitchStatus,
-    TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
+    LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortState,
+    PortStats, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats,
+    SteeringStatus, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus,
+    Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -467,6 +468,24 @@ impl Server for FakeServer {
             import_us: 140,
             state_taken: 1000,
             state_left_out: 2,
+        })
+    }
+
+    fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
+        known_instance(instance)?;
+        let Some(to) = request.to else {
+            return Err(Problem::conflict("no move waits for an answer"));
+        };
+        self.note(format!("migrate {instance} to {to}"));
+        Ok(MigrateReport {
+            took_us: 41_000,
+            blocked_us: 1900,
+            ready_us: 1200,
+            state_bytes: 61_000,
+            state_taken: 1000,
+            state_left_out: 2,
+            frames: 190,
+            frames_left_out: 0,
         })
     }
 

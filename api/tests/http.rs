@@ -4,8 +4,8 @@ use nfluid_api::client::{Client, ClientError};
 use nfluid_api::testing::{FakeServer, PCAP};
 use nfluid_api::types::{
     ApplyRequest, CommandRequest, DeleteRequest, EventKind, FunctionEnd, FunctionLimits,
-    FunctionRequest, InstanceStatus, Kind, ObjectName, PauseRequest, PausedTraffic, Problem,
-    RestoreRequest, Stats, Version,
+    FunctionRequest, InstanceStatus, Kind, MigrateRequest, ObjectName, PauseRequest, PausedTraffic,
+    Problem, RestoreRequest, Stats, Version,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -201,6 +201,15 @@ async fn pauses_upgrades_saves_restores() {
         client.upgrade("fw1").await.expect("upgrades").state_taken,
         1000
     );
+    let mut to = MigrateRequest {
+        to: Some("edge2:7443".into()),
+        keep: false,
+    };
+    let moved = client.migrate("fw1", &to).await.expect("moves");
+    assert_eq!(moved.frames, 190);
+    to.to = None;
+    let error = client.migrate("fw1", &to).await.expect_err("settled");
+    assert_eq!(problem(error).detail, "no move waits for an answer");
     let saved = client.save("fw1").await.expect("saves");
     let mut request = RestoreRequest {
         image: saved.image,
@@ -219,6 +228,7 @@ async fn pauses_upgrades_saves_restores() {
         "pause fw1 drop",
         "unpause fw1",
         "upgrade fw1",
+        "migrate fw1 to edge2:7443",
         "restore fw2 paused=true",
     ];
     assert_eq!(requests, expected);

@@ -4,7 +4,8 @@ use super::Server;
 use super::respond::{Answer, JsonResult, PathResult, blocking};
 use super::router::Shared;
 use crate::types::{
-    PauseRequest, Problem, RestoreReport, RestoreRequest, SavedInstance, Took, UpgradeReport,
+    MigrateReport, MigrateRequest, PauseRequest, Problem, RestoreReport, RestoreRequest,
+    SavedInstance, Took, UpgradeReport,
 };
 use axum::Json;
 use axum::extract::State;
@@ -29,6 +30,30 @@ pub async fn pause<S: Server>(
 ) -> Answer<Took> {
     let (name, request) = (name?.0, request?.0);
     blocking(shared.server, move |server| server.pause(&name, request))
+        .await
+        .map(Json)
+}
+
+/// Moves an instance to another daemon, with its state and the frames in its rings.
+#[utoipa::path(
+    post,
+    path = "/v1/instances/{name}/migrate",
+    tag = "instances",
+    params(("name" = String, Path, description = "The instance")),
+    request_body = MigrateRequest,
+    responses(
+        (status = 200, body = MigrateReport),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn migrate<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    request: JsonResult<MigrateRequest>,
+) -> Answer<MigrateReport> {
+    let (name, request) = (name?.0, request?.0);
+    blocking(shared.server, move |server| server.migrate(&name, request))
         .await
         .map(Json)
 }

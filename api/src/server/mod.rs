@@ -20,9 +20,9 @@ pub use router::router;
 use crate::types::{
     ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, DeleteRequest,
     DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health, InstanceStatus,
-    IoStatus, LinkStatus, Logs, PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport,
-    RestoreRequest, SavedInstance, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
-    UplinkStatus, Version,
+    IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus,
+    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats, SwitchStatus,
+    TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -125,6 +125,12 @@ pub trait Server: Send + Sync + 'static {
     /// # Errors
     /// There is no such instance, or the running one goes on, with the reason.
     fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem>;
+
+    /// Moves an instance to another daemon, or lets one go on of which it is not known whether it was moved.
+    ///
+    /// # Errors
+    /// There is no such instance, or it goes on here, with the reason; or the other daemon does not say whether it has it.
+    fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem>;
 
     /// An instance as it is now; it goes on.
     ///

@@ -72,6 +72,41 @@ pub struct UpgradeReport {
     pub state_left_out: u64,
 }
 
+/// Where an instance is to be moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MigrateRequest {
+    /// `HOST:PORT` of a daemon that listens for others; its certificate has to be for HOST.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Instead: an instance of which it is not known whether it was moved goes on here. Only who knows that it does not run
+    /// there may say so.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// What a move has done. All is 0 if the connection was cut in the end and the other host has said later that it has the
+/// instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MigrateReport {
+    /// Microseconds for all of it.
+    pub took_us: u64,
+    /// Microseconds of it in which nobody served the ports: until the frames that had waited were on their way.
+    pub blocked_us: u64,
+    /// Of those, until the other host had taken the state in.
+    pub ready_us: u64,
+    /// Bytes of the NF's state.
+    pub state_bytes: u64,
+    /// Entries of it that were taken over.
+    pub state_taken: u64,
+    /// Entries that were left out: the other host's configuration does not know them, or has no room.
+    pub state_left_out: u64,
+    /// Frames that waited, or came still, and were handed on.
+    pub frames: u64,
+    /// Frames that were handed on and found no room.
+    pub frames_left_out: u64,
+}
+
 /// Longest image of a saved instance in bytes: what a request may carry, in base64.
 pub const SAVED_BYTES_MAX: usize = 46 << 20;
 

@@ -32,8 +32,8 @@ pub use function::{FunctionEnd, FunctionLimits, FunctionReport, FunctionRequest}
 pub use group::{GroupStats, GroupStatus};
 pub use io::{IoStats, IoStatus, IoThread};
 pub use life::{
-    PauseRequest, PausedTraffic, RestoreReport, RestoreRequest, SAVED_BYTES_MAX, SavedInstance,
-    Took, UpgradeReport,
+    MigrateReport, MigrateRequest, PauseRequest, PausedTraffic, RestoreReport, RestoreRequest,
+    SAVED_BYTES_MAX, SavedInstance, Took, UpgradeReport,
 };
 pub use pool::PoolStatus;
 pub use rates::{

@@ -46,6 +46,16 @@ pub enum Request {
     },
     /// Ports and state go to the successor at the other end of the socket that comes with the request.
     HandOver,
+    /// It leaves for another host: its state goes to the daemon at the other end of the socket that comes with the request, and
+    /// it stands still.
+    Depart,
+    /// It does not leave after all.
+    Resume,
+    /// Tells the hosts at its ports that these addresses are behind it.
+    Announce {
+        /// Port, counted from 0, and address.
+        addresses: Vec<(u8, [u8; 6])>,
+    },
 }
 
 /// A request and the descriptor that came with it.
@@ -72,7 +82,7 @@ impl Request {
     fn is_about_one(&self) -> bool {
         matches!(
             self,
-            Request::Export | Request::Import { .. } | Request::HandOver
+            Request::Export | Request::Import { .. } | Request::HandOver | Request::Depart
         )
     }
 }

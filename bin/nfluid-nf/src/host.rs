@@ -1,17 +1,19 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
 use crate::control::{Answer, Control, Order, Request, port_stats};
+use crate::departure::{self, Station};
+use crate::recent::Recent;
 use crate::{inheritance, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
-use nfluid_ring::Batch;
 use nfluid_ring::assignment;
 use nfluid_ring::attach::{Attached, Prepared};
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::doorbell::{AGEING_IDLE, Doorbell};
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::port::PortsOutbox;
+use nfluid_ring::{Batch, Outbox};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -23,6 +25,8 @@ const TICK: Nanos = Nanos(50_000_000);
 const TIMER: Duration = Duration::from_millis(500);
 /// The NF with which a process that waits makes itself ready.
 const REHEARSED: &str = "bridge";
+/// Frames of a port that one that leaves hands on between two looks.
+const HANDED_ON_AT_ONCE: usize = 64;
 /// Rounds over all ports between two looks at the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
@@ -83,11 +87,13 @@ fn serve(
             name: name.clone(),
             divided,
             nf,
+            recent: Recent::of(infos.len()),
             attached,
             infos,
             engine: Engine::new(),
             last_tick: Nanos(0),
             has_left: false,
+            departure: None,
         });
     }
     if let Some(host) = hosts.first() {
@@ -121,6 +127,7 @@ fn succeed(
     let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
     succession::take_over(predecessor, import)?;
     let host = Host {
+        recent: Recent::of(infos.len()),
         attached: prepared.attach(),
         name,
         divided: false,
@@ -129,6 +136,7 @@ fn succeed(
         engine: Engine::new(),
         last_tick: Nanos(0),
         has_left: false,
+        departure: None,
     };
     queues::run(vec![host], vec![control], None)
 }
@@ -143,8 +151,11 @@ pub struct Host {
     infos: Vec<PortInfo>,
     engine: Engine,
     last_tick: Nanos,
+    recent: Recent,
     /// Another has its ports.
     has_left: bool,
+    /// It is about to leave: the way to the daemon, and the state that it leaves with.
+    departure: Option<(OwnedFd, Vec<u8>)>,
 }
 
 impl Host {
@@ -171,6 +182,9 @@ impl Host {
         if self.has_left {
             succession::leave();
         }
+        if let Some((way, image)) = self.departure.take() {
+            departure::depart(way, &image, &mut Leaving(self, control))?;
+        }
         Ok(())
     }
 
@@ -179,7 +193,13 @@ impl Host {
         let ports = &mut self.attached.ports;
         let mut taken = 0;
         for port in 0..ports.len() {
-            let mut decide = |batch: &mut Batch<'_, '_>| self.nf.process(now, batch);
+            let (nf, recent) = (&mut self.nf, &mut self.recent);
+            let mut decide = |batch: &mut Batch<'_, '_>| {
+                if let Some(first) = batch.frames().first() {
+                    recent.note(now, port, first.bytes());
+                }
+                nf.process(now, batch);
+            };
             taken += self.engine.run_once(ports, port as u8, &mut decide);
         }
         taken
@@ -213,6 +233,10 @@ impl Host {
             Request::Export => answer(self.export(now, order.fd)),
             Request::Import { bytes } => answer(self.import(now, bytes, order.fd)),
             Request::HandOver => answer(self.hand_over(now, order.fd)),
+            Request::Depart => answer(self.depart(now, order.fd)),
+            // It has not left.
+            Request::Resume => Answer::Ok(Value::Null),
+            Request::Announce { addresses } => Answer::Ok(json!(self.announce(&addresses))),
         }
     }
 
@@ -250,6 +274,37 @@ impl Host {
             "import_us": us(taken.took),
             "silent_us": us(begun.elapsed()),
         }))
+    }
+
+    /// Stops, and writes down the state: it leaves when that was answered.
+    fn depart(&mut self, now: Nanos, way: Option<OwnedFd>) -> anyhow::Result<Value> {
+        let way = way.context("there is no way to the daemon")?;
+        let begun = Instant::now();
+        let ports = &mut self.attached.ports;
+        succession::settle(|| self.engine.settle(ports))?;
+        let settled = begun.elapsed();
+        let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
+        let us = |time: Duration| time.as_micros() as u64;
+        let answer = json!({
+            "state_bytes": image.len(),
+            "settle_us": us(settled),
+            "export_us": us(begun.elapsed() - settled),
+            "addresses": self.recent.all(now),
+        });
+        self.departure = Some((way, image));
+        Ok(answer)
+    }
+
+    /// Returns how many of the addresses were announced: the rings may have no room.
+    fn announce(&mut self, addresses: &[(u8, [u8; 6])]) -> usize {
+        let ports = &mut self.attached.ports;
+        let mut announced = 0;
+        for (port, mac) in addresses {
+            let frame = departure::announcement(*mac);
+            announced += usize::from(PortsOutbox(ports).emit(*port, &frame));
+        }
+        flush_all(ports);
+        announced
     }
 
     fn reconfigure(&mut self, config: &Value) -> anyhow::Result<()> {
@@ -293,6 +348,37 @@ impl Host {
             },
             "ports": ports,
         })
+    }
+}
+
+/// An instance that leaves, and its control socket.
+struct Leaving<'a>(&'a mut Host, &'a Control);
+
+impl Station for Leaving<'_> {
+    fn answer(&mut self) -> bool {
+        let mut goes_on = false;
+        let host = &*self.0;
+        self.1.answer(|order| match order.request {
+            Request::Beat => Answer::Ok(Value::Null),
+            Request::Metrics => Answer::Ok(host.metrics()),
+            Request::Resume => {
+                goes_on = true;
+                Answer::Ok(Value::Null)
+            }
+            _ => Answer::Error("it is being moved to another host".to_owned()),
+        });
+        goes_on
+    }
+
+    fn take(&mut self, see: &mut dyn FnMut(u8, &[u8])) -> usize {
+        let ports = (0..=u8::MAX).zip(&mut self.0.attached.ports);
+        ports
+            .map(|(number, port)| port.receive(HANDED_ON_AT_ONCE, |frame| see(number, frame)))
+            .sum()
+    }
+
+    fn wake(&self) -> &OwnedFd {
+        &self.1.wake
     }
 }
 

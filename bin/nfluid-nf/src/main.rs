@@ -4,10 +4,12 @@
 //! and a listening socket for commands. It outlives the daemon.
 
 mod control;
+mod departure;
 mod host;
 mod inheritance;
 mod moving;
 mod queues;
+mod recent;
 mod succession;
 
 use std::process::ExitCode;

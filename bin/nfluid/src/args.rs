@@ -72,6 +72,8 @@ pub enum Command {
     Unpause(UnpauseArgs),
     /// Put the installed version of an instance's NF in its place, with ports and state
     Upgrade(UpgradeArgs),
+    /// Move an instance to another host, with its state and the frames in its rings
+    Migrate(MigrateArgs),
     /// Write an instance to a file: what it is, its NF's state, the frames in its rings
     Save(SaveArgs),
     /// Make an instance from a file that 'save' has written
@@ -358,6 +360,18 @@ pub struct UnpauseArgs {
 pub struct UpgradeArgs {
     /// The instance
     pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// The instance
+    pub instance: String,
+    /// The daemon there, as its --migrate-listen says; its certificate has to be for HOST
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "keep")]
+    pub to: Option<String>,
+    /// Let an instance go on here of which it is not known whether it was moved; it must not run there
+    #[arg(long, conflicts_with = "to")]
+    pub keep: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,12 +1,16 @@
-//! `nfluid pause`, `unpause`, `upgrade`, `save`, `restore`.
+//! `nfluid pause`, `unpause`, `upgrade`, `migrate`, `save`, `restore`.
 
-use crate::args::{PauseArgs, RestoreArgs, SaveArgs, Traffic, UnpauseArgs, UpgradeArgs};
+use crate::args::{
+    MigrateArgs, PauseArgs, RestoreArgs, SaveArgs, Traffic, UnpauseArgs, UpgradeArgs,
+};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::client::Client;
-use nfluid_api::types::{PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX};
+use nfluid_api::types::{
+    MigrateRequest, PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX,
+};
 use std::io::Read;
 use std::path::Path;
 
@@ -45,6 +49,34 @@ pub async fn upgrade(client: &Client, screen: Screen, args: &UpgradeArgs) -> Res
         args.instance,
         report.took_us as f64 / 1000.0,
         report.silent_us as f64 / 1000.0,
+        entries(report.state_taken, report.state_left_out),
+    ))
+}
+
+pub async fn migrate(client: &Client, screen: Screen, args: &MigrateArgs) -> Result<(), Failure> {
+    let request = MigrateRequest {
+        to: args.to.clone(),
+        keep: args.keep,
+    };
+    let report = client.migrate(&args.instance, &request).await?;
+    let Some(to) = &args.to else {
+        return screen.line(&format!("instance {} goes on here", args.instance));
+    };
+    if report.took_us == 0 {
+        return screen.line(&format!(
+            "instance {} moved to {to}; the connection was cut in the end: what was silent for how long is not known",
+            args.instance
+        ));
+    }
+    let mut frames = format!("{} frames handed on", report.frames);
+    if report.frames_left_out > 0 {
+        frames.push_str(&format!(", {} found no room", report.frames_left_out));
+    }
+    screen.line(&format!(
+        "instance {} moved to {to} in {:.1} ms; its ports were silent for {:.2} ms; state: {}; {frames}",
+        args.instance,
+        report.took_us as f64 / 1000.0,
+        report.blocked_us as f64 / 1000.0,
         entries(report.state_taken, report.state_left_out),
     ))
 }

@@ -59,6 +59,7 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Ask(args) => inquire::command(client, screen, args).await,
         Command::Pause(args) => life::pause(client, screen, args).await,
         Command::Unpause(args) => life::unpause(client, screen, args).await,
+        Command::Migrate(args) => life::migrate(client, screen, args).await,
         Command::Upgrade(args) => life::upgrade(client, screen, args).await,
         Command::Save(args) => life::save(client, screen, args).await,
         Command::Restore(args) => life::restore(client, screen, args).await,

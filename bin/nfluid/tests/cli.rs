@@ -378,6 +378,10 @@ fn instances_are_paused_upgraded_saved_and_restored() {
         fixture.ok(&["upgrade", "fw1"]),
         "instance fw1 upgraded in 6.2 ms; its ports were silent for 0.34 ms; state: 1000 entries, 2 left out\n"
     );
+    assert_eq!(
+        fixture.ok(&["migrate", "fw1", "--to", "edge2:7443"]),
+        "instance fw1 moved to edge2:7443 in 41.0 ms; its ports were silent for 1.90 ms; state: 1000 entries, 2 left out; 190 frames handed on\n"
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("fw1.image");
     let file = file.to_str().expect("text");

@@ -6,6 +6,7 @@ mod descriptors;
 mod facts;
 mod host;
 mod io_process;
+mod migration;
 mod process;
 mod serve;
 mod server;
@@ -15,11 +16,13 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use host::{Functions, Host, Paths, Settings, lock};
 use io_process::IoService;
+use migration::{Files, Migration};
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::state::{FileStore, Store};
 use std::io::IsTerminal;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -47,6 +50,18 @@ struct Arguments {
     /// The program that hosts built-in NFs [default: nfluid-nf beside this program].
     #[arg(long, value_name = "FILE")]
     nf_program: Option<PathBuf>,
+    /// Where other daemons may move their instances to: an address and a port.
+    #[arg(long, value_name = "ADDR:PORT", requires = "migrate_cert")]
+    migrate_listen: Option<SocketAddr>,
+    /// This host's certificate for other daemons, PEM; needed to move instances.
+    #[arg(long, value_name = "FILE", requires_all = ["migrate_key", "migrate_ca"])]
+    migrate_cert: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "migrate_cert")]
+    migrate_key: Option<PathBuf>,
+    /// The certificates of the authorities that sign those of the other daemons, PEM.
+    #[arg(long, value_name = "FILE", requires = "migrate_cert")]
+    migrate_ca: Option<PathBuf>,
     /// What to log: error, warn, info, debug, trace, or per module.
     #[arg(
         long,
@@ -129,6 +144,26 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("creating {}", arguments.state_dir.display()))?;
     let _alone = serve::lock_platform(&arguments.run_dir)?;
 
+    let files = match (
+        arguments.migrate_cert,
+        arguments.migrate_key,
+        arguments.migrate_ca,
+    ) {
+        (Some(certificate), Some(key), Some(authority)) => Some(Files {
+            certificate,
+            key,
+            authority,
+        }),
+        _ => None,
+    };
+    let migration = Migration::new(arguments.state_dir.join("moves"), files.as_ref())?;
+    let migration = Arc::new(migration);
+    let listener = arguments.migrate_listen.map(|address| {
+        let listener = TcpListener::bind(address);
+        listener.with_context(|| format!("listening for other daemons at {address}"))
+    });
+    let listener = listener.transpose()?;
+
     let settings = Settings {
         name: arguments.name,
         paths: Paths::new(arguments.run_dir, pin),
@@ -136,10 +171,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         log: arguments.log,
     };
     let host = Arc::new(Mutex::new(Host::new(settings)?));
-    let controller = restore(
-        &host,
-        FileStore::new(arguments.state_dir.join("state.json")),
-    )?;
+    let mut store = FileStore::new(arguments.state_dir.join("state.json"));
+    migration.withdraw(&mut store)?;
+    let controller = restore(&host, store)?;
+    migration.recall(&host);
     let supervised = Arc::clone(&host);
     std::thread::Builder::new()
         .name("supervisor".to_owned())
@@ -158,14 +193,41 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     congestion::start(&host)?;
     lock(&host).fill_pools()?;
     let functions = Arc::new(Functions::new(&lock(&host))?);
-    let daemon = server::Daemon::new(Arc::clone(&host), controller, Arc::clone(&functions))
-        .context("starting the threads of instances on demand")?;
+    let daemon = server::Daemon::new(
+        Arc::clone(&host),
+        controller,
+        Arc::clone(&functions),
+        migration,
+    );
+    let daemon = Arc::new(daemon.context("starting the threads of instances on demand")?);
+    move_instances(&daemon, listener)?;
     let end = serve::until_told_to_end(daemon, &socket)?;
     functions.end();
     Host::tidy(&host);
     match end {
         serve::End::Stop => lock(&host).close(),
         serve::End::HandOver => tracing::info!("uplinks go on, for the next daemon"),
+    }
+    Ok(())
+}
+
+/// Starts the threads that answer other daemons, and that settle moves which an earlier daemon has not.
+fn move_instances(
+    daemon: &Arc<server::Daemon>,
+    listener: Option<TcpListener>,
+) -> anyhow::Result<()> {
+    let settling = Arc::clone(daemon);
+    std::thread::Builder::new()
+        .name("moves".to_owned())
+        .spawn(move || migration::settle_moves(&settling))
+        .context("starting the thread that settles moves")?;
+    if let Some(listener) = listener {
+        tracing::info!(address = %listener.local_addr()?, "other daemons may call");
+        let answering = Arc::clone(daemon);
+        std::thread::Builder::new()
+            .name("arrivals".to_owned())
+            .spawn(move || migration::listen(&answering, &listener))
+            .context("starting the thread that answers other daemons")?;
     }
     Ok(())
 }

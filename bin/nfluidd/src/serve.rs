@@ -78,7 +78,7 @@ pub enum End {
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub fn until_told_to_end(daemon: Daemon, socket: &Path) -> anyhow::Result<End> {
+pub fn until_told_to_end(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -86,7 +86,7 @@ pub fn until_told_to_end(daemon: Daemon, socket: &Path) -> anyhow::Result<End> {
         .context("starting the run-time")?;
     let listener = runtime.block_on(async { bind(socket) })?;
     tracing::info!(socket = %socket.display(), "listening");
-    let router = nfluid_api::server::router(Arc::new(daemon));
+    let router = nfluid_api::server::router(daemon);
     let served = runtime.block_on(async {
         let (mut term, mut interrupt, mut hand_over) = (
             signal(SignalKind::terminate())?,

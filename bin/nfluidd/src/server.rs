@@ -4,6 +4,7 @@ use crate::congestion::Figures;
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
 use crate::host::{self, Functions, HostPlatform, Image, Moved, Shared, lock};
+use crate::migration::Migration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
@@ -11,9 +12,10 @@ use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Check, CheckStatus, CommandRequest,
     CommandResponse, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
     FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
-    Kind, LinkStatus, Logs, ObjectName, PauseRequest, Phase, PoolStatus, PortState, PortStats,
-    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats, SwitchStatus,
-    TemplateStatus, Timeline, Took, UpgradeReport, UplinkStatus, Version,
+    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
+    PoolStatus, PortState, PortStats, PortStatus, Problem, RestoreReport, RestoreRequest,
+    SavedInstance, Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
@@ -31,7 +33,8 @@ use tokio::sync::{mpsc, watch};
 
 /// The running daemon.
 pub struct Daemon {
-    host: Shared,
+    pub(crate) host: Shared,
+    pub(crate) migration: Arc<Migration>,
     functions: Arc<Functions>,
     controller: SharedController,
     demand: Demand,
@@ -46,6 +49,7 @@ impl Daemon {
         host: Shared,
         controller: Controller<HostPlatform, FileStore>,
         functions: Arc<Functions>,
+        migration: Arc<Migration>,
     ) -> std::io::Result<Self> {
         let controller = Arc::new(Mutex::new(controller));
         Ok(Daemon {
@@ -53,6 +57,7 @@ impl Daemon {
             host,
             functions,
             controller,
+            migration,
         })
     }
 
@@ -62,7 +67,7 @@ impl Daemon {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn model(&self) -> Deployment {
+    pub(crate) fn model(&self) -> Deployment {
         self.controller().deployment().clone()
     }
 
@@ -164,6 +169,8 @@ impl Server for Daemon {
             );
         }
         reasons.extend(host.io_problem());
+        drop(host);
+        reasons.extend(self.migration.problems());
         let status = if reasons.is_empty() {
             HealthStatus::Ok
         } else {
@@ -422,6 +429,16 @@ impl Server for Daemon {
         })
     }
 
+    fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
+        match (request.to, request.keep) {
+            (Some(to), false) => self.migrate_to(instance, &to),
+            (None, true) => self.keep_here(instance),
+            _ => Err(Problem::bad_request(
+                "a move needs either 'to', where the instance goes, or 'keep'",
+            )),
+        }
+    }
+
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem> {
         let port: PortRef = port
             .parse()
@@ -444,7 +461,7 @@ impl Server for Daemon {
 
 impl Daemon {
     /// A deployment with one instance, and the flavor that it has, if that is the deployment's own.
-    fn document_of(&self, instance: &str) -> Result<Value, Problem> {
+    pub(crate) fn document_of(&self, instance: &str) -> Result<Value, Problem> {
         let all = self.deployment();
         let found = all.get("instances").and_then(|all| all.get(instance));
         let found = found.ok_or_else(|| Self::no_instance(instance))?;
@@ -458,7 +475,7 @@ impl Daemon {
     }
 
     /// Adds a saved instance to the deployment.
-    fn make_from(&self, name: &str, document: &mut Value) -> Result<(), Problem> {
+    pub(crate) fn make_from(&self, name: &str, document: &mut Value) -> Result<(), Problem> {
         let present = self.deployment();
         let has =
             |kind: &str, name: &str| present.get(kind).is_some_and(|all| all.get(name).is_some());
@@ -515,7 +532,7 @@ fn took(begun: Instant) -> Took {
 }
 
 /// What an instance could not be made to do.
-fn problem(instance: &str, error: PlatformError) -> Problem {
+pub(crate) fn problem(instance: &str, error: PlatformError) -> Problem {
     let problem = match error.kind {
         PlatformErrorKind::NotFound => return Daemon::no_instance(instance),
         PlatformErrorKind::Refused | PlatformErrorKind::Unsupported => {

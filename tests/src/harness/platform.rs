@@ -90,7 +90,10 @@ pub struct Platform {
     /// Starts of the daemon; each has its own log.
     starts: u32,
     namespaces: Vec<String>,
-    _turn: MutexGuard<'static, ()>,
+    /// What the daemon is started with, beside what it needs, and within which namespace.
+    arguments: Vec<String>,
+    daemon_netns: Option<String>,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Platform {
@@ -100,11 +103,33 @@ impl Platform {
     /// # Panics
     /// If the daemon does not start.
     pub fn new(test: &str) -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut platform = Self::at_rest(test)?;
+        platform.start();
+        Some(platform)
+    }
+
+    /// A platform whose daemon is not started yet; else as [`Platform::new`].
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn at_rest(test: &str) -> Option<Self> {
         if !is_root(test) {
             return None;
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::with_turn(test, Some(turn))
+    }
+
+    /// A second platform in the same test, at rest.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn beside(&self, test: &str) -> Option<Self> {
+        Self::with_turn(test, None)
+    }
+
+    fn with_turn(test: &str, turn: Option<MutexGuard<'static, ()>>) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nfluid-test-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(&name);
@@ -115,6 +140,8 @@ impl Platform {
             daemon: None,
             starts: 0,
             namespaces: Vec::new(),
+            arguments: Vec::new(),
+            daemon_netns: None,
             _turn: turn,
         };
         if let Err(why) = platform.add_namespace("p") {
@@ -128,8 +155,17 @@ impl Platform {
             return None;
         }
         must(&format!("ip -n {edge} link del probe"));
-        platform.start();
         Some(platform)
+    }
+
+    /// What the daemon is started with from its next start on, beside what it needs.
+    pub fn set_arguments(&mut self, arguments: Vec<String>) {
+        self.arguments = arguments;
+    }
+
+    /// From its next start on the daemon runs in the namespace of its uplinks' outer ends, [`Platform::edge`].
+    pub fn run_at_edge(&mut self) {
+        self.daemon_netns = Some(self.edge());
     }
 
     /// The namespace in which the platform's interfaces are, for `netns:`.
@@ -173,7 +209,14 @@ impl Platform {
         must(&format!("ip -n {namespace} link set eth0 up"));
     }
 
-    fn add_namespace(&mut self, suffix: &str) -> Result<String, String> {
+    /// A namespace of its own, removed with the platform; its name.
+    ///
+    /// # Errors
+    /// What `ip` says.
+    ///
+    /// # Panics
+    /// If it has no loopback interface.
+    pub fn add_namespace(&mut self, suffix: &str) -> Result<String, String> {
         let namespace = format!("{}-{suffix}", self.name);
         let made = run(&format!("ip netns add {namespace}"));
         if !made.succeeded() {
@@ -230,7 +273,17 @@ impl Platform {
     }
 
     fn daemon_command(&self) -> Command {
-        let mut command = Command::new(program("nfluidd"));
+        let mut command = match &self.daemon_netns {
+            None => Command::new(program("nfluidd")),
+            Some(namespace) => {
+                // Not 'ip netns exec', which hides what is mounted below /sys.
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}"));
+                command.arg(program("nfluidd"));
+                command
+            }
+        };
+        command.args(&self.arguments);
         command.args(["--name", &self.name, "--state-dir"]);
         command.arg(self.directory.join("state"));
         command.arg("--run-dir").arg(self.run_dir());

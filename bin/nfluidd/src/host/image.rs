@@ -164,6 +164,19 @@ pub fn frames(mut bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
     Ok(all)
 }
 
+/// How many of the first bytes are whole frames, as an instance writes them.
+pub fn whole_frames(bytes: &[u8]) -> usize {
+    let mut whole = 0;
+    while let Some([low, high]) = bytes.get(whole + 1..).and_then(<[u8]>::first_chunk) {
+        let end = whole + 3 + usize::from(u16::from_le_bytes([*low, *high]));
+        if end > bytes.len() {
+            break;
+        }
+        whole = end;
+    }
+    whole
+}
+
 fn array<const N: usize>(rest: &mut &[u8]) -> anyhow::Result<[u8; N]> {
     let (first, after) = rest.split_first_chunk().context("it is not whole")?;
     *rest = after;
@@ -233,6 +246,17 @@ mod tests {
         }
         frames(&[0, 13, 0]).expect_err("too short for a frame");
         frames(&[0, 60, 0, 1, 2, 3]).expect_err("cut");
+    }
+
+    #[test]
+    fn a_stream_is_cut_between_frames() {
+        let one = [&[0, 60, 0][..], &[1; 60]].concat();
+        let both = [one.as_slice(), &[1, 20, 0], &[2; 20]].concat();
+        for cut in 0..both.len() {
+            let expected = if cut < one.len() { 0 } else { one.len() };
+            assert_eq!(whole_frames(&both[..cut]), expected, "{cut}");
+        }
+        assert_eq!(whole_frames(&both), both.len());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod io_side;
 mod launch;
 mod logs;
 mod making;
+pub mod moving;
 mod nf_socket;
 mod paths;
 mod pausing;
@@ -152,6 +153,8 @@ pub struct Host {
     bypassed: BTreeSet<String>,
     /// Instances of which a successor is about to take over the ports.
     upgrading: BTreeSet<String>,
+    /// Instances of which it is not settled which host has them.
+    moving: BTreeSet<String>,
     /// The ports whose wires lead to a port, and to no other.
     senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
     /// Where the wires of the plan in progress will lead: an instance is given the bells of its
@@ -270,6 +273,7 @@ impl Host {
             clients: Clients::default(),
             bypassed: BTreeSet::new(),
             upgrading: BTreeSet::new(),
+            moving: BTreeSet::new(),
             senders: BTreeMap::new(),
             planned: BTreeMap::new(),
             laps: Vec::new(),

@@ -192,7 +192,7 @@ impl Host {
         }
     }
 
-    fn set_ports_up(&self, name: &str, up: bool) {
+    pub(super) fn set_ports_up(&self, name: &str, up: bool) {
         let running = self.instances.get(name);
         for part in running.iter().flat_map(|running| &running.memory.ports) {
             self.switch.set_up(part.spec.id, up);

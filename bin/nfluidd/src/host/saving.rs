@@ -127,7 +127,7 @@ impl Host {
     }
 
     /// Wakes an instance, as the peers of its links do.
-    fn ring(&self, name: &str) {
+    pub(super) fn ring(&self, name: &str) {
         let bell = bells::open_ringing(&self.settings.paths.bell(name));
         // A full pipe is a ring that has not been answered yet.
         if let Ok(bell) = bell {

@@ -84,8 +84,8 @@ impl Host {
     /// Buries those of these that have ended.
     pub(super) fn bury_the_dead(&mut self, names: &[String]) {
         for name in names {
-            // It may have given its ports away, and ended as it should.
-            if self.upgrading.contains(name) {
+            // It may have given its ports away, and ended as it should; or it is another host's.
+            if self.upgrading.contains(name) || self.moving.contains(name) {
                 continue;
             }
             let running = self.instances.get(name);

@@ -130,11 +130,19 @@ impl Successor {
 }
 
 impl Host {
-    /// Why nothing may be done to an instance while it is upgraded.
+    /// Why nothing may be done to an instance while it is upgraded or moved.
     ///
     /// # Errors
     /// It is.
     pub(super) fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
+        if self.moving.contains(name) {
+            let message = format!("instance {name} is being moved to or from another host");
+            return Err(
+                PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(
+                    "try again in a moment; 'nfluid events' tells of a move that is not settled",
+                ),
+            );
+        }
         if !self.upgrading.contains(name) {
             return Ok(());
         }

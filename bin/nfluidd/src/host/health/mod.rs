@@ -103,7 +103,7 @@ fn renewed(
 }
 
 impl Host {
-    /// Instances that run and are to be looked after; one that is paused is well.
+    /// Instances that run and are to be looked after; one that is paused or moved is well.
     fn looked_after(&self) -> BTreeMap<String, Subject> {
         let names = self.instances.keys();
         names
@@ -114,7 +114,7 @@ impl Host {
     fn looked_after_one(&self, name: &str) -> Option<(String, Subject)> {
         let running = self.instances.get(name)?;
         let health = running.spec.health.clone()?;
-        if running.record.paused.is_some() {
+        if running.record.paused.is_some() || self.moving.contains(name) {
             return None;
         }
         let rings = running.memory.ports.iter().map(|part| part.spec.id);
@@ -141,7 +141,8 @@ impl Host {
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        if running.pid() != Some(pid) || running.record.paused.is_some() {
+        let stands_still = running.record.paused.is_some() || self.moving.contains(name);
+        if running.pid() != Some(pid) || stands_still {
             return;
         }
         let subject = Some((Kind::Instance, name));

@@ -1,0 +1,257 @@
+//! What is written down of moves, on the disk of the desired state, so that none is forgotten by a crash.
+//!
+//! A **departure** is written before the source's instance stops, and removed when it is settled who has it. An **arrival** is
+//! written before the target makes anything, says `taken` from the moment on that the target owns the instance, and is
+//! removed when the source says that it is done; until then the target can answer what has become of it.
+
+use anyhow::Context;
+use nfluid_sandbox::ProcessIdentity;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Arrivals of which nobody has said that they are done, and that are remembered all the same: the newest.
+const ARRIVALS_MAX: usize = 1024;
+
+/// An instance that leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Of the move.
+    pub id: String,
+    /// The instance.
+    pub name: String,
+    /// `HOST:PORT` of the daemon that it goes to.
+    pub to: String,
+    /// Its chains, which go with it.
+    pub chains: Vec<String>,
+    /// Its process: another one of this name has not stood still for the move.
+    pub process: ProcessIdentity,
+}
+
+/// An instance that arrives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Of the move.
+    pub id: String,
+    /// The instance.
+    pub name: String,
+    /// What was made with it: chains, and flavors that this host had not.
+    pub chains: Vec<String>,
+    /// As for `chains`.
+    pub flavors: Vec<String>,
+    /// It is this host's; before that, it never was here.
+    pub taken: bool,
+}
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    folder: PathBuf,
+}
+
+/// The name of a move, which nothing else has.
+///
+/// # Errors
+/// The kernel has no random numbers.
+pub fn new_id() -> anyhow::Result<String> {
+    let mut bytes = [0u8; 16];
+    let mut source = File::open("/dev/urandom").context("opening /dev/urandom")?;
+    std::io::Read::read_exact(&mut source, &mut bytes).context("reading /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Whether a peer's id may be part of a file's name.
+pub fn is_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl Ledger {
+    /// The ledger in a folder, which is made.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(folder: PathBuf) -> anyhow::Result<Self> {
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        Ok(Ledger { folder })
+    }
+
+    fn departure_path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("departure-{name}.json"))
+    }
+
+    fn arrival_path(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("arrival-{id}.json"))
+    }
+
+    /// Writes a departure down; on the disk when it returns.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn depart(&self, departure: &Departure) -> anyhow::Result<()> {
+        self.write(&self.departure_path(&departure.name), departure, true)
+            .context("writing down the move")
+    }
+
+    /// Forgets a departure.
+    pub fn forget_departure(&self, name: &str) {
+        remove(&self.departure_path(name));
+    }
+
+    /// Writes an arrival down; on the disk when it returns, if `durable`.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn arrive(&self, arrival: &Arrival, durable: bool) -> anyhow::Result<()> {
+        self.write(&self.arrival_path(&arrival.id), arrival, durable)
+            .context("writing down the move")
+    }
+
+    /// Sees to it that an arrival is on the disk as it was written down last.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn keep(&self, id: &str) -> anyhow::Result<()> {
+        File::open(self.arrival_path(id))
+            .and_then(|file| file.sync_all())
+            .and_then(|()| self.sync_folder())
+            .context("writing the move to the disk")
+    }
+
+    /// Forgets an arrival.
+    pub fn forget_arrival(&self, id: &str) {
+        remove(&self.arrival_path(id));
+    }
+
+    /// An arrival that is remembered.
+    pub fn arrival(&self, id: &str) -> Option<Arrival> {
+        read(&self.arrival_path(id))
+    }
+
+    /// All departures that are not settled.
+    pub fn departures(&self) -> Vec<Departure> {
+        let paths = self.paths("departure-");
+        paths.iter().filter_map(|path| read(path)).collect()
+    }
+
+    /// All arrivals that are remembered. Of those that were taken, the oldest are forgotten when there are too many.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        let mut paths = self.paths("arrival-");
+        paths.sort_by_cached_key(|path| fs::metadata(path).and_then(|it| it.modified()).ok());
+        let too_many = paths.len().saturating_sub(ARRIVALS_MAX);
+        let mut all = Vec::new();
+        for (at, path) in paths.iter().enumerate() {
+            match read::<Arrival>(path) {
+                Some(arrival) if at < too_many && arrival.taken => remove(path),
+                Some(arrival) => all.push(arrival),
+                None => remove(path),
+            }
+        }
+        all
+    }
+
+    fn paths(&self, prefix: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let is_one = |name: &str| name.starts_with(prefix) && name.ends_with(".json");
+        entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
+            .map(|entry| entry.path())
+            .collect()
+    }
+
+    /// A reader sees the old text or the new one.
+    fn write<T: Serialize>(&self, path: &Path, what: &T, durable: bool) -> anyhow::Result<()> {
+        let fresh = path.with_extension("new");
+        let written = (|| {
+            let mut file = File::create(&fresh)?;
+            file.write_all(&serde_json::to_vec(what)?)?;
+            if durable {
+                file.sync_all()?;
+            }
+            fs::rename(&fresh, path)?;
+            if durable {
+                self.sync_folder()?;
+            }
+            Ok(())
+        })();
+        if written.is_err() {
+            remove(&fresh);
+        }
+        written
+    }
+
+    fn sync_folder(&self) -> std::io::Result<()> {
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "forgetting a move");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(id: &str, taken: bool) -> Arrival {
+        Arrival {
+            id: id.to_owned(),
+            name: "fw".to_owned(),
+            chains: vec!["web".to_owned()],
+            flavors: Vec::new(),
+            taken,
+        }
+    }
+
+    #[test]
+    fn what_is_written_down_is_found_again_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = Ledger::new(folder.path().join("moves")).unwrap();
+        ledger.arrive(&arrival("a1", false), true).unwrap();
+        assert_eq!(ledger.arrivals(), [arrival("a1", false)]);
+        ledger.arrive(&arrival("a1", true), false).unwrap();
+        ledger.keep("a1").unwrap();
+        assert_eq!(ledger.arrival("a1"), Some(arrival("a1", true)));
+        let departure = Departure {
+            id: "b2".to_owned(),
+            name: "fw".to_owned(),
+            to: "edge2:7443".to_owned(),
+            chains: Vec::new(),
+            process: ProcessIdentity::of(std::process::id()).unwrap(),
+        };
+        ledger.depart(&departure).unwrap();
+        assert_eq!(ledger.departures(), [departure]);
+        ledger.forget_arrival("a1");
+        ledger.forget_departure("fw");
+        assert_eq!(ledger.arrivals(), []);
+        assert_eq!(ledger.departures(), []);
+    }
+
+    #[test]
+    fn a_damaged_record_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = Ledger::new(folder.path().to_owned()).unwrap();
+        fs::write(folder.path().join("arrival-c3.json"), b"{\"id\":").unwrap();
+        fs::write(folder.path().join("departure-x.json"), b"").unwrap();
+        assert_eq!(ledger.arrivals(), []);
+        assert_eq!(ledger.departures(), []);
+    }
+
+    #[test]
+    fn no_id_of_a_peer_names_another_file() {
+        for id in ["", "..", "a/b", "a.json", "a\0", &"a".repeat(65)] {
+            assert!(!is_id(id), "{id}");
+        }
+        let (one, other) = (new_id().unwrap(), new_id().unwrap());
+        assert!(is_id(&one) && one.len() == 32);
+        assert_ne!(one, other);
+    }
+}

@@ -1,0 +1,358 @@
+//! What two daemons say to each other: a kind (1 byte), a length (4, little-endian), and so many bytes.
+//!
+//! The source speaks first, and each of its words has one answer, but for frames. No length in it allocates anything: bytes
+//! are kept as they come, and a message longer than its kind may be is refused before the first of them.
+
+use crate::host::moving::Address;
+use anyhow::{Context, bail, ensure};
+use nfluid_api::types::SAVED_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io::{ErrorKind, Read, Write};
+
+/// What this version speaks.
+pub const PROTOCOL: u32 = 1;
+/// Longest message of a kind that carries no state, in bytes.
+pub const TEXT_MAX: usize = 4 << 20;
+/// Bytes that are sent with the head of their message.
+const PIECE: usize = 16_000;
+/// Longest list of frames in bytes.
+pub const FRAMES_MAX: usize = 256 << 10;
+
+/// What is to be moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The protocol; whatever else there is depends on it.
+    pub protocol: u32,
+    /// Of this move and no other.
+    pub id: String,
+    /// The instance.
+    pub name: String,
+    /// A deployment with the instance, and its flavor, if that is the deployment's own.
+    pub document: Value,
+    /// One with its links and chains.
+    pub wires: Value,
+    /// The names of its chains.
+    pub chains: Vec<String>,
+}
+
+/// What became of the entries of a state, or of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Entries that were taken over.
+    pub taken: u64,
+    /// Entries that were left out.
+    pub left_out: u64,
+}
+
+/// Why the target does not do what it was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// In words.
+    pub why: String,
+    /// What to do.
+    #[serde(default)]
+    pub remedy: String,
+}
+
+/// One word of the conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Source: make this.
+    Hello(Box<Hello>),
+    /// Target: it is made and stands still.
+    Prepared,
+    /// Source: this is its state.
+    State(Vec<u8>),
+    /// Target: it has it.
+    Ready(Taken),
+    /// Source: it is yours; and these addresses were behind it lately, by port. From here on the source does not go on by itself.
+    Go(Vec<Address>),
+    /// Target: it goes on here.
+    Started,
+    /// Source: frames that waited, or still come: port (1), length (2), bytes.
+    Frames(Vec<u8>),
+    /// Source: there are no more.
+    End,
+    /// Target: so many frames found room in the rings, and so many did not; and what it owns outlives a power cut.
+    Kept(Taken),
+    /// Source: it is gone here; the move can be forgotten.
+    Done,
+    /// Source, in another conversation: is the move with this id done?
+    Ask(String),
+    /// Target: it is, or it never will be.
+    Verdict(bool),
+    /// Target: no.
+    Refused(Refusal),
+}
+
+impl Message {
+    fn kind(&self) -> u8 {
+        match self {
+            Message::Hello(_) => 1,
+            Message::Prepared => 2,
+            Message::State(_) => 3,
+            Message::Ready(_) => 4,
+            Message::Go(_) => 5,
+            Message::Started => 6,
+            Message::Frames(_) => 7,
+            Message::End => 8,
+            Message::Kept(_) => 9,
+            Message::Done => 10,
+            Message::Ask(_) => 11,
+            Message::Verdict(_) => 12,
+            Message::Refused(_) => 13,
+        }
+    }
+
+    /// Its name, for errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Message::Hello(_) => "hello",
+            Message::Prepared => "prepared",
+            Message::State(_) => "state",
+            Message::Ready(_) => "ready",
+            Message::Go(_) => "go",
+            Message::Started => "started",
+            Message::Frames(_) => "frames",
+            Message::End => "end",
+            Message::Kept(_) => "kept",
+            Message::Done => "done",
+            Message::Ask(_) => "ask",
+            Message::Verdict(_) => "verdict",
+            Message::Refused(_) => "refused",
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// It is too long, or the other end does not take it.
+    pub fn write(&self, to: &mut impl Write) -> anyhow::Result<()> {
+        let text;
+        let bytes: &[u8] = match self {
+            Message::State(bytes) | Message::Frames(bytes) => bytes,
+            Message::Prepared | Message::Started | Message::End | Message::Done => &[],
+            Message::Go(addresses) => {
+                text = serde_json::to_vec(addresses)?;
+                &text
+            }
+            Message::Hello(hello) => {
+                text = serde_json::to_vec(hello)?;
+                &text
+            }
+            Message::Ready(taken) => {
+                text = serde_json::to_vec(taken)?;
+                &text
+            }
+            Message::Kept(frames) => {
+                text = serde_json::to_vec(frames)?;
+                &text
+            }
+            Message::Ask(id) => {
+                text = serde_json::to_vec(id)?;
+                &text
+            }
+            Message::Verdict(is_done) => {
+                text = serde_json::to_vec(is_done)?;
+                &text
+            }
+            Message::Refused(refusal) => {
+                text = serde_json::to_vec(refusal)?;
+                &text
+            }
+        };
+        let kind = self.kind();
+        let most = length_max(kind).context("no such message")?;
+        ensure!(
+            bytes.len() <= most,
+            "'{}' has {} bytes, more than the {most} that it may have",
+            self.name(),
+            bytes.len()
+        );
+        let mut start = vec![kind];
+        start.extend((bytes.len() as u32).to_le_bytes());
+        // In one piece as far as it is short: each piece is a packet.
+        let (with_head, rest) = bytes.split_at(bytes.len().min(PIECE));
+        start.extend(with_head);
+        to.write_all(&start)?;
+        to.write_all(rest)?;
+        Ok(to.flush()?)
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// The connection is cut, or what comes is none.
+    pub fn read(from: &mut impl Read) -> anyhow::Result<Self> {
+        let mut head = [0; 5];
+        from.read_exact(&mut head).map_err(in_words)?;
+        let [kind, length @ ..] = head;
+        let length = u32::from_le_bytes(length) as usize;
+        let most = length_max(kind).with_context(|| format!("there is no message {kind}"))?;
+        ensure!(
+            length <= most,
+            "a message of {length} bytes, where {most} are the most"
+        );
+        let mut bytes = Vec::new();
+        let read = from.take(length as u64).read_to_end(&mut bytes);
+        read.map_err(in_words)?;
+        ensure!(bytes.len() == length, "the connection was cut");
+        let understood = Message::parse(kind, bytes);
+        understood.with_context(|| format!("message {kind} is not understood"))
+    }
+
+    fn parse(kind: u8, bytes: Vec<u8>) -> anyhow::Result<Self> {
+        Ok(match kind {
+            1 => Message::Hello(Box::new(hello(&bytes)?)),
+            2 => Message::Prepared,
+            3 => Message::State(bytes),
+            4 => Message::Ready(serde_json::from_slice(&bytes)?),
+            5 => Message::Go(serde_json::from_slice(&bytes)?),
+            6 => Message::Started,
+            7 => Message::Frames(bytes),
+            8 => Message::End,
+            9 => Message::Kept(serde_json::from_slice(&bytes)?),
+            10 => Message::Done,
+            11 => Message::Ask(serde_json::from_slice(&bytes)?),
+            12 => Message::Verdict(serde_json::from_slice(&bytes)?),
+            13 => Message::Refused(serde_json::from_slice(&bytes)?),
+            _ => bail!("there is no such message"),
+        })
+    }
+}
+
+/// That it has ended without a farewell, TLS says at length.
+fn in_words(error: std::io::Error) -> std::io::Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => std::io::Error::new(error.kind(), "the connection was cut"),
+        _ => error,
+    }
+}
+
+/// The protocol is looked at first: of another one, nothing else is known.
+fn hello(bytes: &[u8]) -> anyhow::Result<Hello> {
+    #[derive(Deserialize)]
+    struct Version {
+        protocol: u32,
+    }
+    let Version { protocol } = serde_json::from_slice(bytes)?;
+    if protocol != PROTOCOL {
+        return Ok(Hello {
+            protocol,
+            id: String::new(),
+            name: String::new(),
+            document: Value::Null,
+            wires: Value::Null,
+            chains: Vec::new(),
+        });
+    }
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+/// The most bytes that a message of a kind may have; nothing if there is no such kind.
+fn length_max(kind: u8) -> Option<usize> {
+    match kind {
+        1 => Some(TEXT_MAX),
+        2 | 6 | 8 | 10 => Some(0),
+        5 => Some(64 << 10),
+        3 => Some(SAVED_BYTES_MAX),
+        4 | 9 | 11 | 12 => Some(256),
+        7 => Some(FRAMES_MAX),
+        13 => Some(64 << 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn all() -> Vec<Message> {
+        vec![
+            Message::Hello(Box::new(Hello {
+                protocol: PROTOCOL,
+                id: "7f".into(),
+                name: "fw".into(),
+                document: json!({ "version": 1 }),
+                wires: json!({ "links": [] }),
+                chains: vec!["web".into()],
+            })),
+            Message::Prepared,
+            Message::State(vec![1; 300_000]),
+            Message::Ready(Taken {
+                taken: 3,
+                left_out: 1,
+            }),
+            Message::Go(vec![(1, [2, 0, 0, 0, 0, 9])]),
+            Message::Started,
+            Message::Frames(vec![2; 63]),
+            Message::End,
+            Message::Kept(Taken::default()),
+            Message::Done,
+            Message::Ask("7f".into()),
+            Message::Verdict(true),
+            Message::Refused(Refusal {
+                why: "full".into(),
+                remedy: "make room".into(),
+            }),
+        ]
+    }
+
+    #[test]
+    fn every_message_survives_the_way_through_bytes() {
+        let mut bytes = Vec::new();
+        for message in all() {
+            message.write(&mut bytes).expect("short");
+        }
+        let mut rest = bytes.as_slice();
+        for message in all() {
+            assert_eq!(Message::read(&mut rest).expect("whole"), message);
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_message_that_is_cut_is_none() {
+        for message in all() {
+            let mut bytes = Vec::new();
+            message.write(&mut bytes).expect("short");
+            let step = (bytes.len() / 50).max(1);
+            for cut in (0..bytes.len()).step_by(step) {
+                Message::read(&mut &bytes[..cut]).expect_err("cut");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_is_refused_before_a_byte_is_read() {
+        for kind in 0..=255 {
+            let head = [kind, 0xff, 0xff, 0xff, 0x7f];
+            let endless = std::io::repeat(b' ');
+            let mut from = head.as_slice().chain(endless);
+            Message::read(&mut from).expect_err("too long");
+        }
+    }
+
+    #[test]
+    fn of_another_protocol_only_its_number_is_looked_at() {
+        let hello = serde_json::to_vec(&json!({ "protocol": 9, "unknown": [] })).expect("JSON");
+        let mut bytes = vec![1];
+        bytes.extend((hello.len() as u32).to_le_bytes());
+        bytes.extend(hello);
+        match Message::read(&mut bytes.as_slice()).expect("a hello") {
+            Message::Hello(hello) => assert_eq!(hello.protocol, 9),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for kind in [1, 4, 5, 9, 11, 12, 13] {
+            let mut bytes = vec![kind, 3, 0, 0, 0];
+            bytes.extend(b"no!");
+            Message::read(&mut bytes.as_slice()).expect_err("no JSON");
+        }
+    }
+}

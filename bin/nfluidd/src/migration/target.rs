@@ -1,0 +1,470 @@
+//! The host that an instance arrives at.
+
+use super::channel::{Channel, Patience, unexpected};
+use super::ledger::{Arrival, is_id};
+use super::message::{Hello, Message, PROTOCOL, Refusal, Taken};
+use super::wires;
+use crate::host::{self, Moved, moving};
+use crate::server::Daemon;
+use anyhow::{Context, bail};
+use nfluid_api::server::Server as _;
+use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName, Problem};
+use nfluid_sandbox::ProcessIdentity;
+use serde_json::{Map, Value};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Callers at a time, whoever they are.
+const CALLERS_MAX: usize = 32;
+/// Of those who are known, as many as this at a time: each may send a specification.
+const KNOWN_MAX: usize = 8;
+/// Instances that arrive at a time: each may bring `SAVED_BYTES_MAX` bytes of state.
+const ARRIVALS_MAX: usize = 4;
+/// How long a caller may take to say what it wants.
+const FIRST: Patience = Patience {
+    idle: Duration::from_secs(5),
+    whole: Duration::from_secs(20),
+};
+/// How long a source may take until its instance's state is here.
+const STATE: Patience = Patience {
+    idle: Duration::from_secs(10),
+    whole: Duration::from_secs(60),
+};
+/// How long it may take for any other step.
+const STEP: Patience = Patience {
+    idle: Duration::from_secs(10),
+    whole: Duration::from_secs(20),
+};
+/// After a failed call of the kernel the next one may fail as well.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A move to this host before the instance is its own.
+#[derive(Clone, Debug)]
+pub struct Arriving {
+    /// The instance.
+    name: String,
+    /// The source was told that this move is not going to be completed.
+    is_cancelled: bool,
+}
+
+/// Answers daemons that call; it never returns.
+pub fn listen(daemon: &Arc<Daemon>, listener: &TcpListener) -> ! {
+    let callers = Arc::new(AtomicUsize::new(0));
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a daemon that calls could not be answered");
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        };
+        let caller = Caller::new(&callers);
+        if callers.load(Ordering::Relaxed) > CALLERS_MAX {
+            tracing::warn!("more than {CALLERS_MAX} daemons call at once; one is not answered");
+            continue;
+        }
+        let daemon = Arc::clone(daemon);
+        let answered = std::thread::Builder::new()
+            .name("arrival".to_owned())
+            .spawn(move || {
+                answer(&daemon, stream);
+                drop(caller);
+            });
+        if let Err(error) = answered {
+            tracing::warn!(%error, "a daemon that calls could not be answered");
+        }
+    }
+}
+
+/// One of those who call.
+struct Caller(Arc<AtomicUsize>);
+
+impl Caller {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Caller(Arc::clone(all))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn answer(daemon: &Daemon, stream: TcpStream) {
+    let Some(tls) = &daemon.migration.tls else {
+        return;
+    };
+    let mut channel = match tls.accept(stream) {
+        Ok(channel) => channel,
+        Err(why) => {
+            tracing::warn!("a caller who is not known: {why:#}");
+            return;
+        }
+    };
+    let known = &daemon.migration.conversing;
+    let _one = Caller::new(known);
+    let answered = if known.load(Ordering::Relaxed) > KNOWN_MAX {
+        let why = format!("{KNOWN_MAX} daemons have something to say already");
+        Err(Problem::unavailable(why)
+            .with_remedy("try again in a moment")
+            .into())
+    } else {
+        converse(daemon, &mut channel)
+    };
+    if let Err(why) = answered {
+        tracing::warn!(peer = channel.peer(), "a move to this host: {why:#}");
+        let refusal = match why.downcast_ref::<Problem>() {
+            Some(problem) => Refusal {
+                why: problem_in_words(problem),
+                remedy: problem.remedy.clone(),
+            },
+            None => Refusal {
+                why: format!("{why:#}"),
+                remedy: String::new(),
+            },
+        };
+        // Who has gone needs no reason.
+        let _ = channel.say(&Message::Refused(refusal), STEP);
+    }
+}
+
+fn problem_in_words(problem: &Problem) -> String {
+    let errors = problem
+        .errors
+        .iter()
+        .map(|error| format!("; {}", error.message));
+    format!("{}{}", problem.detail, errors.collect::<String>())
+}
+
+fn converse(daemon: &Daemon, channel: &mut Channel) -> anyhow::Result<()> {
+    match channel.hear(FIRST)? {
+        Message::Ask(id) => {
+            let is_done = daemon.has_taken(&id)?;
+            channel.say(&Message::Verdict(is_done), STEP)?;
+            if is_done && channel.hear(STEP)? == Message::Done {
+                daemon.migration.ledger.forget_arrival(&id);
+            }
+            Ok(())
+        }
+        Message::Hello(hello) => receive(daemon, channel, *hello),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Takes an instance in.
+fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Result<()> {
+    let mut guest = Guest::prepare(daemon, hello)?;
+    let name = guest.arrival.name.clone();
+    channel.say(&Message::Prepared, STEP)?;
+    let state = match channel.hear(STATE)? {
+        Message::State(state) => state,
+        other => return Err(unexpected(&other)),
+    };
+    let moved = Moved {
+        state,
+        frames: Vec::new(),
+    };
+    let given = host::give(&daemon.host, &name, &moved, false)?;
+    drop(moved);
+    let taken = Taken {
+        taken: given.taken,
+        left_out: given.left_out,
+    };
+    channel.say(&Message::Ready(taken), STEP)?;
+    let recent = match channel.hear(STEP)? {
+        Message::Go(addresses) => {
+            guest.take()?;
+            addresses
+        }
+        other => return Err(unexpected(&other)),
+    };
+    // It is here, whatever becomes of the conversation.
+    let said = channel.say(&Message::Started, STEP);
+    let mut addresses = moving::Addresses::default();
+    let mut behind = addresses.of_ports(&daemon.host, &name);
+    behind.extend(addresses.add(recent.into_iter()));
+    announce(daemon, &name, &behind);
+    daemon.tell(
+        EventKind::Started,
+        &name,
+        format!(
+            "has come from {}; {} entries of state taken over, {} left out",
+            channel.peer(),
+            given.taken,
+            given.left_out
+        ),
+    );
+    said?;
+    let frames = take_frames(daemon, channel, &name, addresses)?;
+    daemon.migration.ledger.keep(&guest.arrival.id)?;
+    channel.say(&Message::Kept(frames), STEP)?;
+    if channel.hear(STEP)? == Message::Done {
+        daemon.migration.ledger.forget_arrival(&guest.arrival.id);
+    }
+    Ok(())
+}
+
+/// Puts the frames that the source hands on into the rings, and tells the network where the addresses are that they are for.
+fn take_frames(
+    daemon: &Daemon,
+    channel: &mut Channel,
+    name: &str,
+    mut addresses: moving::Addresses,
+) -> anyhow::Result<Taken> {
+    let mut all = Taken::default();
+    loop {
+        match channel.hear(STEP)? {
+            Message::Frames(frames) => {
+                match moving::deposit(&daemon.host, name, &frames) {
+                    Ok((put, left)) => {
+                        all.taken += put;
+                        all.left_out += left;
+                    }
+                    Err(why) => tracing::warn!(instance = name, "frames for it: {why:#}"),
+                }
+                announce(daemon, name, &addresses.new_of(&frames));
+            }
+            Message::End => return Ok(all),
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+fn announce(daemon: &Daemon, name: &str, addresses: &[moving::Address]) {
+    if let Err(why) = moving::announce(&daemon.host, name, addresses) {
+        tracing::warn!(instance = name, "telling the network where it is: {why:#}");
+    }
+}
+
+/// An instance that arrives. Dropped before it is taken, nothing of it is left.
+struct Guest<'a> {
+    daemon: &'a Daemon,
+    arrival: Arrival,
+    /// There is something of it: what another has made under its name is not touched.
+    is_made: bool,
+    /// What its state was given to, once its ports were shut.
+    process: Option<ProcessIdentity>,
+}
+
+impl<'a> Guest<'a> {
+    /// Makes an instance and all that leads to it, its ports shut.
+    fn prepare(daemon: &'a Daemon, hello: Hello) -> anyhow::Result<Self> {
+        if hello.protocol != PROTOCOL {
+            bail!(
+                "this daemon speaks version {PROTOCOL} of the protocol of moves, not version {}",
+                hello.protocol
+            );
+        }
+        if !is_id(&hello.id) {
+            bail!("'{}' is no name of a move", hello.id.escape_debug());
+        }
+        wires::check(&hello)?;
+        daemon.check_free(&hello)?;
+        let mut guest = Guest {
+            daemon,
+            arrival: daemon.enter(&hello)?,
+            is_made: false,
+            process: None,
+        };
+        guest.make(hello)?;
+        Ok(guest)
+    }
+
+    fn make(&mut self, hello: Hello) -> anyhow::Result<()> {
+        let (daemon, name) = (self.daemon, &hello.name);
+        let mut document = hello.document.clone();
+        let mut wires = hello.wires;
+        if wires::detach(&mut document) {
+            wires["instances"] = hello.document["instances"].clone();
+        }
+        daemon.make_from(name, &mut document)?;
+        self.is_made = true;
+        self.process = Some(moving::shut(&daemon.host, name)?);
+        if wires.as_object().is_some_and(|wires| wires.len() > 1) {
+            daemon.apply_moved(&wires)?;
+        }
+        Ok(())
+    }
+
+    /// It is this host's.
+    fn take(&mut self) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("it was not made")?;
+        let migration = &self.daemon.migration;
+        // While this is held, nobody is told that the move will not be completed.
+        let mut arriving = migration.arriving();
+        if arriving
+            .get(&self.arrival.id)
+            .is_none_or(|it| it.is_cancelled)
+        {
+            bail!("the source was told that it keeps the instance");
+        }
+        let arrival = Arrival {
+            taken: true,
+            ..self.arrival.clone()
+        };
+        moving::open(&self.daemon.host, &arrival.name, process, || {
+            migration.ledger.arrive(&arrival, false)
+        })?;
+        arriving.remove(&arrival.id);
+        self.arrival = arrival;
+        Ok(())
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        if self.arrival.taken {
+            return;
+        }
+        if self.is_made {
+            moving::settle(&self.daemon.host, &self.arrival.name);
+            self.daemon.unmake_arrival(&self.arrival);
+        }
+        self.daemon
+            .migration
+            .ledger
+            .forget_arrival(&self.arrival.id);
+        self.daemon.migration.arriving().remove(&self.arrival.id);
+    }
+}
+
+impl Daemon {
+    /// Whether a move to this host is completed. If it is not, it never will be.
+    fn has_taken(&self, id: &str) -> anyhow::Result<bool> {
+        let mut arriving = self.migration.arriving();
+        if let Some(it) = arriving.get_mut(id) {
+            it.is_cancelled = true;
+            return Ok(false);
+        }
+        let ledger = &self.migration.ledger;
+        let is_taken = is_id(id) && ledger.arrival(id).is_some_and(|it| it.taken);
+        if is_taken {
+            // The source removes it when it hears so.
+            ledger.keep(id)?;
+        }
+        Ok(is_taken)
+    }
+
+    fn check_free(&self, hello: &Hello) -> anyhow::Result<()> {
+        let model = self.model();
+        if model.instances.contains(&hello.name) {
+            bail!(
+                Problem::conflict(format!("there is an instance '{}' already", hello.name))
+                    .with_remedy("remove or rename it there first")
+            );
+        }
+        if let Some(chain) = hello
+            .chains
+            .iter()
+            .find(|chain| model.chains.contains(chain))
+        {
+            bail!(
+                Problem::conflict(format!("there is a chain '{chain}' already"))
+                    .with_remedy("remove or rename it there first")
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes down that an instance arrives, if there is room for one more.
+    fn enter(&self, hello: &Hello) -> anyhow::Result<Arrival> {
+        let present = self.deployment();
+        let is_new = |flavor: &String| {
+            let all = present.get("flavors");
+            all.is_none_or(|all| all.get(flavor).is_none())
+        };
+        let flavors = hello.document.get("flavors").and_then(Value::as_object);
+        let flavors = flavors.into_iter().flat_map(Map::keys);
+        let arrival = Arrival {
+            id: hello.id.clone(),
+            name: hello.name.clone(),
+            chains: hello.chains.clone(),
+            flavors: flavors.filter(|flavor| is_new(flavor)).cloned().collect(),
+            taken: false,
+        };
+        let mut arriving = self.migration.arriving();
+        if arriving.len() >= ARRIVALS_MAX {
+            bail!(
+                Problem::unavailable(format!("{ARRIVALS_MAX} instances are arriving already"))
+                    .with_remedy("try again in a moment")
+            );
+        }
+        if arriving.values().any(|it| it.name == arrival.name) {
+            bail!(
+                Problem::conflict(format!(
+                    "an instance '{}' is arriving already",
+                    arrival.name
+                ))
+                .with_remedy("try again in a moment")
+            );
+        }
+        if self.migration.ledger.arrival(&arrival.id).is_some() {
+            bail!("this move was asked for before");
+        }
+        // The oldest that nobody has settled are forgotten.
+        self.migration.ledger.arrivals();
+        self.migration.ledger.arrive(&arrival, true)?;
+        let it = Arriving {
+            name: arrival.name.clone(),
+            is_cancelled: false,
+        };
+        arriving.insert(arrival.id.clone(), it);
+        Ok(arrival)
+    }
+
+    fn apply_moved(&self, document: &Value) -> Result<(), Problem> {
+        let request = ApplyRequest {
+            text: document.to_string(),
+            file: Some("what leads to the instance".to_owned()),
+            merge: true,
+            ..ApplyRequest::default()
+        };
+        self.apply(request).map(drop)
+    }
+
+    /// Removes what there is of an arrival. Flavors that others have taken meanwhile stay.
+    fn unmake_arrival(&self, arrival: &Arrival) {
+        let present = self.model();
+        let mut objects = Vec::new();
+        let mut add = |kind, name: &String| {
+            objects.push(ObjectName {
+                kind,
+                name: name.clone(),
+            });
+        };
+        for chain in arrival
+            .chains
+            .iter()
+            .filter(|it| present.chains.contains(it))
+        {
+            add(Kind::Chain, chain);
+        }
+        if present.instances.contains(&arrival.name) {
+            add(Kind::Instance, &arrival.name);
+        }
+        let others = |flavor: &&String| {
+            let mut instances = present.instances.iter();
+            present.flavors.contains(flavor)
+                && !instances.any(|(name, it)| name != arrival.name && it.flavor == **flavor)
+        };
+        for flavor in arrival.flavors.iter().filter(others) {
+            add(Kind::Flavor, flavor);
+        }
+        if objects.is_empty() {
+            return;
+        }
+        let request = DeleteRequest {
+            objects,
+            with_links: true,
+            ..DeleteRequest::default()
+        };
+        if let Err(problem) = self.delete(request) {
+            tracing::warn!(instance = arrival.name, %problem, "removing what has not arrived whole");
+        }
+    }
+}

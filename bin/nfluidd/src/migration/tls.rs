@@ -1,0 +1,335 @@
+//! Certificates: who may move instances to this host, and where this one moves them.
+//!
+//! Both ends show a certificate, and each accepts those that one authority has signed. Whoever has none gets not even an
+//! answer; whoever has one may do what `nfluid apply` may: he names the programs and configurations that run here.
+
+use super::channel::{Channel, Patience, Timed};
+use anyhow::{Context, ensure};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to try each address of the other host.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a handshake may take: meanwhile nobody knows who calls.
+const HANDSHAKE: Patience = Patience {
+    idle: Duration::from_secs(5),
+    whole: Duration::from_secs(5),
+};
+
+/// The files that say who this host is.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// Its certificate, and those between it and the authority's.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The certificates of the authorities whose word counts.
+    pub authority: PathBuf,
+}
+
+/// Both ends of a conversation.
+#[derive(Clone)]
+pub struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Names the file that is none.
+    pub fn load(files: &Files) -> anyhow::Result<Self> {
+        let chain = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|why| anyhow::anyhow!("{why}"))
+            .with_context(|| format!("{} holds no private key (PEM)", files.key.display()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&files.authority)? {
+            roots
+                .add(certificate)
+                .with_context(|| format!("{}: no authority", files.authority.display()))?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
+        let with = || {
+            format!(
+                "{} does not fit {}",
+                files.key.display(),
+                files.certificate.display()
+            )
+        };
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key.clone_key())
+            .with_context(with)?;
+        Ok(Tls {
+            client: Arc::new(client),
+            server: Arc::new(server(roots, provider, chain, key).with_context(with)?),
+        })
+    }
+
+    /// Connects to the daemon at `to`, `HOST:PORT`, whose certificate has to be for HOST.
+    ///
+    /// # Errors
+    /// There is none, or it is somebody else.
+    pub fn connect(&self, to: &str) -> anyhow::Result<Channel> {
+        let host = host_of(to)?;
+        let name = ServerName::try_from(host.to_owned())
+            .with_context(|| format!("'{host}' is no name of a host and no address"))?;
+        let stream = dial(to)?;
+        let mut connection = ClientConnection::new(Arc::clone(&self.client), name)?;
+        let mut timed = Timed::new(stream, HANDSHAKE)?;
+        while connection.is_handshaking() {
+            connection
+                .complete_io(&mut timed)
+                .with_context(|| format!("agreeing with {to} on who is who"))?;
+        }
+        let stream = StreamOwned::new(connection, timed);
+        Ok(Channel::of_client(stream, to.to_owned()))
+    }
+
+    /// Finds out who has called.
+    ///
+    /// # Errors
+    /// It is nobody whom this host knows, or it takes too long.
+    pub fn accept(&self, stream: TcpStream) -> anyhow::Result<Channel> {
+        let peer = stream.peer_addr()?.to_string();
+        let mut connection = ServerConnection::new(Arc::clone(&self.server))?;
+        let mut timed = Timed::new(stream, HANDSHAKE)?;
+        while connection.is_handshaking() {
+            connection
+                .complete_io(&mut timed)
+                .with_context(|| format!("agreeing with {peer} on who is who"))?;
+        }
+        Ok(Channel::of_server(
+            StreamOwned::new(connection, timed),
+            peer,
+        ))
+    }
+}
+
+fn server(
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> anyhow::Result<ServerConfig> {
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    // Nobody comes back soon enough.
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = all
+        .map_err(|why| anyhow::anyhow!("{why}"))
+        .with_context(|| format!("reading {}", path.display()))?;
+    ensure!(
+        !all.is_empty(),
+        "{} holds no certificate (PEM)",
+        path.display()
+    );
+    Ok(all)
+}
+
+/// The host of `HOST:PORT`; an IPv6 address is in brackets.
+fn host_of(to: &str) -> anyhow::Result<&str> {
+    let (host, port) = to
+        .rsplit_once(':')
+        .with_context(|| format!("'{to}' has no port: HOST:PORT is expected"))?;
+    port.parse::<u16>()
+        .with_context(|| format!("'{port}' is no port"))?;
+    Ok(host.trim_start_matches('[').trim_end_matches(']'))
+}
+
+fn dial(to: &str) -> anyhow::Result<TcpStream> {
+    let addresses = to
+        .to_socket_addrs()
+        .with_context(|| format!("looking up {to}"))?;
+    let mut last = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "it has no address".to_owned(), |error| error.to_string());
+    anyhow::bail!("connecting to {to}: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::certificates::Authority;
+    use super::super::message::{Message, Taken};
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+    use tempfile::TempDir;
+
+    const SOON: Patience = Patience {
+        idle: Duration::from_secs(60),
+        whole: Duration::from_secs(60),
+    };
+
+    struct Host {
+        tls: Tls,
+        _folder: TempDir,
+    }
+
+    /// A host that accepts whom `trusted` has signed, and shows a certificate for `name` that `signer` has signed.
+    fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = trusted.files(signer, folder.path(), name);
+        Host {
+            tls: Tls::load(&files).expect("they fit"),
+            _folder: folder,
+        }
+    }
+
+    /// Answers one call with what it hears.
+    fn serve(host: Host) -> (String, JoinHandle<anyhow::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let served = thread::spawn(move || {
+            let (stream, _) = listener.accept()?;
+            let mut channel = host.tls.accept(stream)?;
+            let heard = channel.hear(SOON)?;
+            channel.say(&heard, SOON)
+        });
+        (address, served)
+    }
+
+    #[test]
+    fn hosts_of_one_authority_talk_to_each_other() {
+        let authority = Authority::new();
+        let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
+        let caller = host(&authority, &authority, "edge1");
+        let mut channel = caller.tls.connect(&address).expect("it is known");
+        let state = Message::State((0..3_000_000u32).map(|i| i as u8).collect());
+        assert_eq!(channel.ask(&state, SOON).expect("answered"), state);
+        served.join().expect("ended").expect("it has answered");
+    }
+
+    #[test]
+    fn who_is_signed_by_another_gets_no_answer() {
+        let (ours, theirs) = (Authority::new(), Authority::new());
+        let (address, served) = serve(host(&ours, &ours, "127.0.0.1"));
+        // It accepts us, and shows what we do not accept.
+        let caller = host(&ours, &theirs, "edge1");
+        let asked = caller
+            .tls
+            .connect(&address)
+            .and_then(|mut channel| channel.ask(&Message::Ready(Taken::default()), SOON));
+        asked.expect_err("it is not known");
+        served.join().expect("ended").expect_err("not answered");
+    }
+
+    #[test]
+    fn nothing_is_said_to_who_is_signed_by_another_or_for_another() {
+        let (ours, theirs) = (Authority::new(), Authority::new());
+        for (signer, name) in [(&theirs, "127.0.0.1"), (&ours, "127.0.0.2")] {
+            let (address, served) = serve(host(&ours, signer, name));
+            let caller = host(&ours, &ours, "edge1");
+            assert!(caller.tls.connect(&address).is_err(), "{name}");
+            served.join().expect("ended").expect_err("nothing was said");
+        }
+    }
+
+    #[test]
+    fn who_shows_nothing_gets_no_answer() {
+        let authority = Authority::new();
+        for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01"] {
+            let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
+            let mut stream = TcpStream::connect(&address).expect("it listens");
+            stream.write_all(said).expect("it reads");
+            drop(stream);
+            served.join().expect("ended").expect_err("no handshake");
+        }
+    }
+
+    #[test]
+    fn what_drips_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut dripping =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let (stream, _) = listener.accept().expect("it called");
+        let patience = Patience {
+            idle: Duration::from_secs(60),
+            whole: Duration::from_millis(200),
+        };
+        let mut timed = Timed::new(stream, patience).expect("a connection");
+        // Without an end, as far as the reader is concerned.
+        let drips = thread::spawn(move || while dripping.write_all(&[3]).is_ok() {});
+        let mut all = std::io::sink();
+        std::io::copy(&mut timed, &mut all).expect_err("it takes too long");
+        drop(timed);
+        drips.join().expect("ended");
+    }
+
+    #[test]
+    fn files_that_are_none_are_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority::new();
+        let files = authority.files(&authority, folder.path(), "edge1");
+        let other = authority.files(&authority, folder.path(), "edge2");
+        let why = |files: Files| match Tls::load(&files) {
+            Ok(_) => panic!("accepted"),
+            Err(why) => format!("{why:#}"),
+        };
+        let missing = folder.path().join("none");
+        assert!(
+            why(Files {
+                key: missing.clone(),
+                ..files.clone()
+            })
+            .contains("none")
+        );
+        assert!(
+            why(Files {
+                certificate: missing,
+                ..files.clone()
+            })
+            .contains("none")
+        );
+        assert!(
+            why(Files {
+                key: other.key,
+                ..files.clone()
+            })
+            .contains("does not fit")
+        );
+        assert!(
+            why(Files {
+                key: files.certificate.clone(),
+                ..files
+            })
+            .contains("private key")
+        );
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        assert_eq!(host_of("edge2:7443").expect("both"), "edge2");
+        assert_eq!(host_of("[fd00::1]:7443").expect("both"), "fd00::1");
+        for wrong in ["edge2", "edge2:", "edge2:http", "edge2:70000"] {
+            host_of(wrong).expect_err(wrong);
+        }
+    }
+}

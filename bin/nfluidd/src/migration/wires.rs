@@ -1,0 +1,156 @@
+//! What leads to an instance and goes with it: its links, its attachments to switches, and chains of it alone. The names in
+//! them, of uplinks, switches, groups and other instances, are those of the target's own.
+
+use super::message::Hello;
+use anyhow::{Context, bail, ensure};
+use nfluid_control::model::{Deployment, PortRef};
+use serde_json::{Map, Value, json};
+
+/// Keys of a port that do not connect it.
+const OWN_KEYS: [&str; 3] = ["mac", "mtu", "queues"];
+
+/// Links and chains of an instance, as a document, and the names of the chains; `all` is `deployment` as JSON.
+///
+/// # Errors
+/// A chain has other instances: it cannot be cut.
+pub fn of(
+    name: &str,
+    deployment: &Deployment,
+    all: &Value,
+) -> Result<(Value, Vec<String>), String> {
+    let is_its = |port: &PortRef| port.owner() == Some(name);
+    let mut chains = Map::new();
+    for (chain, model) in deployment.chains.iter() {
+        let has_ends = is_its(&model.from) || is_its(&model.to);
+        let has_hops = model.via.iter().any(|hop| hop.instance == name);
+        if !has_ends && !has_hops {
+            continue;
+        }
+        if has_ends || model.via.iter().any(|hop| hop.instance != name) {
+            return Err(format!(
+                "instance {name} cannot be moved alone: chain {chain} has others"
+            ));
+        }
+        let found = all.get("chains").and_then(|chains| chains.get(chain));
+        chains.insert(chain.to_owned(), found.cloned().unwrap_or_default());
+    }
+    let links = deployment.links.iter();
+    let links: Vec<Value> = links
+        .filter(|link| is_its(&link.0) || is_its(&link.1))
+        .map(|link| json!([link.0.to_string(), link.1.to_string()]))
+        .collect();
+    let names = chains.keys().cloned().collect();
+    let mut document = json!({ "version": 1 });
+    if !links.is_empty() {
+        document["links"] = Value::Array(links);
+    }
+    if !chains.is_empty() {
+        document["chains"] = Value::Object(chains);
+    }
+    Ok((document, names))
+}
+
+/// Checks that a peer asks for one instance and what leads to it, and for nothing else.
+///
+/// # Errors
+/// It asks for more.
+pub fn check(hello: &Hello) -> anyhow::Result<()> {
+    only(&hello.document, &["version", "instances", "flavors"])?;
+    only(&hello.wires, &["version", "links", "chains"])?;
+    let instances = hello.document.get("instances").and_then(Value::as_object);
+    let instances = instances.context("it names no instance")?;
+    ensure!(
+        instances.len() == 1 && instances.contains_key(&hello.name),
+        "it names other instances than {}",
+        hello.name
+    );
+    let links = hello.wires.get("links").and_then(Value::as_array);
+    for link in links.into_iter().flatten() {
+        let ends = link.as_array().into_iter().flatten();
+        let mut owners = ends.filter_map(|end| end.as_str()?.split_once('.'));
+        ensure!(
+            owners.any(|(owner, _)| owner == hello.name),
+            "a link is not of instance {}",
+            hello.name
+        );
+    }
+    let chains = hello.wires.get("chains").and_then(Value::as_object);
+    for chain in chains.into_iter().flat_map(Map::keys) {
+        ensure!(
+            hello.chains.contains(chain),
+            "a chain is not named twice: {chain}"
+        );
+    }
+    Ok(())
+}
+
+fn only(document: &Value, known: &[&str]) -> anyhow::Result<()> {
+    let document = document.as_object().context("it is no deployment")?;
+    match document.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => bail!("'{key}' is not moved with an instance"),
+        None => Ok(()),
+    }
+}
+
+/// Takes the attachments to switches out of an instance's document: they are made when its ports are shut. Returns whether
+/// there were any.
+pub fn detach(document: &mut Value) -> bool {
+    let instances = document.get_mut("instances").and_then(Value::as_object_mut);
+    let instances = instances.into_iter().flat_map(Map::values_mut);
+    let ports = instances.filter_map(|instance| instance.get_mut("ports")?.as_object_mut());
+    let mut had = false;
+    for port in ports.flat_map(Map::values_mut) {
+        if let Some(port) = port.as_object_mut() {
+            let before = port.len();
+            port.retain(|key, _| OWN_KEYS.contains(&key.as_str()));
+            had |= port.len() < before;
+        }
+    }
+    had
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::PROTOCOL;
+    use super::*;
+
+    fn hello() -> Hello {
+        let port = json!({ "mac": "02:00:00:00:00:01", "switch": "lan", "vlan": 7 });
+        Hello {
+            protocol: PROTOCOL,
+            id: "7f".into(),
+            name: "fw".into(),
+            document: json!({ "version": 1, "instances": { "fw": { "nf": "firewall", "ports": { "in": port } } } }),
+            wires: json!({ "version": 1, "links": [["lan", "fw.in"]], "chains": { "web": {} } }),
+            chains: vec!["web".into()],
+        }
+    }
+
+    #[test]
+    fn a_peer_can_ask_for_one_instance_and_what_leads_to_it_only() {
+        check(&hello()).expect("one instance");
+        type Change = fn(&mut Hello);
+        let changes: [Change; 6] = [
+            |it| it.document["instances"]["other"] = json!({}),
+            |it| it.document["uplinks"] = json!({}),
+            |it| it.wires["instances"] = json!({}),
+            |it| it.wires["links"] = json!([["lan", "other.in"]]),
+            |it| it.chains.clear(),
+            |it| it.document = Value::Null,
+        ];
+        for change in changes {
+            let mut changed = hello();
+            change(&mut changed);
+            check(&changed).expect_err("more than one instance");
+        }
+    }
+
+    #[test]
+    fn attachments_are_left_for_later() {
+        let mut document = hello().document;
+        assert!(detach(&mut document));
+        let port = &document["instances"]["fw"]["ports"]["in"];
+        assert_eq!(*port, json!({ "mac": "02:00:00:00:00:01" }));
+        assert!(!detach(&mut document));
+    }
+}

@@ -1,0 +1,214 @@
+//! Instances that move from one host to another: two daemons, a bridge at each side of them, and traffic across.
+
+#[path = "platform_migration/cutter.rs"]
+mod cutter;
+#[path = "platform_migration/two_platforms.rs"]
+mod two_platforms;
+
+use cutter::{Cutter, Way};
+use nfluid_tests::harness::platform::{Platform, eventually, is_alive, metrics_of};
+use nfluid_tests::harness::two_hosts::SERVER;
+use serde_json::Value;
+use std::thread;
+use two_platforms::{Authority, FIREWALL, TwoPlatforms};
+
+const PINGS: u32 = 300;
+
+fn states(platform: &Platform, figure: &str) -> u64 {
+    let control = platform.run_dir().join("control").join("fw");
+    let found = metrics_of(&control)["nf"][figure].as_f64();
+    found.unwrap_or_else(|| panic!("fw has no {figure}")) as u64
+}
+
+fn has_it(platform: &Platform) -> bool {
+    platform.pids().contains_key("fw")
+}
+
+fn macs(platform: &Platform) -> Vec<Value> {
+    let ports = platform.ask(&["get", "ports"]);
+    let ports = ports.as_array().expect("a list").iter();
+    let own = ports.filter(|port| {
+        port["name"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("fw."))
+    });
+    own.map(|port| port["mac"].clone()).collect()
+}
+
+fn moves(from: &Platform, to: &str) {
+    let moved = from.nfluid(&["migrate", "fw", "--to", to]);
+    assert!(moved.succeeded(), "{moved:?}");
+}
+
+fn refuses(from: &Platform, to: &str, reason: &str) {
+    let outcome = from.nfluid(&["migrate", "fw", "--to", to]);
+    assert!(!outcome.succeeded(), "{outcome:?}");
+    assert!(outcome.stderr.contains(reason), "{reason}: {outcome:?}");
+    assert!(outcome.stderr.contains("goes on here"), "{outcome:?}");
+    assert!(has_it(from));
+}
+
+#[test]
+fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
+    let test = "an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost";
+    let Some(two) = TwoPlatforms::joined(test) else {
+        return;
+    };
+    let (a, b) = (&two.a, &two.b);
+    a.apply(FIREWALL);
+    b.apply(two_platforms::UPLINKS);
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    let before = macs(a);
+    thread::scope(|scope| {
+        let line = format!("ping -n -c {PINGS} -i 0.004 -W 20 {SERVER}");
+        let flood = scope.spawn(move || a.on("client", &line));
+        let created = states(a, "states_created_total");
+        for _ in 0..2 {
+            moves(a, &two.b_address);
+            assert!(!has_it(a) && has_it(b));
+            assert_eq!(macs(b), before);
+            moves(b, &two.a_address);
+            assert!(has_it(a) && !has_it(b));
+        }
+        let flood = flood.join().expect("ended");
+        assert!(flood.stdout.contains(" 0% packet loss"), "{flood:?}");
+        assert!(!flood.stdout.contains("duplicates"), "{flood:?}");
+        // That of this flood, and no other.
+        assert!(states(a, "states_created_total") <= created + 1);
+    });
+    moves(a, &two.b_address);
+    assert!(states(b, "states") > 0);
+    assert!(a.pings("client", SERVER), "through the other host");
+    let chains = a.ask(&["get", "chains"]);
+    assert_eq!(chains, Value::Array(Vec::new()), "it went with it");
+}
+
+#[test]
+fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() {
+    let test = "a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    let (a, b) = (&two.a, &two.b);
+    a.apply(FIREWALL);
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    refuses(a, &two.b_address, "lan");
+    assert!(b.pids().is_empty());
+    b.apply("{ version: 1, instances: { fw: { nf: bridge } } }");
+    refuses(a, &two.b_address, "already");
+    assert!(b.nfluid(&["delete", "instance", "fw"]).succeeded());
+    b.apply(two_platforms::UPLINKS);
+    b.apply(&two_platforms::full());
+    refuses(a, &two.b_address, "the shares add up to");
+    assert!(!has_it(b));
+    assert_eq!(b.ask(&["get", "chains"]), Value::Array(Vec::new()));
+    assert!(a.pings("client", SERVER));
+    let other = Authority::new();
+    two.b.kill_daemon();
+    two.b.set_arguments(other.arguments(&two.b, &two.b_address));
+    two.b.start();
+    refuses(&two.a, &two.b_address, "certificate");
+    two.b.kill_daemon();
+    refuses(&two.a, &two.b_address, "connecting");
+    assert!(two.a.pings("client", SERVER));
+}
+
+/// What is done to a conversation after so many records one way or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    Cut,
+    KillSource,
+    KillTarget,
+}
+
+#[test]
+fn a_move_that_is_cut_anywhere_leaves_one_instance() {
+    let test = "a_move_that_is_cut_anywhere_leaves_one_instance";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    two.b.apply(two_platforms::UPLINKS);
+    let mut ends = [0, 0];
+    for way in [Way::ToTarget, Way::ToSource] {
+        for records in 0.. {
+            let moved = strike(&mut two, Blow::Cut, way, records);
+            ends[usize::from(moved.is_there)] += 1;
+            if !moved.was_struck {
+                break;
+            }
+        }
+    }
+    assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
+    // While it is prepared, and in doubt. A daemon takes its time to start: not everywhere.
+    for blow in [Blow::KillSource, Blow::KillTarget] {
+        for records in [3, 6] {
+            strike(&mut two, blow, Way::ToTarget, records);
+        }
+    }
+}
+
+struct Moved {
+    was_struck: bool,
+    is_there: bool,
+}
+
+/// Moves the firewall while a blow falls; there is one afterwards, with its state, and frames pass it.
+fn strike(two: &mut TwoPlatforms, blow: Blow, way: Way, records: usize) -> Moved {
+    let what = format!("{blow:?} {way:?} {records}");
+    two.a.apply(FIREWALL);
+    two.forget_places();
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
+    let created = states(&two.a, "states_created_total");
+    let cutter = Cutter::new(&two.b_address, way, records);
+    let mut moving = two.a.nfluid_command();
+    let mut moving = moving
+        .args(["migrate", "fw", "--to", &cutter.address()])
+        .spawn()
+        .expect("it is built");
+    let was_struck = cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_))));
+    if was_struck {
+        match blow {
+            Blow::Cut => {}
+            Blow::KillSource => two.a.kill_daemon(),
+            Blow::KillTarget => two.b.kill_daemon(),
+        }
+    }
+    cutter.strike();
+    let _ended = moving.wait().expect("our child");
+    match blow {
+        Blow::KillSource if was_struck => two.a.start(),
+        Blow::KillTarget if was_struck => two.b.start(),
+        _ => {}
+    }
+    let (a, b) = (&two.a, &two.b);
+    eventually("it is settled who has it", || {
+        !a.page("/v1/health").contains("is not known") && has_it(a) != has_it(b)
+    });
+    let is_there = has_it(b);
+    let owner = if is_there { b } else { a };
+    assert!(states(owner, "states") > 0, "{what}");
+    assert_eq!(states(owner, "states_created_total"), created, "{what}");
+    assert_eq!(
+        a.instance_processes().len(),
+        usize::from(!is_there),
+        "{what}"
+    );
+    eventually("nothing is left of what did not arrive", || {
+        b.instance_processes().len() == usize::from(is_there)
+    });
+    let pid = owner.pids()["fw"];
+    assert!(is_alive(pid), "{what}");
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    if is_there {
+        let gone = b.nfluid(&["delete", "chain", "web"]);
+        assert!(gone.succeeded(), "{what}: {gone:?}");
+        let gone = b.nfluid(&["delete", "instance", "fw"]);
+        assert!(gone.succeeded(), "{what}: {gone:?}");
+    }
+    Moved {
+        was_struck,
+        is_there,
+    }
+}
