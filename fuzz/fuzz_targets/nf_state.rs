@@ -1,11 +1,11 @@
-//! An NF's state from somebody who can make checksums: no panic, no growth beyond the NF's limits, and what was taken in can be
-//! written out again.
+//! An NF's state from somebody who can make checksums: no panic, no growth beyond the NF's limits, what was taken in can be
+//! written out again, and a rehearsal leaves nothing behind.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use nfluid_nf::Nanos;
 use nfluid_nf::catalogue::{ENTRIES, build};
-use nfluid_nf::stateful::{export, import};
+use nfluid_nf::stateful::{export, import, rehearse};
 use nfluid_nf::testing::ports;
 use serde_json::{Value, json};
 
@@ -34,6 +34,9 @@ fuzz_target!(|input: (u8, &[u8])| {
     let Ok(image) = nfluid_nf::stateful::forged(entry.name, version, records) else {
         return;
     };
+    let nothing = export(entry.name, &mut *nf, now);
+    rehearse(entry.name, &mut *nf, now, &image).expect("an image of this NF");
+    assert_eq!(export(entry.name, &mut *nf, now), nothing);
     let _ = import(entry.name, &mut *nf, now, &image);
     export(entry.name, &mut *nf, now).expect("what was taken in can be written");
 });

@@ -175,7 +175,7 @@ impl<T> Slab<T> {
         self.entries.get_mut(index as usize)?.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> + Clone {
         let numbered = (0u32..).zip(&self.entries);
         numbered.filter_map(|(index, entry)| Some((index, entry.as_ref()?)))
     }

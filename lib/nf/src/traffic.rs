@@ -4,7 +4,7 @@ use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
 use alloc::string::String;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Arrivals {
     port_name: String,
     packets: u64,
@@ -12,7 +12,7 @@ struct Arrivals {
 }
 
 /// Counters of forwarded frames of an NF with `PORTS` ports.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Forwarded<const PORTS: usize>([Arrivals; PORTS]);
 
 impl<const PORTS: usize> Forwarded<PORTS> {

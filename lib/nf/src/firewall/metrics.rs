@@ -70,7 +70,7 @@ impl Drop {
 }
 
 /// All counters of a firewall.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Counters {
     forwarded: Forwarded<2>,
     dropped: [u64; DROPS.len()],

@@ -476,17 +476,16 @@ impl States {
     }
 
     /// What another instance needs to know about each flow that is still under way.
-    pub(super) fn export(&self, now: Nanos) -> alloc::vec::Vec<Carried> {
-        let live = self.iter().filter(|state| state.expires > now);
-        let carried = |state: &State| Carried {
+    pub(super) fn export(&self, now: Nanos) -> impl Iterator<Item = Carried> + Clone {
+        let live = self.iter().filter(move |state| state.expires > now);
+        live.map(move |state: &State| Carried {
             flow: state.flow,
             in_port: state.in_port,
             seen: state.seen,
             left_ns: state.expires.since(now).0,
             forth: state.forth,
             back: state.back,
-        };
-        live.map(carried).collect()
+        })
     }
 
     /// Takes over a flow of another instance, if it has none of its own and `rule_now` gives a rule for it.

@@ -101,14 +101,19 @@ impl Meter {
         writer.put(&self.shared.map(|shared| shared.level(self.limits, now)));
         writer.counters(&[self.crowded]);
         let entries = self.table.iter().flat_map(|table| table.entries.iter());
-        let carried: Vec<Carried> = entries
-            .map(|(_, entry)| Carried {
-                network: entry.network,
-                level: entry.buckets.level(self.limits, now),
-                dropped: entry.dropped,
-            })
-            .collect();
-        writer.list(carried.iter());
+        writer.list(entries.map(|(_, entry)| Carried {
+            network: entry.network,
+            level: entry.buckets.level(self.limits, now),
+            dropped: entry.dropped,
+        }));
+    }
+
+    /// Knows nothing of any packet any more.
+    pub(super) fn forget(&mut self) {
+        (self.shared, self.crowded) = (None, 0);
+        if let Some(table) = &mut self.table {
+            (0..table.entries.end()).for_each(|at| table.forget(at));
+        }
     }
 
     /// Reads what another meter has written, and takes it over if `own` limits the same in the same way.

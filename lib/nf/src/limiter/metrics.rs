@@ -14,7 +14,7 @@ const COLOURS: [(Colour, &str); 3] = [
 const DIRECTIONS: [&str; 2] = ["forward", "reverse"];
 
 /// All counters of the limiter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Counters {
     pub(super) forwarded: Forwarded<2>,
     /// Packets and bytes by arrival port and colour.

@@ -60,7 +60,7 @@ drop_reasons! {
 }
 
 /// All counters that are not in the state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Counters {
     pub(super) forwarded: Forwarded<2>,
     drops: [u64; REASONS.len()],

@@ -588,6 +588,28 @@ impl State {
         }
     }
 
+    /// Ends all sessions and mappings but the static forwards, and knows nothing of any host any more.
+    pub(super) fn forget(&mut self) {
+        for session in 0..self.sessions.end() {
+            self.close_session(session);
+        }
+        for mapping in 0..self.mappings.end() {
+            if self.mappings.get(mapping).is_some_and(|it| !it.fixed) {
+                self.close_mapping(Tenths::default(), mapping);
+            }
+        }
+        for index in 0..self.hosts.end() {
+            match self.hosts.get_mut(index) {
+                Some(host) if host.mappings > 0 => {
+                    host.mac = MacAddr::ZERO;
+                    (host.refusals, host.packets_before) = (0, 0);
+                }
+                _ => self.forget_host(index),
+            }
+        }
+        (self.opened, self.expired) = (0, 0);
+    }
+
     fn refused(&mut self, host: u32) {
         if let Some(host) = self.hosts.get_mut(host) {
             host.refusals += 1;

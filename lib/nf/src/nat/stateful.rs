@@ -66,19 +66,22 @@ impl Stateful for Nat {
         self.counters.import(reader)?;
         self.state.import(Tenths::of(now), reader)
     }
+
+    fn rehearse(&mut self, now: Nanos, reader: &mut Reader<'_>) {
+        let counters = self.counters.clone();
+        // What is wrong with it, the import will say.
+        let _ = self.import(now, reader);
+        self.counters = counters;
+        self.state.forget();
+    }
 }
 
 impl State {
     fn export(&self, now: Tenths, writer: &mut Writer) {
         writer.counters(&[self.opened, self.expired]);
         let own = self.mappings.iter().filter(|(_, mapping)| !mapping.fixed);
-        let mut numbers = BTreeMap::new();
-        let mut mappings = Vec::new();
-        for (index, mapping) in own {
-            numbers.insert(index, mappings.len() as u32);
-            mappings.push(self.carried(now, mapping));
-        }
-        writer.list(mappings.iter());
+        let numbers: BTreeMap<u32, u32> = own.clone().map(|(index, _)| index).zip(0..).collect();
+        writer.list(own.map(|(_, mapping)| self.carried(now, mapping)));
         let sessions = self.sessions.iter().filter_map(|(_, session)| {
             Some(CarriedSession {
                 mapping: *numbers.get(&session.mapping)?,
@@ -87,16 +90,14 @@ impl State {
                 left: now.until(session.expires),
             })
         });
-        let sessions: Vec<CarriedSession> = sessions.collect();
-        writer.list(sessions.iter());
+        writer.list(sessions);
         let hosts = self.hosts.iter().map(|(_, host)| CarriedHost {
             address: host.address,
             vlan: host.vlan,
             refusals: host.refusals,
             packets_before: host.packets_before,
         });
-        let hosts: Vec<CarriedHost> = hosts.collect();
-        writer.list(hosts.iter());
+        writer.list(hosts);
     }
 
     fn carried(&self, now: Tenths, mapping: &Mapping) -> CarriedMapping {

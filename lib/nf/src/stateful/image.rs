@@ -23,8 +23,10 @@ pub const IMAGE_BYTES_MAX: usize = 256 << 20;
 const MAGIC: &[u8; 8] = b"NFLSTATE";
 /// Longest name of an NF.
 const NAME_MAX: usize = 64;
+/// Bytes besides the name before the length of the records.
+const HEAD_BYTES: usize = 8 + 2 + 2 + 1;
 /// Bytes besides name and records.
-const FRAME_BYTES: usize = 8 + 2 + 2 + 1 + 8 + 8;
+const FRAME_BYTES: usize = HEAD_BYTES + 8 + 8;
 
 /// What an image says.
 #[derive(Debug)]
@@ -34,19 +36,30 @@ pub(super) struct Opened<'a> {
     pub records: &'a [u8],
 }
 
-pub(super) fn seal(name: &str, version: u16, records: &[u8]) -> Result<Vec<u8>, StateError> {
-    let length = FRAME_BYTES + name.len() + records.len();
-    if name.len() > NAME_MAX || length > IMAGE_BYTES_MAX {
+/// The beginning of an image, in `buffer`, whose content is of no interest any more; records follow.
+pub(super) fn begin(mut buffer: Vec<u8>, name: &str, version: u16) -> Result<Vec<u8>, StateError> {
+    if name.len() > NAME_MAX {
+        return Err(StateError::TooLong(FRAME_BYTES + name.len()));
+    }
+    buffer.clear();
+    buffer.extend_from_slice(MAGIC);
+    buffer.extend_from_slice(&FORMAT.to_le_bytes());
+    buffer.extend_from_slice(&version.to_le_bytes());
+    buffer.push(name.len() as u8);
+    buffer.extend_from_slice(name.as_bytes());
+    buffer.extend_from_slice(&0u64.to_le_bytes());
+    Ok(buffer)
+}
+
+/// Makes what [`begin`] has begun, and records follow, an image.
+pub(super) fn seal(mut image: Vec<u8>, name: &str) -> Result<Vec<u8>, StateError> {
+    let length = image.len() + size_of::<u64>();
+    if length > IMAGE_BYTES_MAX {
         return Err(StateError::TooLong(length));
     }
-    let mut image = Vec::with_capacity(length);
-    image.extend_from_slice(MAGIC);
-    image.extend_from_slice(&FORMAT.to_le_bytes());
-    image.extend_from_slice(&version.to_le_bytes());
-    image.push(name.len() as u8);
-    image.extend_from_slice(name.as_bytes());
-    image.extend_from_slice(&(records.len() as u64).to_le_bytes());
-    image.extend_from_slice(records);
+    let records = (length - FRAME_BYTES - name.len()) as u64;
+    let at = HEAD_BYTES + name.len();
+    image[at..at + size_of::<u64>()].copy_from_slice(&records.to_le_bytes());
     let checksum = xxh3_64(&image);
     image.extend_from_slice(&checksum.to_le_bytes());
     Ok(image)

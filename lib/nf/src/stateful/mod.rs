@@ -34,6 +34,11 @@ pub trait Stateful {
     /// # Errors
     /// Records that make no sense. What was read before them has been added.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError>;
+
+    /// Imports a state and forgets it: the import that follows finds the memory that it needs. Only for who has no state of
+    /// its own yet; afterwards it still has none. Records that make no sense are not told of. An NF without tables leaves
+    /// it be.
+    fn rehearse(&mut self, _now: Nanos, _reader: &mut Reader<'_>) {}
 }
 
 /// An NF whose state is counters, none of which is an entry that an importer could leave out.
@@ -148,12 +153,25 @@ pub enum StateError {
 /// # Errors
 /// [`StateError::Stateless`], [`StateError::TooLong`].
 pub fn export(name: &str, nf: &mut dyn NetworkFunction, now: Nanos) -> Result<Vec<u8>, StateError> {
+    export_into(Vec::new(), name, nf, now)
+}
+
+/// As [`export`], in the memory of `buffer`.
+///
+/// # Errors
+/// As for [`export`].
+pub fn export_into(
+    buffer: Vec<u8>,
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    now: Nanos,
+) -> Result<Vec<u8>, StateError> {
     let stateful = nf
         .stateful()
         .ok_or_else(|| StateError::Stateless(name.into()))?;
-    let mut writer = Writer::default();
+    let mut writer = Writer::behind(image::begin(buffer, name, stateful.state_version())?);
     stateful.export(now, &mut writer);
-    image::seal(name, stateful.state_version(), &writer.into_records())
+    image::seal(writer.into_written(), name)
 }
 
 /// An image with any records, for those who test what imports trust.
@@ -162,7 +180,9 @@ pub fn export(name: &str, nf: &mut dyn NetworkFunction, now: Nanos) -> Result<Ve
 /// [`StateError::TooLong`].
 #[cfg(any(test, feature = "testing"))]
 pub fn forged(name: &str, version: u16, records: &[u8]) -> Result<Vec<u8>, StateError> {
-    image::seal(name, version, records)
+    let mut image = image::begin(Vec::new(), name, version)?;
+    image.extend_from_slice(records);
+    image::seal(image, name)
 }
 
 /// Adds the state in `image` to that of `nf`, which is one of the NF `name`.
@@ -176,6 +196,34 @@ pub fn import(
     now: Nanos,
     image: &[u8],
 ) -> Result<Imported, StateError> {
+    let (stateful, mut reader) = open(name, nf, image)?;
+    let imported = stateful.import(now, &mut reader)?;
+    reader.end()?;
+    Ok(imported)
+}
+
+/// Has `nf`, which is one of the NF `name` and has no state yet, take in the state in `image` and forget it: see
+/// [`Stateful::rehearse`].
+///
+/// # Errors
+/// See [`StateError`]; it has no state either way.
+pub fn rehearse(
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    now: Nanos,
+    image: &[u8],
+) -> Result<(), StateError> {
+    let (stateful, mut reader) = open(name, nf, image)?;
+    stateful.rehearse(now, &mut reader);
+    Ok(())
+}
+
+/// The records of an image that is one for `nf`.
+fn open<'nf, 'image>(
+    name: &str,
+    nf: &'nf mut dyn NetworkFunction,
+    image: &'image [u8],
+) -> Result<(&'nf mut dyn Stateful, Reader<'image>), StateError> {
     let stateful = nf
         .stateful()
         .ok_or_else(|| StateError::Stateless(name.into()))?;
@@ -193,8 +241,5 @@ pub fn import(
             expected: stateful.state_version(),
         });
     }
-    let mut reader = Reader::new(opened.records);
-    let imported = stateful.import(now, &mut reader)?;
-    reader.end()?;
-    Ok(imported)
+    Ok((stateful, Reader::new(opened.records)))
 }

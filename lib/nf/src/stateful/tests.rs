@@ -1,4 +1,4 @@
-use super::{FORMAT, Imported, StateError, export, forged, import};
+use super::{FORMAT, Imported, StateError, export, export_into, forged, import, rehearse};
 use crate::catalogue::{ENTRIES, build};
 use crate::function::{Nanos, NetworkFunction};
 use crate::testing::{Sent, ports, run};
@@ -90,6 +90,53 @@ fn every_nf_of_the_catalogue_can_be_moved_and_counts_on() {
             );
         }
     }
+}
+
+#[test]
+fn a_rehearsal_leaves_nothing_behind_and_changes_no_import() {
+    let limits = json!({ "max_per_source": 3 });
+    let limited = json!({ "action": "allow", "proto": "udp", "keep_state": limits });
+    let forward = ["udp 192.0.2.1:53 -> 10.0.0.2:53"];
+    let also = [
+        ("firewall", json!({ "rules": [limited], "seed": 5 })),
+        (
+            "nat",
+            json!({ "pool": ["192.0.2.1"], "forward": forward, "seed": 5 }),
+        ),
+    ];
+    let usual = ENTRIES.iter().map(|it| (it.name, config(it.name, 5)));
+    for (name, config) in usual.chain(also) {
+        let mut old = made(name, 1);
+        talk(&mut *old, THERE, 20);
+        let image = export(name, &mut *old, THERE).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let [mut fresh, mut rehearsed] = [(), ()].map(|()| {
+            let made = build(name, &config, &ports(2));
+            made.unwrap_or_else(|error| panic!("{name}: {error}"))
+        });
+        rehearse(name, &mut *rehearsed, HERE, &image).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(metrics(&*rehearsed), metrics(&*fresh), "{name}");
+        let none = export(name, &mut *rehearsed, HERE);
+        assert_eq!(none, export(name, &mut *fresh, HERE), "{name}");
+        let later = Nanos(HERE.0 + 1_000_000);
+        let imported = import(name, &mut *rehearsed, later, &image);
+        assert_eq!(imported, import(name, &mut *fresh, later, &image), "{name}");
+        assert_eq!(metrics(&*rehearsed), metrics(&*fresh), "{name}");
+        let more = [
+            (0, udp((0, 2, 7), (1, 9, 53))),
+            (1, udp((1, 9, 53), (0, 3, 4000))),
+        ];
+        let sent = run(&mut *rehearsed, later, &more);
+        assert_eq!(sent, run(&mut *fresh, later, &more), "{name}");
+    }
+}
+
+#[test]
+fn what_a_buffer_had_before_is_not_in_an_image() {
+    let mut nf = made("firewall", 1);
+    talk(&mut *nf, THERE, 3);
+    let image = export("firewall", &mut *nf, THERE).expect("exported");
+    let again = export_into(alloc::vec![7; 9000], "firewall", &mut *nf, THERE);
+    assert_eq!(again.as_ref(), Ok(&image));
 }
 
 #[test]
@@ -292,6 +339,9 @@ proptest! {
         let kept = cut.map_or(count, |cut| cut.index(count));
         let image = forged(nf, 1, &image[records..records + kept]).expect("short");
         let mut new = made(nf, 2);
+        let nothing = export(nf, &mut *new, HERE);
+        rehearse(nf, &mut *new, HERE, &image).expect("an image of this NF");
+        prop_assert_eq!(export(nf, &mut *new, HERE), nothing, "a rehearsal leaves nothing");
         // Refused or not.
         let _ = import(nf, &mut *new, HERE, &image);
         talk(&mut *new, HERE, 4);

@@ -4,25 +4,30 @@ use alloc::vec::Vec;
 use serde::Serialize;
 
 /// Takes the records of an NF, one after the other, as [postcard](https://postcard.jamesmunns.com/wire-format) has them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Writer {
-    records: Vec<u8>,
+    written: Vec<u8>,
 }
 
 impl Writer {
+    /// Writes behind what is there.
+    pub(super) fn behind(written: Vec<u8>) -> Self {
+        Writer { written }
+    }
+
     /// Writes one record.
     ///
     /// # Panics
     /// For a type that postcard cannot write (a sequence of unknown length): no NF has one.
     pub fn put<T: Serialize>(&mut self, record: &T) {
-        let before = core::mem::take(&mut self.records);
-        self.records = postcard::to_extend(record, before)
+        let before = core::mem::take(&mut self.written);
+        self.written = postcard::to_extend(record, before)
             .expect("records are plain data, and memory takes any number of bytes");
     }
 
-    /// Writes a list: how many, then each.
-    pub fn list<T: Serialize>(&mut self, records: impl ExactSizeIterator<Item = T>) {
-        self.put(&(records.len() as u64));
+    /// Writes a list: how many, then each. Goes through the records twice, so that nobody has to collect them.
+    pub fn list<T: Serialize>(&mut self, records: impl Iterator<Item = T> + Clone) {
+        self.put(&(records.clone().count() as u64));
         for record in records {
             self.put(&record);
         }
@@ -33,7 +38,7 @@ impl Writer {
         self.list(counters.iter());
     }
 
-    pub(super) fn into_records(self) -> Vec<u8> {
-        self.records
+    pub(super) fn into_written(self) -> Vec<u8> {
+        self.written
     }
 }
