@@ -38,10 +38,19 @@ pub enum Request {
         config: Value,
     },
     /// The NF's state and copies of the frames that wait in its rings, written to the file that comes with the request.
-    Export,
+    Export {
+        /// The state alone: it will be exported again soon.
+        #[serde(default)]
+        state_only: bool,
+    },
     /// State of another instance, added to the own.
     Import {
         /// So many bytes of the file that comes with the request.
+        bytes: u64,
+    },
+    /// As [`Request::Import`], to a successor that has no ports yet: it forgets the state again.
+    Rehearse {
+        /// So many bytes of the file.
         bytes: u64,
     },
     /// Ports and state go to the successor at the other end of the socket that comes with the request.
@@ -82,7 +91,11 @@ impl Request {
     fn is_about_one(&self) -> bool {
         matches!(
             self,
-            Request::Export | Request::Import { .. } | Request::HandOver | Request::Depart
+            Request::Export { .. }
+                | Request::Import { .. }
+                | Request::Rehearse { .. }
+                | Request::HandOver
+                | Request::Depart
         )
     }
 }
@@ -181,6 +194,8 @@ type Asked = (Order, SyncSender<Answer>);
 #[derive(Debug)]
 pub struct Control {
     requests: Receiver<Asked>,
+    /// One that came before its time.
+    put_off: Option<Asked>,
     /// Readable when a request waits, or a frame may: the queue's thread may be asleep.
     pub wake: OwnedFd,
 }
@@ -204,7 +219,11 @@ impl Control {
                 requests: sender,
                 wake: wake.try_clone().context("duplicating the eventfd")?,
             });
-            controls.push(Control { requests, wake });
+            controls.push(Control {
+                requests,
+                put_off: None,
+                wake,
+            });
         }
         if let Some(listener) = listener {
             let listener = UnixListener::from(listener);
@@ -218,11 +237,35 @@ impl Control {
     }
 
     /// Answers all requests that wait.
-    pub fn answer(&self, mut handle: impl FnMut(Order) -> Answer) {
-        while let Ok((order, back)) = self.requests.try_recv() {
+    pub fn answer(&mut self, mut handle: impl FnMut(Order) -> Answer) {
+        self.quieten();
+        let first = self.put_off.take();
+        for (order, back) in first.into_iter().chain(self.requests.try_iter()) {
             // The asker may have gone; its answer is then nobody's.
             let _ = back.send(handle(order));
         }
+    }
+
+    /// Answers the requests to which `handle` has an answer already. The first to which it has none is put off until
+    /// [`Control::answer`], and so are all after it: then it returns `false`, and [`Control::wake`] stays readable.
+    pub fn answer_early(&mut self, mut handle: impl FnMut(&mut Order) -> Option<Answer>) -> bool {
+        self.quieten();
+        while let Ok((mut order, back)) = self.requests.try_recv() {
+            match handle(&mut order) {
+                Some(answer) => drop(back.send(answer)),
+                None => {
+                    self.put_off = Some((order, back));
+                    // Full only if it has been rung for 2^64 times: it is readable.
+                    let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Before the requests are looked at: one that comes later wakes again.
+    fn quieten(&self) {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.wake, &mut count);
     }
@@ -307,6 +350,43 @@ mod tests {
             Answer::Ok(sum) => assert_eq!(sum, both),
             Answer::Error(error) => panic!("{error}"),
         }
+    }
+
+    #[test]
+    fn what_cannot_be_answered_early_is_answered_later_and_in_its_turn() {
+        let (requests, asked) = sync_channel(3);
+        let flags = EventfdFlags::NONBLOCK;
+        let mut control = Control {
+            requests: asked,
+            put_off: None,
+            wake: eventfd(0, flags).expect("an eventfd"),
+        };
+        let mut answers = Vec::new();
+        for request in [Request::Beat, Request::Metrics, Request::Beat] {
+            let (back, answer) = sync_channel(1);
+            let order = Order { request, fd: None };
+            requests.send((order, back)).expect("room");
+            answers.push(answer);
+        }
+        let is_beat = |order: &mut Order| matches!(order.request, Request::Beat);
+        let early = |order: &mut Order| is_beat(order).then(|| Answer::Ok(json!("early")));
+        assert!(!control.answer_early(early));
+        let said = |at: usize| match answers[at].try_recv() {
+            Ok(Answer::Ok(said)) => said,
+            _ => Value::Null,
+        };
+        assert_eq!(
+            [said(0), said(1), said(2)],
+            [json!("early"), Value::Null, Value::Null]
+        );
+        let mut count = [0; 8];
+        assert!(
+            rustix::io::read(&control.wake, &mut count).is_ok(),
+            "it is still rung"
+        );
+        control.answer(|_| Answer::Ok(json!("late")));
+        assert_eq!([said(1), said(2)], [json!("late"), json!("late")]);
+        assert!(control.answer_early(|_| None), "nothing waits");
     }
 
     #[test]

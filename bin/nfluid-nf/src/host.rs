@@ -6,6 +6,7 @@ use crate::recent::Recent;
 use crate::{inheritance, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
+use nfluid_nf::stateful::StateError;
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_ring::assignment;
 use nfluid_ring::attach::{Attached, Prepared};
@@ -92,6 +93,7 @@ fn serve(
             infos,
             engine: Engine::new(),
             last_tick: Nanos(0),
+            image: Vec::new(),
             has_left: false,
             departure: None,
         });
@@ -123,9 +125,21 @@ fn succeed(
     }
     let mut nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
     let mut controls = Control::start(inheritance::control_socket()?, 1)?;
-    let control = controls.pop().context("it has no control socket")?;
+    let mut control = controls.pop().context("it has no control socket")?;
+    let wake = control.wake.try_clone().context("duplicating an eventfd")?;
+    let mut image = Vec::new();
+    succession::await_turn(predecessor, &wake, || {
+        control.answer_early(|order| match order.request {
+            Request::Rehearse { bytes } => {
+                let rehearsed =
+                    rehearse_import(&name, nf.as_mut(), &mut image, bytes, order.fd.take());
+                Some(answer(rehearsed))
+            }
+            _ => None,
+        })
+    })?;
     let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
-    succession::take_over(predecessor, import)?;
+    succession::take_over(predecessor, image, import)?;
     let host = Host {
         recent: Recent::of(infos.len()),
         attached: prepared.attach(),
@@ -135,10 +149,25 @@ fn succeed(
         infos,
         engine: Engine::new(),
         last_tick: Nanos(0),
+        image: Vec::new(),
         has_left: false,
         departure: None,
     };
     queues::run(vec![host], vec![control], None)
+}
+
+/// Takes in the state in a file, and forgets it. Its bytes stay in `image`, as memory that has been touched.
+fn rehearse_import(
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    image: &mut Vec<u8>,
+    bytes: u64,
+    file: Option<OwnedFd>,
+) -> anyhow::Result<Value> {
+    let file = file.context("there is no file to read from")?;
+    *image = moving::read(std::mem::take(image), file, bytes)?;
+    nfluid_nf::stateful::rehearse(name, nf, monotonic(), image)?;
+    Ok(Value::Null)
 }
 
 /// An NF on one queue of its ports.
@@ -152,6 +181,8 @@ pub struct Host {
     engine: Engine,
     last_tick: Nanos,
     recent: Recent,
+    /// Memory in which the state was exported a moment ago, and will be again.
+    image: Vec<u8>,
     /// Another has its ports.
     has_left: bool,
     /// It is about to leave: the way to the daemon, and the state that it leaves with.
@@ -160,7 +191,7 @@ pub struct Host {
 
 impl Host {
     /// Works while frames wait, then blocks until one comes.
-    pub fn round(&mut self, control: &Control) -> anyhow::Result<()> {
+    pub fn round(&mut self, control: &mut Control) -> anyhow::Result<()> {
         let mut now = monotonic();
         for _ in 0..ROUNDS_PER_LOOK {
             if self.pass(now) == 0 {
@@ -230,8 +261,9 @@ impl Host {
                 Ok(()) => Answer::Ok(Value::Null),
                 Err(error) => Answer::Error(error.to_string()),
             },
-            Request::Export => answer(self.export(now, order.fd)),
+            Request::Export { state_only } => answer(self.export(now, state_only, order.fd)),
             Request::Import { bytes } => answer(self.import(now, bytes, order.fd)),
+            Request::Rehearse { .. } => Answer::Error("it has its ports already".to_owned()),
             Request::HandOver => answer(self.hand_over(now, order.fd)),
             Request::Depart => answer(self.depart(now, order.fd)),
             // It has not left.
@@ -240,30 +272,58 @@ impl Host {
         }
     }
 
-    fn export(&mut self, now: Nanos, file: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn export(
+        &mut self,
+        now: Nanos,
+        state_only: bool,
+        file: Option<OwnedFd>,
+    ) -> anyhow::Result<Value> {
         let file = file.context("there is no file to write to")?;
-        let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
-        moving::write(file, &image, &self.attached.ports)
+        let image = self.state(now)?;
+        if !state_only {
+            return moving::write(file, &image, &self.attached.ports);
+        }
+        let written = moving::write(file, &image, &[]);
+        self.image = image;
+        written
+    }
+
+    /// The NF's state.
+    fn state(&mut self, now: Nanos) -> Result<Vec<u8>, StateError> {
+        let buffer = std::mem::take(&mut self.image);
+        nfluid_nf::stateful::export_into(buffer, &self.name, self.nf.as_mut(), now)
     }
 
     fn import(&mut self, now: Nanos, bytes: u64, file: Option<OwnedFd>) -> anyhow::Result<Value> {
         let file = file.context("there is no file to read from")?;
-        let image = moving::read(file, bytes)?;
+        let begun = Instant::now();
+        let image = moving::read(Vec::new(), file, bytes)?;
         let imported = nfluid_nf::stateful::import(&self.name, self.nf.as_mut(), now, &image)?;
-        Ok(json!({ "taken": imported.taken, "left_out": imported.left_out }))
+        Ok(json!({
+            "taken": imported.taken,
+            "left_out": imported.left_out,
+            "took_us": begun.elapsed().as_micros() as u64,
+        }))
     }
 
     /// Gives ports and state away, or keeps them and goes on.
     fn hand_over(&mut self, now: Nanos, socket: Option<OwnedFd>) -> anyhow::Result<Value> {
         let socket = socket.context("there is no way to a successor")?;
-        let begun = Instant::now();
+        let (begun, begun_at) = (Instant::now(), monotonic());
         let ports = &mut self.attached.ports;
         succession::settle(|| self.engine.settle(ports))?;
         let settled = begun.elapsed();
-        let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
+        let image = self.state(now)?;
         let exported = begun.elapsed();
         let taken = succession::hand_over(&socket, &image)?;
         self.has_left = true;
+        // On one core with a successor that has much to do, this process hears of it late.
+        let silent = taken
+            .at
+            .map(|at| Duration::from_nanos(at.since(begun_at).0));
+        let silent = silent
+            .unwrap_or_else(|| begun.elapsed())
+            .min(begun.elapsed());
         let us = |time: Duration| time.as_micros() as u64;
         Ok(json!({
             "taken": taken.imported.taken,
@@ -272,7 +332,7 @@ impl Host {
             "settle_us": us(settled),
             "export_us": us(exported - settled),
             "import_us": us(taken.took),
-            "silent_us": us(begun.elapsed()),
+            "silent_us": us(silent),
         }))
     }
 

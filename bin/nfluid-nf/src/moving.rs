@@ -34,14 +34,14 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Valu
     }))
 }
 
-/// The first `bytes` of a file.
-pub fn read(file: OwnedFd, bytes: u64) -> anyhow::Result<Vec<u8>> {
+/// The first `bytes` of a file, in the memory of `buffer`.
+pub fn read(mut buffer: Vec<u8>, file: OwnedFd, bytes: u64) -> anyhow::Result<Vec<u8>> {
     if bytes > IMAGE_BYTES_MAX as u64 {
         bail!("{bytes} bytes of state are more than the {IMAGE_BYTES_MAX} that are read");
     }
-    let mut image = vec![0; bytes as usize];
+    buffer.resize(bytes as usize, 0);
     File::from(file)
-        .read_exact_at(&mut image, 0)
+        .read_exact_at(&mut buffer, 0)
         .context("reading the state")?;
-    Ok(image)
+    Ok(buffer)
 }

@@ -53,7 +53,7 @@ pub fn run(
         return hosts
             .into_iter()
             .zip(controls)
-            .try_for_each(|(host, control)| forward(host, &control));
+            .try_for_each(|(host, control)| forward(host, control));
     };
     let wakes = controls
         .iter()
@@ -64,7 +64,7 @@ pub fn run(
         std::thread::Builder::new()
             .name(format!("queue-{number}"))
             .spawn(move || {
-                if let Err(error) = forward(host, &control) {
+                if let Err(error) = forward(host, control) {
                     eprintln!("nfluid-nf: queue {number}: {error:#}");
                 }
                 // Half of the flows without an NF is worse than a restart.
@@ -75,9 +75,9 @@ pub fn run(
     wake_all(doorbell, wakes)
 }
 
-fn forward(mut host: Host, control: &Control) -> anyhow::Result<()> {
+fn forward(mut host: Host, mut control: Control) -> anyhow::Result<()> {
     loop {
-        host.round(control)?;
+        host.round(&mut control)?;
     }
 }
 

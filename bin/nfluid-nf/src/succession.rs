@@ -2,14 +2,18 @@
 //!
 //! A stream socket connects them. The successor says `R` when all is ready but the ports. The predecessor, at a batch edge,
 //! stops, writes the length of its image (8 bytes, little-endian) and the image; the successor takes it in and says `T` and
-//! three numbers (entries taken over, entries left out, microseconds that it took; 8 bytes each), or `F`, the length of a text
-//! (2 bytes) and the text. **Who has the ports is whether `T` was sent:** the successor touches them only
+//! four numbers (entries taken over, entries left out, microseconds that it took, the monotonic clock in nanoseconds; 8 bytes
+//! each), or `F`, the length of a text (2 bytes) and the text. **Who has the ports is whether `T` was sent:** the successor touches them only
 //! after it could send it, the predecessor goes on only after it has closed the socket without finding it there. So a death, a
 //! refusal or a silence of either leaves exactly one of them with the ports.
+//!
+//! Between `R` and the image the successor may be given a copy of the state that the predecessor had a moment before, to
+//! **rehearse**: it takes it in and forgets it. What costs most in an import is memory that is touched for the first time.
 
 use anyhow::{Context, bail};
 use nfluid_nf::stateful::{IMAGE_BYTES_MAX, Imported, StateError};
 use nfluid_nf::{Nanos, NetworkFunction};
+use nfluid_ring::clock::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::os::fd::OwnedFd;
@@ -37,6 +41,8 @@ pub struct Taken {
     pub imported: Imported,
     /// How long that took it.
     pub took: Duration,
+    /// When it was done, by its own word; a version before this one says nothing.
+    pub at: Option<Nanos>,
 }
 
 /// Waits until none of the frames that were taken lies in a slot any more.
@@ -72,9 +78,13 @@ fn offer(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<Taken> {
     if ready != [READY] {
         bail!("what is at the other end is no successor");
     }
-    transmit(socket, &(image.len() as u64).to_le_bytes()).context("sending the state")?;
-    transmit(socket, image).context("sending the state")?;
+    send_image(socket, image).context("sending the state")?;
     answer(socket)?.map_err(|why| anyhow::anyhow!("the successor does not take over: {why}"))
+}
+
+fn send_image(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<()> {
+    transmit(socket, &(image.len() as u64).to_le_bytes())?;
+    transmit(socket, image)
 }
 
 /// What the successor answers: what it has taken over, or why it does not.
@@ -83,13 +93,14 @@ fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
     receive(socket, &mut kind, PATIENCE).context("the successor does not answer")?;
     match kind {
         [TAKEN] => {
-            let mut numbers = [[0; 8]; 3];
+            let mut numbers = [[0; 8]; 4];
             // They are for the operator, and come with the word: that some are missing changes nothing.
             let _ = recv(socket, numbers.as_flattened_mut(), RecvFlags::DONTWAIT);
-            let [taken, left_out, took_us] = numbers.map(u64::from_le_bytes);
+            let [taken, left_out, took_us, at_ns] = numbers.map(u64::from_le_bytes);
             Ok(Ok(Taken {
                 imported: Imported { taken, left_out },
                 took: Duration::from_micros(took_us),
+                at: (at_ns > 0).then_some(Nanos(at_ns)),
             }))
         }
         [REFUSED] => {
@@ -103,26 +114,56 @@ fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
     }
 }
 
-/// The successor's part. After it the ports are its own; on an error they are not, and it has to end.
-pub fn take_over(
+/// The successor is ready and waits for its turn. Whenever `other` is readable meanwhile, `act` is called, as long as it
+/// says that more may come.
+pub fn await_turn(
     socket: &OwnedFd,
-    import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
+    other: &OwnedFd,
+    mut act: impl FnMut() -> bool,
 ) -> anyhow::Result<()> {
     transmit(socket, &[READY]).context("telling the predecessor")?;
+    let deadline = Instant::now() + TURN;
+    let mut more = true;
+    while more {
+        let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))?;
+        let mut fds = [socket, other].map(|fd| PollFd::new(fd, PollFlags::IN));
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) => bail!("no turn within {} s", TURN.as_secs()),
+            Err(rustix::io::Errno::INTR) => continue,
+            ready => ready?,
+        };
+        // What the predecessor says comes first: nobody serves the ports.
+        if !fds[0].revents().is_empty() {
+            break;
+        }
+        more = act();
+    }
+    Ok(())
+}
+
+/// The successor's part. After it the ports are its own; on an error they are not, and it has to end. The image is read into
+/// the memory of `buffer`.
+pub fn take_over(
+    socket: &OwnedFd,
+    buffer: Vec<u8>,
+    import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
+) -> anyhow::Result<()> {
     let mut length = [0; 8];
     receive(socket, &mut length, TURN).context("the predecessor gives up nothing")?;
     let length = u64::from_le_bytes(length);
     if length > IMAGE_BYTES_MAX as u64 {
         bail!("the predecessor has {length} bytes of state, more than {IMAGE_BYTES_MAX}");
     }
-    let mut image = vec![0; length as usize];
+    let mut image = buffer;
+    image.resize(length as usize, 0);
     receive(socket, &mut image, PATIENCE).context("reading the predecessor's state")?;
     let begun = Instant::now();
     match import(&image) {
         Ok(imported) => {
             let took_us = begun.elapsed().as_micros() as u64;
             let mut taken = vec![TAKEN];
-            for number in [imported.taken, imported.left_out, took_us] {
+            let at_ns = monotonic_ns();
+            for number in [imported.taken, imported.left_out, took_us, at_ns] {
                 taken.extend(number.to_le_bytes());
             }
             transmit(socket, &taken).context("the predecessor has gone on")
@@ -206,6 +247,16 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
     }
 
+    /// A successor to whom nobody else says anything.
+    fn succeed(
+        socket: &OwnedFd,
+        import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
+    ) -> anyhow::Result<()> {
+        let (silent, _its_end) = pair();
+        await_turn(socket, &silent, || panic!("it is silent"))?;
+        take_over(socket, Vec::new(), import)
+    }
+
     const ALL: Imported = Imported {
         taken: 300,
         left_out: 2,
@@ -217,7 +268,7 @@ mod tests {
         let image: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
         let expected = image.clone();
         let successor = std::thread::spawn(move || {
-            take_over(&new, |read| {
+            succeed(&new, |read| {
                 assert!(read == expected);
                 Ok(ALL)
             })
@@ -228,9 +279,37 @@ mod tests {
     }
 
     #[test]
+    fn a_successor_listens_to_another_until_its_turn_comes() {
+        let (old, new) = pair();
+        let (other, its_end) = pair();
+        send(&its_end, b"..", SendFlags::empty()).expect("sent");
+        let mut heard = 0;
+        let mut its_turn = Some(old);
+        let mut image = Err(anyhow::anyhow!("it had no turn"));
+        await_turn(&new, &other, || {
+            let _ = recv(&other, &mut [0][..], RecvFlags::empty());
+            heard += 1;
+            if heard == 2
+                && let Some(old) = its_turn.take()
+            {
+                image = send_image(&old, b"state");
+            }
+            true
+        })
+        .expect("its turn");
+        image.expect("sent");
+        assert_eq!(heard, 2);
+        let took = take_over(&new, vec![9; 100], |read| {
+            assert_eq!(read, b"state");
+            Ok(ALL)
+        });
+        assert!(took.is_err(), "its predecessor has gone");
+    }
+
+    #[test]
     fn a_refusal_is_told_and_leaves_the_ports_where_they_are() {
         let (old, new) = pair();
-        let successor = std::thread::spawn(move || take_over(&new, |_| Err(StateError::Checksum)));
+        let successor = std::thread::spawn(move || succeed(&new, |_| Err(StateError::Checksum)));
         let why = hand_over(&old, b"damaged").expect_err("refused");
         assert!(why.to_string().contains("checksum"), "{why:#}");
         assert!(successor.join().expect("ended").is_err());
@@ -251,7 +330,7 @@ mod tests {
     fn after_the_predecessor_has_gone_on_the_successor_cannot_take_over() {
         let (old, new) = pair();
         let successor = std::thread::spawn(move || {
-            take_over(&new, |_| {
+            succeed(&new, |_| {
                 std::thread::sleep(PATIENCE + Duration::from_millis(300));
                 Ok(ALL)
             })

@@ -4,7 +4,7 @@
 //! between, the next one finds exactly one of them.
 
 use super::instance::supervisor_time;
-use super::launch::{GivenBells, Succession};
+use super::launch::{GivenBells, Succession, memory_file};
 use super::placing::{pin, pinned_to};
 use super::platform::{error, no_instance};
 use super::record::Record;
@@ -114,6 +114,10 @@ impl Successor {
         await_ready(&self.way).with_context(|| {
             format!("its successor does not start ('nfluid logs {name}' says why)")
         })?;
+        if let Err(why) = rehearse(sites) {
+            // It takes longer then.
+            tracing::debug!(instance = name, "an upgrade without a rehearsal: {why:#}");
+        }
         if !sites.aside.is_empty() {
             Sites::put(&self.process, &sites.own);
         }
@@ -127,6 +131,17 @@ impl Successor {
             },
         }
     }
+}
+
+/// Has a successor take in the state that its predecessor has now, and forget it: where it starts, it is in nobody's way. What
+/// it needs of memory is there then when its turn comes.
+fn rehearse(sites: &Sites) -> anyhow::Result<()> {
+    let file = memory_file("state", &[])?;
+    let request = json!({ "op": "export", "state_only": true });
+    let answer = nf_socket::ask_about(&sites.control, &request, Some(file.as_fd()))?;
+    let request = json!({ "op": "rehearse", "bytes": answer["state_bytes"] });
+    nf_socket::ask_about(&sites.next_control, &request, Some(file.as_fd()))?;
+    Ok(())
 }
 
 impl Host {
