@@ -1,5 +1,6 @@
 //! Pausing, upgrading, saving and restoring instances.
 
+use super::Timeline;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
@@ -152,4 +153,7 @@ pub struct RestoreReport {
     pub frames: u64,
     /// Frames that found no room there.
     pub frames_left_out: u64,
+    /// Where the time went.
+    #[serde(default)]
+    pub took: Timeline,
 }

@@ -23,10 +23,12 @@ use nfluid_control::inventory::Inventory;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{Chain, Deployment, PortRef};
 use nfluid_control::state::FileStore;
+use nfluid_control::state::journal::Durable;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -90,16 +92,18 @@ impl Daemon {
             mut response,
             durable,
             watch,
-        } = result.inspect_err(|problem| {
+        } = self.step_told(what, result)?;
+        response.took = Some(timeline(&watch));
+        wait_for(durable)?;
+        Ok(response)
+    }
+
+    /// Tells of a change of single instances that could not be made.
+    fn step_told(&self, what: &str, result: Result<Stepped, Problem>) -> Result<Stepped, Problem> {
+        result.inspect_err(|problem| {
             let message = format!("{what}: {problem}");
             lock(&self.host).event(EventKind::RolledBack, None, message);
-        })?;
-        response.took = Some(timeline(&watch));
-        durable.wait().map_err(|error| {
-            let detail = format!("it is done, but may be forgotten after a power cut: {error}");
-            Problem::not_saved(detail).with_remedy("look at the disk of the state's directory")
-        })?;
-        Ok(response)
+        })
     }
 
     /// What has no process cannot be stopped, asked or moved.
@@ -394,7 +398,7 @@ impl Server for Daemon {
     }
 
     fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem> {
-        let begun = Instant::now();
+        let mut watch = Stopwatch::start();
         let refused =
             |why: anyhow::Error| Problem::bad_request(format!("{why:#}; nothing was made"));
         let bytes = STANDARD.decode(&request.image);
@@ -405,13 +409,35 @@ impl Server for Daemon {
             image.rename(name).map_err(refused)?;
         }
         let name = image.name().map_err(refused)?.to_owned();
-        self.make_from(&name, &mut image.document)?;
+        watch.lap("read");
+        let made = self.make_from(&name, &mut image.document)?;
         let moved = Moved {
             state: image.state,
             frames: image.frames,
         };
-        let given = host::give(&self.host, &name, &moved, request.paused);
-        let given = given.map_err(|error| {
+        let give = || host::give(&self.host, &name, &moved, request.paused);
+        let (given, kept) = match made {
+            None => {
+                watch.lap("apply");
+                (give(), Ok(()))
+            }
+            Some(Stepped {
+                durable,
+                watch: made,
+                ..
+            }) => {
+                watch.absorb(made);
+                // The disk and the new instance have nothing to do with each other.
+                std::thread::scope(|scope| {
+                    let kept = scope.spawn(|| wait_for(durable));
+                    (
+                        give(),
+                        kept.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                    )
+                })
+            }
+        };
+        let mut given = given.map_err(|error| {
             let why = problem(&name, error);
             self.unmake(&name);
             Problem {
@@ -419,17 +445,22 @@ impl Server for Daemon {
                 ..why
             }
         })?;
+        kept?;
+        watch.extend(given.laps.drain(..));
+        watch.lap("disk");
         Ok(RestoreReport {
             name,
-            took_us: took(begun).took_us,
+            took_us: took(watch.begun).took_us,
             state_taken: given.taken,
             state_left_out: given.left_out,
             frames: given.frames,
             frames_left_out: given.frames_left_out,
+            took: timeline(&watch),
         })
     }
 
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
+        self.must_be_a_process(instance)?;
         match (request.to, request.keep) {
             (Some(to), false) => self.migrate_to(instance, &to),
             (None, true) => self.keep_here(instance),
@@ -474,12 +505,15 @@ impl Daemon {
         Ok(document)
     }
 
-    /// Adds a saved instance to the deployment.
-    pub(crate) fn make_from(&self, name: &str, document: &mut Value) -> Result<(), Problem> {
-        let present = self.deployment();
-        let has =
-            |kind: &str, name: &str| present.get(kind).is_some_and(|all| all.get(name).is_some());
-        if has("instances", name) {
+    /// Adds a saved instance to the deployment. The change may still be on its way to the disk, if there is one of its own.
+    pub(crate) fn make_from(&self, name: &str, document: &mut Value) -> Result<Option<Stepped>, Problem> {
+        let environment = Environment {
+            host: &ThisHost,
+            catalogue: &BuiltIn,
+        };
+        let mut controller = self.controller();
+        let present = controller.deployment();
+        if present.instances.contains(name) {
             return Err(Problem::bad_request(format!(
                 "there is an instance '{name}' already; nothing was made"
             ))
@@ -487,7 +521,7 @@ impl Daemon {
         }
         if let Some(flavors) = document.get_mut("flavors").and_then(Value::as_object_mut) {
             // This host's own meaning of a flavor is in force.
-            flavors.retain(|flavor, _| !has("flavors", flavor));
+            flavors.retain(|flavor, _| !present.flavors.contains(flavor));
         }
         let request = ApplyRequest {
             text: document.to_string(),
@@ -495,7 +529,12 @@ impl Daemon {
             merge: true,
             ..ApplyRequest::default()
         };
-        self.apply(request).map(drop)
+        let added = controller.add(&request, environment);
+        drop(controller);
+        match added {
+            Some(added) => self.step_told("create", added).map(Some),
+            None => self.apply(request).map(|_made| None),
+        }
     }
 
     /// Takes back what [`Daemon::make_from`] has made.
@@ -511,6 +550,14 @@ impl Daemon {
             tracing::warn!(instance = name, %problem, "removing what could not be restored");
         }
     }
+}
+
+/// Waits until a change that is made would survive a power cut.
+pub(crate) fn wait_for(durable: Durable) -> Result<(), Problem> {
+    durable.wait().map_err(|error| {
+        let detail = format!("it is done, but may be forgotten after a power cut: {error}");
+        Problem::not_saved(detail).with_remedy("look at the disk of the state's directory")
+    })
 }
 
 /// Where the time went, for somebody on the same host.

@@ -48,6 +48,11 @@ impl Stopwatch {
         self.laps.extend(laps);
     }
 
+    /// The laps of another, which ran meanwhile.
+    pub fn absorb(&mut self, other: Stopwatch) {
+        self.laps.extend(other.laps);
+    }
+
     /// What each part took.
     pub fn parts(&self) -> Vec<(&'static str, Duration)> {
         let mut from = self.begun;
@@ -79,5 +84,16 @@ mod tests {
         let sum: Duration = parts.iter().map(|(_, took)| *took).sum();
         assert_eq!(sum, Duration::from_millis(9));
         assert_eq!(parts[2], ("late", Duration::ZERO));
+    }
+
+    #[test]
+    fn the_laps_of_another_go_on_from_the_own() {
+        let mut watch = Stopwatch::start();
+        watch.lap("own");
+        let mut other = Stopwatch::start();
+        other.lap("other");
+        watch.absorb(other);
+        let names: Vec<_> = watch.parts().into_iter().map(|(what, _)| what).collect();
+        assert_eq!(names, ["own", "other"]);
     }
 }

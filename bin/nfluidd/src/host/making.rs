@@ -138,6 +138,7 @@ impl Making {
         making.has_pipes = true;
         maker.make_pipes(name)?;
         making.write_down()?;
+        making.laps.push(Lap::now("files"));
         Ok(making)
     }
 
@@ -203,6 +204,7 @@ impl Making {
         for (making, (memory, handover)) in without.zip(made) {
             making.memory = Some(memory);
             making.handover = Some(handover);
+            making.laps.push(Lap::now("ports"));
         }
         Ok(())
     }
@@ -279,6 +281,7 @@ impl Making {
             self.maker
                 .launch(&self.name, &self.spec, ports, cgroup, &self.record, &bells)?;
         self.handover = None;
+        self.laps.push(Lap::now("launch"));
         self.record.process = Some(launched.instance.identity().clone());
         self.record.bells = self.peers.clone();
         self.record.io_bell = Some(launched.io_bell);
@@ -295,6 +298,7 @@ impl Making {
         // Left by a daemon that died in between.
         let _ = std::fs::remove_dir_all(&pins);
         handover.maps.pin(&pins)?;
+        self.laps.push(Lap::now("pins"));
         let resources = &self.spec.resources;
         let place = tenants::place(
             &maker.cgroups,
@@ -308,6 +312,7 @@ impl Making {
             ..resources.clone()
         };
         set_resources(cgroup, &self.site.groups, &at_first)?;
+        self.laps.push(Lap::now("cgroup"));
         bells::make_io().context("making the bell of its I/O thread")
     }
 

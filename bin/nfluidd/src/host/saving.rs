@@ -7,10 +7,12 @@ use super::{Host, Shared, bells, image, lock, nf_socket};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
+use nfluid_control::stopwatch::Lap;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// The state of an instance's NF, and the frames that wait in its rings.
 pub struct Moved {
@@ -21,7 +23,7 @@ pub struct Moved {
 }
 
 /// What became of state and frames.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Given {
     /// Entries of the state that were taken over.
     pub taken: u64,
@@ -31,6 +33,8 @@ pub struct Given {
     pub frames: u64,
     /// Frames that found no room.
     pub frames_left_out: u64,
+    /// What was done when.
+    pub laps: Vec<Lap>,
 }
 
 /// Asks an instance for its state and frames; it goes on. The host is not locked meanwhile.
@@ -89,10 +93,19 @@ pub fn give(
         nf_socket::ask_about(&control, &request, Some(file.as_fd()))
     };
     let answer = import().map_err(error)?;
+    let imported = Lap::now("import");
     let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let importing = Duration::from_micros(number("took_us"));
+    let begun = imported.until.checked_sub(importing);
+    // Before that it started, if it was just made.
+    let started = begun.map(|until| Lap {
+        what: "start",
+        until,
+    });
     let mut given = Given {
         taken: number("taken"),
         left_out: number("left_out"),
+        laps: started.into_iter().chain([imported]).collect(),
         ..Given::default()
     };
     let mut host = lock(host);
@@ -101,6 +114,7 @@ pub fn give(
     }
     given.frames = host.refill(name, &moved.frames)?;
     given.frames_left_out = (moved.frames.len() as u64).saturating_sub(given.frames);
+    given.laps.push(Lap::now("refill"));
     Ok(given)
 }
 

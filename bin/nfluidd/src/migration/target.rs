@@ -282,8 +282,11 @@ impl<'a> Guest<'a> {
         if wires::detach(&mut document) {
             wires["instances"] = hello.document["instances"].clone();
         }
-        daemon.make_from(name, &mut document)?;
+        let made = daemon.make_from(name, &mut document)?;
         self.is_made = true;
+        if let Some(made) = made {
+            wait_for(made.durable)?;
+        }
         self.process = Some(moving::shut(&daemon.host, name)?);
         if wires.as_object().is_some_and(|wires| wires.len() > 1) {
             daemon.apply_moved(&wires)?;

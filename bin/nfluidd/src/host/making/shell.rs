@@ -190,6 +190,8 @@ impl Making {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<()> {
+        // Those of the shell are of another time.
+        self.laps.clear();
         let cgroup = self.cgroup.as_ref().context("a shell without a cgroup")?;
         let record = Record {
             first_port: self.record.first_port,
