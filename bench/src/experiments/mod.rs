@@ -43,6 +43,7 @@ mod noisy;
 mod nonf;
 mod pairs;
 mod peers;
+mod phases;
 mod r1;
 mod r2;
 mod r3;

@@ -1,5 +1,6 @@
 //! An instance that sends frames of many flows on its first port at a rate, round after round, and receives on its second
-//! what comes through; after each round it says what was sent, what came back, and its longest silence.
+//! what comes through; after each round it says what was sent, what came back, its longest silence, and the longest time in
+//! which it did not run itself.
 
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
@@ -47,16 +48,15 @@ pub fn run() -> anyhow::Result<()> {
         received: 0,
         last_ns: 0,
         silence_ns: 0,
+        looked_ns: 0,
+        absence_ns: 0,
     };
     let mut out = std::io::stdout();
     loop {
         let sent = pump.round(&mut attached, rate);
         let (received, silence_us) = (pump.received, pump.silence_ns / 1000);
-        writeln!(
-            out,
-            "round {sent} {received} {silence_us} {}",
-            monotonic_ns()
-        )?;
+        let absence_us = pump.absence_ns / 1000;
+        writeln!(out, "round {sent} {received} {silence_us} {absence_us}")?;
         out.flush()?;
     }
 }
@@ -80,6 +80,9 @@ struct Pump {
     /// When the last frame came.
     last_ns: u64,
     silence_ns: u64,
+    /// When it was last at work, and the longest time between two such moments.
+    looked_ns: u64,
+    absence_ns: u64,
 }
 
 impl Pump {
@@ -88,9 +91,13 @@ impl Pump {
         let begun = monotonic_ns();
         let before = attached.ports[0].stats();
         (self.received, self.silence_ns, self.last_ns) = (0, 0, begun);
+        (self.absence_ns, self.looked_ns) = (0, begun);
         let (mut queued, mut skipped) = (0, 0);
-        while monotonic_ns() - begun < SENDING_NS {
-            let elapsed = monotonic_ns() - begun;
+        loop {
+            let elapsed = self.look() - begun;
+            if elapsed >= SENDING_NS {
+                break;
+            }
             let due = elapsed.saturating_mul(rate) / 1_000_000_000;
             let behind = due.saturating_sub(queued + skipped);
             skipped += behind.saturating_sub(BEHIND_MAX);
@@ -106,10 +113,18 @@ impl Pump {
         }
         let drained = monotonic_ns() + DRAINING_NS;
         self.last_ns = u64::MAX;
-        while monotonic_ns() < drained {
+        while self.look() < drained {
             self.receive(attached);
         }
         attached.ports[0].stats().tx_frames - before.tx_frames
+    }
+
+    /// The time; how long the last look was ago is noted.
+    fn look(&mut self) -> u64 {
+        let now = monotonic_ns();
+        self.absence_ns = self.absence_ns.max(now.saturating_sub(self.looked_ns));
+        self.looked_ns = now;
+        now
     }
 
     fn send(&mut self, attached: &mut Attached) -> bool {

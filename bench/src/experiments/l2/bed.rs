@@ -250,7 +250,7 @@ fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(S
             connect_ns = phase.took_ns;
             continue;
         }
-        if phase.what == TELL {
+        if phase.what == TELL || phase.what == LAUNCH {
             told_ns = Some(until_ns);
         }
         phases.push((phase.what, phase.took_ns as f64 / 1e6));
@@ -262,8 +262,10 @@ fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(S
     Ok(phases)
 }
 
-/// The daemon's name for the phase at whose end the program is told what it is, and for the one beside its start.
+/// The daemon's names for the phases at whose end a shell's program is told what it is, or one that is no shell's runs, and
+/// for the one beside its start.
 const TELL: &str = "tell";
+const LAUNCH: &str = "launch";
 const CONNECT: &str = "connect";
 
 fn links() -> [[String; 2]; 2] {

@@ -4,6 +4,7 @@
 pub mod bed;
 pub mod peers;
 
+use super::phases::Phases;
 use super::two_cores;
 use crate::host::interrupt;
 use crate::plot::{Axis, Plot, Series};
@@ -23,7 +24,7 @@ struct Lane {
     answer_ms: Samples,
     end_ms: Samples,
     /// Parts of the time until the first frame.
-    phases: Vec<(String, Samples)>,
+    phases: Phases,
 }
 
 impl Lane {
@@ -34,7 +35,7 @@ impl Lane {
             first_packet_ms: Samples::default(),
             answer_ms: Samples::default(),
             end_ms: Samples::default(),
-            phases: Vec::new(),
+            phases: Phases::default(),
         }
     }
 
@@ -42,12 +43,7 @@ impl Lane {
         self.first_packet_ms.push(created.first_packet_ms);
         self.answer_ms.push(created.answer_ms);
         self.end_ms.push(created.end_ms);
-        for (what, ms) in created.phases {
-            match self.phases.iter_mut().find(|(name, _)| *name == what) {
-                Some((_, samples)) => samples.push(ms),
-                None => self.phases.push((what, Samples::from_iter([ms]))),
-            }
-        }
+        self.phases.push(created.phases);
     }
 }
 
@@ -176,29 +172,20 @@ fn show(report: &mut Report, lanes: &[Lane]) {
     });
 }
 
-/// Where the time went, of those who come from the pool.
+/// Where the time went, of those who are made by themselves.
 fn show_phases(report: &mut Report, lanes: &[Lane]) {
     let mut rows = Vec::new();
-    for lane in lanes.iter().filter(|lane| lane.name == "pool") {
-        for (what, samples) in &lane.phases {
-            let (median, p99) = (samples.median(), samples.p99());
-            rows.push(vec![
-                lane.idle.to_string(),
-                what.clone(),
-                significant(median),
-                significant(p99),
-            ]);
-            report.figure(
-                format!("l2.pool.{}.phase.{what}_ms", lane.idle),
-                samples,
-                "ms",
-                "a part of the time until the first frame; 'connect' is beside 'start'",
-            );
+    for lane in lanes.iter().filter(|lane| lane.name != "plain") {
+        let what = "a part of the time until the first frame; 'connect' is beside 'start'";
+        let prefix = format!("l2.{}.{}", lane.name, lane.idle);
+        for mut row in lane.phases.report(report, &prefix, what) {
+            row.insert(0, format!("{} {}", lane.name, lane.idle));
+            rows.push(row);
         }
     }
     table(
-        "From the pool, where the time goes, ms (connect: beside start)",
-        &["beside", "phase", "median", "p99"],
+        "Where the time goes, ms (connect: beside start)",
+        &["", "phase", "median", "p99"],
         &rows,
     );
 }

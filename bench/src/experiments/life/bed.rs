@@ -24,6 +24,8 @@ pub struct Round {
     pub received: u64,
     /// The longest time without one, in milliseconds.
     pub silence_ms: f64,
+    /// The longest time in which the pump had no core, in milliseconds.
+    pub absence_ms: f64,
 }
 
 impl Round {
@@ -121,13 +123,15 @@ impl Bed {
                 continue;
             };
             let mut words = line.split_whitespace().skip(1).map(str::parse::<u64>);
-            if let (Some(Ok(sent)), Some(Ok(received)), Some(Ok(silence_us))) =
-                (words.next(), words.next(), words.next())
+            let mut number = || words.next().and_then(Result::ok);
+            if let (Some(sent), Some(received), Some(silence_us), Some(absence_us)) =
+                (number(), number(), number(), number())
             {
                 return Ok(Round {
                     sent,
                     received,
                     silence_ms: silence_us as f64 / 1000.0,
+                    absence_ms: absence_us as f64 / 1000.0,
                 });
             }
         }

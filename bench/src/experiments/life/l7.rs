@@ -1,11 +1,14 @@
 //! How long it takes to save a firewall with 1000 states, and to restore it as a clone.
 
 use super::bed::{Bed, SUBJECT, number};
+use crate::experiments::phases::Phases;
 use crate::experiments::two_cores;
 use crate::host::interrupt;
 use crate::report::{Report, significant, table};
 use crate::roles::pump;
 use crate::statistics::Samples;
+use anyhow::Context;
+use nfluid_api::types::Timeline;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -24,6 +27,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     bed.pool(SHELLS)?;
     let mut samples: [Samples; 4] = Default::default();
     let mut bytes = Samples::default();
+    let mut phases = Phases::default();
     for _ in 0..cycles {
         interrupt::check()?;
         let requests = bed.requests();
@@ -43,6 +47,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         bytes.push(number(&saved, "state_bytes")?);
         let restore = json!({ "image": saved["image"], "name": CLONE });
         let restored = timed(2, "POST", "/v1/restore", &restore)?;
+        let took: Timeline =
+            serde_json::from_value(restored["took"].clone()).context("where the time went")?;
+        let ms = |ns: u64| ns as f64 / 1e6;
+        phases.push(took.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
         let taken = number(&restored, "state_taken")?;
         anyhow::ensure!(
             taken >= f64::from(pump::FLOWS),
@@ -78,6 +86,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     table(
         "Save and restore a firewall with 1000 states, ms",
         &["", "request", "p99", "in the daemon"],
+        &rows,
+    );
+    let what = "a part of a restore, in the daemon";
+    let rows = phases.report(report, "l7.restore", what);
+    table(
+        "Restore, where the time goes, ms",
+        &["phase", "median", "p99"],
         &rows,
     );
     report.figure(

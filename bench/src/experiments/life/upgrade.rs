@@ -1,7 +1,7 @@
 //! Frames that are lost while a firewall is upgraded in place again and again, at the highest rate of a few at which none is
 //! lost without upgrades.
 
-use super::bed::{Bed, SUBJECT, number};
+use super::bed::{Bed, Round, SUBJECT, number};
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -13,13 +13,18 @@ const RATES: [u64; 7] = [
     1_000_000, 700_000, 500_000, 300_000, 200_000, 100_000, 50_000,
 ];
 
-/// Figures in milliseconds; from the third on they are those of [`parts_ms`].
-const FIGURES: [(&str, &str); 8] = [
+/// Figures in milliseconds; from the fifth on they are those of [`parts_ms`].
+const FIGURES: [(&str, &str); 10] = [
     (
         "silence_ms",
         "longest time without a frame at the receiver in a round with upgrades",
     ),
     ("silence_without_ms", "the same in a round without upgrades"),
+    (
+        "absence_ms",
+        "longest time without a core for the pump, which sends and receives, in a round with upgrades",
+    ),
+    ("absence_without_ms", "the same in a round without upgrades"),
     ("took_ms", "all of an upgrade, in the daemon"),
     ("silent_ms", "nobody serves the ports; consists of:"),
     ("silent.settle_ms", "until what was sent is on its way"),
@@ -40,6 +45,33 @@ fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
     Ok([ms("took_us")?, silent, settle, export, import, way])
 }
 
+/// What rounds of a kind have come to.
+#[derive(Default)]
+struct Sums {
+    sent: u64,
+    lost: u64,
+    /// Frames that were dropped, by reason.
+    drops: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    /// One more round, before which so many had been dropped, and after which so many are.
+    fn add(
+        &mut self,
+        round: Round,
+        before: &mut BTreeMap<String, u64>,
+        after: BTreeMap<String, u64>,
+    ) {
+        self.sent += round.sent;
+        self.lost += round.lost();
+        for (reason, count) in &after {
+            let was = before.get(reason).copied().unwrap_or(0);
+            *self.drops.entry(reason.clone()).or_default() += count.saturating_sub(was);
+        }
+        *before = after;
+    }
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
@@ -47,36 +79,37 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let rates = report.choose(&RATES[..], &RATES[5..]);
     let mut bed = Bed::new()?;
     let rate = highest_borne(&mut bed, rates, rounds_borne)?;
-    let (mut lost, mut lost_without) = (0, 0);
-    let (mut sent, mut upgrades) = (0, 0);
-    let mut samples: [Samples; 8] = Default::default();
-    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    let mut upgrades = 0;
+    let mut samples: [Samples; 10] = Default::default();
+    let (mut with, mut without) = (Sums::default(), Sums::default());
+    let path = format!("/v1/instances/{SUBJECT}/upgrade");
+    let mut drops = bed.drops()?;
     for _ in 0..rounds {
-        let quiet = bed.round()?;
-        lost_without += quiet.lost();
-        samples[1].push(quiet.silence_ms);
-        let path = format!("/v1/instances/{SUBJECT}/upgrade");
-        let before = bed.drops()?;
+        let round = bed.round()?;
+        samples[1].push(round.silence_ms);
+        samples[3].push(round.absence_ms);
+        without.add(round, &mut drops, bed.drops()?);
         let round = bed.round_with(|requests| {
             let answer = requests.ask("POST", &path, &Value::Null)?;
             upgrades += 1;
             parts_ms(&answer)?
                 .into_iter()
-                .zip(&mut samples[2..])
+                .zip(&mut samples[4..])
                 .for_each(|(ms, samples)| samples.push(ms));
             Ok(())
         })?;
-        for (reason, count) in bed.drops()? {
-            let was = before.get(&reason).copied().unwrap_or(0);
-            *reasons.entry(reason).or_default() += count.saturating_sub(was);
-        }
         samples[0].push(round.silence_ms);
-        lost += round.lost();
-        sent += round.sent;
+        samples[2].push(round.absence_ms);
+        with.add(round, &mut drops, bed.drops()?);
+        // Into this one the last upgrade reaches.
+        let round = bed.round()?;
+        with.add(round, &mut drops, bed.drops()?);
     }
+    let (lost, sent, lost_without) = (with.lost, with.sent, without.lost);
     let conditions = format!(
-        "firewall with 1000 states, rings of 1024, {rate} frames/s, {upgrades} upgrades, {sent} frames; as many rounds without \
-         upgrades between them lost {lost_without}"
+        "firewall with 1000 states, rings of 1024, {rate} frames/s, {upgrades} upgrades, {sent} frames in rounds with upgrades \
+         and those after them; {} frames in rounds without lost {lost_without}",
+        without.sent
     );
     report.derived(
         "upgrade.lost".to_owned(),
@@ -88,7 +121,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         "upgrade.lost_without".to_owned(),
         lost_without as f64,
         "frames",
-        "the same rounds, without upgrades",
+        &format!("rounds without upgrades, {} frames", without.sent),
     );
     report.derived(
         "upgrade.rate_pps".to_owned(),
@@ -96,13 +129,15 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         "1/s",
         "frames a second",
     );
-    for (reason, count) in reasons.iter().filter(|(_, count)| **count > 0) {
-        report.derived(
-            format!("upgrade.drops.{reason}"),
-            *count as f64,
-            "frames",
-            "dropped at any port in the rounds with upgrades, and why",
-        );
+    for (id, sums) in [("drops", &with), ("drops_without", &without)] {
+        for (reason, count) in sums.drops.iter().filter(|(_, count)| **count > 0) {
+            report.derived(
+                format!("upgrade.{id}.{reason}"),
+                *count as f64,
+                "frames",
+                "dropped at any port, and why; 'without': in rounds without upgrades",
+            );
+        }
     }
     let mut rows = Vec::new();
     for (at, (id, what)) in FIGURES.iter().enumerate() {
@@ -115,7 +150,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     table("Upgrades in place, ms", &["", "median", "p99"], &rows);
     println!(
-        "{lost} of {sent} frames lost in {upgrades} upgrades at {rate} frames/s; {lost_without} without upgrades"
+        "{lost} of {sent} frames lost in {upgrades} upgrades at {rate} frames/s; {lost_without} of {} without upgrades",
+        without.sent
     );
     Ok(())
 }
