@@ -5,7 +5,7 @@ use super::ledger::{Arrival, is_id};
 use super::message::{Hello, Message, PROTOCOL, Refusal, Taken};
 use super::wires;
 use crate::host::{self, Moved, moving};
-use crate::server::Daemon;
+use crate::server::{Daemon, wait_for};
 use anyhow::{Context, bail};
 use nfluid_api::server::Server as _;
 use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName, Problem};
