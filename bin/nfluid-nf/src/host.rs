@@ -412,7 +412,7 @@ impl Host {
 }
 
 /// An instance that leaves, and its control socket.
-struct Leaving<'a>(&'a mut Host, &'a Control);
+struct Leaving<'a>(&'a mut Host, &'a mut Control);
 
 impl Station for Leaving<'_> {
     fn answer(&mut self) -> bool {

@@ -506,7 +506,11 @@ impl Daemon {
     }
 
     /// Adds a saved instance to the deployment. The change may still be on its way to the disk, if there is one of its own.
-    pub(crate) fn make_from(&self, name: &str, document: &mut Value) -> Result<Option<Stepped>, Problem> {
+    pub(crate) fn make_from(
+        &self,
+        name: &str,
+        document: &mut Value,
+    ) -> Result<Option<Stepped>, Problem> {
         let environment = Environment {
             host: &ThisHost,
             catalogue: &BuiltIn,

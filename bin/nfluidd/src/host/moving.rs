@@ -331,9 +331,10 @@ impl Host {
 
     fn deposit(&self, name: &str, port: u8, frames: &[&[u8]]) -> Result<usize, PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let maps = running.maps(&self.settings.paths, name).map_err(failed)?;
         let put = self
             .switch
-            .deposit(&running.memory, usize::from(port), frames)
+            .deposit((&running.memory, &maps), usize::from(port), frames)
             .map_err(failed)?;
         if put > 0 {
             self.ring(name);
