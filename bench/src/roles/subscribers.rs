@@ -27,7 +27,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Bounds of the ages that are told apart, from 1 us on: each is so much above the one before.
 const STEP: f64 = 1.15;
 /// Ages that are told apart: up to 2 s.
-pub const AGES: usize = 104;
+pub const AGES: usize = 105;
 
 /// Upper bound of ages that are counted in this place, in microseconds.
 pub fn age_us(place: usize) -> f64 {
