@@ -54,6 +54,7 @@ mod restart;
 mod routes;
 mod rules;
 mod share;
+mod stream;
 pub mod subject;
 mod token;
 pub mod traffic;
@@ -311,6 +312,11 @@ pub const ALL: &[Experiment] = &[
         name: "l7",
         summary: "save a firewall with 1000 states, and restore it as a clone",
         run: life::l7::run,
+    },
+    Experiment {
+        name: "l7migrate",
+        summary: "move a firewall with 1000 states to another host while datagrams cross it: blocked time, lost",
+        run: life::migrate::run,
     },
     Experiment {
         name: "l8",

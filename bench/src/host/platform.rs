@@ -37,17 +37,26 @@ impl Platform {
     /// # Errors
     /// `CannotRun` when the programs have not been built; what the daemon says when it ends.
     pub fn start() -> anyhow::Result<Self> {
+        Self::start_with("", &[])
+    }
+
+    /// Another one beside it, whose name ends so, with more arguments for the daemon.
+    ///
+    /// # Errors
+    /// As [`Platform::start`].
+    pub fn start_with(ending: &str, arguments: &[String]) -> anyhow::Result<Self> {
         let program = beside_this_program("nfluidd", "nfluidd")?;
         let command_line = beside_this_program("nfluid", "nfluid")?;
         beside_this_program("nfluid-nf", "nfluid-nf-host")?;
         let (folder, run) = (Workshop::new()?, Workshop::in_memory()?);
-        let name = format!("nfluid-test-bench-{}", std::process::id());
+        let name = format!("nfluid-test-bench-{}{ending}", std::process::id());
         let mut command = Command::new(program);
         command
             .args(["--name", &name, "--state-dir"])
             .arg(folder.path("state"))
             .arg("--run-dir")
             .arg(run.path("run"))
+            .args(arguments)
             .stdin(Stdio::null());
         let daemon = Service::start("nfluidd", &mut command, folder.path("log"))?;
         let mut platform = Platform {

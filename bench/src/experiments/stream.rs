@@ -55,6 +55,18 @@ impl Stream {
         })
     }
 
+    /// Sends one datagram back: what learns addresses on the way learns the server's.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn answer(&self) -> anyhow::Result<()> {
+        let to = self.sender.local_addr().context("the sender's address")?;
+        self.receiver
+            .send_to(&[0; PAYLOAD], to)
+            .context("sending back")?;
+        Ok(())
+    }
+
     /// Sends `pps` datagrams a second for `time`, does `meanwhile` in the middle, and counts.
     ///
     /// # Errors

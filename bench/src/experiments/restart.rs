@@ -2,8 +2,7 @@
 //! another, through two uplinks and a firewall of ten rules that is killed with SIGKILL, restarted on request,
 //! or replaced by one of another flavor. Beside it the same without any of that.
 
-mod stream;
-
+use super::stream::Stream;
 use super::subject::Subject;
 use super::two_cores;
 use crate::host::interrupt;
@@ -17,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
-use stream::Stream;
 
 const CLIENT: &str = "10.0.0.1/16";
 const SERVER: &str = "10.1.0.1/16";

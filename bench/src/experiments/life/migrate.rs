@@ -1,0 +1,335 @@
+//! What a move to another host costs those whose frames cross the instance: datagrams at a fixed rate from one namespace
+//! to another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
+//! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
+
+use super::bed::number;
+use crate::experiments::stream::Stream;
+use crate::experiments::two_cores;
+use crate::host::interrupt;
+use crate::host::namespace::Namespace;
+use crate::host::platform::Platform;
+use crate::host::program::need;
+use crate::host::requests::Requests;
+use crate::host::workshop::Workshop;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use anyhow::Context;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::time::Duration;
+
+const PPS: u32 = 100_000;
+const FLOWS: u16 = 1000;
+/// Ports that the flows come from: below those that the kernel chooses.
+const FIRST_PORT: u16 = 20_000;
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 53);
+const SUBJECT: &str = "fw";
+/// Instances of its kind that each daemon has prepared.
+const SHELLS: u64 = 2;
+/// How often the first datagrams are tried.
+const TRIES: u32 = 20;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
+    let (rounds, seconds) = report.choose((20, 1.0), (3, 0.6));
+    let time = Duration::from_secs_f64(seconds);
+    let mut road = Road::new()?;
+    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    road.make_ready(&mut stream)?;
+    let mut none = Lane::new("l7.migrate_none", "no move: what there is anyway");
+    let mut moved = Lane::new("l7.migrate", "the firewall moves in the middle");
+    let [mut blocked, mut ready, mut took, mut frames] = <[Samples; 4]>::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        stream.answer()?;
+        none.push(&stream.run(PPS, time, || Ok(()))?);
+        let mut said = Value::Null;
+        let passage = stream.run(PPS, time, || {
+            said = road.migrate()?;
+            Ok(())
+        })?;
+        moved.push(&passage);
+        let taken = number(&said, "state_taken")?;
+        anyhow::ensure!(
+            taken >= f64::from(FLOWS),
+            "{taken} states of {FLOWS} were taken over"
+        );
+        blocked.push(number(&said, "blocked_us")? / 1e3);
+        ready.push(number(&said, "ready_us")? / 1e3);
+        took.push(number(&said, "took_us")? / 1e3);
+        frames.push(number(&said, "frames")?);
+        road.refill()?;
+    }
+    let rows = [&none, &moved].map(Lane::row);
+    table(
+        "A firewall with 1000 states moves to another host while datagrams cross it",
+        &["figure", "longest gap ms", "lost", "of", "what happens"],
+        &rows,
+    );
+    let conditions =
+        format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
+    for lane in [&none, &moved] {
+        let conditions = format!("{conditions}; {}", lane.what);
+        report.figure(
+            format!("{}_gap_ms", lane.id),
+            &lane.gap_ms,
+            "ms",
+            &conditions,
+        );
+        report.figure(
+            format!("{}_lost", lane.id),
+            &lane.lost,
+            "packets",
+            &conditions,
+        );
+    }
+    for (id, samples, unit, what) in [
+        (
+            "l7.migrate_blocked_ms",
+            &blocked,
+            "ms",
+            "nobody serves the ports, until the frames that waited are on their way",
+        ),
+        (
+            "l7.migrate_ready_ms",
+            &ready,
+            "ms",
+            "of it, until the other host has the state",
+        ),
+        (
+            "l7.migrate_took_ms",
+            &took,
+            "ms",
+            "from the request until the source knows that all is there",
+        ),
+        (
+            "l7.migrate_frames",
+            &frames,
+            "frames",
+            "that waited or came still, and were handed on",
+        ),
+    ] {
+        report.figure(
+            id.to_owned(),
+            samples,
+            unit,
+            &format!("{what}; {conditions}"),
+        );
+    }
+    Ok(())
+}
+
+/// Runs of one kind.
+struct Lane {
+    id: &'static str,
+    what: &'static str,
+    gap_ms: Samples,
+    sent: Samples,
+    lost: Samples,
+}
+
+impl Lane {
+    fn new(id: &'static str, what: &'static str) -> Self {
+        Lane {
+            id,
+            what,
+            gap_ms: Samples::default(),
+            sent: Samples::default(),
+            lost: Samples::default(),
+        }
+    }
+
+    fn push(&mut self, passage: &crate::experiments::stream::Passage) {
+        self.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
+        self.sent.push(passage.sent as f64);
+        self.lost.push(passage.lost as f64);
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.id.to_owned(),
+            significant(self.gap_ms.median()),
+            significant(self.lost.median()),
+            significant(self.sent.median()),
+            self.what.to_owned(),
+        ]
+    }
+}
+
+/// A host of the move.
+struct Host {
+    _platform: Platform,
+    requests: Requests,
+    /// Where its daemon listens for others.
+    address: String,
+}
+
+/// Two ends on two segments, and two hosts between them, which end before their interfaces do.
+struct Road {
+    hosts: [Host; 2],
+    /// Which host has the instance.
+    at: usize,
+    client: Namespace,
+    server: Namespace,
+    _others: [Namespace; 3],
+}
+
+impl Road {
+    fn new() -> anyhow::Result<Self> {
+        let [client, server] = [Namespace::new()?, Namespace::new()?];
+        let [bridges, a, b] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        for (end, segment, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
+            bridges.ip(&format!("link add {segment} type bridge"))?;
+            bridges.ip(&format!("link set {segment} up"))?;
+            let ports = [("e", end, "eth0"), ("a", &a, segment), ("b", &b, segment)];
+            for (name, place, interface) in ports {
+                let port = format!("{segment}-{name}");
+                Namespace::join((place, interface), (&bridges, &port))?;
+                bridges.ip(&format!("link set {port} master {segment}"))?;
+            }
+            end.ip(&format!("address add {address}/24 dev eth0"))?;
+        }
+        // ARP would have to cross the firewall.
+        for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
+            let mac = other.run("cat /sys/class/net/eth0/address")?;
+            let mac = mac.trim();
+            end.ip(&format!(
+                "neighbour replace {address} lladdr {mac} dev eth0 nud permanent"
+            ))?;
+        }
+        let authority = Authority::new()?;
+        let [one, other] = [("-a", &a), ("-b", &b)].map(|(name, edge)| authority.host(name, edge));
+        let mut hosts = [one?, other?];
+        let request = json!({ "text": subject().to_string(), "merge": true });
+        hosts[0].requests.ask("POST", "/v1/apply", &request)?;
+        for host in &mut hosts {
+            host.requests.await_shells(SHELLS)?;
+        }
+        Ok(Road {
+            hosts,
+            at: 0,
+            client,
+            server,
+            _others: [bridges, a, b],
+        })
+    }
+
+    /// Waits until datagrams cross, in both directions, and enters a state for each flow.
+    fn make_ready(&self, stream: &mut Stream) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            interrupt::check()?;
+            let tried = stream.run(1000, Duration::from_millis(100), || Ok(()));
+            result = tried.map(drop);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result.context("datagrams do not cross the platform")?;
+        self.client.within(|| {
+            for port in FIRST_PORT..FIRST_PORT + FLOWS {
+                let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+                socket.send_to(&[0], TO)?;
+            }
+            Ok(())
+        })?;
+        stream.answer()
+    }
+
+    /// Moves the instance to the other host.
+    fn migrate(&mut self) -> anyhow::Result<Value> {
+        let to = self.hosts[1 - self.at].address.clone();
+        let path = format!("/v1/instances/{SUBJECT}/migrate");
+        let report = self.hosts[self.at]
+            .requests
+            .ask("POST", &path, &json!({ "to": to }))?;
+        self.at = 1 - self.at;
+        Ok(report)
+    }
+
+    /// Waits until both hosts are ready for the next move.
+    fn refill(&mut self) -> anyhow::Result<()> {
+        self.hosts
+            .iter_mut()
+            .try_for_each(|host| host.requests.await_shells(SHELLS))
+    }
+}
+
+/// What both hosts have: uplinks, whose rings hold 10 ms of the rate, and shells.
+fn common(edge: &Namespace) -> Value {
+    let uplink =
+        |interface: &str| json!({ "interface": interface, "netns": edge.name(), "ring": 1024 });
+    json!({
+        "version": 1,
+        "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
+        "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") },
+        "pool": { "wide": { "flavor": "wide", "size": SHELLS } },
+    })
+}
+
+/// What only one of them has.
+fn subject() -> Value {
+    let rules = "allow udp from any to any keep-state";
+    let timeouts = json!({ "udp_opening": 3600, "udp": 3600 });
+    json!({
+        "version": 1,
+        "instances": { SUBJECT: {
+            "nf": "firewall", "flavor": "wide",
+            "config": { "rules": rules, "states": { "timeouts": timeouts } },
+        } },
+        "chains": { "road": { "from": "lan", "to": "wan", "via": [SUBJECT] } },
+    })
+}
+
+/// Who signs the daemons' certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+    folder: Workshop,
+}
+
+impl Authority {
+    fn new() -> anyhow::Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            certificate,
+            folder: Workshop::new()?,
+        })
+    }
+
+    /// Starts a host whose uplinks are in `edge`.
+    fn host(&self, name: &str, edge: &Namespace) -> anyhow::Result<Host> {
+        // Free a moment ago, and nobody else is about to listen here.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let key = KeyPair::generate()?;
+        let params = CertificateParams::new(vec![address.ip().to_string()])?;
+        let own = params.signed_by(&key, &self.issuer)?;
+        let mut arguments = vec!["--migrate-listen".to_owned(), address.to_string()];
+        for (option, text) in [
+            ("migrate-cert", own.pem()),
+            ("migrate-key", key.serialize_pem()),
+            ("migrate-ca", self.certificate.clone()),
+        ] {
+            let path = self.folder.path(&format!("{option}{name}"));
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            arguments.extend([format!("--{option}"), path.display().to_string()]);
+        }
+        let platform = Platform::start_with(name, &arguments)?;
+        platform.apply(&common(edge).to_string())?;
+        Ok(Host {
+            requests: Requests::connect(&platform.socket())?,
+            _platform: platform,
+            address: address.to_string(),
+        })
+    }
+}
