@@ -298,7 +298,10 @@ fn instances_are_paused_saved_restored_and_upgraded_under_traffic() {
     }
     for (experiment, figures) in [
         ("l7", &["l7.save_ms", "l7.restore_ms"][..]),
-        ("l7migrate", &["l7.migrate_blocked_ms", "l7.migrate_took_ms"]),
+        (
+            "l7migrate",
+            &["l7.migrate_blocked_ms", "l7.migrate_took_ms"],
+        ),
         (
             "l8",
             &["l8.pause_ms", "l8.unpause_ms", "l8.bypass.pause_ms"],
