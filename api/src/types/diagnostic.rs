@@ -144,11 +144,6 @@ impl Problem {
         Problem::new(500, "operation-failed", "The operation failed", detail)
     }
 
-    /// 501: this daemon or host cannot do it.
-    pub fn unsupported(detail: impl Into<String>) -> Self {
-        Problem::new(501, "unsupported", "This is not supported here", detail)
-    }
-
     /// 503: not now.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Problem::new(

@@ -35,7 +35,7 @@ impl Kernel {
             "net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 \
              net.ipv6.conf.all.forwarding=1 net.ipv6.conf.default.forwarding=1 \
              net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0 \
-             net.ipv4.icmp_msgs_per_sec=1000000 net.ipv6.icmp.ratelimit=0 \
+             net.ipv4.icmp_msgs_per_sec=1000000 net.ipv4.icmp_msgs_burst=1000000 net.ipv6.icmp.ratelimit=0 \
              net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 \
              net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0",
         );

@@ -18,7 +18,8 @@ pub fn kernel(name: &str, routes: Option<&Routes>) -> Oracle {
              net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 \
              net.ipv6.conf.default.dad_transmits=0 net.ipv6.conf.default.router_solicitations=0 \
              net.ipv4.conf.all.accept_source_route=0 net.ipv4.conf.default.accept_source_route=0 \
-             net.ipv6.auto_flowlabels=0 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratelimit=0",
+             net.ipv6.auto_flowlabels=0 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratelimit=0 \
+             net.ipv4.icmp_msgs_per_sec=1000000 net.ipv4.icmp_msgs_burst=1000000",
 );
     run(&format!("ip -n {kernel} -batch -"), &links(hosts));
     for port in 0..PORTS {

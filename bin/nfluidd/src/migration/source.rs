@@ -53,7 +53,7 @@ impl Daemon {
     pub fn migrate_to(&self, name: &str, to: &str) -> Result<MigrateReport, Problem> {
         let begun = Instant::now();
         let tls = self.migration.tls.as_ref().ok_or_else(|| {
-            Problem::unsupported("this daemon has no certificate to show to other hosts").with_remedy(
+            Problem::conflict("this daemon has no certificate to show to other hosts").with_remedy(
                 "start nfluidd with --migrate-cert, --migrate-key and --migrate-ca; docs/guide/migration.md says how to make them",
             )
         })?;
