@@ -133,25 +133,15 @@ impl Road {
         let (clients, server, edge) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         Namespace::join((&clients, "eth0"), (&edge, "access"))?;
         Namespace::join((&server, "eth0"), (&edge, "core"))?;
-        let mac = |namespace: &Namespace| {
-            let mac = namespace.run("cat /sys/class/net/eth0/address")?;
-            anyhow::Ok(mac.trim().to_owned())
-        };
         // All clients are this host's; no rule of theirs lets ARP through.
         clients.ip("route add local 10.2.0.0/16 dev lo")?;
         clients.ip("address add 10.2.255.254/32 dev eth0")?;
         clients.ip("route add 192.0.2.1/32 dev eth0")?;
-        let to_server = mac(&server)?;
-        clients.ip(&format!(
-            "neighbour replace 192.0.2.1 lladdr {to_server} dev eth0 nud permanent"
-        ))?;
+        clients.enter_neighbour("192.0.2.1", &server)?;
         server.ip("address add 192.0.2.1/32 dev eth0")?;
         server.ip("route add 10.2.255.254/32 dev eth0")?;
         server.ip("route add 10.2.0.0/16 via 10.2.255.254")?;
-        let to_clients = mac(&clients)?;
-        server.ip(&format!(
-            "neighbour replace 10.2.255.254 lladdr {to_clients} dev eth0 nud permanent"
-        ))?;
+        server.enter_neighbour("10.2.255.254", &clients)?;
         let road = Road {
             platform: Platform::start()?,
             clients,

@@ -22,8 +22,6 @@ const SERVER: &str = "10.1.0.1/16";
 const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 53);
 /// The first wait before a restart, until the default became a tenth of it.
 const FORMER_BACKOFF: &str = "100ms..10s";
-/// How often the first datagrams are tried.
-const TRIES: u32 = 10;
 
 /// What happens to the NF in the middle of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,12 +160,7 @@ impl Road {
         }
         // ARP would have to cross the firewall.
         for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
-            let mac = other.run("cat /sys/class/net/eth0/address")?;
-            let address = address.trim_end_matches("/16");
-            let mac = mac.trim();
-            end.ip(&format!(
-                "neighbour replace {address} lladdr {mac} dev eth0 nud permanent"
-            ))?;
+            end.enter_neighbour(address.trim_end_matches("/16"), other)?;
         }
         Ok(Road {
             platform: Platform::start()?,
@@ -204,16 +197,7 @@ impl Road {
         let backoff = (event == Event::KilledFormer).then_some(FORMER_BACKOFF);
         self.platform.apply(&self.deployment(backoff, "one"))?;
         self.platform.restart("fw")?;
-        let mut result = Ok(());
-        for _ in 0..TRIES {
-            interrupt::check()?;
-            let tried = stream.run(1000, Duration::from_millis(100), || Ok(()));
-            result = tried.map(drop);
-            if result.is_ok() {
-                break;
-            }
-        }
-        result.context("datagrams do not cross the platform")
+        stream.until_it_crosses()
     }
 
     fn cause(&self, event: Event) -> anyhow::Result<()> {

@@ -19,6 +19,8 @@ const RECEIVE_BUFFER: usize = 32 << 20;
 const QUIET: Duration = Duration::from_millis(300);
 /// Datagrams that are due are sent together when it is this long until the next look at the clock.
 const GATHER: Duration = Duration::from_micros(100);
+/// How often the first datagrams are tried.
+const TRIES: u32 = 10;
 
 /// Two sockets.
 pub struct Stream {
@@ -53,6 +55,23 @@ impl Stream {
             receiver,
             runs: 0,
         })
+    }
+
+    /// Waits until datagrams cross: the first ones may find nobody.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn until_it_crosses(&mut self) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        for _ in 0..TRIES {
+            interrupt::check()?;
+            let tried = self.run(1000, Duration::from_millis(100), || Ok(()));
+            result = tried.map(drop);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result.context("datagrams do not cross the platform")
     }
 
     /// Sends one datagram back: what learns addresses on the way learns the server's.

@@ -81,6 +81,19 @@ impl Namespace {
         Ok(())
     }
 
+    /// Enters for good that `address` is at `other`'s `eth0`, behind its own: ARP is not needed, and may not get through.
+    ///
+    /// # Errors
+    /// When `ip` refuses, or one of them has no such interface.
+    pub fn enter_neighbour(&self, address: &str, other: &Namespace) -> anyhow::Result<()> {
+        let mac = other.run("cat /sys/class/net/eth0/address")?;
+        let mac = mac.trim();
+        self.ip(&format!(
+            "neighbour replace {address} lladdr {mac} dev eth0 nud permanent"
+        ))?;
+        Ok(())
+    }
+
     /// A socket that belongs to it.
     ///
     /// # Errors

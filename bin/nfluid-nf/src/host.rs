@@ -84,19 +84,7 @@ fn serve(
         if divided && let Err(why) = nf.divides_by_flow() {
             bail!("the NF '{name}' cannot have several queues: {why}");
         }
-        hosts.push(Host {
-            name: name.clone(),
-            divided,
-            nf,
-            recent: Recent::of(infos.len()),
-            attached,
-            infos,
-            engine: Engine::new(),
-            last_tick: Nanos(0),
-            image: Vec::new(),
-            has_left: false,
-            departure: None,
-        });
+        hosts.push(Host::new(name.clone(), divided, nf, attached, infos));
     }
     if let Some(host) = hosts.first() {
         let (ports, queues) = (host.infos.len(), hosts.len());
@@ -140,19 +128,7 @@ fn succeed(
     })?;
     let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
     succession::take_over(predecessor, image, import)?;
-    let host = Host {
-        recent: Recent::of(infos.len()),
-        attached: prepared.attach(),
-        name,
-        divided: false,
-        nf,
-        infos,
-        engine: Engine::new(),
-        last_tick: Nanos(0),
-        image: Vec::new(),
-        has_left: false,
-        departure: None,
-    };
+    let host = Host::new(name, false, nf, prepared.attach(), infos);
     queues::run(vec![host], vec![control], None)
 }
 
@@ -190,6 +166,29 @@ pub struct Host {
 }
 
 impl Host {
+    /// One that has its ports. `divided`: there are others of it, on other queues.
+    fn new(
+        name: String,
+        divided: bool,
+        nf: Box<dyn NetworkFunction>,
+        attached: Attached,
+        infos: Vec<PortInfo>,
+    ) -> Self {
+        Host {
+            name,
+            divided,
+            nf,
+            recent: Recent::of(infos.len()),
+            attached,
+            infos,
+            engine: Engine::new(),
+            last_tick: Nanos(0),
+            image: Vec::new(),
+            has_left: false,
+            departure: None,
+        }
+    }
+
     /// Works while frames wait, then blocks until one comes.
     pub fn round(&mut self, control: &mut Control) -> anyhow::Result<()> {
         let mut now = monotonic();

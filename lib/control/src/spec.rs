@@ -179,10 +179,19 @@ impl InstanceSpec {
     /// What a process has - ports, memory, CPU time of its own - a fast path has not, whatever the deployment says.
     fn of_fast_path(instance: &Instance) -> Self {
         InstanceSpec {
-            program: instance.program.clone(),
-            tier: instance.tier,
             attach: instance.attach.clone(),
             config: instance.config.clone(),
+            ..Self::bare(instance.program.clone(), instance.tier)
+        }
+    }
+
+    /// An instance that has nothing.
+    pub fn bare(program: Program, tier: Tier) -> Self {
+        InstanceSpec {
+            program,
+            tier,
+            attach: None,
+            config: Value::Null,
             ports: Vec::new(),
             flavor: String::new(),
             ring: 0,

@@ -30,8 +30,6 @@ const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 53);
 const SUBJECT: &str = "fw";
 /// Instances of its kind that each daemon has prepared.
 const SHELLS: u64 = 2;
-/// How often the first datagrams are tried.
-const TRIES: u32 = 20;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -197,11 +195,7 @@ impl Road {
         }
         // ARP would have to cross the firewall.
         for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
-            let mac = other.run("cat /sys/class/net/eth0/address")?;
-            let mac = mac.trim();
-            end.ip(&format!(
-                "neighbour replace {address} lladdr {mac} dev eth0 nud permanent"
-            ))?;
+            end.enter_neighbour(address, other)?;
         }
         let authority = Authority::new()?;
         let [one, other] = [("-a", &a), ("-b", &b)].map(|(name, edge)| authority.host(name, edge));
@@ -222,16 +216,7 @@ impl Road {
 
     /// Waits until datagrams cross, in both directions, and enters a state for each flow.
     fn make_ready(&self, stream: &mut Stream) -> anyhow::Result<()> {
-        let mut result = Ok(());
-        for _ in 0..TRIES {
-            interrupt::check()?;
-            let tried = stream.run(1000, Duration::from_millis(100), || Ok(()));
-            result = tried.map(drop);
-            if result.is_ok() {
-                break;
-            }
-        }
-        result.context("datagrams do not cross the platform")?;
+        stream.until_it_crosses()?;
         self.client.within(|| {
             for port in FIRST_PORT..FIRST_PORT + FLOWS {
                 let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;

@@ -6,7 +6,7 @@ use super::error::UplinkError;
 use super::netlink::{Link as Interface, Netlink, XdpHook};
 use super::netns::NetNs;
 use super::offload::{self, Changed};
-use super::receive::{busy, is_occupied};
+use super::receive::{busy, first_hook};
 use super::spec::{Mode, ReceivePath, UplinkSpec};
 use libbpf_rs::Link;
 use std::ffi::CString;
@@ -120,17 +120,26 @@ impl PinnedProgram {
         pin: &Path,
     ) -> Result<(Self, Attached), UplinkError> {
         let netns = NetNs::open(place.netns.as_deref())?;
-        let (link, attached) = netns.within(|| {
+        let (link, hooked) = netns.within(|| {
             let netlink = Netlink::open()?;
             let interface = place.find(&netlink, &netns)?;
             if interface.xdp_attached {
                 return Err(busy(&netlink, &interface));
             }
-            attach_here(&netlink, &interface, program, mode)
+            let attempt = |hook| make_link(interface.index, program, hook);
+            // A link says in other words too that the place is taken.
+            first_hook((&netlink, &interface), mode, |_| true, attempt)
         })?;
         pin_link(&link, pin).map_err(UplinkError::system(format!("pinning {}", pin.display())))?;
         // From here on the pin holds it.
         drop(link);
+        let attached = Attached {
+            path: match hooked.hook {
+                XdpHook::Native => ReceivePath::Native,
+                XdpHook::Generic => ReceivePath::Generic,
+            },
+            why: hooked.why,
+        };
         Ok((Self::open(pin)?, attached))
     }
 
@@ -205,42 +214,6 @@ impl PinnedProgram {
             self.pin.display()
         )))
     }
-}
-
-/// In the calling thread's namespace.
-fn attach_here(
-    netlink: &Netlink,
-    interface: &Interface,
-    program: BorrowedFd<'_>,
-    mode: Mode,
-) -> Result<(OwnedFd, Attached), UplinkError> {
-    let mut errors = [(); 2].map(|()| "not tried: the other mode was asked for".to_owned());
-    let hooks = [
-        (XdpHook::Native, ReceivePath::Native),
-        (XdpHook::Generic, ReceivePath::Generic),
-    ];
-    for (index, (hook, path)) in hooks.into_iter().enumerate() {
-        if !mode.allows(hook) {
-            continue;
-        }
-        match make_link(interface.index, program, hook) {
-            Ok(link) => {
-                let why = match hook {
-                    XdpHook::Native => String::new(),
-                    XdpHook::Generic => std::mem::take(&mut errors[0]),
-                };
-                return Ok((link, Attached { path, why }));
-            }
-            Err(_) if is_occupied(netlink, interface) => return Err(busy(netlink, interface)),
-            Err(error) => errors[index] = error.to_string(),
-        }
-    }
-    let [native, generic] = errors;
-    Err(UplinkError::Refused {
-        interface: interface.name.clone(),
-        native,
-        generic,
-    })
 }
 
 fn make_link(interface: u32, program: BorrowedFd<'_>, hook: XdpHook) -> io::Result<OwnedFd> {

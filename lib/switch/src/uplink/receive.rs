@@ -105,31 +105,9 @@ impl Receiver {
         previous: Option<u32>,
     ) -> Result<Hooked, UplinkError> {
         let previous = self.previous(link, previous)?;
-        let mut errors = [(); 2].map(|()| "not tried: the other mode was asked for".to_owned());
-        for (index, hook) in [XdpHook::Native, XdpHook::Generic].into_iter().enumerate() {
-            if !mode.allows(hook) {
-                continue;
-            }
-            match self.hook(netlink, link, hook, previous.as_ref()) {
-                Ok(()) => {
-                    let why = match hook {
-                        XdpHook::Native => String::new(),
-                        XdpHook::Generic => errors[0].clone(),
-                    };
-                    return Ok(Hooked { hook, why });
-                }
-                Err(error) if taken(&error) && is_occupied(netlink, link) => {
-                    return Err(busy(netlink, link));
-                }
-                Err(error) => errors[index] = error.to_string(),
-            }
-        }
-        let [native, generic] = errors;
-        Err(UplinkError::Refused {
-            interface: link.name.clone(),
-            native,
-            generic,
-        })
+        let attempt = |hook| self.hook(netlink, link, hook, previous.as_ref());
+        let ((), hooked) = first_hook((netlink, link), mode, taken, attempt)?;
+        Ok(hooked)
     }
 
     /// Is the interface without a program, or with one of our own, `ours`?
@@ -182,6 +160,44 @@ impl Receiver {
     }
 }
 
+/// Tries the hooks that `mode` allows, the driver's first: what the first one that the kernel takes has given, and where that is.
+/// An error that `may_be_taken` may come of another program that is there.
+///
+/// # Errors
+/// [`UplinkError::Busy`] when another program is there, [`UplinkError::Refused`] when the kernel takes none.
+pub(super) fn first_hook<T>(
+    (netlink, link): (&Netlink, &Link),
+    mode: Mode,
+    may_be_taken: impl Fn(&io::Error) -> bool,
+    attempt: impl Fn(XdpHook) -> io::Result<T>,
+) -> Result<(T, Hooked), UplinkError> {
+    let mut errors = [(); 2].map(|()| "not tried: the other mode was asked for".to_owned());
+    for (index, hook) in [XdpHook::Native, XdpHook::Generic].into_iter().enumerate() {
+        if !mode.allows(hook) {
+            continue;
+        }
+        match attempt(hook) {
+            Ok(given) => {
+                let why = match hook {
+                    XdpHook::Native => String::new(),
+                    XdpHook::Generic => std::mem::take(&mut errors[0]),
+                };
+                return Ok((given, Hooked { hook, why }));
+            }
+            Err(error) if may_be_taken(&error) && is_occupied(netlink, link) => {
+                return Err(busy(netlink, link));
+            }
+            Err(error) => errors[index] = error.to_string(),
+        }
+    }
+    let [native, generic] = errors;
+    Err(UplinkError::Refused {
+        interface: link.name.clone(),
+        native,
+        generic,
+    })
+}
+
 /// Detaches program `id` from `link`, if it is there and one of ours. Returns whether it was.
 ///
 /// # Errors
@@ -207,7 +223,7 @@ pub fn detach_leftover(netlink: &Netlink, link: &Link, id: u32) -> Result<bool, 
 }
 
 /// Is a program attached by now? Drivers say "busy" for other reasons, too.
-pub(super) fn is_occupied(netlink: &Netlink, link: &Link) -> bool {
+fn is_occupied(netlink: &Netlink, link: &Link) -> bool {
     let now = netlink.link_by_index(link.index).ok().flatten();
     now.is_some_and(|now| now.xdp_attached)
 }

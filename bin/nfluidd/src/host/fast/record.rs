@@ -46,9 +46,7 @@ impl Record {
             ..Record::default()
         })
     }
-}
 
-impl Record {
     /// Notes what was switched on an interface that has come back.
     pub fn note_features(&mut self, number: usize, changed: ChangedFeatures) {
         if let Some(known) = self.features.get_mut(number) {

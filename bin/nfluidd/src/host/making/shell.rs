@@ -13,9 +13,7 @@ use crate::host::placing::{pin, pinned_to};
 use crate::host::record::Record;
 use crate::host::written;
 use anyhow::Context;
-use nfluid_control::io::IoModel;
-use nfluid_control::model::{DEFAULT_MTU, Program, Restart, Tier};
-use nfluid_control::placement::Placement;
+use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
 use nfluid_control::pool::PoolSpec;
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
@@ -26,7 +24,6 @@ use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Bells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::Value;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 /// How the name of every shell begins; no instance's does.
@@ -103,29 +100,17 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         mtu: DEFAULT_MTU,
         queues: 1,
     };
+    let program = Program::BuiltIn { nf: String::new() };
+    let bare = InstanceSpec::bare(program, Tier::Process);
     InstanceSpec {
-        program: Program::BuiltIn { nf: String::new() },
-        tier: Tier::Process,
-        attach: None,
-        config: Value::Null,
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),
         ring: pool.ring,
         resources: Resources {
-            group: None,
-            share: None,
-            cap: None,
-            guarantee: None,
             memory: pool.memory,
-            cpus: Vec::new(),
-            placement: Placement::Free,
-            slice: None,
+            ..bare.resources
         },
-        restart: Restart::default(),
-        trust: None,
-        wake: None,
-        health: None,
-        io: IoModel::Inline,
+        ..bare
     }
 }
 
