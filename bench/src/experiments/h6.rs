@@ -358,8 +358,7 @@ pub fn uplink_at(
     spec.ring_slots = UPLINK_RING;
     spec.state_dir = records.map(Path::to_path_buf);
     let uplink = Uplink::open(&scratch.switch, spec)?;
-    let thread = cpu::own_thread(&format!("uplink-{}", end.interface));
-    let thread = thread.context("the uplink has no thread")?;
+    let thread = cpu::own_thread(&format!("uplink-{}", end.interface))?;
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cores)

@@ -1,9 +1,10 @@
 //! CPU time of others, and the core on which they begin.
 
 use crate::roles::ANY_CORE;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// Ticks per second in /proc/stat: USER_HZ, the same on x86-64 and arm64.
 const TICKS: f64 = 100.0;
@@ -12,6 +13,10 @@ const IDLE: [usize; 2] = [3, 4];
 const SOFTIRQ: usize = 6;
 /// How many there are before those that count guests' time once more.
 const COLUMNS: usize = 7;
+/// A new thread has the CPU by then.
+const BEGINS: Duration = Duration::from_secs(60);
+/// Between two looks for it.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Calls `start` on a core: what it starts begins there, and was never anywhere else. The kernel (6.18)
 /// weighs a cgroup by the load that it last had on other cores too, so a process that joins one before it
@@ -59,8 +64,25 @@ pub fn thread_seconds(thread: u32) -> anyhow::Result<f64> {
     run_time_ns(&text).map(|ns| ns as f64 / 1e9)
 }
 
-/// The thread of this process that has this name.
-pub fn own_thread(name: &str) -> Option<u32> {
+/// The thread of this process that has this name. A thread names itself when it begins, so it is waited for.
+///
+/// # Errors
+/// When there is none after [`BEGINS`].
+pub fn own_thread(name: &str) -> anyhow::Result<u32> {
+    let start = Instant::now();
+    loop {
+        if let Some(thread) = thread_named(name) {
+            return Ok(thread);
+        }
+        ensure!(
+            start.elapsed() < BEGINS,
+            "this process has no thread {name}"
+        );
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn thread_named(name: &str) -> Option<u32> {
     fs::read_dir("/proc/self/task")
         .into_iter()
         .flatten()

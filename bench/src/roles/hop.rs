@@ -48,22 +48,25 @@ pub fn run(next: [u8; 6], waits: Waits, parent: u32, listed: Option<Listed>) -> 
         }
         std::hint::black_box(fold);
     };
+    // Who polls sleeps until its first frame: the CPU time that thousands of them take is what others need to start.
+    let mut has_begun = false;
     loop {
         if engine.run_once(&mut attached.ports, 0, &mut sign) > 0 {
+            has_begun = true;
             if let Some((ring, port)) = &ring {
                 // A full ring tells its consumer to look at all ports.
                 let _ = ring.ring().push(*port);
             }
         } else {
             match waits {
-                Waits::Spinning => std::hint::spin_loop(),
-                Waits::Yielding => sched_yield(),
+                Waits::Spinning if has_begun => std::hint::spin_loop(),
+                Waits::Yielding if has_begun => sched_yield(),
                 // An error shows as missing throughput.
-                Waits::Sleeping => drop(attached.doorbell.wait(
-                    &mut attached.ports,
-                    None,
-                    AGEING_IDLE,
-                )),
+                _ => drop(
+                    attached
+                        .doorbell
+                        .wait(&mut attached.ports, None, AGEING_IDLE),
+                ),
             }
         }
     }

@@ -94,7 +94,7 @@ impl Lane {
         let mut instances = nfs(scratch, shape.nfs)?;
         let first = instances.first().context("no NFs")?.id(0);
         let uplink = uplink(scratch, &wire[1], &interface)?;
-        let thread = cpu::own_thread(&format!("uplink-{interface}"));
+        let thread = cpu::own_thread(&format!("uplink-{interface}"))?;
         let receiver = receiver(&wire[1], &interface)?;
         let port = uplink.spec().port;
         // Of nobody, where nobody sends on the switch but the uplink.
@@ -142,7 +142,7 @@ impl Lane {
             nfs,
             ports: first..first + shape.nfs,
             hop,
-            uplink_thread: thread.context("the uplink has no thread")?,
+            uplink_thread: thread,
             receiver,
             uplink,
             _instances: instances,

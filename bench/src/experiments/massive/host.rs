@@ -7,11 +7,11 @@ use std::fs;
 
 /// Descriptors that this process may need: those of a group of NFs, what an I/O thread
 /// has of all of them, and its own.
-const DESCRIPTORS: u64 = 16_384;
+const DESCRIPTORS: u64 = 20_480;
 /// Processes that others on the host may have.
 const OTHERS: u64 = 2000;
-/// Memory of an NF with all that belongs to it, at most.
-const NF_KIB: u64 = 1200;
+/// Memory of an NF with all that belongs to it, at most: 8000 took 650 each.
+const NF_KIB: u64 = 800;
 
 /// Cores to use.
 pub fn cores() -> usize {
