@@ -10,6 +10,7 @@ use crate::host::interrupt;
 use crate::host::memory::{available_bytes, map_bytes, process_bytes};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
+use nfluid_ring::doorbell::AGEING_IDLE;
 use std::time::{Duration, Instant};
 
 /// Instances whose memory is taken apart.
@@ -20,7 +21,8 @@ const SETTLES: Duration = Duration::from_secs(1);
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let wanted = report.choose(10_000, 100);
-    let (rounds, length) = report.choose((5, 10.0), (1, 1.0));
+    // Over as long as the longest sleep, after as long.
+    let (rounds, length) = report.choose((2, AGEING_IDLE), (1, Duration::from_secs(1)));
     let mut idle = Idle::new()?;
     std::thread::sleep(SETTLES);
     let before = available_bytes()?;
@@ -43,11 +45,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let all = pids.iter().chain([&daemon]);
         all.map(|pid| process_seconds(*pid)).sum()
     };
+    std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
     let mut percent = Samples::default();
     for _ in 0..rounds {
         interrupt::check()?;
         let (start, first) = (Instant::now(), used()?);
-        std::thread::sleep(Duration::from_secs_f64(length));
+        std::thread::sleep(length);
         percent.push((used()? - first) / start.elapsed().as_secs_f64() * 100.0);
     }
     let lines = [

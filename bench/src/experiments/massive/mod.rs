@@ -29,8 +29,8 @@ pub const WINDOW: u32 = 32;
 const _: () = assert!(WINDOW <= RING);
 /// As many NFs cost something while they are idle, and take longer to be measured.
 const MANY: u32 = 1000;
-/// Until their sleeps have the length that they keep.
-const UNTIL_IDLE: Duration = Duration::from_secs(7);
+/// Sleeps of those of whom there are fewer.
+const FEW_SLEEP: Duration = Duration::from_secs(8);
 /// Latency is measured at this part of the rate that was reached.
 const MODERATE: f64 = 0.5;
 
@@ -313,10 +313,14 @@ fn idle(
     crowd: &Crowd,
     nfs: u32,
 ) -> anyhow::Result<()> {
-    if nfs >= MANY {
-        std::thread::sleep(report.choose(UNTIL_IDLE, Duration::ZERO));
-    }
-    let time = report.choose(AGEING_IDLE, Duration::from_secs(1));
+    let longest = if nfs >= MANY {
+        // Their sleeps have the length that they keep by then.
+        std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
+        AGEING_IDLE
+    } else {
+        FEW_SLEEP
+    };
+    let time = report.choose(longest, Duration::from_secs(1));
     let (start, before) = (Instant::now(), crowd.cpu_seconds()?);
     std::thread::sleep(time);
     let used = crowd.cpu_seconds()? - before;
@@ -325,7 +329,7 @@ fn idle(
         used / start.elapsed().as_secs_f64() * 100.0,
         "%",
         &format!(
-            "CPU time of {nfs} NFs without a frame, percent of one core; they sleep for 8 s at a time if they are many, and have slept for 2 and 4 s before"
+            "CPU time of {nfs} NFs without a frame, percent of one core; if they are many, they sleep for 64 s at a time, and have done nothing for as long before"
         ),
     );
     Ok(())

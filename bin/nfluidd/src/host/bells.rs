@@ -44,6 +44,13 @@ pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::WRONLY)
 }
 
+/// Rings once. A bell that nobody hears, or that rings already, needs no more.
+pub fn ring(path: &Path) {
+    if let Ok(bell) = open_ringing(path) {
+        let _full_or_unheard = rustix::io::write(&bell, &[0]);
+    }
+}
+
 fn open(path: &Path, end: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(
         path,

@@ -2,7 +2,7 @@
 //! says.
 
 use super::instance::{exit_of, supervisor_time};
-use super::{Host, Shared, lock, placing};
+use super::{Host, Shared, bells, lock, placing};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
 use nfluid_sandbox::Instance;
@@ -116,6 +116,10 @@ impl Host {
             self.ends.forget(&process);
         }
         self.ended_names.insert(name.to_owned());
+        // What it has sent and not rung for any more would wait until its peers look by themselves.
+        for peer in running.record.bells.iter().flatten() {
+            bells::ring(&self.settings.paths.bell(peer));
+        }
         running.last_exit = Some(how.to_owned());
         // Its successor would be born standing still.
         self.end_pause(name);
