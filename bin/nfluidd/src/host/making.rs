@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a killed instance may take to be gone.
-const DEATH: Duration = Duration::from_secs(5);
+const DEATH: Duration = Duration::from_secs(30);
 /// Instances that are made at the same time: while one waits for its process, others go on.
 const HANDS: usize = 4;
 
