@@ -68,7 +68,7 @@ struct lb_connection {
 
 /* Where a packet goes next. */
 struct lb_way {
-	__u32 interface;
+	__u32 interface; /* with HOOK_PEER, if so */
 	__u32 mtu;
 	__u8 dst[ETH_ALEN];
 	__u8 src[ETH_ALEN];
@@ -184,7 +184,7 @@ struct {
 
 /* A packet on its way. */
 struct passage {
-	struct xdp_md *ctx;
+	struct evnf_packet *ctx;
 	union evnf_key key;
 	struct evnf_end service;
 	struct lb_recent *recent; /* of its connection, or what will be */
@@ -299,7 +299,7 @@ static __noinline int ask_way(struct passage *p, struct lb_way *way)
 	default:
 		return LB_EXIT_NO_ROUTE;
 	}
-	way->interface = fib.ifindex;
+	way->interface = with_peer(fib.ifindex);
 	way->mtu = fib.mtu_result;
 	__builtin_memcpy(way->dst, fib.dmac, ETH_ALEN);
 	__builtin_memcpy(way->src, fib.smac, ETH_ALEN);
@@ -370,7 +370,7 @@ static __noinline int look_up(struct passage *p, __u32 generation, __u64 now)
 	return LB_EXIT_SENT;
 }
 
-static __always_inline bool put_macs(struct xdp_md *ctx, const struct lb_way *way)
+static __always_inline bool put_macs(struct evnf_packet *ctx, const struct lb_way *way)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
 
@@ -382,28 +382,29 @@ static __always_inline bool put_macs(struct xdp_md *ctx, const struct lb_way *wa
 }
 
 /* Translates the packet and sends it, or leaves it to the kernel, which `found` says. */
-static __always_inline enum balancer_exit send(struct xdp_md *ctx, const struct evnf_flow *flow,
+static __always_inline enum balancer_exit send(struct evnf_packet *ctx,
+					       const struct evnf_flow *flow,
 					       const struct lb_recent *recent, int found,
 					       __u64 bytes, int *action)
 {
 	bool translated = recent->returns || recent->mode == MODE_TRANSLATE;
 
-	if (found == LB_EXIT_SENT && bytes - ETH_HLEN > recent->way.mtu)
+	if (found == LB_EXIT_SENT && network_bytes(ctx, flow) > recent->way.mtu)
 		return LB_EXIT_TOO_LONG;
 	if (translated && !put_end(ctx, flow, &recent->to, recent->returns))
 		return LB_EXIT_MALFORMED;
 	if (found == LB_EXIT_NEIGHBOUR) {
-		*action = XDP_PASS;
+		*action = HOOK_PASS;
 		return found;
 	}
 	if ((translated && !take_hop(ctx, flow)) || !put_macs(ctx, &recent->way))
 		return LB_EXIT_MALFORMED;
-	*action = bpf_redirect(recent->way.interface, 0);
+	*action = send_out(ctx, recent->way.interface);
 	return recent->returns ? LB_EXIT_RETURNED : LB_EXIT_SENT;
 }
 
 /* How the packet leaves; dropped, unless `action` says something else then. */
-static __always_inline enum balancer_exit balance(struct xdp_md *ctx, __u64 bytes, int *action)
+static __always_inline enum balancer_exit balance(struct evnf_packet *ctx, __u64 bytes, int *action)
 {
 	struct passage p = { .ctx = ctx };
 	__u64 now = bpf_jiffies64();
@@ -411,7 +412,7 @@ static __always_inline enum balancer_exit balance(struct xdp_md *ctx, __u64 byte
 	int found = LB_EXIT_SENT;
 
 	if (parse(ctx, &p.key.flow) != EVNF_EXIT_ACCEPT) {
-		*action = XDP_PASS;
+		*action = HOOK_PASS;
 		return LB_EXIT_UNREADABLE;
 	}
 	if (p.key.flow.proto != IPPROTO_TCP && p.key.flow.proto != IPPROTO_UDP)
@@ -432,11 +433,11 @@ static __always_inline enum balancer_exit balance(struct xdp_md *ctx, __u64 byte
 	return send(ctx, &p.key.flow, p.recent, found, bytes, action);
 }
 
-SEC("xdp")
-int evnf_balancer(struct xdp_md *ctx)
+SEC(EVNF_SECTION)
+int evnf_balancer(struct evnf_packet *ctx)
 {
-	__u64 bytes = ctx->data_end - ctx->data;
-	int action = XDP_DROP;
+	__u64 bytes = packet_bytes(ctx);
+	int action = HOOK_DROP;
 	enum balancer_exit by = balance(ctx, bytes, &action);
 
 	count(&lb_exits, by, bytes);

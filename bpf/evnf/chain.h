@@ -13,6 +13,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "hook.h"
+
 /*
  * The member behind this one; empty in the last one. Writer: user space, one entry at a time, so that
  * each packet meets the old member or the new one. The index is a constant: the kernel makes a jump
@@ -26,10 +28,10 @@ struct {
 } evnf_next SEC(".maps");
 
 /* Goes on to the next member; behind the last one it is the kernel's. */
-static __always_inline int go_on(struct xdp_md *ctx)
+static __always_inline int go_on(struct evnf_packet *ctx)
 {
 	bpf_tail_call(ctx, &evnf_next, 0);
-	return XDP_PASS;
+	return HOOK_PASS;
 }
 
 #endif

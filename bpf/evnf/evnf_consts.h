@@ -7,6 +7,11 @@
 /* Entries of the cache of flows, of each CPU; a power of two. */
 #define EVNF_CACHE_SLOTS 32768
 
+/* Ethernet, IPv6, TCP without options: what is read and changed of a packet. */
+#define EVNF_HEADERS_MAX 74
+/* Interfaces of kind veth that a program knows. */
+#define EVNF_PEERS_MAX 16384
+
 /* Servers and services of a balancer. */
 #define EVNF_SERVERS_MAX 4096
 #define EVNF_SERVICES_MAX 1024

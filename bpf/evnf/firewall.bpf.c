@@ -151,7 +151,7 @@ static __always_inline bool is_local(const struct evnf_flow *flow)
  * here (-1): also when it would answer before its rules are asked (no route, too long, to be
  * redirected).
  */
-static __always_inline int is_forwarded(struct xdp_md *ctx, const struct evnf_flow *flow)
+static __always_inline int is_forwarded(struct evnf_packet *ctx, const struct evnf_flow *flow)
 {
 	struct bpf_fib_lookup fib = {
 		.sport = bpf_htons(flow->sport),
@@ -161,7 +161,7 @@ static __always_inline int is_forwarded(struct xdp_md *ctx, const struct evnf_fl
 	switch (find_way(ctx, flow, flow->src, flow->dst, &fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return fib.ifindex == ctx->ingress_ifindex ? -1 : 1;
+		return fib.ifindex == came_by(ctx) ? -1 : 1;
 	case BPF_FIB_LKUP_RET_NOT_FWDED:
 		return is_local(flow) ? 0 : -1;
 	}
@@ -169,7 +169,7 @@ static __always_inline int is_forwarded(struct xdp_md *ctx, const struct evnf_fl
 }
 
 /* How the packet leaves. */
-static __always_inline enum evnf_exit judge(struct xdp_md *ctx, __u64 bytes)
+static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, __u64 bytes)
 {
 	union evnf_key key = {};
 	struct evnf_decision decision;
@@ -213,20 +213,20 @@ static __always_inline enum evnf_exit judge(struct xdp_md *ctx, __u64 bytes)
 	return EVNF_EXIT_ACCEPT;
 }
 
-SEC("xdp")
-int evnf_firewall(struct xdp_md *ctx)
+SEC(EVNF_SECTION)
+int evnf_firewall(struct evnf_packet *ctx)
 {
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = packet_bytes(ctx);
 	enum evnf_exit by = judge(ctx, bytes);
 
 	count(&evnf_exits, by, bytes);
 	switch (by) {
 	case EVNF_EXIT_DROP:
-		return XDP_DROP;
+		return HOOK_DROP;
 	case EVNF_EXIT_ACCEPT:
 		return go_on(ctx);
 	default:
-		return XDP_PASS;
+		return HOOK_PASS;
 	}
 }
 

@@ -19,6 +19,7 @@
 
 #include "evnf_consts.h"
 #include "evnf_types.h"
+#include "hook.h"
 
 #define IPPROTO_HOPOPTS_ 0
 #define IPPROTO_DSTOPTS_ 60
@@ -107,18 +108,21 @@ static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_f
  * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood; any other: why it was not,
  * or who has to see it.
  */
-static __always_inline enum evnf_exit parse(struct xdp_md *ctx, struct evnf_flow *flow)
+static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf_flow *flow)
 {
-	struct cursor c = {
-		.at = (void *)(long)ctx->data,
-		.end = (void *)(long)ctx->data_end,
-	};
-	struct ethhdr *eth = take(&c, sizeof(*eth));
+	struct cursor c;
+	struct ethhdr *eth;
 
+	expose_headers(ctx);
+	c.at = (void *)(long)ctx->data;
+	c.end = (void *)(long)ctx->data_end;
+	eth = take(&c, sizeof(*eth));
 	if (!eth)
 		return EVNF_EXIT_MALFORMED;
 	if (eth->h_dest[0] & 1)
 		return EVNF_EXIT_GROUP;
+	if (has_tag_beside(ctx))
+		return EVNF_EXIT_TAGGED;
 	switch (eth->h_proto) {
 	case bpf_htons(ETH_P_IP):
 		return parse_ipv4(&c, flow);

@@ -31,8 +31,27 @@ static __always_inline __u16 sum_fold(__u64 sum)
 	return ~sum;
 }
 
+/* As 32 bits of a sum of ones' complements. */
+static __always_inline __u32 sum_32(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
+/*
+ * The packet's sum has changed by this much, and no checksum in it by as much less. Who has received it may
+ * have noted its sum beside it.
+ */
+static __always_inline void sum_moved(struct evnf_packet *ctx, __u32 change)
+{
+#ifdef EVNF_TC
+	/* Fails if nothing is noted. */
+	bpf_csum_update(ctx, change);
+#endif
+}
+
 /* One hop less. */
-static __always_inline bool take_hop(struct xdp_md *ctx, const struct evnf_flow *flow)
+static __always_inline bool take_hop(struct evnf_packet *ctx, const struct evnf_flow *flow)
 {
 	void *l3 = (void *)(long)ctx->data + ETH_HLEN;
 	void *end = (void *)(long)ctx->data_end;
@@ -51,6 +70,7 @@ static __always_inline bool take_hop(struct xdp_md *ctx, const struct evnf_flow 
 		if ((void *)(ip + 1) > end)
 			return false;
 		ip->hop_limit--;
+		sum_moved(ctx, ~(__u32)bpf_htons(1));
 	}
 	return true;
 }
@@ -67,8 +87,38 @@ static __always_inline __u16 *transport_checksum(void *l4, void *end, __u8 proto
 	return (void *)(check + 1) > end ? NULL : check;
 }
 
+/*
+ * Changes the checksum of TCP or UDP as addresses and port have changed; UDP without one has none afterwards
+ * either. Pointers into the packet are void after it.
+ */
+static __always_inline bool put_checksum(struct evnf_packet *ctx, const struct evnf_flow *flow,
+					 __u16 *check, __u64 change, __u16 old_port, __u16 new_port)
+{
+#ifdef EVNF_TC
+	/* Which part of it is there already, and what is noted beside the packet, only the kernel knows. */
+	__u32 at = (void *)check - (void *)(long)ctx->data;
+	__u64 flags = flow->proto == IPPROTO_TCP ? 0 : BPF_F_MARK_MANGLED_0;
+
+	if (bpf_l4_csum_replace(ctx, at, 0, sum_32(change), flags | BPF_F_PSEUDO_HDR))
+		return false;
+	/* The call takes the packet for IPv4, whose own checksum makes up for another address. */
+	if (flow->family == 6)
+		sum_moved(ctx, sum_32(change));
+	return old_port == new_port ||
+	       !bpf_l4_csum_replace(ctx, at, old_port, new_port, flags | sizeof(new_port));
+#else
+	change = sum_change(change, old_port, new_port);
+	if (flow->proto == IPPROTO_TCP || *check) {
+		*check = sum_fold((__u16) ~*check + change);
+		if (flow->proto != IPPROTO_TCP && !*check)
+			*check = 0xffff;
+	}
+	return true;
+#endif
+}
+
 /* Writes `to` over the source or the destination. False: the packet is too short for its protocol. */
-static __always_inline bool put_end(struct xdp_md *ctx, const struct evnf_flow *flow,
+static __always_inline bool put_end(struct evnf_packet *ctx, const struct evnf_flow *flow,
 				    const struct evnf_end *to, bool source)
 {
 	const __u32 *old = source ? flow->src : flow->dst;
@@ -102,15 +152,8 @@ static __always_inline bool put_end(struct xdp_md *ctx, const struct evnf_flow *
 
 		__builtin_memcpy(source ? &ip->saddr : &ip->daddr, to->address, sizeof(ip->daddr));
 	}
-	change = sum_change(change, old_port, new_port);
-	/* UDP without a checksum has none afterwards either. */
-	if (flow->proto == IPPROTO_TCP || *check) {
-		*check = sum_fold((__u16) ~*check + change);
-		if (flow->proto != IPPROTO_TCP && !*check)
-			*check = 0xffff;
-	}
 	ports[source ? 0 : 1] = new_port;
-	return true;
+	return put_checksum(ctx, flow, check, change, old_port, new_port);
 }
 
 #endif

@@ -1,9 +1,11 @@
 //! eFW's fast path on each kernel: it is taken, and decides packet by packet as its stages say. What it makes of whole rule sets of
 //! nftables: `oracle_efw`.
 
+use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{
     Exit, Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict,
 };
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::{Action, Counts};
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
@@ -71,7 +73,7 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
     if !is_root("each_packet_leaves_by_the_exit_that_is_its_own") {
         return;
     }
-    let mut firewall = Firewall::load(&[stage()], &[]).unwrap();
+    let firewall = Firewall::load(&[stage()], &[]).unwrap();
     let plain = || udp("10.0.0.3:1000", "10.1.0.1:53");
     let tags = [VlanTag::new(5)];
     let mut options = bytes(plain());
@@ -117,11 +119,12 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
         (bytes(plain())[..36].to_vec(), Exit::Malformed),
         ([&[2; 12][..], &[8, 6], &[0; 28]].concat(), Exit::NotIp),
     ];
-    // The second time, flows come from the cache.
-    for turn in 1..=2 {
+    // The second time, flows come from the cache, which both hooks share.
+    for (turn, hook) in [(1, Hook::Xdp), (2, Hook::Xdp), (3, Hook::Tc)] {
+        let mut chain = at_hook(&firewall, hook);
         for (packet, exit) in &table {
             let before = counted(&firewall, *exit);
-            let action = firewall.fast().test_run(packet, 1).unwrap().action;
+            let action = chain.test_run(packet, 1).unwrap().action;
             let expected = match exit {
                 Exit::Drop => Action::Drop,
                 _ => Action::Pass,
@@ -132,8 +135,12 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
             assert_eq!(after.bytes, before.bytes + packet.len() as u64);
         }
     }
-    assert_eq!(firewall.dropped_by(2).unwrap().packets, 2, "by rule");
-    assert_eq!(firewall.dropped_by(3).unwrap().packets, 2, "by rule");
+    assert_eq!(firewall.dropped_by(2).unwrap().packets, 3, "by rule");
+    assert_eq!(firewall.dropped_by(3).unwrap().packets, 3, "by rule");
+}
+
+fn at_hook(firewall: &Firewall, hook: Hook) -> Chain {
+    Chain::new(vec![firewall.member_at(hook).unwrap()]).unwrap()
 }
 
 fn counted(firewall: &Firewall, exit: Exit) -> Counts {
@@ -157,11 +164,10 @@ fn a_stage_that_cannot_tell_is_not_overruled_by_those_behind_it() {
         ([Verdict::Ask, Verdict::Drop], Action::Pass),
         ([Verdict::Accept, Verdict::Accept], Action::Pass),
     ] {
-        let mut firewall = Firewall::load(&verdicts.map(all), &[]).unwrap();
-        assert_eq!(
-            firewall.fast().test_run(&packet, 1).unwrap().action,
-            expected,
-            "{verdicts:?}"
-        );
+        let firewall = Firewall::load(&verdicts.map(all), &[]).unwrap();
+        for hook in [Hook::Tc, Hook::Xdp] {
+            let run = at_hook(&firewall, hook).test_run(&packet, 1).unwrap();
+            assert_eq!(run.action, expected, "{verdicts:?}, {hook:?}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! eLB's fast path, packet in, packet out: a kernel's namespace with clients on one side and servers on the other.
 
 use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
-use nfluid_evnf::load::Action;
+use nfluid_evnf::chain::Chain;
+use nfluid_evnf::hook::Hook;
+use nfluid_evnf::load::{Action, Run};
 use nfluid_tests::harness::oracle::{Namespaces, run};
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
@@ -16,9 +18,13 @@ const SERVERS: [&str; 3] = ["192.0.2.2:8080", "192.0.2.3:8080", "192.0.2.4:8080"
 const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
 const HOSTS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 1, 1]), MacAddr([2, 0, 0, 0, 1, 2])];
 
+const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
+
 struct Ground {
     balancer: Balancer,
-    _namespaces: Namespaces,
+    /// It, at the hook.
+    chain: Chain,
+    namespaces: Namespaces,
 }
 
 fn at(text: &str) -> SocketAddr {
@@ -43,8 +49,8 @@ fn service(mode: Mode, weights: [u32; 3]) -> Service {
 
 impl Ground {
     /// Moves the calling thread to where the kernel forwards.
-    fn new(name: &str, mode: Mode) -> Self {
-        let namespaces = Namespaces::new(name);
+    fn new(name: &str, mode: Mode, hook: Hook) -> Self {
+        let namespaces = Namespaces::new(&format!("{name}{hook:?}"));
         namespaces.set("net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         for (port, own) in OWN.into_iter().enumerate() {
             namespaces.join(port, own);
@@ -71,14 +77,14 @@ impl Ground {
             .set_service(0, &service(mode, [1, 1, 1]))
             .expect("it is entered");
         Ground {
+            chain: at_hook(&balancer, hook),
             balancer,
-            _namespaces: namespaces,
+            namespaces,
         }
     }
 
     fn pass(&mut self, packet: &[u8]) -> (Action, Vec<u8>) {
-        let run = self.balancer.fast().test_run(packet, 1).expect("it runs");
-        (run.action, run.packet)
+        outcome(self.chain.test_run(packet, 1).expect("it runs"))
     }
 
     /// The server that a client's packet goes to, as it has to look then.
@@ -107,6 +113,15 @@ impl Ground {
     }
 }
 
+fn at_hook(balancer: &Balancer, hook: Hook) -> Chain {
+    let member = balancer.member_at(hook).expect("the kernel takes it");
+    Chain::new(vec![member]).expect("one member")
+}
+
+fn outcome(run: Run) -> (Action, Vec<u8>) {
+    (run.action, run.packet)
+}
+
 /// A TCP segment as it comes in from a side.
 fn arriving(from: &str, to: &str, side: usize) -> Vec<u8> {
     bytes(segment(from, to).macs(HOSTS[side], OWN[side]))
@@ -132,7 +147,11 @@ fn a_connection_is_translated_both_ways_and_stays_where_it_is() {
     if !is_root("a_connection_is_translated_both_ways_and_stays_where_it_is") {
         return;
     }
-    let mut ground = Ground::new("lb", Mode::Translate);
+    HOOKS.into_iter().for_each(stays_where_it_is);
+}
+
+fn stays_where_it_is(hook: Hook) {
+    let mut ground = Ground::new("lb", Mode::Translate, hook);
     let clients: Vec<String> = (1000..1200)
         .map(|port| format!("10.0.0.2:{port}"))
         .collect();
@@ -195,11 +214,13 @@ fn a_direct_server_gets_the_packet_as_it_is() {
     if !is_root("a_direct_server_gets_the_packet_as_it_is") {
         return;
     }
-    let mut ground = Ground::new("dr", Mode::Direct);
-    let (action, packet) = ground.pass(&arriving("10.0.0.2:1000", SERVICE, 0));
-    assert_eq!(action, Action::Send);
-    let expected = segment("10.0.0.2:1000", SERVICE).macs(OWN[1], HOSTS[1]);
-    assert_eq!(packet, bytes(expected));
+    for hook in HOOKS {
+        let mut ground = Ground::new("dr", Mode::Direct, hook);
+        let (action, packet) = ground.pass(&arriving("10.0.0.2:1000", SERVICE, 0));
+        assert_eq!(action, Action::Send, "{hook:?}");
+        let expected = segment("10.0.0.2:1000", SERVICE).macs(OWN[1], HOSTS[1]);
+        assert_eq!(packet, bytes(expected), "{hook:?}");
+    }
 }
 
 #[test]
@@ -207,7 +228,11 @@ fn what_is_not_sent_on_leaves_by_a_name() {
     if !is_root("what_is_not_sent_on_leaves_by_a_name") {
         return;
     }
-    let mut ground = Ground::new("ex", Mode::Translate);
+    HOOKS.into_iter().for_each(leaves_by_a_name);
+}
+
+fn leaves_by_a_name(hook: Hook) {
+    let mut ground = Ground::new("ex", Mode::Translate, hook);
     let other = arriving("10.0.0.2:1000", "203.0.113.1:81", 0);
     let mut tagged = arriving("10.0.0.2:1000", SERVICE, 0);
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -261,6 +286,88 @@ fn what_is_not_sent_on_leaves_by_a_name() {
 }
 
 #[test]
+fn datagrams_over_ipv6_are_translated_both_ways() {
+    if !is_root("datagrams_over_ipv6_are_translated_both_ways") {
+        return;
+    }
+    let (client, own, server) = (
+        "[2001:db8::2]:1000",
+        "[2001:db8:f::1]:53",
+        "[2001:db8:1::2]:5353",
+    );
+    for hook in HOOKS {
+        let mut ground = Ground::new("v6", Mode::Translate, hook);
+        let mut batch = String::new();
+        for (port, network) in [(0, "2001:db8:"), (1, "2001:db8:1:")] {
+            batch += &format!(
+                "addr add {network}:1/64 dev n{port} nodad\n\
+                 neigh add {network}:2 lladdr {} dev n{port} nud permanent\n",
+                HOSTS[port]
+            );
+        }
+        let kernel = &ground.namespaces.kernel;
+        run(&format!("ip -n {kernel} -batch -"), &batch);
+        let up = self::server(server, State::Up);
+        ground.balancer.set_server(0, up).expect("entered");
+        let service = Service {
+            at: at(own),
+            transport: Transport::Udp,
+            mode: Mode::Translate,
+            servers: vec![(0, 1)],
+        };
+        ground.balancer.set_service(0, &service).expect("entered");
+        let datagram = |from: &str, to: &str| Frame::udp(at(from), at(to));
+        for (came, left, side) in [
+            (datagram(client, own), datagram(client, server), 0),
+            (datagram(server, client), datagram(own, client), 1),
+        ] {
+            let (action, packet) = ground.pass(&bytes(came.macs(HOSTS[side], OWN[side])));
+            assert_eq!(
+                action,
+                Action::Send,
+                "{hook:?} {:?}",
+                ground.balancer.exits()
+            );
+            let left = left.macs(OWN[1 - side], HOSTS[1 - side]).ttl(63);
+            assert_eq!(packet, bytes(left), "{hook:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
+    if !is_root("what_is_going_to_be_cut_is_as_long_as_its_segments") {
+        return;
+    }
+    let mut ground = Ground::new("cut", Mode::Translate, Hook::Tc);
+    let long = |frame: Frame<'_>| {
+        let mut buffer = [0; 3000];
+        let len = frame.write(&mut buffer, &[7; 2800]).expect("it fits");
+        buffer[..len].to_vec()
+    };
+    let came = long(segment("10.0.0.2:1000", SERVICE).macs(HOSTS[0], OWN[0]));
+    // 40 bytes of headers before each.
+    for (segment_bytes, exit, expected) in [
+        (1460, Exit::Sent, Action::Send),
+        (1461, Exit::TooLong, Action::Drop),
+    ] {
+        let run = ground.chain.test_run_segments(&came, segment_bytes);
+        let (action, packet) = outcome(run.expect("it runs"));
+        assert_eq!((action, ground.count(exit)), (expected, 1), "{exit:?}");
+        if action == Action::Send {
+            let sent = SERVERS.into_iter().find(|server| {
+                let left = segment("10.0.0.2:1000", server).macs(OWN[1], HOSTS[1]);
+                packet == long(left.ttl(63))
+            });
+            assert!(sent.is_some(), "{packet:02x?}");
+        }
+    }
+    assert_eq!(ground.pass(&came).0, Action::Drop, "of one that is not cut");
+    let mut xdp = at_hook(&ground.balancer, Hook::Xdp);
+    assert!(xdp.test_run_segments(&came, 1460).is_err(), "not there");
+}
+
+#[test]
 fn what_cannot_be_is_refused_by_name() {
     if !is_root("what_cannot_be_is_refused_by_name") {
         return;
@@ -288,7 +395,7 @@ fn connections_survive_a_restart() {
     if !is_root("connections_survive_a_restart") {
         return;
     }
-    let mut ground = Ground::new("kept", Mode::Translate);
+    let mut ground = Ground::new("kept", Mode::Translate, Hook::Xdp);
     let folder = tempfile::tempdir().expect("a folder");
     let mount_flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("bpf", folder.path(), "bpf", mount_flags, None).expect("root may");
@@ -302,6 +409,7 @@ fn connections_survive_a_restart() {
         balancer.set_service(0, &service).expect("entered");
     };
     ground.balancer = Balancer::load_kept(1000, folder.path()).expect("made");
+    ground.chain = at_hook(&ground.balancer, Hook::Xdp);
     fill(&mut ground.balancer, [1, 1, 1]);
     let clients: Vec<String> = (1000..1100)
         .map(|port| format!("10.0.0.2:{port}"))
@@ -310,8 +418,9 @@ fn connections_survive_a_restart() {
         .iter()
         .map(|client| ground.server_of(client))
         .collect();
-    ground.balancer = Balancer::load(1000).expect("another");
     ground.balancer = Balancer::load_kept(1000, folder.path()).expect("taken over");
+    // A connection is known wherever its packets come in.
+    ground.chain = at_hook(&ground.balancer, Hook::Tc);
     for (client, server) in clients.iter().zip(&servers) {
         assert_eq!(ground.server_of(client), *server, "as it was left");
         let (_, back) = ground.pass(&arriving(server, client, 1));

@@ -13,6 +13,16 @@ const CLANGS: [&str; 6] = [
 /// # Panics
 /// When there is no clang, or it refuses: that ends the build with a reason.
 pub fn compile(source: &str) {
+    let name = Path::new(source).file_name().expect("it is a file");
+    let object = Path::new(name).with_extension("o");
+    compile_as(source, &object.to_string_lossy(), &[]);
+}
+
+/// Compiles `source`, a file below `bpf/`, with these options to the file `object` in the build script's `OUT_DIR`.
+///
+/// # Panics
+/// When there is no clang, or it refuses: that ends the build with a reason.
+pub fn compile_as(source: &str, object: &str, options: &[&str]) {
     let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     println!("cargo:rerun-if-changed={}", bpf.display());
     println!("cargo:rerun-if-env-changed=NFLUID_CLANG");
@@ -29,8 +39,7 @@ pub fn compile(source: &str) {
     };
     let source = bpf.join(source);
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let name = source.file_name().expect("it is a file");
-    let object = out.join(name).with_extension("o");
+    let object = out.join(object);
     let status = Command::new(&clang)
         .args([
             "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror",
@@ -39,6 +48,7 @@ pub fn compile(source: &str) {
             "-I/usr/include/{}-linux-gnu",
             env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it")
         ))
+        .args(options)
         .arg("-c")
         .arg(&source)
         .arg("-o")

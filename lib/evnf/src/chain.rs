@@ -8,6 +8,7 @@
 //! of a flow take the same one, in the order in which they came, until a table or a member changes. What was handed up before
 //! that is not overtaken as long as the kernel handles at once what it is handed (`docs/adr/0018-evnf-chains.md`).
 
+use crate::hook::Hook;
 use crate::load::{Fast, LoadError, Run, because};
 use libbpf_rs::Link;
 
@@ -20,8 +21,8 @@ pub const MEMBERS_MAX: usize = 32;
 pub struct Member(Fast);
 
 impl Member {
-    pub(crate) fn of(fast: &Fast) -> Result<Self, LoadError> {
-        Ok(Member(fast.again()?))
+    pub(crate) fn of(fast: &Fast, hook: Hook) -> Result<Self, LoadError> {
+        Ok(Member(fast.again(hook)?))
     }
 }
 
@@ -39,7 +40,7 @@ impl Chain {
     /// Of members, the first one first; not yet attached.
     ///
     /// # Errors
-    /// When there is none, or more than [`MEMBERS_MAX`], or the kernel refuses.
+    /// When there is none, or more than [`MEMBERS_MAX`], or they are for several hooks, or the kernel refuses.
     pub fn new(mut members: Vec<Member>) -> Result<Self, LoadError> {
         join(&mut members)?;
         Ok(Chain {
@@ -49,11 +50,11 @@ impl Chain {
         })
     }
 
-    /// Attaches it to an interface of the calling thread's network namespace, natively where the driver can; it leaves the one
-    /// that it was attached to before.
+    /// Attaches it to an interface of the calling thread's network namespace, at XDP natively where the driver can; it leaves the
+    /// one that it was attached to before.
     ///
     /// # Errors
-    /// When there is no such interface, or another program is there; it is named.
+    /// When there is no such interface, or, at XDP, another program is there; it is named.
     pub fn attach(&mut self, interface: &str) -> Result<(), LoadError> {
         self.link = None;
         self.link = Some(self.members[0].0.attach(interface)?);
@@ -98,6 +99,17 @@ impl Chain {
         Ok(())
     }
 
+    /// Says which interfaces of its namespace have an other end that can be given packets directly: all of kind veth whose other
+    /// end is in another namespace, by their numbers. An XDP program or a queueing discipline for what comes in there
+    /// does not see these packets, programs at tc there do. Who is not named gets packets in the usual way. XDP needs not know.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_peers(&self, interfaces: &[u32]) -> Result<(), LoadError> {
+        let mut members = self.members.iter();
+        members.try_for_each(|member| member.0.set_peers(interfaces))
+    }
+
     /// Runs it on one packet `repeat` times.
     ///
     /// # Errors
@@ -105,12 +117,29 @@ impl Chain {
     pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
         self.members[0].0.test_run(packet, repeat)
     }
+
+    /// Runs it on a packet that is going to be cut into segments with so many bytes each.
+    ///
+    /// # Errors
+    /// When it is for XDP, where there are no such packets, or the kernel does not run it.
+    pub fn test_run_segments(
+        &mut self,
+        packet: &[u8],
+        segment_bytes: u32,
+    ) -> Result<Run, LoadError> {
+        self.members[0].0.test_run_segments(packet, segment_bytes)
+    }
 }
 
 /// Says to each who is behind it.
 fn join(members: &mut [Member]) -> Result<(), LoadError> {
     if members.is_empty() || members.len() > MEMBERS_MAX {
         let why = format!("{} members; it takes 1 to {MEMBERS_MAX}", members.len());
+        return Err(because(NAME, "joining its members")(why));
+    }
+    let hook = members[0].0.hook();
+    if members.iter().any(|member| member.0.hook() != hook) {
+        let why = "some are for XDP and some for tc";
         return Err(because(NAME, "joining its members")(why));
     }
     let mut next: Option<&mut Member> = None;

@@ -1,17 +1,20 @@
 //! A fast path in the kernel: loaded, attached, run on single packets, its counters.
 
+use crate::hook::{Hook, Objects, context_of_segments};
 use crate::interface;
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
 };
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
 /// Room for a packet that has been run.
-const PACKET_MAX: usize = 2048;
-/// The map of a program's successor (`bpf/evnf/chain.h`): the only one that is a program's own.
+const PACKET_MAX: usize = 4096;
+/// The map of a program's successor (`bpf/evnf/chain.h`): a program's own.
 const NEXT: &str = "evnf_next";
+/// The map of interfaces whose other end can be given packets (`bpf/evnf/hook.h`), in programs for tc.
+const PEERS: &str = "evnf_peers";
+/// Entries of it (`EVNF_PEERS_MAX`).
+const PEERS_MAX: usize = 16_384;
 
 /// Why a fast path could not be loaded, or does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -22,16 +25,7 @@ pub struct LoadError {
     why: String,
 }
 
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It goes on to the kernel.
-    Pass,
-    /// It was dropped.
-    Drop,
-    /// It was sent on.
-    Send,
-}
+pub use crate::hook::Action;
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,12 +47,13 @@ pub struct Run {
     pub ns: u32,
 }
 
-/// A loaded XDP program with its maps.
+/// A loaded program with its maps.
 pub struct Fast {
     object: Object,
     program: &'static str,
     /// What it was loaded from.
-    source: &'static [u8],
+    source: Objects,
+    hook: Hook,
 }
 
 impl std::fmt::Debug for Fast {
@@ -80,14 +75,26 @@ pub(crate) fn because<E: ToString>(
 }
 
 impl Fast {
-    /// Loads `program` out of an object. `prepare` sees each map before.
+    /// Loads `program` for XDP. `prepare` sees each map before.
     pub(crate) fn load(
-        source: &'static [u8],
+        source: impl Into<Objects>,
+        program: &'static str,
+        prepare: impl FnMut(&mut OpenMapMut<'_>) -> Result<(), LoadError>,
+    ) -> Result<Self, LoadError> {
+        Fast::load_at(Hook::Xdp, source.into(), program, prepare)
+    }
+
+    fn load_at(
+        hook: Hook,
+        source: Objects,
         program: &'static str,
         mut prepare: impl FnMut(&mut OpenMapMut<'_>) -> Result<(), LoadError>,
     ) -> Result<Self, LoadError> {
+        let object = source.of(hook).ok_or_else(|| {
+            because(program, "loading")("it is for XDP only: it has no variant for tc")
+        })?;
         let mut open = ObjectBuilder::default()
-            .open_memory(source)
+            .open_memory(object)
             .map_err(because(program, "opening"))?;
         for mut map in open.maps_mut() {
             prepare(&mut map)?;
@@ -100,14 +107,15 @@ impl Fast {
             object,
             program,
             source,
+            hook,
         })
     }
 
-    /// The same program once more, with the same tables but a successor of its own.
-    pub(crate) fn again(&self) -> Result<Self, LoadError> {
-        Fast::load(self.source, self.program, |map| {
+    /// The same program once more, at a hook, with the same tables but a successor of its own.
+    pub(crate) fn again(&self, hook: Hook) -> Result<Self, LoadError> {
+        Fast::load_at(hook, self.source, self.program, |map| {
             let name = map.name().to_string_lossy().into_owned();
-            if name == NEXT {
+            if name == NEXT || name == PEERS && self.hook != hook {
                 return Ok(());
             }
             let shared = self.map(&name)?;
@@ -116,20 +124,27 @@ impl Fast {
         })
     }
 
-    /// Attaches it to an interface of the calling thread's network namespace, natively where the driver can. It stays until the
-    /// link is dropped.
+    /// Where it can be put.
+    pub(crate) fn hook(&self) -> Hook {
+        self.hook
+    }
+
+    /// Attaches it to an interface of the calling thread's network namespace, at XDP natively where the driver can. It stays until
+    /// the link is dropped.
     ///
     /// # Errors
-    /// When there is no such interface, or another program is there; it is named.
+    /// When there is no such interface, or, at XDP, another program is there; it is named.
     pub fn attach(&mut self, interface: &str) -> Result<Link, LoadError> {
-        let name = self.program;
+        let (name, hook) = (self.program, self.hook);
         let index = interface::index(interface).map_err(because(name, "finding the interface"))?;
         let program = self.program();
         let quiet = libbpf_rs::set_print(None);
-        let attached = program.attach_xdp(index);
+        let attached = hook.attach(&program, index);
         libbpf_rs::set_print(quiet);
         attached.map_err(|error| {
-            let why = match interface::occupant(program.as_fd(), index) {
+            let at_xdp = hook == Hook::Xdp;
+            let occupant = at_xdp.then(|| interface::occupant(program.as_fd(), index));
+            let why = match occupant.flatten() {
                 Some(other) => format!(
                     "{interface} has an XDP program already, {other}; the kernel takes one on each interface: \
                      take that away first (ip link set dev {interface} xdp off), or have it end"
@@ -163,27 +178,63 @@ impl Fast {
         }
     }
 
+    /// Says which interfaces' other ends can be given packets directly: those of kind veth whose other end is in another
+    /// namespace; nobody else. XDP needs not know.
+    pub(crate) fn set_peers(&self, interfaces: &[u32]) -> Result<(), LoadError> {
+        if self.hook == Hook::Xdp {
+            return Ok(());
+        }
+        let map = self.map(PEERS)?;
+        let gone = |key: &Vec<u8>| {
+            let number = key.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+            number.is_none_or(|number| !interfaces.contains(&number))
+        };
+        let gone: Vec<Vec<u8>> = map.keys().filter(gone).collect();
+        for key in gone {
+            map.delete(&key).map_err(because(self.program, PEERS))?;
+        }
+        for number in interfaces.iter().take(PEERS_MAX) {
+            self.enter(PEERS, &number.to_ne_bytes(), &1u32.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Runs it on one packet `repeat` times.
     ///
     /// # Errors
     /// When the kernel does not run it.
     pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
+        self.run(packet, repeat, None)
+    }
+
+    /// Runs it on a packet that is going to be cut into segments with so many bytes each; at tc only.
+    pub(crate) fn test_run_segments(
+        &mut self,
+        packet: &[u8],
+        segment_bytes: u32,
+    ) -> Result<Run, LoadError> {
+        self.run(packet, 1, Some(&mut context_of_segments(segment_bytes)))
+    }
+
+    fn run(
+        &mut self,
+        packet: &[u8],
+        repeat: u32,
+        context: Option<&mut [u8]>,
+    ) -> Result<Run, LoadError> {
         let mut out = [0; PACKET_MAX];
         let input = ProgramInput {
             data_in: Some(packet),
             data_out: Some(&mut out),
+            context_in: context,
             repeat,
             ..ProgramInput::default()
         };
-        let name = self.program;
+        let (name, hook) = (self.program, self.hook);
         let output = self.program().test_run(input);
         let output = output.map_err(because(name, "running it on a packet"))?;
         Ok(Run {
-            action: match output.return_value {
-                XDP_DROP => Action::Drop,
-                XDP_PASS => Action::Pass,
-                _ => Action::Send,
-            },
+            action: hook.action(output.return_value),
             ns: u32::try_from(output.duration.as_nanos()).unwrap_or(u32::MAX),
             packet: output.data.unwrap_or_default().to_vec(),
         })

@@ -5,9 +5,12 @@ use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::firewall::{
     self, Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict,
 };
+use nfluid_evnf::hook::Hook;
 use nfluid_tests::harness::oracle::{Namespaces, run};
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::IpAddr;
@@ -57,12 +60,31 @@ impl Ground {
     }
 
     pub fn member(&self) -> Member {
-        self.balancer.member().unwrap()
+        self.member_at(Hook::Xdp)
+    }
+
+    pub fn member_at(&self, hook: Hook) -> Member {
+        self.balancer.member_at(hook).unwrap()
     }
 
     /// The firewall, then the balancer.
     pub fn chain(&self, firewall: &Firewall) -> Chain {
-        Chain::new(vec![firewall.member().unwrap(), self.member()]).unwrap()
+        self.chain_at(Hook::Xdp, firewall)
+    }
+
+    /// The same at a hook.
+    pub fn chain_at(&self, hook: Hook, firewall: &Firewall) -> Chain {
+        let members = vec![firewall.member_at(hook).unwrap(), self.member_at(hook)];
+        Chain::new(members).unwrap()
+    }
+
+    /// The number of an interface where the kernel forwards.
+    pub fn number(&self, interface: &str) -> u32 {
+        self.within(|| {
+            let kind = (AddressFamily::UNIX, SocketType::DGRAM);
+            let socket = socket(kind.0, kind.1, None).unwrap();
+            name_to_index(socket, interface).expect("it is there")
+        })
     }
 
     /// How packets have left the balancer.

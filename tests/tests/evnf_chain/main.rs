@@ -2,23 +2,31 @@
 
 mod ground;
 mod order;
+mod tc;
 
 use ground::{Ground, SERVER, SERVICE, asks_about, datagram, firewall};
 use nfluid_evnf::balancer::Exit;
 use nfluid_evnf::chain::{Chain, MEMBERS_MAX};
 use nfluid_evnf::firewall;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::Action;
 use nfluid_tests::harness::random::Random;
 use nfluid_tests::harness::skip::is_root;
+
+const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 
 #[test]
 fn what_a_member_lets_pass_goes_on_and_what_it_hands_up_does_not() {
     if !is_root("what_a_member_lets_pass_goes_on_and_what_it_hands_up_does_not") {
         return;
     }
-    let ground = Ground::new("pass");
+    HOOKS.into_iter().for_each(goes_on_and_is_handed_up);
+}
+
+fn goes_on_and_is_handed_up(hook: Hook) {
+    let ground = Ground::new(&format!("pass{hook:?}"));
     let firewall = firewall(&["10.0.0.3"], &["10.0.0.4"]);
-    let mut chain = ground.chain(&firewall);
+    let mut chain = ground.chain_at(hook, &firewall);
     let mut optional = datagram("10.0.0.2:1000", SERVICE, 0);
     optional[14] = 0x46;
     for (packet, action, left, came) in [
@@ -117,6 +125,9 @@ fn what_cannot_be_a_chain_is_refused_by_name() {
     let why = Chain::new(Vec::new()).expect_err("empty").to_string();
     assert!(why.contains("0 members"), "{why}");
     let ground = Ground::new("no");
+    let why = Chain::new(HOOKS.map(|hook| ground.member_at(hook)).into());
+    let why = why.expect_err("of two kinds").to_string();
+    assert!(why.contains("some are for XDP"), "{why}");
     let members = (0..=MEMBERS_MAX).map(|_| ground.member()).collect();
     let why = Chain::new(members).expect_err("too many").to_string();
     assert!(why.contains("33 members"), "{why}");

@@ -6,7 +6,9 @@ use anyhow::Context;
 use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::nft::{Ruleset, split};
+use serde_json::Value;
 
 const CONNECTIONS: u32 = 1 << 16;
 
@@ -26,8 +28,8 @@ pub struct Fast {
 }
 
 impl Fast {
-    /// Attaches each place's members: the rules that its host has in force, and one balancer for all of them.
-    pub fn attach(places: &[Place<'_>]) -> anyhow::Result<Self> {
+    /// Attaches each place's members at a hook: the rules that its host has in force, and one balancer for all of them.
+    pub fn attach(places: &[Place<'_>], hook: Hook) -> anyhow::Result<Self> {
         let mut fast = Fast {
             chains: Vec::new(),
             firewalls: Vec::new(),
@@ -37,18 +39,23 @@ impl Fast {
             let mut members = Vec::new();
             if place.firewall {
                 let firewall = place.host.within(|| firewall(place.interface))?;
-                members.push(firewall.member()?);
+                members.push(firewall.member_at(hook)?);
                 fast.firewalls.push(firewall);
             }
             if place.balancer {
-                members.push(fast.balancer.member()?);
+                members.push(fast.balancer.member_at(hook)?);
             }
             let mut chain = Chain::new(members)?;
             place.host.within(|| Ok(chain.attach(place.interface)?))?;
+            match hook {
+                Hook::Tc => chain.set_peers(&peers(place.host)?)?,
+                Hook::Xdp => {
+                    // What goes on to the kernel is not to wait there for more.
+                    let line = format!("ethtool -K {} gro off", place.interface);
+                    place.host.run(&line)?;
+                }
+            }
             fast.chains.push(chain);
-            // What goes on to the kernel is not to wait there for more.
-            let line = format!("ethtool -K {} gro off", place.interface);
-            place.host.run(&line)?;
         }
         Ok(fast)
     }
@@ -68,6 +75,19 @@ impl Fast {
         }
         Ok(told)
     }
+}
+
+/// The interfaces of a host whose other end is in another namespace, by number.
+fn peers(host: &Namespace) -> anyhow::Result<Vec<u32>> {
+    let links: Value = serde_json::from_str(&host.ip("-j link show type veth")?)?;
+    let links = links.as_array().context("a list was asked for")?;
+    let apart = links.iter().filter(|link| !link["link_netnsid"].is_null());
+    let numbers = apart.map(|link| {
+        Ok(u32::try_from(
+            link["ifindex"].as_u64().context("a number")?,
+        )?)
+    });
+    numbers.collect()
 }
 
 /// The rules in force, before what arrives by an interface.

@@ -1,12 +1,13 @@
-//! wrk -> firewall of 50 rules -> load balancer -> two nginx, which answer with an empty body: eFW and eLB in XDP, iptables and
+//! wrk -> firewall of 50 rules -> load balancer -> two nginx, which answer with an empty body: eFW and eLB, iptables and
 //! HAProxy, nftables with DNAT, and the kernel's routing with nothing in between (two ways to the service, so that connections are
 //! shared out there too). The same programs at both ends, the same two cores for all of them, in turn.
 //!
-//! On the fast sides, the ends compute checksums and cut segments themselves and poll, for XDP's sake; on the others they are as the
-//! kernel makes them.
+//! eFW and eLB stand there twice: at tc, which is what suits veths, and at XDP. On XDP's side, the ends compute checksums and cut
+//! segments themselves and poll; on the others they are as the kernel makes them.
 //!
 //! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
 
+mod answers;
 mod bed;
 mod fast;
 mod side;
@@ -23,7 +24,13 @@ pub use wrk::Run;
 /// The literature's.
 const CONNECTIONS: [u32; 4] = [4, 12, 24, 36];
 const CONNECTIONS_QUICK: [u32; 2] = [4, 36];
-const KINDS: [Kind; 4] = [Kind::Direct, Kind::Haproxy, Kind::Nftables, Kind::Chain];
+const KINDS: [Kind; 5] = [
+    Kind::Direct,
+    Kind::Haproxy,
+    Kind::Nftables,
+    Kind::Chain,
+    Kind::TcChain,
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -36,7 +43,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ])?;
     let sides = sides(&KINDS)?;
     let connections = report.choose(&CONNECTIONS[..], &CONNECTIONS_QUICK);
-    let (rounds, ms) = report.choose((5, 3000), (2, 800));
+    let (rounds, ms) = report.choose((5, 3000), (2, 650));
     for count in connections {
         let runs = in_turn(&sides, *count, rounds, Duration::from_millis(ms))?;
         let how = format!(
@@ -93,6 +100,7 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
         let columns = [
             ("requests_per_s", of(|run| run.rate), "1/s"),
             ("mean_us", of(|run| run.mean_us), "us"),
+            ("answer_us", of(|run| run.answer_us), "us"),
             ("p99_us", of(|run| run.p99_us), "us"),
             ("wrk_cores", of(|run| run.wrk_cores), "cores"),
             ("server_cores", of(|run| run.server_cores), "cores"),
@@ -115,6 +123,7 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
             "between",
             "requests/s",
             "mean us",
+            "answer us",
             "p99 us",
             "wrk",
             "nginx",
@@ -138,31 +147,40 @@ fn compare(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how:
         pairs.map(|(a, b)| what(a, b)).collect()
     };
     let rate = |a: &Run, b: &Run| a.rate / b.rate;
-    for (id, other, what, unit) in [
-        (
-            "requests_ratio",
-            Kind::Haproxy,
-            rate as fn(&Run, &Run) -> f64,
-            "x",
-        ),
-        ("vs_nft_ratio", Kind::Nftables, rate, "x"),
-        (
-            "of_direct_percent",
-            Kind::Direct,
-            |a, b| a.rate / b.rate * 100.0,
-            "%",
-        ),
-        (
-            "latency_ratio",
-            Kind::Haproxy,
-            |a, b| a.mean_us / b.mean_us,
-            "x",
-        ),
-        ("cpu_percent", Kind::Direct, beyond_percent, "%"),
-    ] {
-        let samples = rounds(Kind::Chain, other, what);
-        let how = format!("eFW + eLB against {}; {how}", other.name());
-        report.figure(format!("e7.{connections}.{id}"), &samples, unit, &how);
+    for (own, prefix) in [(Kind::TcChain, ""), (Kind::Chain, "xdp.")] {
+        for (id, other, what, unit) in [
+            (
+                "requests_ratio",
+                Kind::Haproxy,
+                rate as fn(&Run, &Run) -> f64,
+                "x",
+            ),
+            ("vs_nft_ratio", Kind::Nftables, rate, "x"),
+            (
+                "of_direct_percent",
+                Kind::Direct,
+                |a, b| a.rate / b.rate * 100.0,
+                "%",
+            ),
+            (
+                "latency_ratio",
+                Kind::Haproxy,
+                |a, b| a.mean_us / b.mean_us,
+                "x",
+            ),
+            (
+                "answer_ratio",
+                Kind::Haproxy,
+                |a, b| a.answer_us / b.answer_us,
+                "x",
+            ),
+            ("cpu_percent", Kind::Direct, beyond_percent, "%"),
+        ] {
+            let samples = rounds(own, other, what);
+            let how = format!("{} against {}; {how}", own.name(), other.name());
+            let id = format!("e7.{connections}.{prefix}{id}");
+            report.figure(id, &samples, unit, &how);
+        }
     }
     for other in [Kind::Haproxy, Kind::Nftables] {
         let samples = rounds(other, Kind::Direct, beyond_percent);
@@ -186,6 +204,7 @@ mod tests {
         let run = |rate, wrk_cores| Run {
             rate,
             mean_us: 1.0,
+            answer_us: 1.0,
             p99_us: 1.0,
             wrk_cores,
             server_cores: 0.5,

@@ -6,6 +6,7 @@ use super::wrk::{self, Run};
 use crate::host::namespace::Namespace;
 use crate::host::service::Service;
 use anyhow::Context;
+use nfluid_evnf::hook::Hook;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -21,9 +22,11 @@ pub enum Kind {
     Haproxy,
     /// nftables: its rules, and translation to one of the servers, on a host.
     Nftables,
-    /// eFW and eLB, one behind the other on a host's interfaces.
+    /// eFW and eLB, one behind the other on a host's interfaces, at XDP.
     Chain,
-    /// eFW on a host, eLB on the next one.
+    /// The same at tc.
+    TcChain,
+    /// eFW on a host, eLB on the next one, at XDP.
     TwoHosts,
 }
 
@@ -34,7 +37,8 @@ impl Kind {
             Kind::Direct => "direct",
             Kind::Haproxy => "haproxy",
             Kind::Nftables => "nft",
-            Kind::Chain => "evnf",
+            Kind::Chain => "xdp",
+            Kind::TcChain => "tc",
             Kind::TwoHosts => "two",
         }
     }
@@ -45,8 +49,9 @@ impl Kind {
             Kind::Direct => "routing, nothing else",
             Kind::Haproxy => "iptables, HAProxy (TCP)",
             Kind::Nftables => "nftables, DNAT by it",
-            Kind::Chain => "eFW + eLB, one chain",
-            Kind::TwoHosts => "eFW, next host: eLB",
+            Kind::Chain => "eFW + eLB, a chain at XDP",
+            Kind::TcChain => "eFW + eLB, a chain at tc",
+            Kind::TwoHosts => "eFW, next host: eLB (XDP)",
         }
     }
 }
@@ -89,8 +94,12 @@ impl Side {
             }
             Kind::Chain | Kind::TwoHosts => {
                 load(bed, bed.first(), "nft", "-f", &nftables())?;
-                side.fast = Some(Fast::attach(&places(bed))?);
+                side.fast = Some(Fast::attach(&places(bed), Hook::Xdp)?);
                 ends_for_xdp(bed)?;
+            }
+            Kind::TcChain => {
+                load(bed, bed.first(), "nft", "-f", &nftables())?;
+                side.fast = Some(Fast::attach(&places(bed), Hook::Tc)?);
             }
         }
         Ok(side)

@@ -1,5 +1,6 @@
 //! wrk: connections that stay open, each with one request under way.
 
+use super::answers::{self, Counts};
 use super::bed::{Bed, SERVICE};
 use crate::host::cpu;
 use crate::host::interrupt;
@@ -15,14 +16,18 @@ const THREADS: u32 = 2;
 const EDGE: Duration = Duration::from_millis(250);
 /// How wrk's report begins (`SCRIPT`).
 const REPORT: &str = "measured ";
+/// How lines of it begin that say how many answers took so long.
+const ANSWERS: &str = "took ";
 
 /// What a run has given.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Requests that were answered, per second.
     pub rate: f64,
-    /// Mean time until an answer, in microseconds.
+    /// Mean time until an answer, in microseconds, as wrk says it: corrected for what was not asked meanwhile.
     pub mean_us: f64,
+    /// The same of the answers that there were.
+    pub answer_us: f64,
     /// The 99th percentile of it.
     pub p99_us: f64,
     /// Cores that wrk used, soft interrupts that it caused and did not hand on included.
@@ -78,10 +83,11 @@ pub fn run(
     let (wrk_cores, server_cores) = (cores(|used| used.wrk), cores(|used| used.servers));
     let (proxy_cores, softirq_cores) = (cores(|used| used.proxy), cores(|used| used.softirq));
     std::thread::sleep(EDGE);
-    let [rate, mean_us, p99_us] = read(&wrk.end()?)?;
+    let [rate, mean_us, p99_us, answer_us] = read(&wrk.end()?, connections)?;
     Ok(Run {
         rate,
         mean_us,
+        answer_us,
         p99_us,
         wrk_cores,
         server_cores,
@@ -164,11 +170,18 @@ function done(summary, latency)
 local e = summary.errors
 io.write(string.format(\"measured %d %d %f %f %d\\n\", summary.requests, summary.duration,
 latency.mean, latency:percentile(99), e.connect + e.read + e.write + e.status))
+local i = 1
+while true do
+local us, count = latency(i)
+if us == 0 then break end
+io.write(string.format(\"took %d %d\\n\", us, count))
+i = i + 1
+end
 end
 ";
 
-/// Requests per second, mean and 99th percentile of the time until an answer in microseconds.
-fn read(said: &str) -> anyhow::Result<[f64; 3]> {
+/// Requests per second, mean and 99th percentile of the time until an answer in microseconds, mean of the answers that there were.
+fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
     let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
@@ -181,20 +194,30 @@ fn read(said: &str) -> anyhow::Result<[f64; 3]> {
         said.trim()
     );
     anyhow::ensure!(requests > 0.0, "no request was answered");
-    Ok([requests / duration_us * 1e6, mean_us, p99_us])
+    let mut counts = Counts::new();
+    for line in said.lines().filter_map(|line| line.strip_prefix(ANSWERS)) {
+        let (us, count) = line.split_once(' ').context("two numbers")?;
+        counts.insert(us.parse()?, count.parse()?);
+    }
+    // As wrk does it: whole numbers.
+    let rounds = requests as u64 / u64::from(connections);
+    let usual_us = (duration_us as u64).checked_div(rounds);
+    let answer_us = answers::mean_us(counts, usual_us.unwrap_or(u64::MAX / 2));
+    Ok([requests / duration_us * 1e6, mean_us, p99_us, answer_us])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{REPORT, SCRIPT, read};
+    use super::{ANSWERS, REPORT, SCRIPT, read};
 
     #[test]
     fn a_run_with_errors_is_none() {
-        let said = "Running 2s test\nmeasured 300000 2000000 210.5 900 0\n";
-        assert_eq!(read(said).unwrap(), [150_000.0, 210.5, 900.0]);
-        assert!(read("measured 300000 2000000 210.5 900 1").is_err());
-        assert!(read("measured 0 2000000 0 0 0").is_err());
-        assert!(read("unable to connect").is_err());
-        assert!(SCRIPT.contains(REPORT));
+        let said = "Running 2s test\nmeasured 300000 2000000 210.5 900 0\ntook 200 1\ntook 220 3\n";
+        let expected = [150_000.0, 210.5, 900.0, 215.0];
+        assert_eq!(read(said, 36).unwrap(), expected);
+        assert!(read("measured 300000 2000000 210.5 900 1", 36).is_err());
+        assert!(read("measured 0 2000000 0 0 0", 36).is_err());
+        assert!(read("unable to connect", 36).is_err());
+        assert!(SCRIPT.contains(REPORT) && SCRIPT.contains(ANSWERS));
     }
 }

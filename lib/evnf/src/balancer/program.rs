@@ -2,6 +2,7 @@
 
 use super::maglev::{Candidate, SLOTS, table};
 use crate::chain::Member;
+use crate::hook::{Hook, Objects};
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+const OBJECTS: Objects = Objects {
+    xdp: include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o")),
+    tc: Some(include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/balancer.tc.bpf.o"
+    ))),
+};
 
 const PROGRAM: &str = "evnf_balancer";
 /// Most servers (`EVNF_SERVERS_MAX`).
@@ -133,7 +140,7 @@ impl Balancer {
     /// When the kernel refuses it.
     pub fn load(connections: u32) -> Result<Self, LoadError> {
         Ok(Balancer {
-            fast: Fast::load(OBJECT, PROGRAM, |map| prepare(map, connections, None))?,
+            fast: Fast::load(OBJECTS, PROGRAM, |map| prepare(map, connections, None))?,
             servers: vec![None; SERVERS_MAX as usize],
             generation: 0,
         })
@@ -145,7 +152,7 @@ impl Balancer {
     /// # Errors
     /// When the kernel refuses it, or the tables that are there are of another kind, or of another number of connections.
     pub fn load_kept(connections: u32, folder: &Path) -> Result<Self, LoadError> {
-        let fast = Fast::load(OBJECT, PROGRAM, |map| {
+        let fast = Fast::load(OBJECTS, PROGRAM, |map| {
             prepare(map, connections, Some(folder))
         })?;
         let mut balancer = Balancer {
@@ -182,7 +189,15 @@ impl Balancer {
     /// # Errors
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
-        Member::of(&self.fast)
+        self.member_at(Hook::Xdp)
+    }
+
+    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
+        Member::of(&self.fast, hook)
     }
 
     /// Says what a server is. Another address under a number ends its connections.

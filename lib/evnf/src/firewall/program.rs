@@ -3,12 +3,19 @@
 use super::rules::Stage;
 use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
 use crate::chain::Member;
+use crate::hook::{Hook, Objects};
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
 use std::path::Path;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/firewall.bpf.o"));
+const OBJECTS: Objects = Objects {
+    xdp: include_bytes!(concat!(env!("OUT_DIR"), "/firewall.bpf.o")),
+    tc: Some(include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/firewall.tc.bpf.o"
+    ))),
+};
 
 const PROGRAM: &str = "evnf_firewall";
 /// Bytes before the tuples in the program's constants: their number, the seed.
@@ -97,7 +104,7 @@ impl Firewall {
         exits: Option<&Path>,
     ) -> Result<Self, LoadError> {
         let tables = compile(stages);
-        let fast = Fast::load(OBJECT, PROGRAM, |map| match exits {
+        let fast = Fast::load(OBJECTS, PROGRAM, |map| match exits {
             Some(path) if map.name() == "evnf_exits" => map
                 .set_pin_path(path)
                 .map_err(because(PROGRAM, "sharing its counters")),
@@ -136,7 +143,15 @@ impl Firewall {
     /// # Errors
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
-        Member::of(&self.fast)
+        self.member_at(Hook::Xdp)
+    }
+
+    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
+        Member::of(&self.fast, hook)
     }
 
     /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.

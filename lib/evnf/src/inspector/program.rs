@@ -2,6 +2,7 @@
 
 use super::copies::{Copied, Copies};
 use crate::chain::Member;
+use crate::hook::Hook;
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
 use libbpf_rs::MapCore;
 use std::net::SocketAddr;
@@ -159,7 +160,7 @@ impl Inspector {
     /// # Errors
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
-        Member::of(&self.fast)
+        Member::of(&self.fast, Hook::Xdp)
     }
 
     /// Says what becomes of a flow from now on, in one step.
