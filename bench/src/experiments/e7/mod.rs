@@ -23,7 +23,7 @@ pub use wrk::Run;
 
 /// The literature's.
 const CONNECTIONS: [u32; 4] = [4, 12, 24, 36];
-const CONNECTIONS_QUICK: [u32; 2] = [4, 36];
+const CONNECTIONS_QUICK: [u32; 1] = [36];
 const KINDS: [Kind; 5] = [
     Kind::Direct,
     Kind::Haproxy,
@@ -43,7 +43,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ])?;
     let sides = sides(&KINDS)?;
     let connections = report.choose(&CONNECTIONS[..], &CONNECTIONS_QUICK);
-    let (rounds, ms) = report.choose((5, 3000), (2, 650));
+    let (rounds, ms) = report.choose((5, 3000), (3, 700));
     for count in connections {
         let runs = in_turn(&sides, *count, rounds, Duration::from_millis(ms))?;
         let how = format!(
