@@ -1,29 +1,23 @@
 //! The promise: traffic crosses the platform from interface to interface while the daemon is killed,
 //! replaced or away, and an uplink's process that dies comes back with what waited for it.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
-
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_tests::harness::conversation::Conversation;
+use nfluid_tests::harness::netns::within;
 use nfluid_tests::harness::platform::{
     PATIENCE, Platform, eventually, is_alive, list, must, signal,
 };
-use nfluid_tests::harness::two_hosts::{CLIENT, SERVER, two_hosts};
+use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-use uplink_ground::within;
+use std::thread;
 
 const CHAIN: &str = "
 version: 1
@@ -55,123 +49,8 @@ uplinks:
   wan: { interface: server, netns: EDGE, switch: z }
 ";
 
-/// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
-/// broken promise, however slow the machine is.
-const WINDOW: usize = 32;
 /// Slots of the uplinks' rings: the default flavor's.
 const RING: u64 = 256;
-
-fn namespace(platform: &Platform, host: &str) -> PathBuf {
-    let edge = platform.edge();
-    let name = edge.strip_suffix("-p").expect("that is how it is called");
-    Path::new("/run/netns").join(format!("{name}-{host}"))
-}
-
-/// Numbered datagrams from the client to the server and back, until they are counted.
-struct Conversation {
-    stop: Arc<AtomicBool>,
-    done: Arc<AtomicBool>,
-    answers: Arc<AtomicU64>,
-    client: JoinHandle<Books>,
-    server: JoinHandle<()>,
-}
-
-/// What became of the questions.
-#[derive(Debug)]
-struct Books {
-    asked: u64,
-    lost: usize,
-    answered_twice: u64,
-}
-
-impl Conversation {
-    fn start(platform: &Platform) -> Self {
-        let bind = |host: &str, address: &str| {
-            let socket = within(&namespace(platform, host), || UdpSocket::bind(address));
-            let socket = socket.expect("the host has the address");
-            let patience = Some(Duration::from_millis(20));
-            socket.set_read_timeout(patience).expect("a timeout");
-            socket
-        };
-        let server = bind("server", &format!("{SERVER}:7"));
-        let client = bind("client", &format!("{CLIENT}:0"));
-        client.connect(format!("{SERVER}:7")).expect("an address");
-        let stop = Arc::new(AtomicBool::new(false));
-        let answers = Arc::new(AtomicU64::new(0));
-        let (stop_there, answers_there) = (Arc::clone(&stop), Arc::clone(&answers));
-        let client = thread::spawn(move || ask(&client, &stop_there, &answers_there));
-        let done = Arc::new(AtomicBool::new(false));
-        let done_there = Arc::clone(&done);
-        let server = thread::spawn(move || answer(&server, &done_there));
-        Conversation {
-            stop,
-            done,
-            answers,
-            client,
-            server,
-        }
-    }
-
-    /// Waits until so many more have been answered.
-    fn goes_on(&self, when: &str) {
-        let before = self.answers.load(Ordering::Relaxed);
-        eventually(&format!("1000 answers {when}"), || {
-            self.answers.load(Ordering::Relaxed) > before + 1000
-        });
-    }
-
-    fn end(self) -> Books {
-        self.stop.store(true, Ordering::Relaxed);
-        let books = self.client.join().expect("the client ends");
-        self.done.store(true, Ordering::Relaxed);
-        self.server.join().expect("the server ends");
-        println!("{books:?}");
-        books
-    }
-}
-
-fn ask(socket: &UdpSocket, stop: &AtomicBool, answers: &AtomicU64) -> Books {
-    let mut books = Books {
-        asked: 0,
-        lost: 0,
-        answered_twice: 0,
-    };
-    let mut open = HashSet::new();
-    let mut last_answer = Instant::now();
-    loop {
-        let stopping = stop.load(Ordering::Relaxed);
-        while !stopping && open.len() < WINDOW {
-            // A full queue of the host's own is asked again, as any program would.
-            if socket.send(&books.asked.to_be_bytes()).is_err() {
-                break;
-            }
-            open.insert(books.asked);
-            books.asked += 1;
-        }
-        let mut bytes = [0u8; 8];
-        match socket.recv(&mut bytes) {
-            Ok(8) if open.remove(&u64::from_be_bytes(bytes)) => {
-                last_answer = Instant::now();
-                answers.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(_) => books.answered_twice += 1,
-            Err(_) => {}
-        }
-        if stopping && (open.is_empty() || last_answer.elapsed() > PATIENCE / 4) {
-            books.lost = open.len();
-            return books;
-        }
-    }
-}
-
-fn answer(socket: &UdpSocket, done: &AtomicBool) {
-    let mut bytes = [0u8; 8];
-    while !done.load(Ordering::Relaxed) {
-        if let Ok((len, from)) = socket.recv_from(&mut bytes) {
-            while socket.send_to(&bytes[..len], from).is_err() {}
-        }
-    }
-}
 
 /// What the daemon says about an uplink.
 fn uplink(platform: &Platform, name: &str) -> Value {
@@ -211,16 +90,16 @@ fn no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away() {
         eventually("a ping crosses", || platform.pings("client", SERVER));
         let before = ["lan", "wan"].map(|name| pid(&platform, name));
         let conversation = Conversation::start(&platform);
-        conversation.goes_on("with a daemon");
+        conversation.has_answers(1000, "with a daemon");
         for round in 0..3 {
             if round == 2 {
                 assert!(platform.hand_over().success());
             } else {
                 platform.kill_daemon();
             }
-            conversation.goes_on("without a daemon");
+            conversation.has_answers(1000, "without a daemon");
             platform.start();
-            conversation.goes_on("with another daemon");
+            conversation.has_answers(1000, "with another daemon");
             let now = ["lan", "wan"].map(|name| pid(&platform, name));
             assert_eq!(now, before, "{layout}");
             for name in ["lan", "wan", "a"] {
@@ -266,17 +145,18 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     let conversation = Conversation::start(&platform);
     for round in 1..=3 {
         for name in ["lan", "wan"] {
-            conversation.goes_on("as before");
+            conversation.has_answers(1000, "as before");
             let before = pid(&platform, name);
             signal(before, Signal::KILL);
             eventually("it sends again", || {
                 let now = uplink(&platform, name)["pid"].as_u64();
                 now.is_some_and(|now| now != u64::from(before))
             });
-            conversation.goes_on("with its successor");
-            let events = platform.events_of(name);
-            assert_eq!(count(&events, "crashed"), round, "{events:?}");
-            assert_eq!(count(&events, "uplink_up"), round + 1, "{events:?}");
+            conversation.has_answers(1000, "with its successor");
+            eventually("its end and its return are told", || {
+                let events = platform.events_of(name);
+                (count(&events, "crashed"), count(&events, "uplink_up")) == (round, round + 1)
+            });
         }
     }
     let books = conversation.end();
@@ -298,8 +178,8 @@ fn what_an_interface_receives_needs_neither_daemon_nor_process() {
     platform.kill_daemon();
     signal(lan, Signal::KILL);
     eventually("it is dead", || !is_alive(lan));
-    let client = namespace(&platform, "client");
-    let server = namespace(&platform, "server");
+    let client = platform.host_netns("client");
+    let server = platform.host_netns("server");
     let receiver = within(&server, || UdpSocket::bind("10.0.0.2:7")).expect("bind");
     receiver
         .set_read_timeout(Some(PATIENCE))
@@ -339,7 +219,7 @@ fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     let before = pid(&platform, "lan");
     platform.kill_daemon();
     must(&format!("ip -n {} link del client", platform.edge()));
-    let gone = namespace(&platform, "client");
+    let gone = platform.host_netns("client");
     let gone = gone.file_name().expect("a name").to_string_lossy();
     must(&format!("ip netns del {gone}"));
     platform.host("client", "10.0.0.1/24");
@@ -491,7 +371,7 @@ fn a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on() {
         }
     }
     assert_eq!((pid(&platform, "lan"), uplink_processes(&platform)), before);
-    assert!(platform.pings("client", SERVER));
+    assert!(platform.reaches("client", SERVER));
     // What is classified by XDP says nothing of a NIC.
     assert_eq!(uplink(&platform, "lan")["steering"], Value::Null);
 }

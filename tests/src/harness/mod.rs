@@ -2,8 +2,11 @@
 
 pub mod attempt;
 pub mod cell;
+pub mod conversation;
 pub mod loopback;
+pub mod measure;
 pub mod mounts;
+pub mod netns;
 pub mod oracle;
 pub mod platform;
 pub mod program;

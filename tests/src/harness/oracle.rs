@@ -1,6 +1,7 @@
 //! The Linux kernel as an oracle: it forwards in a network namespace of its own, joined by veth pairs to another one, in
 //! which the test injects and captures raw frames.
 
+use super::platform::PATIENCE;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
 use nfluid_wire::MacAddr;
@@ -30,9 +31,6 @@ pub fn marker(kernel: MacAddr, hosts: MacAddr) -> Vec<u8> {
     let len = frame.write(&mut buffer, MARKER).expect("it fits");
     buffer[..len].to_vec()
 }
-
-/// Longest wait for a marker; it takes microseconds unless the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a program that must succeed, with this standard input.
 ///

@@ -1,0 +1,156 @@
+//! Questions and answers between two hosts, none of which may be lost: so few are on their way at once that every ring has
+//! room for them, however slow the machine is, and however long nobody takes them out.
+
+use super::netns::within;
+use super::platform::{PATIENCE, Platform, eventually};
+use super::two_hosts::{CLIENT, SERVER};
+use std::collections::HashSet;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
+/// broken promise.
+const WINDOW: usize = 32;
+/// Between two questions of one that leaves the CPUs to others.
+const UNHURRIED: Duration = Duration::from_millis(2);
+
+/// Numbered datagrams from the host `client` to the host `server` and back, until they are counted.
+#[derive(Debug)]
+pub struct Conversation {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    client: JoinHandle<Books>,
+    server: JoinHandle<()>,
+}
+
+/// What became of the questions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// How many there were.
+    pub asked: u64,
+    /// How many were not answered.
+    pub lost: usize,
+    /// Answers beyond the first.
+    pub answered_twice: u64,
+}
+
+impl Conversation {
+    /// As many questions as can be.
+    ///
+    /// # Panics
+    /// If the hosts are not those of [`super::two_hosts`].
+    pub fn start(platform: &Platform) -> Self {
+        Self::every(platform, Duration::ZERO)
+    }
+
+    /// A few hundred questions in a second.
+    ///
+    /// # Panics
+    /// If the hosts are not those of [`super::two_hosts`].
+    pub fn unhurried(platform: &Platform) -> Self {
+        Self::every(platform, UNHURRIED)
+    }
+
+    fn every(platform: &Platform, pause: Duration) -> Self {
+        let server = bind(platform, "server", &format!("{SERVER}:7"), pause);
+        let client = bind(platform, "client", &format!("{CLIENT}:0"), pause);
+        client.connect(format!("{SERVER}:7")).expect("an address");
+        let stop = Arc::new(AtomicBool::new(false));
+        let answers = Arc::new(AtomicU64::new(0));
+        let (stop_there, answers_there) = (Arc::clone(&stop), Arc::clone(&answers));
+        let client = thread::spawn(move || ask(&client, pause, &stop_there, &answers_there));
+        let done = Arc::new(AtomicBool::new(false));
+        let done_there = Arc::clone(&done);
+        let server = thread::spawn(move || answer(&server, &done_there));
+        Conversation {
+            stop,
+            done,
+            answers,
+            client,
+            server,
+        }
+    }
+
+    /// Waits until so many more have been answered.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn has_answers(&self, count: u64, when: &str) {
+        let before = self.answers.load(Ordering::Relaxed);
+        eventually(&format!("{count} answers {when}"), || {
+            self.answers.load(Ordering::Relaxed) > before + count
+        });
+    }
+
+    /// Ends it when no question is open, or no answer comes any more.
+    ///
+    /// # Panics
+    /// If a thread of it has failed.
+    pub fn end(self) -> Books {
+        self.stop.store(true, Ordering::Relaxed);
+        let books = self.client.join().expect("the client ends");
+        self.done.store(true, Ordering::Relaxed);
+        self.server.join().expect("the server ends");
+        println!("{books:?}");
+        books
+    }
+}
+
+/// A socket of a host; who waits at it looks up after `pause`, or soon.
+fn bind(platform: &Platform, host: &str, address: &str, pause: Duration) -> UdpSocket {
+    let socket = within(&platform.host_netns(host), || UdpSocket::bind(address));
+    let socket = socket.expect("the host has the address");
+    let patience = if pause.is_zero() {
+        Duration::from_millis(20)
+    } else {
+        pause
+    };
+    socket.set_read_timeout(Some(patience)).expect("a timeout");
+    socket
+}
+
+fn ask(socket: &UdpSocket, pause: Duration, stop: &AtomicBool, answers: &AtomicU64) -> Books {
+    let mut books = Books::default();
+    let mut open = HashSet::new();
+    let mut last_answer = Instant::now();
+    let mut last_question = None::<Instant>;
+    loop {
+        let stopping = stop.load(Ordering::Relaxed);
+        let is_time = |last: Option<Instant>| last.is_none_or(|last| last.elapsed() >= pause);
+        while !stopping && open.len() < WINDOW && is_time(last_question) {
+            // A full queue of the host's own is asked again, as any program would.
+            if socket.send(&books.asked.to_be_bytes()).is_err() {
+                break;
+            }
+            last_question = Some(Instant::now());
+            open.insert(books.asked);
+            books.asked += 1;
+        }
+        let mut bytes = [0u8; 8];
+        match socket.recv(&mut bytes) {
+            Ok(8) if open.remove(&u64::from_be_bytes(bytes)) => {
+                last_answer = Instant::now();
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(_) => books.answered_twice += 1,
+            Err(_) => {}
+        }
+        if stopping && (open.is_empty() || last_answer.elapsed() > PATIENCE / 4) {
+            books.lost = open.len();
+            return books;
+        }
+    }
+}
+
+fn answer(socket: &UdpSocket, done: &AtomicBool) {
+    let mut bytes = [0u8; 8];
+    while !done.load(Ordering::Relaxed) {
+        if let Ok((len, from)) = socket.recv_from(&mut bytes) {
+            while socket.send_to(&bytes[..len], from).is_err() {}
+        }
+    }
+}
