@@ -10,8 +10,7 @@ use nfluid_switch::uplink::{Kind, Mode, ReceivePath, Uplink, UplinkError, Uplink
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
-use uplink_ground::{Ground, attempt, eventually, frame, run, within};
+use uplink_ground::{Ground, PATIENCE, attempt, eventually, frame, run, within};
 
 const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
@@ -80,9 +79,10 @@ fn linked(ground: &mut Ground, spec: &UplinkSpec) -> (ScratchInstance, Port) {
 fn crosses(ground: &Ground, port: &mut Port, number: u32) {
     let outside = ground.raw("out", "out0");
     let inward = frame(INSIDE, OUTSIDE, &[], 100, number);
-    outside.send(&inward);
     let mut got = Vec::new();
     eventually("a frame comes in", || {
+        // A link that has come up a moment ago may still lose frames: its queue is set up in the background.
+        outside.send(&inward);
         port.receive(64, |bytes| got.push(bytes.to_vec()));
         got.contains(&inward)
     });
@@ -377,9 +377,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
             within(&ground.path("right"), || UdpSocket::bind("10.8.0.2:7000")).expect("bind");
         let client = within(&ground.path("left"), || UdpSocket::bind("10.8.0.1:0")).expect("bind");
         client.connect("10.8.0.2:7000").expect("connect");
-        server
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("timeout");
+        server.set_read_timeout(Some(PATIENCE)).expect("timeout");
         for number in 0..100u32 {
             let question = vec![number as u8; 8 + number as usize * 14];
             client.send(&question).expect("send");

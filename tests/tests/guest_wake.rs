@@ -32,6 +32,17 @@ fn pair(scratch: &mut Scratch, linked: bool, after: Duration) -> Members {
     members
 }
 
+/// Does what takes less than [`LONG`], again if the machine stood still for so long meanwhile: nothing can be said then.
+fn within_long<T>(mut act: impl FnMut() -> T) -> T {
+    loop {
+        let start = Instant::now();
+        let done = act();
+        if start.elapsed() < LONG {
+            return done;
+        }
+    }
+}
+
 /// What a receiver does before it blocks.
 fn fall_asleep(port: &Port, epoch: u32) {
     port.raw_ring().receiver.rx_sleep.store(epoch, SeqCst);
@@ -53,10 +64,14 @@ fn bells(scratch: &Scratch, members: &Members) -> u64 {
 #[test]
 fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
     for_each_form("frames", |scratch| {
-        let mut members = pair(scratch, false, LONG);
-        fall_asleep(&members.ports[1], 7);
-        send_to_1(&mut members, FRAMES - 1);
-        assert_eq!(bells(scratch, &members), 0);
+        let (mut members, early) = within_long(|| {
+            let mut members = pair(scratch, false, LONG);
+            fall_asleep(&members.ports[1], 7);
+            send_to_1(&mut members, FRAMES - 1);
+            let early = bells(scratch, &members);
+            (members, early)
+        });
+        assert_eq!(early, 0);
         send_to_1(&mut members, 1);
         assert_eq!(bells(scratch, &members), 1);
         // It is awake, and has read everything: the next sleep is another one.
@@ -89,12 +104,16 @@ fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_e
 #[test]
 fn a_links_sender_is_told_of_a_sleeping_peer_when_enough_frames_wait() {
     for_each_form("told", |scratch| {
-        let mut members = pair(scratch, true, LONG);
         let asleep =
             |members: &Members| members.ports[0].raw_ring().switch.peer_asleep.load(Relaxed);
-        fall_asleep(&members.ports[1], 5);
-        send_to_1(&mut members, FRAMES - 1);
-        assert_eq!(asleep(&members), 0);
+        let (mut members, early) = within_long(|| {
+            let mut members = pair(scratch, true, LONG);
+            fall_asleep(&members.ports[1], 5);
+            send_to_1(&mut members, FRAMES - 1);
+            let early = asleep(&members);
+            (members, early)
+        });
+        assert_eq!(early, 0);
         send_to_1(&mut members, 1);
         assert_eq!(asleep(&members), 5);
     });

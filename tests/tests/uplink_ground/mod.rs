@@ -1,15 +1,19 @@
 //! The ground of the uplinks' tests: namespaces joined by veth pairs, raw sockets, a platform.
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test program uses its own part"
+)]
 
 use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Uplink, UplinkError, UplinkSpec};
+pub use nfluid_tests::harness::netns::within;
 use nfluid_tests::harness::platform::Platform;
+pub use nfluid_tests::harness::platform::{PATIENCE, eventually};
 use nfluid_tests::harness::skip::{is_root, skip};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,9 +22,6 @@ use std::time::{Duration, Instant};
 
 /// The tests of a program share its cgroup: one platform at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// How long something that must happen may take before the test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a program that must succeed; its output.
 pub fn run(line: &str) -> String {
@@ -39,15 +40,6 @@ pub fn attempt(line: &str) -> (bool, String) {
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     (output.status.success(), text)
-}
-
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "it never came true: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A platform and namespaces of one test; removed when dropped.
@@ -147,19 +139,6 @@ impl Drop for Ground {
     }
 }
 
-/// Does `work` in a thread within a namespace.
-pub fn within<T: Send>(netns: &Path, work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let file = File::open(netns).expect("the namespace exists");
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .expect("root may enter it");
-            work()
-        });
-        thread.join().expect("the work is done")
-    })
-}
-
 /// A packet socket that sends and receives whole frames on one interface.
 pub struct Raw(OwnedFd);
 
@@ -199,11 +178,21 @@ impl Raw {
         }
     }
 
-    /// Sends a frame.
+    /// Sends a frame. Waits while the other end of the veth has no room for it, as where its processor is busy.
     pub fn send(&self, frame: &[u8]) {
-        // SAFETY: the buffer is live and of the length that is passed.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+        let start = Instant::now();
+        loop {
+            let (socket, bytes) = (self.0.as_raw_fd(), frame.as_ptr());
+            // SAFETY: the buffer is live and of the length that is passed.
+            let sent = unsafe { libc::send(socket, bytes.cast(), frame.len(), 0) };
+            if sent == frame.len() as isize {
+                return;
+            }
+            let error = io::Error::last_os_error();
+            let has_no_room = error.raw_os_error() == Some(libc::ENOBUFS);
+            assert!(has_no_room && start.elapsed() < PATIENCE, "{error}");
+            thread::yield_now();
+        }
     }
 
     /// The next frame, VLAN tag put back where the kernel keeps it beside; `None` after the time.
@@ -247,16 +236,16 @@ impl Raw {
         Some(bytes)
     }
 
-    /// The next frame that `wanted` wants; others (the kernel's own) are skipped.
+    /// The next frame that `wanted` wants; others (the kernel's own) are skipped. Without one `None`, after all patience.
     pub fn receive_wanted(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let frame = self.receive(Duration::from_secs(2))?;
+        loop {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let frame = self.receive(left)?;
             if wanted(&frame) {
                 return Some(frame);
             }
         }
-        None
     }
 }
 
