@@ -1,5 +1,6 @@
 //! The promise: experiments can be listed, run quickly, and say the same on the terminal and in JSON.
 
+use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{eventually, run};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
@@ -424,15 +425,17 @@ fn a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_
     ) {
         return;
     }
-    let output = text(&bench(&["efw", "--quick"]));
-    let figure = |id: &str| values(&output, id)[0];
-    for kind in ["ns", "drop_ns", "new_flow_ns"] {
-        assert!(figure(&format!("efw.10.{kind}")) > 0.0, "{output}");
-    }
-    // A thousand times as many; a list would take hundreds of times as long.
-    assert!(
-        figure("efw.10000.ns") < 20.0 * figure("efw.10.ns"),
-        "{output}"
+    one_holds(
+        "a thousand times as many rules; a list would take hundreds of times as long",
+        || {
+            let output = text(&bench(&["efw", "--quick"]));
+            for kind in ["ns", "drop_ns", "new_flow_ns"] {
+                let figure = values(&output, &format!("efw.10.{kind}"))[0];
+                assert!(figure > 0.0, "{output}");
+            }
+            ["efw.10000.ns", "efw.10.ns"].map(|id| values(&output, id)[0])
+        },
+        |[many, few]| *many < 20.0 * few,
     );
 }
 
@@ -441,14 +444,18 @@ fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
     if !is_root("a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one") {
         return;
     }
-    let output = text(&bench(&["elb", "--quick"]));
-    let figure = |id: &str| values(&output, id)[0];
-    for mode in ["elb", "elb.direct"] {
-        let established = figure(&format!("{mode}.established.ns"));
-        assert!(established < figure(&format!("{mode}.new.ns")), "{output}");
-    }
-    assert!(figure("elb.answer.ns") > 0.0, "{output}");
-    assert_eq!(figure("elb.kept_percent"), 100.0, "{output}");
+    one_holds(
+        "of a known connection and of a new one, in each mode",
+        || {
+            let output = text(&bench(&["elb", "--quick"]));
+            let figure = |id: &str| values(&output, id)[0];
+            assert!(figure("elb.answer.ns") > 0.0, "{output}");
+            assert_eq!(figure("elb.kept_percent"), 100.0, "{output}");
+            ["elb", "elb.direct"]
+                .map(|mode| ["established", "new"].map(|kind| figure(&format!("{mode}.{kind}.ns"))))
+        },
+        |modes| modes.iter().all(|[established, new]| established < new),
+    );
 }
 
 #[test]
@@ -503,15 +510,20 @@ fn refusal_spares_the_work_on_frames_that_die() {
         return;
     }
     // It fails by itself if counters do not agree.
-    let output = text(&bench(&["refusal", "--quick"]));
-    let one = |id: &str| values(&output, id)[0];
-    assert!(one("refusal.off.chain_kpps") > 0.0, "{output}");
-    assert!(one("refusal.on.chain_kpps") > 0.0, "{output}");
-    assert_eq!(one("refusal.off.refused_percent"), 0.0, "{output}");
-    assert!(one("refusal.on.refused_percent") > 0.0, "{output}");
-    assert!(
-        one("refusal.on.wasted_cpu_percent") < one("refusal.off.wasted_cpu_percent"),
-        "{output}"
+    one_holds(
+        "percent of the CPU time that is wasted, with refusal and without",
+        || {
+            let output = text(&bench(&["refusal", "--quick"]));
+            let one = |id: &str| values(&output, id)[0];
+            assert!(one("refusal.off.chain_kpps") > 0.0, "{output}");
+            assert!(one("refusal.on.chain_kpps") > 0.0, "{output}");
+            assert_eq!(one("refusal.off.refused_percent"), 0.0, "{output}");
+            let refused = one("refusal.on.refused_percent");
+            let wasted =
+                ["on", "off"].map(|lane| one(&format!("refusal.{lane}.wasted_cpu_percent")));
+            (wasted, refused)
+        },
+        |([with, without], refused)| with < without && *refused > 0.0,
     );
 }
 
@@ -537,8 +549,11 @@ fn an_io_thread_takes_longer_than_a_hyperio_call() {
         return;
     }
     // Two switches between processes against none, on whatever machine.
-    let output = text(&bench(&["h3", "--quick"]));
-    assert!(values(&output, "h3.roundtrip_ratio")[0] > 1.0, "{output}");
+    one_holds(
+        "the time of an I/O thread, in that of a call",
+        || values(&text(&bench(&["h3", "--quick"])), "h3.roundtrip_ratio")[0],
+        |ratio| *ratio > 1.0,
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ const MBPS: f64 = 10.0;
 /// Firewalls without traffic that one document makes.
 const PER_DOCUMENT: usize = 500;
 /// How long a step may take to begin.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Seconds that are left out after a change: states are made, spins and yields adapt.
 const SETTLES: usize = 2;
 

@@ -190,7 +190,7 @@ impl Road {
                 return Ok(());
             }
             let problem = &pools[0]["problem"];
-            anyhow::ensure!(start.elapsed() < 10 * PATIENCE, "not ready: {problem}");
+            anyhow::ensure!(start.elapsed() < 60 * PATIENCE, "not ready: {problem}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const ANSWER_MAX: usize = 64 << 20;
 
 /// How long shells may take to be ready.
-const SHELLS_PATIENCE: Duration = Duration::from_secs(30);
+const SHELLS_PATIENCE: Duration = Duration::from_secs(120);
 
 /// The connection.
 #[derive(Debug)]

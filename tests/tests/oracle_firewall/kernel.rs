@@ -9,6 +9,7 @@ use crate::packets::{self, Packet};
 use crate::rules::Rule;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender, open};
 use nfluid_gen::io::{Receiver, Sender};
+use nfluid_tests::harness::platform::PATIENCE;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Frames in flight, far below the kernel's backlog of 1000.
 const BATCH: usize = 64;
-/// Longest wait for the frame that follows a batch; it takes microseconds unless the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Ethertype for experiments (IEEE 802): such a frame always passes and tells that those before it are through.
 const FLUSH: [u8; 2] = [0x88, 0xb5];
 

@@ -3,6 +3,7 @@
 use super::traffic::Routes;
 use super::{HOSTS, MTUS, PORTS, host_addresses, host_mac, own_addresses, port_mac};
 use nfluid_tests::harness::oracle::{MARKER, Namespaces, Oracle, run};
+use nfluid_tests::harness::platform::PATIENCE;
 use std::fmt::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ fn is_background(frame: &[u8]) -> bool {
 
 /// Until every port has a link-local address that may be used.
 fn wait_for_link_local(namespace: &str) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let listed = Command::new("ip")
             .args(["-n", namespace, "-6", "-o", "addr", "show", "scope", "link"])

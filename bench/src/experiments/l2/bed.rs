@@ -20,7 +20,7 @@ const PROBE_PORTS: [&str; 3] = ["a", "b", "open"];
 /// Clients that make instances at the same time.
 const CONNECTIONS: usize = 8;
 /// How long a frame may take to come through a new instance.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How an instance is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The firewall.
 pub const SUBJECT: &str = "fw";
 /// How long a round may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the pump says of a round.
 #[derive(Clone, Copy, Debug)]

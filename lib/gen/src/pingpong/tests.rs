@@ -42,7 +42,11 @@ fn job(count: u64) -> PingJob {
 
 #[test]
 fn every_probe_is_answered() {
-    let (report, reflected, _) = round_trips(&job(500), Faults::default());
+    let patient = PingJob {
+        timeout: "60s".parse().unwrap(),
+        ..job(500)
+    };
+    let (report, reflected, _) = round_trips(&patient, Faults::default());
     assert_eq!((report.sent, report.answered, report.lost), (500, 500, 0));
     assert_eq!((reflected.reflected, reflected.ignored), (500, 0));
     assert_eq!(report.rtt.unwrap().count, 500);
