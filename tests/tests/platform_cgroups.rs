@@ -85,7 +85,7 @@ fn a_hierarchy_that_becomes_read_only_changes_nothing_and_is_named() {
                 assert!(refused.stderr.contains(word), "{word}: {refused:?}");
             }
             assert_eq!(state(&platform), before, "{controller}");
-            assert!(platform.pings("client", SERVER), "it forwards still");
+            assert!(platform.reaches("client", SERVER), "it forwards still");
         }
         // A daemon that cannot limit what runs leaves it alone.
         platform.kill_daemon();
@@ -94,7 +94,7 @@ fn a_hierarchy_that_becomes_read_only_changes_nothing_and_is_named() {
         for word in ["Read-only file system", place.as_str(), "nothing ended"] {
             assert!(refused.stderr.contains(word), "{word}: {refused:?}");
         }
-        assert!(platform.pings("client", SERVER), "it forwards still");
+        assert!(platform.reaches("client", SERVER), "it forwards still");
         must(&format!("mount -o remount,bind,rw {place}"));
         platform.start();
         assert_eq!(state(&platform), before, "{controller}");
@@ -123,7 +123,7 @@ fn a_controller_that_is_not_mounted_is_named_at_the_start() {
     for word in ["`cpu`", "mount -t cgroup -o cpu", "nothing ended"] {
         assert!(refused.stderr.contains(word), "{word}: {refused:?}");
     }
-    assert!(platform.pings("client", SERVER), "it forwards still");
+    assert!(platform.reaches("client", SERVER), "it forwards still");
     must(&format!("mount -t cgroup -o cpu none {place}"));
     platform.start();
     assert_eq!(state(&platform), before);

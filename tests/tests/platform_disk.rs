@@ -63,7 +63,7 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
             platform.ask(&["get", "deployment"]),
         );
         assert_eq!(now, before);
-        assert!(platform.pings("client", SERVER), "it forwards still");
+        assert!(platform.reaches("client", SERVER), "it forwards still");
     }
     // What needs no room works: what is in force is applied, and the daemon can be replaced.
     assert_eq!(platform.apply(CHAIN), [""; 0]);

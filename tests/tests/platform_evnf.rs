@@ -123,7 +123,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     assert_eq!(reasons[0]["chain"], "forward");
     assert!(reasons[0]["handle"].is_u64(), "{rules}");
     assert!(
-        platform.pings("client", "10.0.1.2"),
+        platform.reaches("client", "10.0.1.2"),
         "what is allowed passes"
     );
     are_dropped(&platform, 9);
@@ -149,7 +149,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     assert!(platform.events_of("fw").contains(&"adopted".to_owned()));
     assert!(dropped(&platform) >= counted, "it counts on");
     are_dropped(&platform, 12);
-    assert!(platform.pings("client", "10.0.1.2"));
+    assert!(platform.reaches("client", "10.0.1.2"));
     assert_eq!(platform.apply(FIREWALL), [""; 0], "nothing to change");
 
     // Who else wants the interface is told who has it.
@@ -317,7 +317,7 @@ fn balancer(first: &str) -> String {
     format!(
         "version: 1\ninstances:\n  lb:\n    tier: xdp\n    nf: elb\n    interface: [client, s1, s2]\n    \
          netns: EDGE\n    config:\n      connections: 1000\n      services:\n        web:\n          \
-         at: 203.0.113.1:80\n          health: {{ check: tcp, interval: 50ms, timeout: 5s }}\n          \
+         at: 203.0.113.1:80\n          health: {{ check: tcp, interval: 50ms, timeout: 30s }}\n          \
          servers:\n            - {{ {first} }}\n            - {{ at: 10.0.2.2:8080 }}\n"
     )
 }

@@ -110,8 +110,11 @@ fn one_that_is_slow_or_paused_is_well() {
     let Some(platform) = two_hosts("one_that_is_slow_or_paused_is_well") else {
         return;
     };
-    // A hundredth of a core, and more frames than that is enough for.
-    let keys = health("checks: [process, progress]").replace("failures: 2", "failures: 1");
+    // A hundredth of a core, and more frames than that is enough for. The time counts in which it runs, and is not taken
+    // from it without a word, as a machine's owner may: not for that long.
+    let keys = health("checks: [process, progress]")
+        .replace("failures: 2", "failures: 1")
+        .replace("timeout: 200ms", "timeout: 500ms");
     platform.apply(&one_bridge(&format!(
         "cap: 1%, cpus: [0], health: {{ {keys} }}"
     )));
@@ -119,7 +122,7 @@ fn one_that_is_slow_or_paused_is_well() {
     let ends = Ends::of(&platform);
     let start = Instant::now();
     let mut number = 0;
-    while start.elapsed() < Duration::from_secs(1) {
+    while start.elapsed() < Duration::from_secs(2) {
         ends.client.send(&frame([2; 6], [4; 6], &[], 100, number));
         number += 1;
     }
@@ -130,7 +133,7 @@ fn one_that_is_slow_or_paused_is_well() {
     );
     assert!(platform.nfluid(&["pause", "a"]).succeeded());
     let _held = platform.pings("client", SERVER);
-    thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(1200));
     assert!(platform.nfluid(&["unpause", "a"]).succeeded());
     platform.apply(&one_bridge(&format!("cpus: [0], health: {{ {keys} }}")));
     eventually("it works on", || platform.pings("client", SERVER));

@@ -6,13 +6,15 @@ mod cutter;
 mod two_platforms;
 
 use cutter::{Cutter, Way};
+use nfluid_tests::harness::conversation::Conversation;
+use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{Platform, eventually, is_alive, metrics_of};
 use nfluid_tests::harness::two_hosts::SERVER;
 use serde_json::Value;
-use std::thread;
 use two_platforms::{Authority, FIREWALL, TwoPlatforms};
 
-const PINGS: u32 = 300;
+/// Answers before and after the moves.
+const ANSWERS: u64 = 50;
 
 fn states(platform: &Platform, figure: &str) -> u64 {
     let control = platform.run_dir().join("control").join("fw");
@@ -59,26 +61,32 @@ fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
     b.apply(two_platforms::UPLINKS);
     eventually("a ping crosses", || a.pings("client", SERVER));
     let before = macs(a);
-    thread::scope(|scope| {
-        let line = format!("ping -n -c {PINGS} -i 0.004 -W 20 {SERVER}");
-        let flood = scope.spawn(move || a.on("client", &line));
-        let created = states(a, "states_created_total");
-        for _ in 0..2 {
-            moves(a, &two.b_address);
-            assert!(!has_it(a) && has_it(b));
-            assert_eq!(macs(b), before);
-            moves(b, &two.a_address);
-            assert!(has_it(a) && !has_it(b));
-        }
-        let flood = flood.join().expect("ended");
-        assert!(flood.stdout.contains(" 0% packet loss"), "{flood:?}");
-        assert!(!flood.stdout.contains("duplicates"), "{flood:?}");
-        // That of this flood, and no other.
-        assert!(states(a, "states_created_total") <= created + 1);
-    });
+    // For frames under way both hosts wait for some milliseconds: a machine on which a thread waits longer for a core may lose
+    // one of them.
+    one_holds(
+        "what became of questions while it moved",
+        || {
+            let created = states(a, "states_created_total");
+            let conversation = Conversation::unhurried(a);
+            conversation.has_answers(ANSWERS, "before");
+            for _ in 0..2 {
+                moves(a, &two.b_address);
+                assert!(!has_it(a) && has_it(b));
+                assert_eq!(macs(b), before);
+                moves(b, &two.a_address);
+                assert!(has_it(a) && !has_it(b));
+            }
+            conversation.has_answers(ANSWERS, "after");
+            let books = conversation.end();
+            // That of this conversation, and no other.
+            assert!(states(a, "states_created_total") <= created + 1);
+            books
+        },
+        |books| (books.lost, books.answered_twice) == (0, 0),
+    );
     moves(a, &two.b_address);
     assert!(states(b, "states") > 0);
-    assert!(a.pings("client", SERVER), "through the other host");
+    assert!(a.reaches("client", SERVER), "through the other host");
     let chains = a.ask(&["get", "chains"]);
     assert_eq!(chains, Value::Array(Vec::new()), "it went with it");
 }
@@ -103,7 +111,7 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     refuses(a, &two.b_address, "the shares add up to");
     assert!(!has_it(b));
     assert_eq!(b.ask(&["get", "chains"]), Value::Array(Vec::new()));
-    assert!(a.pings("client", SERVER));
+    assert!(a.reaches("client", SERVER));
     let other = Authority::new();
     two.b.kill_daemon();
     two.b.set_arguments(other.arguments(&two.b, &two.b_address));
@@ -111,7 +119,7 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     refuses(&two.a, &two.b_address, "certificate");
     two.b.kill_daemon();
     refuses(&two.a, &two.b_address, "connecting");
-    assert!(two.a.pings("client", SERVER));
+    assert!(two.a.reaches("client", SERVER));
 }
 
 /// What is done to a conversation after so many records one way or the other.

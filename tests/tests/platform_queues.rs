@@ -58,20 +58,14 @@ fn answers(pings: &Outcome) -> Vec<u32> {
         .collect()
 }
 
-#[test]
-fn flows_are_spread_and_each_keeps_its_order() {
-    let Some(platform) = two_hosts("flows_are_spread_and_each_keeps_its_order") else {
-        return;
-    };
-    platform.apply(CHAIN);
-    eventually("a ping crosses", || platform.pings("client", SERVER));
+/// Pings of all flows at once.
+fn all_flows_keep_their_order(platform: &Platform) {
     thread::scope(|scope| {
         for flow in 0..FLOWS {
             let ping = format!(
                 "ping -n -c {PINGS} -i 0.002 -I 10.0.0.{} {SERVER}",
                 101 + flow
             );
-            let platform = &platform;
             scope.spawn(move || {
                 let came = answers(&platform.on("client", &ping));
                 assert!(came.is_sorted(), "flow {flow}: {came:?}");
@@ -80,17 +74,23 @@ fn flows_are_spread_and_each_keeps_its_order() {
             });
         }
     });
+}
 
-    let said = metrics(&platform, "a");
-    let queues: Vec<(&str, u64)> = list(&said["ports"])
-        .map(|port| {
-            let calls = port["calls"].as_u64().expect("a number");
-            (port["port"].as_str().expect("a name"), calls)
-        })
-        .collect();
-    let names: Vec<&str> = queues.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["in", "out", "in", "out"]);
-    assert!(queues.iter().all(|(_, calls)| *calls > 10), "{queues:?}");
+#[test]
+fn flows_are_spread_and_each_keeps_its_order() {
+    let Some(platform) = two_hosts("flows_are_spread_and_each_keeps_its_order") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    // On a busy machine a queue takes much at a time, hence as often as it takes.
+    eventually("each queue has called more than ten times", || {
+        all_flows_keep_their_order(&platform);
+        let said = metrics(&platform, "a");
+        let names = list(&said["ports"]).map(|port| port["port"].as_str().expect("a name"));
+        assert!(names.eq(["in", "out", "in", "out"]), "{said}");
+        list(&said["ports"]).all(|port| port["calls"].as_u64() > Some(10))
+    });
 
     // What both queues have received is what came to the ports, in the daemon's figures and the NF's.
     eventually("all counters agree", || {
@@ -167,7 +167,7 @@ fn what_cannot_be_divided_is_refused() {
     let states = firewall.replace("any'", "any keep-state'");
     let refused = platform.try_apply(&CHAIN.replace("nf: counter", &states));
     assert!(refused.stderr.contains("keep-state"), "{refused:?}");
-    assert!(platform.pings("client", SERVER));
+    assert!(platform.reaches("client", SERVER));
 }
 
 #[test]
@@ -186,21 +186,23 @@ fn frames_that_wait_are_seen() {
         let figure = |key: &str| port[key].as_u64().expect("a number");
         (figure("rx_ring_used"), figure("rx_ring_size"))
     };
-    eventually("nothing waits", || used("b.in") == (0, 256));
-    assert_eq!(used("a.in"), (0, 512), "two queues");
-    assert_eq!(used("lan").0, 0, "uplinks have rings as well");
+    eventually(
+        "nothing waits, nor in two queues, nor in an uplink's ring",
+        || used("b.in") == (0, 256) && used("a.in") == (0, 512) && used("lan").0 == 0,
+    );
 
     // An NF that does not read: its ring fills up, and so do the figures.
     let stopped = platform.pids()["b"];
     signal(stopped, Signal::STOP);
-    platform.on(
-        "client",
-        &format!("ping -q -n -c 400 -i 0.002 -W 1 {SERVER}"),
-    );
-    assert_eq!(used("b.in"), (256, 256));
-    let stats = platform.ask(&["stats"]);
-    let chain = list(&stats["chains"]).next().expect("a chain");
-    assert_eq!(chain["forward_waiting"], 256, "{chain}");
+    eventually("its ring is full, and no other", || {
+        platform.on(
+            "client",
+            &format!("ping -q -n -c 400 -i 0.002 -W 1 {SERVER}"),
+        );
+        let stats = platform.ask(&["stats"]);
+        let chain = list(&stats["chains"]).next().expect("a chain");
+        used("b.in") == (256, 256) && chain["forward_waiting"] == 256
+    });
     let top = platform.nfluid(&["top", "--once", "-i", "0.1"]);
     let row = top.stdout.lines().find(|line| line.starts_with("b.in"));
     let row = row.expect("a row of the port");

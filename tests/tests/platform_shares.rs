@@ -429,13 +429,14 @@ fn who_has_little_to_do_has_a_short_slice_unless_its_operator_has_chosen_one() {
         return;
     };
     platform.apply(BRIDGE_AND_FIREWALL);
-    eventually("a ping crosses", || platform.pings("client", SERVER));
     let pids = platform.pids();
     let slice_of = |name: &str| {
         let process = rustix::process::Pid::from_raw(pids[name].cast_signed());
         slice::of(process).expect("it runs")
     };
+    // Nothing has come to it that it could have found to be little.
     assert_eq!(slice_of("br"), slice::PLATFORM);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
     let pings = format!("ping -n -q -i 0.003 -c 60 {SERVER}");
     eventually("its slice is short", || {
         assert!(platform.on("client", &pings).succeeded());

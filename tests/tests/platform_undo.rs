@@ -181,7 +181,7 @@ fn a_failed_addition_does_not_disturb_what_runs() {
         assert_eq!(traces(&platform, name), Vec::<PathBuf>::new());
     }
     assert_eq!(platform.pids(), before);
-    assert!(platform.pings("client", SERVER));
+    assert!(platform.reaches("client", SERVER));
     assert_eq!(platform.apply(&more).len(), 2);
     assert_eq!(platform.pids().len(), 4);
 }

@@ -18,7 +18,7 @@ uplinks:
   wan: { interface: server, netns: EDGE }
 ";
 
-/// A chain of a firewall that keeps a state for each ping.
+/// A chain of a firewall that keeps a state for each ping and each conversation.
 pub const FIREWALL: &str = "
 version: 1
 uplinks:
@@ -29,7 +29,9 @@ instances:
     nf: firewall
     cpus: [0]
     share: 50%
-    config: { rules: 'allow icmp from any to any keep-state', states: { timeouts: { icmp: 3600 } } }
+    config:
+      rules: ['allow icmp from any to any keep-state', 'allow udp from any to any keep-state']
+      states: { timeouts: { icmp: 3600 } }
 chains:
   web: { from: lan, to: wan, via: [fw] }
 ";
