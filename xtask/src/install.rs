@@ -11,7 +11,7 @@ use clap::Args;
 use crate::release;
 use crate::session::Session;
 
-const PROGRAMS: [&str; 3] = ["nfluid", "nfluidd", "nfluid-nf"];
+const PROGRAMS: [&str; 4] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-tls"];
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 const SERVICE: &str = "nfluidd.service";
 /// Shell, and where that shell looks for completions below the prefix.

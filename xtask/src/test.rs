@@ -228,7 +228,13 @@ impl Run<'_> {
     /// and runs. `make uninstall` leaves no file.
     fn installed(&mut self) -> Result<()> {
         if !self.succeeds("install: building", |s| {
-            let programs = ["nfluid", "nfluidd", "nfluid-nf-host", "nfluid-capi"];
+            let programs = [
+                "nfluid",
+                "nfluidd",
+                "nfluid-nf-host",
+                "nfluid-tls-host",
+                "nfluid-capi",
+            ];
             let mut cargo = s.cargo(["build"]);
             cargo.args(programs.map(|program| format!("--package={program}")));
             cargo

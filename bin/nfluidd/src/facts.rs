@@ -1,5 +1,6 @@
 //! What validation asks of this host and of the catalogue of NFs.
 
+use crate::host::TERMINATOR;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfConfigError};
 use nfluid_control::spec::PortSpec;
 use nfluid_nf::{PortInfo, catalogue};
@@ -92,17 +93,23 @@ pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        catalogue::ENTRIES
-            .iter()
-            .map(|entry| entry.name.to_owned())
-            .collect()
+        let entries = catalogue::ENTRIES.iter().map(|entry| entry.name);
+        let mut names: Vec<String> = entries.chain([TERMINATOR]).map(str::to_owned).collect();
+        names.sort_unstable();
+        names
     }
 
     fn ports(&self, nf: &str) -> Option<(usize, usize)> {
+        if nf == TERMINATOR {
+            return Some((0, 0));
+        }
         catalogue::find(nf).map(|entry| entry.ports)
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
+        if nf == TERMINATOR {
+            return crate::host::check_terminator_config(config);
+        }
         catalogue::build(nf, config, &port_infos(ports))
             .map(|_| ())
             .map_err(|error| NfConfigError {

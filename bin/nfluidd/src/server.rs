@@ -345,6 +345,7 @@ impl Server for Daemon {
     }
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
+        host::drain_terminator(&self.host, instance);
         lock(&self.host)
             .restart(instance)
             .map_err(|error| match error.kind {

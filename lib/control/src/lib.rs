@@ -36,6 +36,7 @@ pub mod quantity;
 pub mod report;
 pub mod single;
 pub mod spec;
+pub mod stack;
 pub mod state;
 pub mod stopwatch;
 pub mod supervise;

@@ -16,6 +16,7 @@ use crate::placement::Placement;
 use crate::pool::Pool;
 use crate::portion::Portion;
 use crate::quantity::{Bytes, Mac, Micros, Millis, ValueError, serialize_as_text};
+use crate::stack::Stack;
 use crate::table::Table;
 use crate::template::Template;
 use crate::wake::Wake;
@@ -273,7 +274,7 @@ pub struct Instance {
     /// The NF's own configuration.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub config: Value,
-    /// Its ports; the position is the port's index. None in tier `xdp`.
+    /// Its ports; the position is the port's index. None in tier `xdp`, and none if it listens on the kernel's stack.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub ports: Table<Port>,
     /// Ring size and memory, by name. Empty in tier `xdp`, which has neither.
@@ -312,6 +313,9 @@ pub struct Instance {
     /// The interfaces that it is on; only in tier `xdp`, and always there.
     #[serde(flatten)]
     pub attach: Option<Attach>,
+    /// Where it listens on the kernel's own stack; absent: it has ports.
+    #[serde(flatten)]
+    pub stack: Option<Stack>,
     /// Who executes the switch for it; absent: as the deployment says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<IoModel>,

@@ -75,10 +75,12 @@ impl<'a> Rebuilt<'a> {
 
 /// Whether the change from `old` to `new` cannot be made while the instance runs.
 pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
-    let takes_new_configuration = matches!(new.program, Program::BuiltIn { .. });
+    let takes_new_configuration =
+        matches!(new.program, Program::BuiltIn { .. }) && new.stack.is_none();
     old.program != new.program
         || old.tier != new.tier
         || old.attach != new.attach
+        || old.stack != new.stack
         || old.ports != new.ports
         || old.flavor != new.flavor
         || old.ring != new.ring
@@ -94,6 +96,7 @@ pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         let process = spec.tier == Tier::Process;
         process
             && built_in
+            && spec.stack.is_none()
             && spec.trust.is_none()
             && spec.ports.iter().all(|port| port.queues == 1)
     };

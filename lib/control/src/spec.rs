@@ -10,6 +10,7 @@ use crate::model::{
 use crate::placement::Placement;
 use crate::portion::Portion;
 use crate::quantity::{Bytes, Mac, Micros};
+use crate::stack::Stack;
 use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +25,9 @@ pub struct InstanceSpec {
     /// The interfaces that it is on; only in tier `xdp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attach: Option<Attach>,
+    /// Where it listens on the kernel's own stack. Written only where it says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<Stack>,
     /// Its configuration; null if none was given.
     pub config: Value,
     /// Its ports, by index.
@@ -139,6 +143,7 @@ impl InstanceSpec {
             program: instance.program.clone(),
             tier: instance.tier,
             attach: None,
+            stack: instance.stack.clone(),
             config: instance.config.clone(),
             ports: port_specs(name, instance),
             flavor: instance.flavor.clone(),
@@ -160,12 +165,12 @@ impl InstanceSpec {
             trust: instance.trust.clone(),
             wake: instance.wake,
             health: instance.health.clone(),
-            io: instance.io.unwrap_or_else(|| {
-                deployment
-                    .io
-                    .as_ref()
-                    .map_or(IoModel::Inline, |io| io.model)
-            }),
+            io: match (&instance.stack, instance.io, &deployment.io) {
+                // Without rings, nobody serves them.
+                (Some(_), ..) => IoModel::Inline,
+                (None, Some(own), _) => own,
+                (None, None, of_all) => of_all.as_ref().map_or(IoModel::Inline, |io| io.model),
+            },
         }
     }
 }
@@ -191,6 +196,7 @@ impl InstanceSpec {
             program,
             tier,
             attach: None,
+            stack: None,
             config: Value::Null,
             ports: Vec::new(),
             flavor: String::new(),

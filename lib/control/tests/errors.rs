@@ -443,3 +443,53 @@ fn a_nic_that_cannot_classify_or_has_nothing_to_is_refused_with_the_alternative(
         "{other}"
     );
 }
+
+#[test]
+fn what_only_rings_have_is_refused_on_the_kernels_stack() {
+    let found = errors(
+        "version: 1
+instances:
+  a: { nf: tls, listen: 192.0.2.1:443, io: split, wake: { frames: 8, after: 1ms } }
+  b: { nf: tls }
+  c: { nf: bridge, listen: 192.0.2.1:444 }
+  d: { nf: tls, listen: [192.0.2.1:443, 192.0.2.1, 192.0.2.1:0] }
+  e: { nf: bridge, netns: blue }
+  f: { nf: tls, listen: 192.0.2.1:445, ports: [in] }
+  g: { program: /bin/true, listen: 192.0.2.1:446 }
+  h: { nf: tls, listen: [] }
+",
+    );
+    for expected in [
+        "3:44: error: instances.a.io: an instance with 'listen' has no rings",
+        "error: instances.a.wake: an instance with 'listen' has no rings",
+        "error: instances.b: the NF 'tls' has no ports",
+        "error: instances.c.listen: the NF 'bridge' has ports",
+        "error: instances.d.listen[1]: '192.0.2.1' is no IP address with a port",
+        "error: instances.d.listen[2]: '192.0.2.1:0' is no IP address with a port",
+        "error: instances.d.listen: 'a' listens at 192.0.2.1:443 already",
+        "error: instances.e.netns: a namespace, and nothing that is in it",
+        "error: instances.f.ports: an instance with 'listen' has no rings",
+        "error: instances.g.listen: programs of your own",
+        "error: instances.h.listen: an instance cannot listen at 0 addresses",
+    ] {
+        assert!(found.contains(expected), "{expected}\n\nin:\n{found}");
+    }
+}
+
+#[test]
+fn an_address_on_the_kernels_stack_is_written_as_it_was_read() {
+    let text = "version: 1
+instances:
+  a: { nf: tls, listen: [192.0.2.1:443, \"[2001:db8::1]:443\"], netns: blue }
+";
+    let first = check(text).expect("it is right").deployment;
+    let written = serde_json::to_string(&first).expect("it is plain");
+    let second = check(&written).expect("it is read again").deployment;
+    assert_eq!(first, second);
+    assert!(
+        second
+            .instances
+            .get("a")
+            .is_some_and(|a| a.ports.is_empty())
+    );
+}

@@ -9,8 +9,8 @@ use crate::program::{Linkage, Program};
 use crate::root::LibraryDirectory;
 use crate::sys;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use std::os::fd::OwnedFd;
 
@@ -37,10 +37,11 @@ pub fn landlock_support() -> LandlockSupport {
     }
 }
 
-/// A ruleset for one program, or nothing where the kernel has no Landlock.
+/// A ruleset for one program, or nothing where the kernel has no Landlock. Of TCP it allows to connect to `connect_port`.
 pub(crate) fn ruleset(
     program: &Program,
     libraries: &[LibraryDirectory],
+    connect_port: Option<u16>,
 ) -> Result<Option<OwnedFd>, RulesetError> {
     let everything = AccessFs::from_all(ABI_TESTED);
     let mut rules = Ruleset::default()
@@ -56,6 +57,9 @@ pub(crate) fn ruleset(
     }
     for directory in libraries {
         rules = allow(rules, directory, AccessFs::ReadFile | AccessFs::ReadDir)?;
+    }
+    if let Some(port) = connect_port {
+        rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     if let Linkage::Dynamic { interpreter } = program.linkage()
         && let Ok(loader) = std::fs::File::open(interpreter)

@@ -55,6 +55,8 @@ pub struct Launch<'a> {
     pub filter: Option<&'a Filter>,
     /// Whether Landlock rules are applied, as far as the kernel has them. `false` is for tests of the other barriers.
     pub landlock: bool,
+    /// The TCP port to which Landlock lets it connect, at whatever address; none: no connection at all.
+    pub connect_port: Option<u16>,
     /// Limits per process.
     pub limits: Limits,
     /// The kernel kills it when the thread that is its parent ends: who prepared the shell or, with a zygote, who started
@@ -83,6 +85,7 @@ impl<'a> Launch<'a> {
             fds: Vec::new(),
             filter: Some(filter),
             landlock: true,
+            connect_port: None,
             limits: Limits::default(),
             ends_with_parent: false,
         }

@@ -5,6 +5,7 @@ use super::making::shell::{Numbers, Waiting};
 use super::making::{self, Maker};
 use super::placing::pinned_to;
 use super::record::Record;
+use super::terminator::{self, Connecting};
 use super::{Host, bells};
 use crate::descriptors;
 use anyhow::Context;
@@ -17,10 +18,11 @@ use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
-    InheritedFd, Instance, Launch, NetNs, Program, Root, ShellSpec, Zygote, spawn,
+    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, ShellSpec, Zygote, spawn,
 };
 use nfluid_switch::instance::Bells;
 use nfluid_switch::{Handover, InstanceMemory};
+use nfluid_tls::inherited;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
@@ -37,6 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const FIRST_FD: RawFd = 3;
 /// Names the socket on which an instance listens for the daemon.
 const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
+/// The level of TCP's socket options, of which a connector sets one.
+const TCP_OPTIONS: u32 = 6;
 
 /// The host of built-in NFs, opened once for each version of it.
 pub struct Programs {
@@ -44,6 +48,14 @@ pub struct Programs {
     built_in: Mutex<Arc<(Program, Filter)>>,
     /// Of which file that is a copy.
     copied: Mutex<Option<FileVersion>>,
+    terminator: Mutex<Option<(FileVersion, Arc<TerminatorProgram>)>>,
+}
+
+/// The program of terminators, which is their connectors' too.
+pub struct TerminatorProgram {
+    program: Arc<(Program, Filter)>,
+    /// Connectors may make TCP connections.
+    connecting: Filter,
 }
 
 /// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
@@ -70,7 +82,35 @@ impl Programs {
             path: nf_program.to_owned(),
             copied: Mutex::new(version(nf_program)),
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
+            terminator: Mutex::new(None),
         })
+    }
+
+    /// The program of terminators, beside that of built-in NFs, in the version that is installed now.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    fn terminator(&self) -> anyhow::Result<Arc<TerminatorProgram>> {
+        let path = self
+            .path
+            .with_file_name(format!("nfluid-{}", terminator::NAME));
+        let found = version(&path)
+            .with_context(|| format!("{} is not there: install it", path.display()))?;
+        let kept = self.terminator.lock();
+        let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
+        if let Some((copied, program)) = &*kept
+            && *copied == found
+        {
+            return Ok(Arc::clone(program));
+        }
+        let program = Program::open(&path)?.sealed_copy()?;
+        let policy = Policy::new(program.linkage(), TCP_OPTIONS).with_connections();
+        let made = Arc::new(TerminatorProgram {
+            connecting: policy.compile()?,
+            program: Arc::new(with_filter(program)?),
+        });
+        *kept = Some((found, Arc::clone(&made)));
+        Ok(made)
     }
 
     fn built_in(&self) -> Arc<(Program, Filter)> {
@@ -99,6 +139,10 @@ fn built_in(path: &Path) -> anyhow::Result<(Program, Filter)> {
     let program = Program::open(path)
         .and_then(|program| program.sealed_copy())
         .context("the program that hosts built-in NFs (--nf-program)")?;
+    with_filter(program)
+}
+
+fn with_filter(program: Program) -> anyhow::Result<(Program, Filter)> {
     let filter = filter(&program)?;
     Ok((program, filter))
 }
@@ -158,10 +202,19 @@ pub fn peers_by_queue<'a>(
 
 /// What an instance inherits, besides its maps and sockets.
 struct Inheritance {
-    /// Number and descriptor, from [`FIRST_FD`] on.
+    /// The number of the first of them.
+    first: RawFd,
     fds: Vec<OwnedFd>,
     io_bell: RawFd,
     env: Vec<CString>,
+}
+
+impl Inheritance {
+    /// Adds a descriptor; the number under which it is found.
+    fn give(&mut self, fd: OwnedFd) -> RawFd {
+        self.fds.push(fd);
+        self.first + self.fds.len() as RawFd - 1
+    }
 }
 
 impl Maker {
@@ -178,16 +231,23 @@ impl Maker {
         record: &Record,
         bells: &GivenBells<'_>,
     ) -> anyhow::Result<Launched> {
+        let equipment = spec.stack.as_ref();
+        let equipment = equipment.map(|stack| terminator::equip(spec, stack));
+        let mut equipment = equipment.transpose()?;
         let program = match &spec.program {
+            _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
             ProgramModel::BuiltIn { .. } => self.programs.built_in(),
             ProgramModel::Path { program, .. } => {
-                let program = Program::open(Path::new(program))?;
-                let filter = filter(&program)?;
-                Arc::new((program, filter))
+                Arc::new(with_filter(Program::open(Path::new(program))?)?)
             }
         };
         let (program, filter) = &*program;
-        let inheritance = self.inheritance(name, spec, ports, record.seed, bells)?;
+        let mut inheritance = self.inheritance(name, spec, ports, record.seed, bells)?;
+        if let Some(equipment) = &mut equipment {
+            let memory = spec.resources.memory.0;
+            let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
+            inheritance.env.extend(environment(env)?);
+        }
         let start = Start {
             name,
             user: record.user,
@@ -196,7 +256,14 @@ impl Maker {
             zygote: &self.zygote,
             program: (program, filter),
             arguments: arguments(&spec.program)?,
+            limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
+        // It ends by itself if there is no terminator in the end.
+        if let Some(equipment) = &mut equipment
+            && let Some(connecting) = equipment.connecting.take()
+        {
+            self.start_connector(&start, &equipment.namespace, connecting)?;
+        }
         let instance = self.start(&start, ports.1, inheritance.env, &inheritance.fds)?;
         if let Err(why) = give_slice(&instance, spec.resources.slice) {
             making::end(&instance)?;
@@ -246,6 +313,7 @@ impl Maker {
             zygote: &self.shell_zygote,
             program: (&program.0, &program.1),
             arguments: Vec::new(),
+            limits: Limits::default(),
         };
         let instance = self.start(
             &start,
@@ -285,6 +353,7 @@ impl Maker {
         let mut launch = Launch::new(program, filter);
         launch.argv.extend_from_slice(&start.arguments);
         launch.env = env;
+        launch.limits = start.limits;
         launch.fds = vec![
             InheritedFd {
                 fd: log.as_fd(),
@@ -314,6 +383,50 @@ impl Maker {
         Ok(spawned.instance)
     }
 
+    /// Starts the connector of a terminator: with the same barriers in its cgroup, but in the network namespace of its
+    /// backend, and without anything else that the terminator has.
+    fn start_connector(
+        &self,
+        terminator: &Start<'_>,
+        namespace: &OwnedFd,
+        connecting: Connecting,
+    ) -> anyhow::Result<()> {
+        let found = self.programs.terminator()?;
+        let program = &found.program.0;
+        let cpus = &terminator.cpus;
+        let shell = ShellSpec {
+            name: format!("{}-connector", terminator.name),
+            id: self
+                .kernel_ids
+                .get(terminator.user)
+                .context("no kernel user is left")?,
+            cgroup: terminator.cgroup,
+            root: Root::for_linkage(program.linkage()),
+            net: NetNs::Shared(namespace.as_fd()),
+            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
+            zygote: Some(terminator.zygote),
+        };
+        let log = bells::open_both(&self.paths.log_pipe(terminator.name));
+        let log = log.context("opening the log pipe")?;
+        let mut launch = Launch::new(program, &found.connecting);
+        let server = connecting.server;
+        for argument in ["connector".to_owned(), server.to_string()] {
+            launch.argv.push(CString::new(argument)?);
+        }
+        launch.connect_port = Some(server.port());
+        let inherited = [
+            (log.as_fd(), 1),
+            (log.as_fd(), 2),
+            (connecting.way.as_fd(), inherited::CONNECTOR_END),
+        ];
+        launch.fds = inherited
+            .map(|(fd, number)| InheritedFd { fd, number })
+            .to_vec();
+        let spawned = spawn(&shell, &launch).context("starting its connector")?;
+        self.connectors.keep(spawned.instance);
+        Ok(())
+    }
+
     /// Own bell, peers' bells, port table, configuration, control socket - and their numbers.
     fn inheritance(
         &self,
@@ -325,11 +438,13 @@ impl Maker {
     ) -> anyhow::Result<Inheritance> {
         let paths = &self.paths;
         let map_fds = handover.fds().len() as RawFd;
-        let mut fds = Vec::new();
-        let mut give = |fd: OwnedFd| {
-            fds.push(fd);
-            FIRST_FD + map_fds + fds.len() as RawFd - 1
+        let mut inheritance = Inheritance {
+            first: FIRST_FD + map_fds,
+            fds: Vec::new(),
+            io_bell: -1,
+            env: Vec::new(),
         };
+        let mut give = |fd: OwnedFd| inheritance.give(fd);
         let bell = give(bells::open_both(&paths.bell(name)).context("opening the doorbell")?);
         let io_bell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
@@ -369,8 +484,9 @@ impl Maker {
             None => paths.control(name),
         };
         env.push((CONTROL_ENV, give(control_socket(&listens_at)?).to_string()));
-        let env = environment(env)?;
-        Ok(Inheritance { fds, io_bell, env })
+        inheritance.env = environment(env)?;
+        inheritance.io_bell = io_bell;
+        Ok(inheritance)
     }
 }
 
@@ -392,6 +508,7 @@ struct Start<'a> {
     zygote: &'a Zygote,
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
+    limits: Limits,
 }
 
 impl Host {

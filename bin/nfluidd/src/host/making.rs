@@ -10,6 +10,7 @@ use super::launch::{GivenBells, Programs};
 use super::logs::LogCollector;
 use super::placing::{Load, pinned_to};
 use super::record::Record;
+use super::terminator::Connectors;
 use super::undertaker::{Remains, Undertaker};
 use super::{Paths, bells, tenants, written};
 use anyhow::Context;
@@ -50,6 +51,7 @@ pub struct Maker {
     pub numbers: Numbers,
     pub groups: Groups,
     pub undertaker: Undertaker,
+    pub connectors: Connectors,
 }
 
 impl Maker {

@@ -34,6 +34,7 @@ mod subjects;
 mod supervise;
 mod switch_numbers;
 mod tenants;
+mod terminator;
 mod undertaker;
 mod upgrade;
 mod uplink_life;
@@ -56,6 +57,9 @@ pub use saving::{Moved, export, give};
 pub use statistics::{nf_command, nf_metrics};
 pub use subjects::Subject;
 pub use supervise::run as supervise;
+pub use terminator::{
+    NAME as TERMINATOR, check_config as check_terminator_config, drain as drain_terminator,
+};
 pub use upgrade::upgrade;
 pub use uplinks::{interface_fact, steering_fact};
 
@@ -242,6 +246,7 @@ impl Host {
             numbers: numbers.clone(),
             groups: Groups::new(settings.paths.clone()),
             undertaker: Undertaker::start(Arc::clone(&switch), numbers.clone())?,
+            connectors: terminator::Connectors::default(),
             kernel_ids,
         };
         Ok(Host {

@@ -4,6 +4,7 @@ use super::instance::{Running, cap_of, port_specs, supervisor_time};
 use super::launch::GivenBells;
 use super::making::{self, Making, Site};
 use super::placing::Load;
+use super::terminator::drain;
 use super::wires::failed;
 use super::{Host, Shared, launch, lock, nf_socket, tenants, upgrade, written};
 use anyhow::Context;
@@ -140,6 +141,7 @@ impl Platform for HostPlatform {
         old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
+        drain(&self.0, name);
         let mut host = lock(&self.0);
         host.take_out(name, old)?;
         if let Err(why) = host.put_in(name, new) {
@@ -264,6 +266,7 @@ impl Platform for HostPlatform {
     }
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
+        drain(&self.0, name);
         let mut host = lock(&self.0);
         if host.is_fast(name) {
             host.remove_fast(name)?;

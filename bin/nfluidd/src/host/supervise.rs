@@ -54,6 +54,7 @@ pub fn run(host: &Shared) -> ! {
         }
         if last_sweep.elapsed() > SWEEP {
             last_sweep = Instant::now();
+            host.maker.connectors.bury_the_dead();
             if let Err(error) = host.switch.fdb_sweep() {
                 tracing::warn!(%error, "removing aged addresses");
             }

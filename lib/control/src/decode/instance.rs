@@ -6,6 +6,7 @@ use super::group::{parent, placement};
 use super::health::health;
 use super::io::model;
 use super::network::attachment;
+use super::stack::stack;
 use super::{Attachments, FILE_KEYS, table};
 use crate::model::{
     DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy, Tier,
@@ -43,8 +44,11 @@ pub fn instance(
     if let Some((node, path)) = fields.get("config") {
         instance.config = config(node, &path, attachments, report);
     }
-    if let Some((node, path)) = fields.get("ports") {
-        instance.ports = ports(node, &path, report);
+    instance.stack = stack(&mut fields, report);
+    match fields.get("ports") {
+        Some((node, path)) => instance.ports = ports(node, &path, report),
+        None if instance.stack.is_some() => instance.ports = Table::new(),
+        None => {}
     }
     if let Some(flavor) = fields.text("flavor", report) {
         instance.flavor = flavor;
@@ -100,6 +104,7 @@ pub fn empty() -> Instance {
         restart: Restart::default(),
         tier: Tier::Process,
         attach: None,
+        stack: None,
         io: None,
         trust: None,
         wake: None,

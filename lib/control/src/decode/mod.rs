@@ -12,6 +12,7 @@ mod instance;
 mod io;
 mod network;
 mod pool;
+mod stack;
 mod template;
 
 use crate::model::{Deployment, FORMAT_VERSION, check_name};

@@ -57,7 +57,8 @@ pub(super) fn check_program(
         return;
     }
     let ports = queues(instance);
-    if !(1..=PORTS_MAX).contains(&ports) {
+    let fewest = usize::from(instance.stack.is_none());
+    if !(fewest..=PORTS_MAX).contains(&ports) {
         report.error(
             &format!("{path}.ports"),
             format!("an instance cannot have {ports} ports, queues counted"),
@@ -70,6 +71,11 @@ pub(super) fn check_program(
         Program::BuiltIn { nf } => {
             check_built_in(name, nf, instance, path, root, environment, report);
         }
+        Program::Path { .. } if instance.stack.is_some() => report.error(
+            &format!("{path}.listen"),
+            "programs of your own are not handed sockets of the kernel's stack",
+            "remove 'listen'; 'nf: tls' takes it",
+        ),
         Program::Path { program, .. } => {
             let path = format!("{path}.program");
             if !program.starts_with('/') {
@@ -180,7 +186,27 @@ fn check_built_in(
         return;
     };
     let count = instance.ports.len();
-    if !(fewest..=most).contains(&count) {
+    match (&instance.stack, most) {
+        (None, 0) => {
+            report.error(
+                path,
+                format!("the NF '{nf}' has no ports: it listens on the kernel's stack"),
+                "add 'listen: ADDRESS:PORT', and no 'ports'",
+            );
+            return;
+        }
+        (Some(_), 1..) => {
+            report.error(
+                &format!("{path}.listen"),
+                format!("the NF '{nf}' has ports, and does not listen on the kernel's stack"),
+                "remove 'listen'",
+            );
+            return;
+        }
+        _ => {}
+    }
+    // Ports of one that has none are told of elsewhere.
+    if most > 0 && !(fewest..=most).contains(&count) {
         let wanted = if fewest == most {
             format!("{fewest}")
         } else {

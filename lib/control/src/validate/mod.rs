@@ -13,6 +13,7 @@ mod io;
 mod loops;
 pub mod pools;
 pub(crate) mod shares;
+mod stack;
 mod templates;
 mod topology;
 mod trust;
@@ -58,6 +59,7 @@ pub fn validate(
     io::check(deployment, background, environment.host, report);
     congestion::check(deployment, environment.host, report);
     trust::check(deployment, report);
+    stack::check(deployment, report);
     pools::check(deployment, environment.host, report);
     templates::check(deployment, background, environment, report);
     validate_structure(deployment, report);

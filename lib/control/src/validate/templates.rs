@@ -133,6 +133,14 @@ fn check_instance(
         Ok(instance) => instance,
         Err(unknown) => return report_variable(&unknown, &path, background, report),
     };
+    if instance.stack.is_some() {
+        report.error(
+            &format!("{path}.listen"),
+            "the instances of all clients would listen at the same address",
+            "remove 'listen'",
+        );
+        return;
+    }
     let root = background.root;
     check_program(&guest.name(), &instance, &path, root, environment, report);
     let host_bytes = environment.host.memory_bytes();

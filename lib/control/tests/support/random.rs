@@ -186,6 +186,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             },
             tier: Tier::Process,
             attach: None,
+            stack: None,
             io: choices.chance(3).then(|| model(choices)),
             trust: choices.chance(3).then(|| "friends".to_owned()),
             wake: choices.chance(3).then(|| wake(choices)),

@@ -227,6 +227,20 @@ pub(super) const LOADER: &[Allowed] = table! {
     SYS_getdents64 => "language run-times list their modules",
 };
 
+/// The low bits of a socket's type; those above them are flags (socket(2)).
+const SOCKET_TYPE: u64 = 0xf;
+const STREAM: u64 = libc::SOCK_STREAM as u64;
+
+/// For what makes connections for instances.
+pub(super) const CONNECTIONS: &[Allowed] = table! {
+    SYS_socket if &[
+        &[is(0, libc::AF_INET as u64), bits(1, SOCKET_TYPE, STREAM), is(2, 0)],
+        &[is(0, libc::AF_INET6 as u64), bits(1, SOCKET_TYPE, STREAM), is(2, 0)],
+    ] => "TCP, and no other protocol",
+    SYS_connect => "the server; Landlock has its port",
+    SYS_sendmsg => "hands a connection to the instance",
+};
+
 /// For instances that talk over datagram or descriptor-passing sockets.
 pub(super) const MESSAGE_SOCKETS: &[Allowed] = table! {
     SYS_sendmsg => "asked for by the policy",

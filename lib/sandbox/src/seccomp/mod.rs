@@ -38,6 +38,7 @@ pub struct Policy {
     setsockopt_level: u32,
     processes: bool,
     message_sockets: bool,
+    connections: bool,
 }
 
 impl Policy {
@@ -53,6 +54,7 @@ impl Policy {
             setsockopt_level,
             processes: false,
             message_sockets: false,
+            connections: false,
         }
     }
 
@@ -69,6 +71,15 @@ impl Policy {
     #[must_use]
     pub fn with_message_sockets(mut self) -> Self {
         self.message_sockets = true;
+        self
+    }
+
+    /// Also allows to make TCP sockets, to connect them, and to send descriptors. Whoever is given this in a network
+    /// namespace with interfaces can call whom it reaches there: limit the port with
+    /// [`Launch::connect_port`](crate::Launch::connect_port), and let it read nothing that strangers send.
+    #[must_use]
+    pub fn with_connections(mut self) -> Self {
+        self.connections = true;
         self
     }
 

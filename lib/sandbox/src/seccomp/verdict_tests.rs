@@ -1,6 +1,8 @@
 //! The compiled filter against the tables: a small interpreter of classic BPF runs it as the kernel does.
 
-use super::allowed::{ALWAYS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY};
+use super::allowed::{
+    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY,
+};
 use super::compile::tables;
 use super::hostile::HOSTILE;
 use super::rule::When;
@@ -101,6 +103,7 @@ fn every_entry_has_a_reason_and_appears_once() {
         STRICT,
         PROCESSES,
         THREADS_ONLY,
+        CONNECTIONS,
         MESSAGE_SOCKETS,
     ];
     for table in tables {
@@ -120,6 +123,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         loader(),
         strict().with_processes(),
         loader().with_processes().with_message_sockets(),
+        strict().with_connections(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -225,6 +229,39 @@ fn threads_yes_processes_and_namespaces_no() {
         assert_eq!(clone(&strict_filter, thread | namespace as u64), EPERM);
         assert_eq!(clone(&forking, fork | namespace as u64), EPERM);
     }
+}
+
+#[test]
+fn who_makes_connections_makes_tcp_sockets_only() {
+    let filter = strict().with_connections().compile().unwrap();
+    let socket = |domain: i32, kind: i32, protocol: u64| {
+        let arguments = [domain as u64, kind as u64, protocol, 0, 0, 0];
+        verdict(&filter, libc::SYS_socket, arguments)
+    };
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    for domain in [libc::AF_INET, libc::AF_INET6] {
+        assert_eq!(socket(domain, libc::SOCK_STREAM | flags, 0), ALLOW);
+        for (kind, protocol) in [
+            (libc::SOCK_DGRAM, 0),
+            (libc::SOCK_RAW, 0),
+            (libc::SOCK_STREAM, libc::IPPROTO_MPTCP as u64),
+        ] {
+            assert_eq!(socket(domain, kind, protocol), EPERM, "{kind} {protocol}");
+        }
+    }
+    for domain in [
+        libc::AF_UNIX,
+        libc::AF_NETLINK,
+        libc::AF_PACKET,
+        libc::AF_VSOCK,
+    ] {
+        assert_eq!(socket(domain, libc::SOCK_STREAM, 0), EPERM, "{domain}");
+    }
+    for call in [libc::SYS_bind, libc::SYS_listen, libc::SYS_sendmmsg] {
+        assert_eq!(verdict(&filter, call, [0; 6]), EPERM);
+    }
+    let others = strict().compile().unwrap();
+    assert_eq!(verdict(&others, libc::SYS_connect, [0; 6]), EPERM);
 }
 
 proptest! {

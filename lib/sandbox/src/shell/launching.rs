@@ -198,12 +198,12 @@ impl Shell {
         if !launch.landlock {
             return Ok(None);
         }
-        landlock_rules::ruleset(launch.program, &self.libraries).map_err(|source| {
-            SpawnError::Landlock {
+        landlock_rules::ruleset(launch.program, &self.libraries, launch.connect_port).map_err(
+            |source| SpawnError::Landlock {
                 name: self.name.clone(),
                 source,
-            }
-        })
+            },
+        )
     }
 
     fn send(&self, launch: &Launch<'_>, ruleset: Option<&OwnedFd>) -> Result<(), SpawnError> {

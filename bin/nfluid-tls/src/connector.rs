@@ -1,0 +1,190 @@
+//! A connector: makes connections to one server for a terminator, and hands them over. It never reads from them.
+//!
+//! The two are apart so that whoever takes over a terminator, which reads what strangers send and has a key, can call nobody;
+//! and so that who can call somebody reads nothing. A request is a number of 8 bytes on a socket that keeps messages apart; the
+//! answer is that number, a byte, and the connection. The connector ends when its terminator does.
+
+use anyhow::{Context, bail};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, connect, recv, sendmsg, socket_with, sockopt,
+};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that may be on their way at once.
+const PENDING_MAX: usize = 512;
+/// The terminator's number among events: its requests never have it.
+pub const TERMINATOR: u64 = u64::MAX;
+
+/// What became of a request: the byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Became {
+    /// There is a connection with the message.
+    Connected = 0,
+    /// The server refuses.
+    Refused = 1,
+    /// The server does not answer.
+    Timeout = 2,
+    /// There is no way to it, or no descriptor left.
+    Unreachable = 3,
+}
+
+impl Became {
+    /// What a byte means.
+    pub fn of(byte: u8) -> Option<Self> {
+        let all = [
+            Self::Connected,
+            Self::Refused,
+            Self::Timeout,
+            Self::Unreachable,
+        ];
+        all.into_iter().find(|became| *became as u8 == byte)
+    }
+}
+
+impl From<Errno> for Became {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::CONNREFUSED => Became::Refused,
+            Errno::TIMEDOUT => Became::Timeout,
+            _ => Became::Unreachable,
+        }
+    }
+}
+
+struct Pending {
+    socket: OwnedFd,
+    until: Instant,
+}
+
+/// Serves until the terminator ends.
+///
+/// # Errors
+/// The kernel refuses what everything depends on.
+pub fn run(terminator: &OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll")?;
+    let watch = |fd: BorrowedFd<'_>, number, flags| {
+        epoll::add(&epoll, fd, EventData::new_u64(number), flags).context("watching a socket")
+    };
+    watch(terminator.as_fd(), TERMINATOR, EventFlags::IN)?;
+    let mut pending: HashMap<u64, Pending> = HashMap::new();
+    let mut events = Vec::with_capacity(64);
+    loop {
+        events.clear();
+        let next = pending.values().map(|one| one.until).min();
+        let wait = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+        match epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            wait.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("waiting"),
+        }
+        for event in &events {
+            let (number, flags) = (event.data.u64(), event.flags);
+            if number != TERMINATOR {
+                if let Some(one) = pending.remove(&number) {
+                    finish(terminator, number, &one.socket)?;
+                }
+                continue;
+            }
+            let Some(number) = request(terminator)? else {
+                if flags.intersects(EventFlags::HUP) {
+                    return Ok(());
+                }
+                continue;
+            };
+            if pending.len() >= PENDING_MAX || pending.contains_key(&number) {
+                answer(terminator, number, Became::Unreachable, None)?;
+                continue;
+            }
+            match begin(server) {
+                Ok(socket) => {
+                    watch(socket.as_fd(), number, EventFlags::OUT)?;
+                    let until = Instant::now() + PATIENCE;
+                    pending.insert(number, Pending { socket, until });
+                }
+                Err(errno) => answer(terminator, number, errno.into(), None)?,
+            }
+        }
+        let now = Instant::now();
+        let late = pending.extract_if(|_, one| one.until <= now);
+        for (number, _) in late {
+            answer(terminator, number, Became::Timeout, None)?;
+        }
+    }
+}
+
+/// The next request; nothing if the terminator has none.
+fn request(terminator: &OwnedFd) -> anyhow::Result<Option<u64>> {
+    let mut bytes = [0; 8];
+    match recv(terminator, &mut bytes, RecvFlags::DONTWAIT) {
+        Ok((8, _)) => Ok(Some(u64::from_ne_bytes(bytes))),
+        Ok((0, _)) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => Ok(None),
+        Ok((length, _)) => bail!("a request of {length} bytes"),
+        Err(errno) => Err(errno).context("hearing from the terminator"),
+    }
+}
+
+/// A socket that is on its way to the server.
+fn begin(server: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = match server {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &server) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The socket is connected, or never will be.
+fn finish(terminator: &OwnedFd, number: u64, socket: &OwnedFd) -> anyhow::Result<()> {
+    match sockopt::socket_error(socket).context("asking a socket")? {
+        Ok(()) => answer(terminator, number, Became::Connected, Some(socket.as_fd())),
+        Err(errno) => answer(terminator, number, errno.into(), None),
+    }
+}
+
+fn answer(
+    terminator: &OwnedFd,
+    number: u64,
+    became: Became,
+    connection: Option<BorrowedFd<'_>>,
+) -> anyhow::Result<()> {
+    let mut message = [0; 9];
+    message[..8].copy_from_slice(&number.to_ne_bytes());
+    message[8] = became as u8;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<BorrowedFd<'_>> = connection.into_iter().collect();
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let parts = [IoSlice::new(&message)];
+    loop {
+        // It may wait: the terminator reads whatever else it does.
+        match sendmsg(terminator, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+            // It has ended, which the next event says.
+            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("answering the terminator"),
+        }
+    }
+}

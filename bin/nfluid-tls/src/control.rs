@@ -1,0 +1,173 @@
+//! The daemon's way to talk to a terminator: one JSON request per line, one JSON answer per line. It is answered between
+//! connections' turns, so that an answer means that clients are served, too.
+
+use anyhow::Context;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+/// Longest request in bytes.
+const REQUEST_MAX: usize = 4 << 10;
+
+/// A request of the daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing: who answers is alive.
+    Beat,
+    /// All counters.
+    Metrics,
+    /// Nobody is accepted any more; how many connections there still are.
+    Drain,
+    /// What other NFs are asked.
+    Unknown(String),
+}
+
+#[derive(Deserialize)]
+struct Written {
+    op: String,
+}
+
+/// The daemon's side.
+#[derive(Debug)]
+pub struct Control {
+    listener: UnixListener,
+    stream: Option<UnixStream>,
+    read: Vec<u8>,
+}
+
+impl Control {
+    /// Listens on an inherited socket.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn new(listener: OwnedFd) -> anyhow::Result<Self> {
+        let listener = UnixListener::from(listener);
+        listener
+            .set_nonblocking(true)
+            .context("the control socket")?;
+        Ok(Control {
+            listener,
+            stream: None,
+            read: Vec::new(),
+        })
+    }
+
+    /// Where the daemon calls.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
+    }
+
+    /// The conversation.
+    pub fn stream(&self) -> Option<&UnixStream> {
+        self.stream.as_ref()
+    }
+
+    /// Begins a conversation, in the place of the one before; whether anybody has called.
+    pub fn accept(&mut self) -> bool {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match accept_with(&self.listener, flags) {
+            Ok(stream) => {
+                self.stream = Some(stream.into());
+                self.read.clear();
+                true
+            }
+            Err(errno) => {
+                if errno != Errno::AGAIN {
+                    eprintln!("nfluid-tls: control socket: {errno}");
+                }
+                false
+            }
+        }
+    }
+
+    /// The next request that is whole, or what is wrong with it.
+    pub fn next(&mut self) -> Option<Result<Request, String>> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return Some(parse(&line));
+            }
+            let mut piece = [0; 1024];
+            let read = self.stream.as_ref()?.read(&mut piece);
+            match read {
+                Ok(read) if read > 0 && self.read.len() < REQUEST_MAX => {
+                    self.read.extend_from_slice(&piece[..read]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // It has said all, or too much.
+                _ => {
+                    self.stream = None;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Answers. Who does not take it, which is no longer than a socket has room for, is not waited for.
+    pub fn answer(&mut self, answer: &Result<Value, String>) {
+        let text = match answer {
+            Ok(value) => json!({ "ok": value }),
+            Err(why) => json!({ "error": why }),
+        };
+        let written = self
+            .stream
+            .as_mut()
+            .map(|stream| stream.write_all(format!("{text}\n").as_bytes()));
+        if matches!(written, Some(Err(_))) {
+            self.stream = None;
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Request, String> {
+    let written: Written =
+        serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))?;
+    Ok(match written.op.as_str() {
+        "beat" => Request::Beat,
+        "metrics" => Request::Metrics,
+        "drain" => Request::Drain,
+        _ => Request::Unknown(written.op),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    #[test]
+    fn requests_are_read_line_by_line_and_one_that_is_too_long_ends_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("control");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let mut control = Control::new(listener.into()).expect("it listens");
+        assert!(!control.accept(), "nobody has called");
+        let mut daemon = UnixStream::connect(&path).expect("it listens");
+        assert!(control.accept());
+        assert!(control.next().is_none());
+        daemon
+            .write_all(b"{\"op\":\"beat\"}\n{\"op\":\"hand_over\"}\nnonsense\n")
+            .expect("it reads");
+        assert_eq!(control.next(), Some(Ok(Request::Beat)));
+        assert_eq!(
+            control.next(),
+            Some(Ok(Request::Unknown("hand_over".to_owned())))
+        );
+        assert!(matches!(control.next(), Some(Err(_))));
+        control.answer(&Ok(json!({ "connections": 3 })));
+        let mut line = String::new();
+        BufReader::new(&daemon)
+            .read_line(&mut line)
+            .expect("it answers");
+        assert_eq!(line, "{\"ok\":{\"connections\":3}}\n");
+        daemon
+            .write_all(&[b'x'; 2 * REQUEST_MAX])
+            .expect("there is room");
+        assert!(control.next().is_none() && control.stream().is_none());
+    }
+}

@@ -1,0 +1,52 @@
+//! When something is to be looked at again.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+/// Times, each of something with a number. What has a later time by then is put in again by whoever asks.
+#[derive(Debug, Default)]
+pub struct Deadlines {
+    queue: BinaryHeap<Reverse<(Instant, u64)>>,
+}
+
+impl Deadlines {
+    /// Puts a time in.
+    pub fn put(&mut self, at: Instant, whose: u64) {
+        self.queue.push(Reverse((at, whose)));
+    }
+
+    /// Takes out the earliest that is not later than `now`.
+    pub fn due(&mut self, now: Instant) -> Option<(Instant, u64)> {
+        let Reverse((at, _)) = self.queue.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.queue.pop().map(|Reverse(due)| due)
+    }
+
+    /// How long until the earliest; nothing if there is none.
+    pub fn wait(&self, now: Instant) -> Option<Duration> {
+        let Reverse((at, _)) = self.queue.peek()?;
+        Some(at.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_comes_first_and_not_before_its_time() {
+        let now = Instant::now();
+        let mut deadlines = Deadlines::default();
+        assert_eq!(deadlines.wait(now), None);
+        let late = now + Duration::from_secs(5);
+        deadlines.put(late, 1);
+        deadlines.put(now, 2);
+        assert_eq!(deadlines.due(now), Some((now, 2)));
+        assert_eq!(deadlines.due(now), None);
+        assert_eq!(deadlines.wait(now), Some(Duration::from_secs(5)));
+        assert_eq!(deadlines.due(late), Some((late, 1)));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the daemon hands to a terminator, by environment variables that name descriptors.
+
+use crate::server::{Outfit, Server};
+use anyhow::Context;
+use nfluid_tls::config::Config;
+use nfluid_tls::inherited::{
+    CERTIFICATES, CONFIG, CONNECTOR, CONNECTOR_END, CONTROL, KEY, LISTENERS, MEMORY,
+};
+use nfluid_tls::key::{FILE_BYTES_MAX, Key};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+/// Longest configuration in bytes.
+const CONFIG_MAX: u64 = 64 << 10;
+
+/// Whether this is an instance.
+pub fn is_there() -> bool {
+    std::env::var_os(CONFIG).is_some()
+}
+
+/// The terminator that this is to be.
+///
+/// # Errors
+/// Something is missing, or is not what it should be.
+pub fn server() -> anyhow::Result<Server> {
+    let text = read(needed(CONFIG)?, CONFIG_MAX).context("reading the configuration")?;
+    let config = serde_json::from_slice(&text).context("parsing the configuration")?;
+    let config =
+        Config::parse(&config).map_err(|error| anyhow::anyhow!("{error} ({})", error.key))?;
+    let certificates =
+        read(needed(CERTIFICATES)?, FILE_BYTES_MAX).context("reading certificates")?;
+    let key = Key::take(&mut File::from(needed(KEY)?)).context("taking the key")?;
+    let listeners = std::env::var(LISTENERS).context("there is nothing to listen on")?;
+    let listeners = listeners.split(',').map(descriptor);
+    let memory = std::env::var(MEMORY)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Server::new(Outfit {
+        config: &config,
+        certificates: &certificates,
+        key,
+        listeners: listeners.collect::<Result<_, _>>()?,
+        connector: given(CONNECTOR)?,
+        control: given(CONTROL)?,
+        memory_bytes: memory.unwrap_or(u64::MAX),
+    })
+}
+
+/// A connector's way to its terminator.
+///
+/// # Errors
+/// There is none.
+pub fn connector_end() -> anyhow::Result<OwnedFd> {
+    descriptor(&CONNECTOR_END.to_string())
+}
+
+fn needed(variable: &str) -> anyhow::Result<OwnedFd> {
+    given(variable)?.with_context(|| format!("{variable} is not set"))
+}
+
+fn given(variable: &str) -> anyhow::Result<Option<OwnedFd>> {
+    let Ok(text) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let found = descriptor(&text).with_context(|| format!("{variable}={text}"))?;
+    Ok(Some(found))
+}
+
+fn descriptor(number: &str) -> anyhow::Result<OwnedFd> {
+    let number = number.parse().context("it is no descriptor's number")?;
+    Ok(nfluid_ring::attach::inherited(number)?)
+}
+
+fn read(file: OwnedFd, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::from(file).take(bytes_max).read_to_end(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,345 @@
+//! One turn of a connection: whatever can be moved between client, TLS and backend is moved, within bounds.
+//!
+//! Nothing is read for which there is no room: who does not take what was sent holds up the other side, and nobody else.
+
+use crate::answer::Answer;
+use crate::connection::{Backend, Connection, End, Ending, Far, WAITING_MAX};
+use crate::counts::{Counts, Failure};
+use nfluid_tls::config::Behind;
+use rustls::HandshakeKind;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+/// Rounds of one turn: then it is others' turn.
+const ROUNDS: u32 = 8;
+/// Bytes that are read at a time.
+pub const PIECE: usize = 16 << 10;
+
+/// What all connections share during a turn.
+pub struct Surroundings<'a> {
+    /// What is counted.
+    pub counts: &'a mut Counts,
+    /// Room for [`PIECE`] bytes.
+    pub scratch: &'a mut [u8],
+    /// What is behind the terminator.
+    pub behind: &'a Behind,
+    /// The terminator is to end.
+    pub is_draining: bool,
+}
+
+/// What is to become of a connection after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It waits for its sockets.
+    Wait,
+    /// It could go on at once.
+    Again,
+    /// It needs a connection to the backend.
+    Backend,
+    /// It is over.
+    End(End),
+}
+
+impl Connection {
+    /// Moves what can be moved.
+    pub fn turn(&mut self, around: &mut Surroundings<'_>) -> Next {
+        for _ in 0..ROUNDS {
+            match self.round(around) {
+                Ok(true) => {}
+                Ok(false) => return Next::Wait,
+                Err(next) => return next,
+            }
+        }
+        Next::Again
+    }
+
+    /// Moves something in each direction; whether anything has moved.
+    fn round(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Next> {
+        match self.ending {
+            Ending::No => {}
+            Ending::Sending => return self.send_rest(),
+            Ending::Lingering => return self.linger(around.scratch),
+        }
+        let was_handshaking = self.tls.is_handshaking();
+        let mut moved = self.hear()?;
+        moved |= self.say()?;
+        if was_handshaking {
+            if self.tls.is_handshaking() {
+                return Ok(moved);
+            }
+            around.counts.handshakes += 1;
+            let resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
+            around.counts.resumed += u64::from(resumed);
+        }
+        if matches!(self.far, Far::Unknown) {
+            match around.behind {
+                Behind::Answer(_) => self.far = Far::Answer(Answer::default()),
+                Behind::Backend { .. } => {
+                    self.far = Far::Awaited;
+                    return Err(Next::Backend);
+                }
+            }
+        }
+        moved |= self.pass(around)?;
+        moved |= self.say()?;
+        Ok(moved)
+    }
+
+    /// From the client to TLS.
+    fn hear(&mut self) -> Result<bool, Next> {
+        if self.is_client_done || !self.tls.wants_read() {
+            return Ok(false);
+        }
+        match self.tls.read_tls(&mut &self.client) {
+            Ok(0) if self.tls.is_handshaking() => Err(Next::End(End::Failed(Failure::Left))),
+            Ok(0) => {
+                self.is_client_done = true;
+                Ok(true)
+            }
+            Ok(_) => match self.tls.process_new_packets() {
+                Ok(state) => {
+                    self.is_client_done = state.peer_has_closed();
+                    Ok(true)
+                }
+                Err(error) => {
+                    // It may want to know why, and nothing is lost if it does not hear it.
+                    let _ = self.tls.write_tls(&mut &self.client);
+                    Err(Next::End(self.broke(Failure::from(&error))))
+                }
+            },
+            Err(error) => self.stalled(&error),
+        }
+    }
+
+    /// From TLS to the client.
+    fn say(&mut self) -> Result<bool, Next> {
+        let mut moved = false;
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut &self.client) {
+                Ok(0) => return Ok(moved),
+                Ok(_) => moved = true,
+                Err(error) => return self.stalled(&error).map(|retry| moved | retry),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether to try again at once, after an error of the client's socket.
+    fn stalled(&self, error: &io::Error) -> Result<bool, Next> {
+        match error.kind() {
+            ErrorKind::WouldBlock => Ok(false),
+            ErrorKind::Interrupted => Ok(true),
+            _ => Err(Next::End(self.broke(Failure::Left))),
+        }
+    }
+
+    fn broke(&self, why: Failure) -> End {
+        if self.tls.is_handshaking() {
+            End::Failed(why)
+        } else {
+            End::Broken
+        }
+    }
+
+    /// Between TLS and what is behind it.
+    fn pass(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Next> {
+        let Connection {
+            tls,
+            far,
+            is_client_done,
+            ..
+        } = self;
+        let (moved, is_over) = match far {
+            // What it has sent stays in TLS, which reads no more then.
+            Far::Unknown | Far::Awaited => (false, false),
+            Far::Answer(answer) => {
+                let moved = answered(tls, answer, around)?;
+                let has_no_more = *is_client_done && !moved && !tls.wants_write();
+                (moved, answer.is_over() || has_no_more)
+            }
+            Far::Backend(backend) => {
+                let mut moved = forward(tls, backend, around)?;
+                moved |= fetch(tls, backend, around)?;
+                if *is_client_done && backend.left() == 0 && !moved && !backend.is_told {
+                    backend.is_told = true;
+                    // It may have gone, which reading from it says.
+                    let _ = backend.socket.shutdown(Shutdown::Write);
+                }
+                (moved, backend.is_done)
+            }
+        };
+        if is_over {
+            self.begin_end();
+        }
+        Ok(moved || is_over)
+    }
+
+    /// Nothing more comes for the client.
+    pub fn begin_end(&mut self) {
+        if self.ending == Ending::No {
+            self.tls.send_close_notify();
+            self.ending = Ending::Sending;
+        }
+    }
+
+    fn send_rest(&mut self) -> Result<bool, Next> {
+        let moved = self.say()?;
+        if self.tls.wants_write() {
+            return Ok(moved);
+        }
+        if self.is_client_done || self.client.shutdown(Shutdown::Write).is_err() {
+            return Err(Next::End(End::Closed));
+        }
+        self.ending = Ending::Lingering;
+        Ok(true)
+    }
+
+    fn linger(&mut self, scratch: &mut [u8]) -> Result<bool, Next> {
+        match (&self.client).read(scratch) {
+            Ok(read) if read > 0 => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            _ => Err(Next::End(End::Closed)),
+        }
+    }
+}
+
+/// Reads what was decrypted; nothing if there is none.
+fn decrypted(
+    tls: &mut rustls::ServerConnection,
+    room: usize,
+    around: &mut Surroundings<'_>,
+) -> Result<usize, Next> {
+    let room = room.min(around.scratch.len());
+    if room == 0 {
+        return Ok(0);
+    }
+    match tls.reader().read(&mut around.scratch[..room]) {
+        Ok(read) => {
+            around.counts.received_bytes += read as u64;
+            Ok(read)
+        }
+        // None now; or none any more, and the client did not say so before it left.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::UnexpectedEof
+            ) =>
+        {
+            Ok(0)
+        }
+        Err(_) => Err(Next::End(End::Broken)),
+    }
+}
+
+/// Answers at most one request, when all answers so far are sent.
+fn answered(
+    tls: &mut rustls::ServerConnection,
+    answer: &mut Answer,
+    around: &mut Surroundings<'_>,
+) -> Result<bool, Next> {
+    let Behind::Answer(body) = around.behind else {
+        return Err(Next::End(End::Broken));
+    };
+    let read = decrypted(tls, answer.room(), around)?;
+    answer.take(&around.scratch[..read]);
+    if tls.wants_write() {
+        return Ok(read > 0);
+    }
+    let Some(text) = answer.next(body, around.is_draining) else {
+        return Ok(read > 0);
+    };
+    // There is room for one: nothing else waits.
+    let written = tls.writer().write(&text);
+    if written.is_ok_and(|written| written == text.len()) {
+        around.counts.answered += 1;
+        around.counts.sent_bytes += text.len() as u64;
+        Ok(true)
+    } else {
+        Err(Next::End(End::Broken))
+    }
+}
+
+/// From TLS to the backend.
+fn forward(
+    tls: &mut rustls::ServerConnection,
+    backend: &mut Backend,
+    around: &mut Surroundings<'_>,
+) -> Result<bool, Next> {
+    let read = decrypted(tls, WAITING_MAX.saturating_sub(backend.left()), around)?;
+    if read > 0 {
+        backend.waiting.drain(..backend.taken);
+        backend.taken = 0;
+        backend.waiting.extend_from_slice(&around.scratch[..read]);
+    }
+    let mut moved = read > 0;
+    while let Some(rest) = backend
+        .waiting
+        .get(backend.taken..)
+        .filter(|rest| !rest.is_empty())
+    {
+        match backend_moved((&backend.socket).write(rest))? {
+            Some(0) | None => break,
+            Some(written) => {
+                backend.taken += written;
+                moved = true;
+            }
+        }
+    }
+    if backend.left() == 0 {
+        // What an idle connection has no use for, it does not hold.
+        backend.waiting = Vec::new();
+        backend.taken = 0;
+    }
+    Ok(moved)
+}
+
+/// From the backend to TLS, when all before is sent.
+fn fetch(
+    tls: &mut rustls::ServerConnection,
+    backend: &mut Backend,
+    around: &mut Surroundings<'_>,
+) -> Result<bool, Next> {
+    if backend.is_done || tls.wants_write() {
+        return Ok(false);
+    }
+    let Some(read) = backend_moved((&backend.socket).read(around.scratch))? else {
+        return Ok(false);
+    };
+    backend.is_done = read == 0;
+    let bytes = &around.scratch[..read];
+    match tls.writer().write(bytes) {
+        Ok(written) if written == read => {}
+        _ => return Err(Next::End(End::Broken)),
+    }
+    around.counts.sent_bytes += read as u64;
+    Ok(true)
+}
+
+/// How much a call on the backend's socket has moved; nothing: it would have to wait.
+fn backend_moved(result: io::Result<usize>) -> Result<Option<usize>, Next> {
+    match result {
+        Ok(moved) => Ok(Some(moved)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(_) => Err(Next::End(End::Broken)),
+    }
+}
+
+/// The backend's side of a connection that was asked for.
+pub fn attach(connection: &mut Connection, socket: TcpStream, behind: &Behind) {
+    let is_told_first = matches!(
+        behind,
+        Behind::Backend {
+            proxy_protocol: true,
+            ..
+        }
+    );
+    let head = if is_told_first {
+        connection.proxy_head()
+    } else {
+        Vec::new()
+    };
+    connection.far = Far::Backend(Backend::new(socket, head));
+}

@@ -1,0 +1,136 @@
+//! A private key's text: read once, told to nobody, overwritten when it is given up.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Longest file of a key, and of certificates.
+pub const FILE_BYTES_MAX: u64 = 64 << 10;
+/// Permissions of everybody but the owner (chmod(1)).
+const OTHERS: u32 = 0o077;
+
+/// Why a key was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It is a folder, a device or a pipe.
+    #[error("it is no file")]
+    NoFile,
+    /// It is nobody's who could be trusted with it.
+    #[error("it belongs to user {0}; 'chown root' it")]
+    Owner(u32),
+    /// Others may read or change it.
+    #[error("others than its owner have access to it (mode {0:04o}); 'chmod 600' it")]
+    Mode(u32),
+    /// It is too long to be one.
+    #[error("it has more than {FILE_BYTES_MAX} bytes, which is no key")]
+    TooLong,
+}
+
+/// The text of a key file (PEM).
+pub struct Key(Zeroizing<Vec<u8>>);
+
+impl Key {
+    /// Reads a file that belongs to root or to this process's user, and that nobody else has access to.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn read(path: &Path) -> Result<Self, KeyError> {
+        let mut file = File::open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(KeyError::NoFile);
+        }
+        let own = std::fs::metadata("/proc/self")?.uid();
+        if ![0, own].contains(&found.uid()) {
+            return Err(KeyError::Owner(found.uid()));
+        }
+        if found.mode() & OTHERS != 0 {
+            return Err(KeyError::Mode(found.mode() & 0o7777));
+        }
+        Self::read_whole(&mut file)
+    }
+
+    /// Reads a file that was handed over, and overwrites it: who has the descriptor too finds nothing.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`], [`KeyError::TooLong`].
+    pub fn take(file: &mut File) -> Result<Self, KeyError> {
+        let key = Self::read_whole(file)?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&vec![0; key.0.len()])?;
+        Ok(key)
+    }
+
+    fn read_whole(file: &mut File) -> Result<Self, KeyError> {
+        // At once as large as it may become: growing would leave copies behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX as usize + 1));
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(KeyError::TooLong);
+        }
+        Ok(Key(text))
+    }
+
+    /// The text.
+    pub fn pem(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(not shown)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        write(&path, "secret").expect("it is ours");
+        for (mode, is_right) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
+            match Key::read(&path) {
+                Ok(key) => assert!(is_right && key.pem() == b"secret", "{mode:o}"),
+                Err(error) => assert!(!is_right && error.to_string().contains("600"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(matches!(Key::read(folder.path()), Err(KeyError::NoFile)));
+        assert!(Key::read(&folder.path().join("none")).is_err());
+        let path = folder.path().join("long");
+        write(&path, vec![b'x'; FILE_BYTES_MAX as usize + 1]).expect("it is ours");
+        set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+        assert!(matches!(Key::read(&path), Err(KeyError::TooLong)));
+    }
+
+    #[test]
+    fn one_that_is_taken_is_not_there_any_more_and_is_never_shown() {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"secret").expect("it is ours");
+        file.rewind().expect("it is ours");
+        let key = Key::take(&mut file).expect("it is there");
+        assert_eq!(key.pem(), b"secret");
+        assert!(!format!("{key:?}").contains("secret"));
+        file.rewind().expect("it is ours");
+        let mut left = Vec::new();
+        file.read_to_end(&mut left).expect("it is ours");
+        assert_eq!(left, [0; 6]);
+    }
+}
