@@ -62,6 +62,7 @@ fn the_list_names_each_experiment() {
         "share",
         "l2",
         "l6",
+        "l12",
         "l13",
         "l2peers",
         "l7",

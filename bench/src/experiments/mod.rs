@@ -29,6 +29,7 @@ mod hyperio;
 mod iperf3;
 mod l10;
 mod l11;
+mod l12;
 mod l13;
 mod l2;
 mod l2peers;
@@ -302,6 +303,11 @@ pub const ALL: &[Experiment] = &[
         name: "l2peers",
         summary: "an instance from the pool, fork+exec, unshare, bwrap, crun, runc in turn, beside 0 and 1000 instances",
         run: l2peers::run,
+    },
+    Experiment {
+        name: "l12",
+        summary: "TLS termination, 1 to 1000 end points: requests per second of instances and of bare processes, by kind of key",
+        run: l12::run,
     },
     Experiment {
         name: "l13",

@@ -1,0 +1,257 @@
+//! The terminators of both sides, and wrk, in one network namespace.
+
+use super::Kind;
+use crate::host::interrupt;
+use crate::host::namespace::Namespace;
+use crate::host::platform::Platform;
+use crate::host::program::{beside_this_program, output};
+use crate::host::service::Service;
+use crate::host::workshop::Workshop;
+use anyhow::{Context, bail};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Where the first end point of each side is; the others follow.
+const FIRST_PORTS: [u16; 2] = [10_000, 20_000];
+/// The terminators' core, and wrk's.
+const CORES: [u32; 2] = [0, 1];
+/// Connections that wrk keeps under way at least.
+const CONNECTIONS_MIN: usize = 32;
+/// Keys that are made at most: an RSA key takes a tenth of a second and more. Beyond, end points have the same in turn.
+const PAIRS_MAX: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How wrk's report begins (`SCRIPT`).
+const REPORT: &str = "measured ";
+
+/// Connections under way for so many end points.
+pub fn connections(count: usize) -> usize {
+    count.max(CONNECTIONS_MIN)
+}
+
+/// Different keys of so many end points.
+pub fn pairs(count: usize) -> usize {
+    count.min(PAIRS_MAX)
+}
+
+/// Which terminators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Instances of nfluid.
+    Instances,
+    /// The same program without it.
+    Bare,
+}
+
+/// What a run has given.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Requests that were answered, per second.
+    pub rate: f64,
+    /// The 99th percentile of the time until an answer, in milliseconds.
+    pub p99_ms: f64,
+}
+
+/// Both sides. What lives in the namespace comes before it: it ends first.
+pub struct Ground {
+    _bare: Vec<Service>,
+    _platform: Platform,
+    workshop: Workshop,
+    namespace: Namespace,
+    count: usize,
+}
+
+impl Ground {
+    /// Starts `count` terminators of each side, and waits until all accept.
+    pub fn new(kind: Kind, count: usize) -> anyhow::Result<Self> {
+        let program = beside_this_program("nfluid-tls", "nfluid-tls-host")?;
+        let (workshop, namespace) = (Workshop::new()?, Namespace::new()?);
+        let keys: Vec<[PathBuf; 2]> = (0..pairs(count))
+            .map(|number| make_pair(&workshop, kind, number))
+            .collect::<Result<_, _>>()?;
+        let pair_of = |at: usize| &keys[at % keys.len()];
+        let platform = Platform::start()?;
+        platform.apply(&deployment(namespace.name(), count, pair_of)?)?;
+        let mut bare = Vec::with_capacity(count);
+        for at in 0..count {
+            interrupt::check()?;
+            let file = workshop.path(&format!("bare{}.json", at % keys.len()));
+            std::fs::write(&file, config(pair_of(at)).to_string()).context("a configuration")?;
+            let mut command = namespace.command("taskset");
+            command.args(["-c", &CORES[0].to_string()]).arg(&program);
+            command
+                .arg("alone")
+                .arg(address(Side::Bare, at).to_string())
+                .arg(&file);
+            bare.push(Service::start(
+                "nfluid-tls",
+                &mut command,
+                workshop.path("bare.log"),
+            )?);
+        }
+        let mut ground = Ground {
+            _bare: bare,
+            _platform: platform,
+            workshop,
+            namespace,
+            count,
+        };
+        ground.await_all()?;
+        Ok(ground)
+    }
+
+    fn await_all(&mut self) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for side in [Side::Instances, Side::Bare] {
+            for at in 0..self.count {
+                let address = address(side, at);
+                let accepts = || self.namespace.within(|| Ok(TcpStream::connect(address)?));
+                while let Err(error) = accepts() {
+                    interrupt::check()?;
+                    if Instant::now() > end {
+                        return Err(error).with_context(|| format!("nobody serves {address}"));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets wrk ask all end points of a side.
+    ///
+    /// # Errors
+    /// wrk fails, or a request does.
+    pub fn run(&self, side: Side, time: Duration) -> anyhow::Result<Run> {
+        interrupt::check()?;
+        let file = self.workshop.path("wrk.lua");
+        std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
+        // A thread asks one end point; whole seconds are all that it takes for a time.
+        let (threads, seconds) = (self.count, time.as_secs().max(1));
+        let mut command = self.namespace.command("taskset");
+        command.args(["-c", &CORES[1].to_string(), "wrk", "--timeout", "30s"]);
+        command.args(["-H", "Connection: close"]);
+        command.args(["-t", &threads.to_string()]);
+        command.args(["-c", &connections(self.count).to_string()]);
+        command
+            .args(["-d", &format!("{seconds}s"), "-s"])
+            .arg(&file);
+        command.arg(format!("https://{}/", address(side, 0)));
+        command.env("NFLUID_FIRST_PORT", address(side, 0).port().to_string());
+        read(&output(&mut command)?)
+    }
+}
+
+/// Where an end point is.
+fn address(side: Side, at: usize) -> SocketAddr {
+    let first = FIRST_PORTS[usize::from(side == Side::Bare)];
+    let port = first + u16::try_from(at).unwrap_or(u16::MAX);
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// A key and its certificate.
+fn make_pair(workshop: &Workshop, kind: Kind, number: usize) -> anyhow::Result<[PathBuf; 2]> {
+    let pair = [".crt", ".key"].map(|ending| workshop.path(&format!("tenant{number}{ending}")));
+    let mut command = Command::new("openssl");
+    command.args([
+        "req",
+        "-x509",
+        "-nodes",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=tenant",
+    ]);
+    match kind {
+        Kind::Rsa2048 => command.args(["-newkey", "rsa:2048"]),
+        Kind::EcdsaP256 => {
+            command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        }
+    };
+    command
+        .arg("-out")
+        .arg(&pair[0])
+        .arg("-keyout")
+        .arg(&pair[1]);
+    output(&mut command)?;
+    only_owner(&pair[1])?;
+    Ok(pair)
+}
+
+fn only_owner(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, mode).context("the mode of a key")
+}
+
+fn config([certificate, key]: &[PathBuf; 2]) -> serde_json::Value {
+    json!({ "certificate": certificate, "key": key, "answer": "" })
+}
+
+fn deployment<'a>(
+    netns: &str,
+    count: usize,
+    pair_of: impl Fn(usize) -> &'a [PathBuf; 2],
+) -> anyhow::Result<String> {
+    let mut text = "version: 1\novercommit: true\ninstances:\n".to_owned();
+    for at in 0..count {
+        let (address, config) = (address(Side::Instances, at), config(pair_of(at)));
+        let core = CORES[0];
+        writeln!(
+            text,
+            "  t{at}: {{ nf: tls, flavor: small, cpus: [{core}], netns: {netns}, listen: \"{address}\", config: {config} }}"
+        )?;
+    }
+    Ok(text)
+}
+
+/// Gives each thread an end point of its own, and reports. Answers that took longer than wrk waits are no errors: the machine
+/// may be busy.
+const SCRIPT: &str = "\
+local port = tonumber(os.getenv(\"NFLUID_FIRST_PORT\"))
+function setup(thread)
+thread.addr = wrk.lookup(\"127.0.0.1\", tostring(port))[1]
+port = port + 1
+end
+function done(summary, latency)
+local e = summary.errors
+io.write(string.format(\"measured %d %d %f %d\\n\", summary.requests, summary.duration,
+latency:percentile(99), e.connect + e.read + e.write + e.status))
+end
+";
+
+fn read(said: &str) -> anyhow::Result<Run> {
+    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+    let words = line.into_iter().flat_map(str::split_whitespace);
+    let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
+    let [requests, duration_us, p99_us, errors] = numbers?[..] else {
+        bail!("wrk said: {}", said.trim());
+    };
+    anyhow::ensure!(
+        errors == 0.0 && requests > 0.0,
+        "of {requests} requests {errors} have failed: {}",
+        said.trim()
+    );
+    Ok(Run {
+        rate: requests / duration_us * 1e6,
+        p99_ms: p99_us / 1e3,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REPORT, SCRIPT, read};
+
+    #[test]
+    fn a_run_with_errors_is_none() {
+        let run = read("Running 2s test\nmeasured 3000 2000000 90000.5 0\n").unwrap();
+        assert_eq!((run.rate, run.p99_ms), (1500.0, 90.0005));
+        assert!(read("measured 3000 2000000 90000 1").is_err());
+        assert!(read("measured 0 2000000 0 0").is_err());
+        assert!(read("unable to connect").is_err());
+        assert!(SCRIPT.contains(REPORT));
+    }
+}
