@@ -24,6 +24,7 @@ use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{Chain, Deployment, PortRef};
 use nfluid_control::state::FileStore;
 use nfluid_control::state::journal::Durable;
+use nfluid_control::state::tidying::Tidying;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
 use nfluid_ring::clock::monotonic_ns;
@@ -92,18 +93,24 @@ impl Daemon {
             mut response,
             durable,
             watch,
+            ..
         } = self.step_told(what, result)?;
         response.took = Some(timeline(&watch));
         wait_for(durable)?;
         Ok(response)
     }
 
-    /// Tells of a change of single instances that could not be made.
+    /// Tells of a change of single instances that could not be made; has done beside it what is due on the disk after one
+    /// that could.
     fn step_told(&self, what: &str, result: Result<Stepped, Problem>) -> Result<Stepped, Problem> {
-        result.inspect_err(|problem| {
+        let mut stepped = result.inspect_err(|problem| {
             let message = format!("{what}: {problem}");
             lock(&self.host).event(EventKind::RolledBack, None, message);
-        })
+        })?;
+        if let Some(work) = stepped.tidying.take() {
+            tidy(work);
+        }
+        Ok(stepped)
     }
 
     /// What has no process cannot be stopped, asked or moved.
@@ -554,6 +561,20 @@ impl Daemon {
         if let Err(problem) = self.delete(request) {
             tracing::warn!(instance = name, %problem, "removing what could not be restored");
         }
+    }
+}
+
+/// Makes a long journal a part of the saved state while requests go on. What is not done now is done later.
+fn tidy(work: Tidying) {
+    let tidied = std::thread::Builder::new()
+        .name("tidying".to_owned())
+        .spawn(move || {
+            if let Err(error) = work.run() {
+                tracing::warn!(%error, "making the journal a part of the saved state");
+            }
+        });
+    if let Err(error) = tidied {
+        tracing::warn!(%error, "no thread to make the journal a part of the saved state");
     }
 }
 

@@ -14,6 +14,7 @@ use crate::single::index::Index;
 use crate::single::removal::Removal;
 use crate::single::step::Step;
 use crate::state::journal::Durable;
+use crate::state::tidying::Tidying;
 use crate::state::{StateError, Store};
 use crate::stopwatch::Stopwatch;
 use crate::validate::{Environment, validate_structure};
@@ -41,6 +42,8 @@ pub struct Stepped {
     pub response: ApplyResponse,
     /// When it would survive a power cut.
     pub durable: Durable,
+    /// What is to be done on the disk by somebody who has time: nobody waits for it.
+    pub tidying: Option<Tidying>,
     /// Where the time went until here.
     pub watch: Stopwatch,
 }
@@ -190,10 +193,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
         if let Some(index) = &mut self.index {
             addition.enter(&mut self.deployment, index);
         }
-        self.defragment();
         Some(Ok(Stepped {
             response,
             durable,
+            tidying: self.store.tidy(),
             watch,
         }))
     }
@@ -223,7 +226,6 @@ impl<P: Platform, S: Store> Controller<P, S> {
         if let Some(index) = &mut self.index {
             removal.leave(&mut self.deployment, index);
         }
-        self.defragment();
         let response = ApplyResponse {
             changes: removal.changes(),
             ..ApplyResponse::default()
@@ -231,6 +233,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         Some(Ok(Stepped {
             response,
             durable,
+            tidying: self.store.tidy(),
             watch,
         }))
     }
@@ -257,17 +260,6 @@ impl<P: Platform, S: Store> Controller<P, S> {
             self.restore();
             not_saved(&error)
         })
-    }
-
-    /// Keeps the whole anew when the small changes that were kept have become many.
-    fn defragment(&mut self) {
-        if !self.store.is_fragmented() {
-            return;
-        }
-        // If it fails, the small changes are there as before.
-        if self.store.stage(&self.deployment).is_ok() && self.store.commit().is_err() {
-            self.store.discard();
-        }
     }
 
     /// Removes objects.

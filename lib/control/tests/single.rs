@@ -5,7 +5,10 @@ mod support;
 use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName};
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
+use nfluid_control::state::tidying::Tidying;
 use nfluid_control::state::{FileStore, Store};
+use std::collections::BTreeMap;
+use std::path::Path;
 use support::{ENVIRONMENT, MemoryStore, ModelPlatform, request};
 
 const CPUS: usize = 4;
@@ -255,4 +258,131 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
     )
     .expect("writable");
     assert_eq!(load().as_ref(), Some(controller.deployment()));
+}
+
+/// A store whose journal is long after a few changes, and a controller on it.
+struct Kept {
+    folder: tempfile::TempDir,
+    controller: Controller<ModelPlatform, FileStore>,
+    made: u32,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = FileStore::new(folder.path().join("state.json")).with_journal_max(400);
+        let platform = ModelPlatform::default();
+        let mut controller =
+            Controller::load(platform, store, Inventory::default()).expect("an empty store");
+        controller
+            .apply(&request(BASE), ENVIRONMENT)
+            .expect("right");
+        Kept {
+            folder,
+            controller,
+            made: 0,
+        }
+    }
+
+    /// Makes one more instance, which is on the disk afterwards.
+    fn add(&mut self) -> Option<Tidying> {
+        self.made += 1;
+        let text = format!(
+            "version: 1\ninstances: {{ i{}: {{ nf: bridge }} }}\n",
+            self.made
+        );
+        let added = self.controller.add(&merge(&text), ENVIRONMENT);
+        let added = added.expect("alone").expect("it is made");
+        added.durable.wait().expect("a disk");
+        self.check(self.folder.path());
+        added.tidying
+    }
+
+    /// Goes on until there is something to tidy.
+    fn add_until_due(&mut self) -> Tidying {
+        (0..100)
+            .find_map(|_| self.add())
+            .expect("the journal is long")
+    }
+
+    /// A power cut now would leave all that was done.
+    fn check(&self, folder: &Path) {
+        let loaded = FileStore::new(folder.join("state.json")).load();
+        let loaded = loaded.expect("readable");
+        assert_eq!(loaded.as_ref(), Some(self.controller.deployment()));
+    }
+
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(self.folder.path()).expect("our folder");
+        let file = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().expect("text");
+            (name, std::fs::read(entry.path()).expect("readable"))
+        };
+        entries
+            .map(|entry| file(entry.expect("readable")))
+            .collect()
+    }
+}
+
+#[test]
+fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
+    let mut kept = Kept::new();
+    let state = kept.files()["state.json"].clone();
+    for round in 0..3 {
+        let work = kept.add_until_due();
+        // Requests do not wait for it.
+        for _ in 0..5 {
+            assert!(kept.add().is_none(), "it is under way");
+        }
+        let before = kept.files();
+        work.run().expect("a disk");
+        kept.check(kept.folder.path());
+        let after = kept.files();
+        assert_ne!(after["state.json"], state);
+        assert_eq!(after.len(), 2, "round {round}: the state and one journal");
+        // Whenever the power fails in between.
+        let (next, named) = after
+            .iter()
+            .find(|(name, _)| *name != "state.json")
+            .expect("a journal");
+        for state in [&before["state.json"], &after["state.json"]] {
+            let cut = tempfile::tempdir().expect("a folder");
+            for (name, content) in &before {
+                std::fs::write(cut.path().join(name), content).expect("writable");
+            }
+            std::fs::write(cut.path().join(next), named).expect("writable");
+            std::fs::write(cut.path().join("state.json"), state).expect("writable");
+            kept.check(cut.path());
+        }
+        kept.add();
+    }
+}
+
+#[test]
+fn a_state_that_is_committed_meanwhile_and_a_daemon_that_ends_leave_nothing_undone() {
+    let mut kept = Kept::new();
+    let work = kept.add_until_due();
+    kept.add();
+    let whole = merge("version: 1\nswitches: { s: {} }\n");
+    kept.controller.apply(&whole, ENVIRONMENT).expect("right");
+    kept.check(kept.folder.path());
+    assert_eq!(kept.files().len(), 1, "no journal");
+    work.run().expect("nothing to do");
+    kept.check(kept.folder.path());
+    assert_eq!(kept.files().len(), 1);
+
+    // Nobody has had time for it: it is due again.
+    drop(kept.add_until_due());
+    let again = kept.add_until_due();
+    // Another daemon goes on with both journals.
+    let path = kept.folder.path().join("state.json");
+    let store = FileStore::new(&path).with_journal_max(400);
+    let present = kept.controller.present().clone();
+    let next = Controller::load(ModelPlatform::default(), store, present);
+    kept.controller = next.expect("readable");
+    drop(again);
+    assert_eq!(kept.files().len(), 3, "the state and two journals");
+    kept.add_until_due().run().expect("a disk");
+    kept.check(kept.folder.path());
+    assert_eq!(kept.files().len(), 2);
 }

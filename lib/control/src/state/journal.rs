@@ -1,9 +1,11 @@
 //! Small changes, appended to a file beside the saved state: what each costs does not depend on how large the state is.
 //!
 //! The first line names the state that the changes were made to, so that those of a former state are never taken for its
-//! successor's. Each change is a line of JSON. It is staged with its line left open, where a full disk is noticed while
+//! successor's. A journal that has become long is followed by another one, and made a part of the state meanwhile
+//! ([`super::tidying`]). Each change is a line of JSON. It is staged with its line left open, where a full disk is noticed while
 //! nothing has changed, and counts once its line is ended, in bytes that are there already.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -14,11 +16,76 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// Longest journal that is read, in bytes.
 const READ_MAX: u64 = 256 << 20;
 
+/// What the changes of a journal were made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The state of this name.
+    Base(u64),
+    /// The state of this name and the changes of the journal before; or the state of the other name, which is both.
+    After {
+        /// The first.
+        state: u64,
+        /// The other; 0 while there is none.
+        both: u64,
+    },
+}
+
+impl Head {
+    /// Whether the changes were made to the state of this name, and no others before them.
+    pub fn is_of(self, state: u64) -> bool {
+        match self {
+            Head::Base(base) => base == state,
+            Head::After { both, .. } => both != 0 && both == state,
+        }
+    }
+
+    /// Whether they were made after those of another journal of this state.
+    pub fn is_after(self, state: u64) -> bool {
+        matches!(self, Head::After { state: after, .. } if after == state)
+    }
+
+    fn line(self) -> String {
+        match self {
+            Head::Base(base) => format!("{{\"base\":\"{base:016x}\"}}\n"),
+            Head::After { state, both } => {
+                format!("{{\"after\":\"{state:016x}\",\"then\":\"{both:016x}\"}}\n")
+            }
+        }
+    }
+
+    /// Reads the line that [`Head::line`] writes.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let words: BTreeMap<String, String> = serde_json::from_slice(line).ok()?;
+        let name = |key| u64::from_str_radix(words.get(key)?, 16).ok();
+        match (name("base"), name("after")) {
+            (Some(base), _) => Some(Head::Base(base)),
+            (None, Some(state)) => Some(Head::After {
+                state,
+                both: name("then")?,
+            }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What a journal says.
+#[derive(Debug)]
+pub struct Contents {
+    /// What the changes were made to.
+    pub head: Head,
+    /// The changes that count, a line each.
+    pub lines: String,
+    /// Where they end in the file.
+    end: u64,
+}
+
 /// The journal of one saved state.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: Arc<Synced>,
+    /// What has to be on the disk before any of its changes counts there.
+    before: Option<(Arc<Synced>, u64)>,
     /// Bytes that count.
     end: u64,
     /// Where the line that is staged ends.
@@ -26,52 +93,79 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A new journal of the state `base`; one that lies there is overwritten.
+    /// A new journal; one that lies there is overwritten.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn create(path: &Path, base: u64) -> io::Result<Self> {
+    pub fn create(path: &Path, head: Head) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        let head = head(base);
+        let head = head.line();
         file.write_all(head.as_bytes())?;
-        Ok(Journal {
-            path: path.to_owned(),
-            end: head.len() as u64,
-            file: Arc::new(Synced::of(file)),
-            staged: None,
-        })
+        Ok(Self::of(path, file, head.len() as u64))
     }
 
-    /// The journal of the state `base` and its changes; nothing if there is none. A change whose line was left open does
-    /// not count.
+    /// One for the changes that come after these; whose end is on the disk before any of those.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn followed(&self, path: &Path, state: u64) -> io::Result<Self> {
+        let mut next = Self::create(path, Head::After { state, both: 0 })?;
+        next.before = Some((Arc::clone(&self.file), self.end));
+        Ok(next)
+    }
+
+    /// What a journal says; nothing if there is none. A change whose line was left open does not count.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn open(path: &Path, base: u64) -> io::Result<Option<(Self, String)>> {
-        let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+    pub fn read(path: &Path) -> io::Result<Option<Contents>> {
+        let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
         let mut bytes = Vec::new();
-        (&mut file).take(READ_MAX).read_to_end(&mut bytes)?;
-        let Some(lines) = bytes.strip_prefix(head(base).as_bytes()) else {
+        file.take(READ_MAX).read_to_end(&mut bytes)?;
+        let first = bytes.iter().position(|byte| *byte == b'\n');
+        let Some((at, head)) = first.and_then(|at| Some((at + 1, Head::parse(&bytes[..at])?)))
+        else {
             return Ok(None);
         };
-        let last = lines.iter().rposition(|byte| *byte == b'\n');
-        let lines = lines
-            .get(..last.map_or(0, |last| last + 1))
-            .unwrap_or_default();
-        let text = String::from_utf8(lines.to_vec()).map_err(io::Error::other)?;
-        let end = (head(base).len() + lines.len()) as u64;
-        file.set_len(end)?;
+        let last = bytes.iter().rposition(|byte| *byte == b'\n');
+        bytes.truncate(last.map_or(at, |last| last + 1));
+        let end = bytes.len() as u64;
+        let lines = String::from_utf8(bytes.split_off(at)).map_err(io::Error::other)?;
+        Ok(Some(Contents { head, lines, end }))
+    }
+
+    /// The journal that says this, for more changes.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn resume(path: &Path, contents: &Contents) -> io::Result<Self> {
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(contents.end)?;
         file.seek(SeekFrom::End(0))?;
-        let journal = Journal {
+        Ok(Self::of(path, file, contents.end))
+    }
+
+    fn of(path: &Path, file: File, end: u64) -> Self {
+        Journal {
             path: path.to_owned(),
             end,
             file: Arc::new(Synced::of(file)),
+            before: None,
             staged: None,
-        };
-        Ok(Some((journal, text)))
+        }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What names, in the head of one that follows another, the state that the other was made a part of.
+    pub fn naming(&self) -> Naming {
+        Naming(Arc::clone(&self.file))
     }
 
     /// Its length in bytes.
@@ -104,7 +198,8 @@ impl Journal {
             self.end = end;
             self.file.written.store(end, Ordering::Release);
         }
-        Ok(Durable(Some((Arc::clone(&self.file), self.end))))
+        let own = (Arc::clone(&self.file), self.end);
+        Ok(Durable(self.before.iter().cloned().chain([own]).collect()))
     }
 
     /// Forgets the staged change.
@@ -121,8 +216,20 @@ impl Journal {
     }
 }
 
-fn head(base: u64) -> String {
-    format!("{{\"base\":\"{base:016x}\"}}\n")
+/// See [`Journal::naming`].
+#[derive(Debug)]
+pub struct Naming(Arc<Synced>);
+
+impl Naming {
+    /// Names it; on the disk when it returns.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn name(&self, state: u64, both: u64) -> io::Result<()> {
+        let head = Head::After { state, both }.line();
+        self.0.file.write_all_at(head.as_bytes(), 0)?;
+        self.0.file.sync_data()
+    }
 }
 
 /// What names a state: its text by FNV-1a (Fowler, Noll, Vo; 64 bits). It tells accidents apart, not forgeries: whoever can
@@ -184,7 +291,7 @@ impl Synced {
 /// A change that counts, and may have to be waited for until it would survive a power cut. Nobody else waits meanwhile.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct Durable(Option<(Arc<Synced>, u64)>);
+pub struct Durable(Vec<(Arc<Synced>, u64)>);
 
 impl Durable {
     /// Waits until it is on the disk.
@@ -192,23 +299,27 @@ impl Durable {
     /// # Errors
     /// The disk fails.
     pub fn wait(&self) -> io::Result<()> {
-        match &self.0 {
-            Some((file, end)) => file.wait_for(*end),
-            None => Ok(()),
-        }
+        self.0
+            .iter()
+            .try_for_each(|(file, end)| file.wait_for(*end))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Journal, name_of};
+    use super::{Head, Journal, name_of};
+
+    fn lines(path: &std::path::Path) -> String {
+        Journal::read(path).unwrap().unwrap().lines
+    }
 
     #[test]
-    fn only_ended_lines_of_the_same_state_count() {
+    fn only_ended_lines_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let base = name_of(Some(b"state"));
-        let mut journal = Journal::create(&path, base).unwrap();
+        let head = Head::Base(name_of(Some(b"state")));
+        assert!(Journal::read(&path).unwrap().is_none());
+        let mut journal = Journal::create(&path, head).unwrap();
         journal.stage(b"{\"a\":1}").unwrap();
         journal.commit().unwrap().wait().unwrap();
         journal.stage(b"{\"discarded\":1}").unwrap();
@@ -217,17 +328,47 @@ mod tests {
         journal.commit().unwrap().wait().unwrap();
         journal.stage(b"{\"open\":3}").unwrap();
         drop(journal);
-        assert!(
-            Journal::open(&path, name_of(Some(b"other")))
-                .unwrap()
-                .is_none()
-        );
-        let (mut journal, lines) = Journal::open(&path, base).unwrap().unwrap();
-        assert_eq!(lines, "{\"a\":1}\n{\"b\":2}\n");
+        let contents = Journal::read(&path).unwrap().unwrap();
+        assert_eq!(contents.head, head);
+        assert_eq!(contents.lines, "{\"a\":1}\n{\"b\":2}\n");
+        let mut journal = Journal::resume(&path, &contents).unwrap();
         journal.stage(b"{\"c\":4}").unwrap();
         journal.commit().unwrap().wait().unwrap();
-        let (_, lines) = Journal::open(&path, base).unwrap().unwrap();
-        assert_eq!(lines.lines().count(), 3);
+        assert_eq!(lines(&path).lines().count(), 3);
+    }
+
+    #[test]
+    fn one_that_follows_another_is_of_both_once_they_have_a_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["first", "next"].map(|name| folder.path().join(name));
+        let mut first = Journal::create(&paths[0], Head::Base(7)).unwrap();
+        first.stage(b"{\"a\":1}").unwrap();
+        let _first = first.commit().unwrap();
+        let mut next = first.followed(&paths[1], 7).unwrap();
+        next.stage(b"{\"b\":2}").unwrap();
+        next.commit().unwrap().wait().unwrap();
+        let head = || Journal::read(&paths[1]).unwrap().unwrap().head;
+        assert!(head().is_after(7) && !head().is_of(7) && !head().is_of(0));
+        next.naming().name(7, 9).unwrap();
+        assert!(head().is_after(7) && head().is_of(9));
+        assert_eq!(lines(&paths[1]), "{\"b\":2}\n", "nothing else has changed");
+    }
+
+    #[test]
+    fn what_is_no_journal_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        for text in [
+            "",
+            "\n",
+            "{}\n",
+            "{\"base\":7}\n",
+            "{\"base\":\"x\"}\n{}\n",
+            "{\"after\":\"7\"}\n",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Journal::read(&path).unwrap().is_none(), "{text}");
+        }
     }
 
     #[test]

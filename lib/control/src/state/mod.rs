@@ -7,20 +7,23 @@
 //! done, and a crash in between leaves the old file: the next start compares it with what exists.
 //!
 //! Changes of single instances do not rewrite the file: they are appended to a [`journal`] beside it, in the same two steps.
+//! One that has become long is made a part of the file by somebody who has time ([`tidying`]).
 
 pub mod journal;
+pub mod tidying;
 
 use crate::decode::decode;
 use crate::model::Deployment;
 use crate::report::Report;
 use crate::single::step::{Step, replay};
 use crate::yaml::Node;
-use journal::{Durable, Journal, name_of};
+use journal::{Durable, Head, Journal, name_of};
 use nfluid_api::types::Diagnostic;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use tidying::{Progress, Stage, Tidying};
 
 /// Largest file that is read, in bytes: a document and its attachments, escaped.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -104,9 +107,10 @@ pub trait Store {
     /// Forgets the staged change.
     fn discard_step(&mut self);
 
-    /// Whether so many small changes are kept that the whole state had better be committed.
-    fn is_fragmented(&self) -> bool {
-        false
+    /// What had better be done by somebody who has time, as so many small changes are kept. Between a commit and the next
+    /// stage.
+    fn tidy(&mut self) -> Option<Tidying> {
+        None
     }
 }
 
@@ -115,11 +119,26 @@ pub trait Store {
 pub struct FileStore {
     path: PathBuf,
     staged: PathBuf,
-    journal_path: PathBuf,
+    /// Where a journal may lie, and the one that follows it.
+    journal_paths: [PathBuf; 2],
     journal: Option<Journal>,
+    /// The one before it.
+    long: Option<Long>,
+    /// A journal is long from so many bytes on, if the state is not longer.
+    journal_bytes_max: u64,
+    /// When the journal is this long, something is to be done.
+    due_at: u64,
     /// Name and length of the state that was committed last, and of the staged one.
     base: (u64, u64),
     staged_base: (u64, u64),
+}
+
+/// A journal that is followed by another one.
+#[derive(Debug)]
+struct Long {
+    path: PathBuf,
+    /// Of the work to make it a part of the state; none is under way without.
+    progress: Option<Progress>,
 }
 
 impl FileStore {
@@ -133,12 +152,23 @@ impl FileStore {
         };
         FileStore {
             staged: beside(".new"),
-            journal_path: beside(".journal"),
+            journal_paths: [beside(".journal"), beside(".journal.next")],
             journal: None,
+            long: None,
+            journal_bytes_max: JOURNAL_BYTES_MAX,
+            due_at: JOURNAL_BYTES_MAX,
             base: (0, 0),
             staged_base: (0, 0),
             path,
         }
+    }
+
+    /// The same, where a journal is long from so many bytes on.
+    #[must_use]
+    pub fn with_journal_max(mut self, bytes: u64) -> Self {
+        self.journal_bytes_max = bytes;
+        self.due_at = bytes;
+        self
     }
 
     /// The file.
@@ -146,26 +176,26 @@ impl FileStore {
         &self.path
     }
 
-    fn write_staged(&self, text: &[u8]) -> io::Result<()> {
+    fn write_to(path: &Path, text: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            .open(&self.staged)?;
+            .open(path)?;
         file.write_all(text)?;
         file.sync_all()
     }
 
-    fn sync_directory(&self) -> io::Result<()> {
-        let directory = match self.path.parent() {
+    fn sync_directory_of(path: &Path) -> io::Result<()> {
+        let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         File::open(directory)?.sync_all()
     }
 
-    fn read(&self) -> io::Result<Option<String>> {
-        let file = match File::open(&self.path) {
+    fn read(path: &Path) -> io::Result<Option<String>> {
+        let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -173,6 +203,58 @@ impl FileStore {
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         Ok(Some(text))
+    }
+
+    /// Takes note of what has become of the work on a long journal.
+    fn settle(&mut self) {
+        let Some(progress) = self.long.as_ref().and_then(|long| long.progress.clone()) else {
+            return;
+        };
+        match *progress.lock() {
+            Stage::Done(base) => {
+                self.base = base;
+                self.long = None;
+            }
+            Stage::Doubtful(base) => self.base = base,
+            Stage::Failed => self.long.iter_mut().for_each(|long| long.progress = None),
+            Stage::Working | Stage::Obsolete => {}
+        }
+    }
+
+    /// Makes the changes that journals say were made to `state`, and goes on in the last of them.
+    fn replay(&mut self, state: &mut Option<Deployment>) -> Result<(), StateError> {
+        let name = self.base.0;
+        let mut found = Vec::new();
+        for path in &self.journal_paths {
+            let contents = Journal::read(path).map_err(io_error("read", path))?;
+            found.extend(contents.map(|contents| (path.clone(), contents)));
+        }
+        // One may be both: the state has not changed by all the changes in between.
+        let last = found.iter().position(|(_, it)| it.head.is_after(name));
+        let last = last.map(|at| found.remove(at));
+        let first = found.into_iter().find(|(_, it)| it.head.is_of(name));
+        let last = last.filter(|(_, it)| first.is_some() || it.head.is_of(name));
+        for (path, contents) in first.iter().chain(&last) {
+            replay(state.get_or_insert_default(), &contents.lines).map_err(|reason| {
+                StateError::Damaged {
+                    path: path.clone(),
+                    reason,
+                }
+            })?;
+        }
+        let (before, current) = match last {
+            Some(last) => (first, Some(last)),
+            None => (None, first),
+        };
+        self.long = before.map(|(path, _)| Long {
+            path,
+            progress: None,
+        });
+        if let Some((path, contents)) = current {
+            let journal = Journal::resume(&path, &contents);
+            self.journal = Some(journal.map_err(io_error("open", &path))?);
+        }
+        Ok(())
     }
 }
 
@@ -188,26 +270,21 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Stat
 
 impl Store for FileStore {
     fn load(&mut self) -> Result<Option<Deployment>, StateError> {
-        let text = self.read().map_err(io_error("read", &self.path))?;
-        let damaged = |path: &Path| {
-            let path = path.to_owned();
-            move |reason| StateError::Damaged { path, reason }
-        };
+        let text = Self::read(&self.path).map_err(io_error("read", &self.path))?;
         let state = text.as_deref().map(deserialize).transpose();
-        let mut state = state.map_err(damaged(&self.path))?;
+        let mut state = state.map_err(|reason| StateError::Damaged {
+            path: self.path.clone(),
+            reason,
+        })?;
         self.base = base_of(text.as_deref().map(str::as_bytes));
-        let opened = Journal::open(&self.journal_path, self.base.0);
-        if let Some((journal, lines)) = opened.map_err(io_error("read", &self.journal_path))? {
-            replay(state.get_or_insert_default(), &lines).map_err(damaged(&self.journal_path))?;
-            self.journal = Some(journal);
-        }
+        self.replay(&mut state)?;
         Ok(state)
     }
 
     fn stage(&mut self, deployment: &Deployment) -> Result<(), StateError> {
         let text = serde_json::to_vec(deployment)?;
         self.staged_base = base_of(Some(&text));
-        self.write_staged(&text).map_err(|cause| {
+        Self::write_to(&self.staged, &text).map_err(|cause| {
             // Half a file is of no use, and may be what fills the disk.
             self.discard();
             io_error("write", &self.staged)(cause)
@@ -215,14 +292,27 @@ impl Store for FileStore {
     }
 
     fn commit(&mut self) -> Result<(), StateError> {
+        let progress = self.long.as_ref().and_then(|long| long.progress.as_ref());
+        if let Some(progress) = progress {
+            let mut stage = progress.lock();
+            if *stage == Stage::Working {
+                *stage = Stage::Obsolete;
+            }
+        }
         fs::rename(&self.staged, &self.path).map_err(io_error("replace", &self.path))?;
         self.base = self.staged_base;
-        let synced = self
-            .sync_directory()
+        let synced = Self::sync_directory_of(&self.path)
             .map_err(io_error("sync the directory of", &self.path));
-        // Only now: until then a power cut may bring back the old state, whose changes it has.
-        if let (Ok(()), Some(journal)) = (&synced, self.journal.take()) {
-            journal.remove();
+        // Only now: until then a power cut may bring back the old state, whose changes they have.
+        if synced.is_ok() {
+            if let Some(long) = self.long.take() {
+                // One that stays names a state that is not there any more.
+                let _ = fs::remove_file(&long.path);
+            }
+            if let Some(journal) = self.journal.take() {
+                journal.remove();
+            }
+            self.due_at = self.journal_bytes_max;
         }
         synced
     }
@@ -234,24 +324,24 @@ impl Store for FileStore {
 
     fn stage_step(&mut self, step: &Step<'_>) -> Result<(), StateError> {
         let line = serde_json::to_vec(step)?;
+        let first = &self.journal_paths[0];
         let journal = match &mut self.journal {
             Some(journal) => journal,
             None => {
-                let made = Journal::create(&self.journal_path, self.base.0);
-                self.journal
-                    .insert(made.map_err(io_error("write", &self.journal_path))?)
+                let made = Journal::create(first, Head::Base(self.base.0));
+                self.journal.insert(made.map_err(io_error("write", first))?)
             }
         };
-        journal
-            .stage(&line)
-            .map_err(io_error("write", &self.journal_path))
+        let staged = journal.stage(&line);
+        staged.map_err(io_error("write", journal.path()))
     }
 
     fn commit_step(&mut self) -> Result<Durable, StateError> {
         match &mut self.journal {
-            Some(journal) => journal
-                .commit()
-                .map_err(io_error("write", &self.journal_path)),
+            Some(journal) => {
+                let durable = journal.commit();
+                durable.map_err(io_error("write", journal.path()))
+            }
             None => Ok(Durable::default()),
         }
     }
@@ -262,11 +352,34 @@ impl Store for FileStore {
         }
     }
 
-    fn is_fragmented(&self) -> bool {
-        let long = JOURNAL_BYTES_MAX.max(self.base.1);
-        self.journal
-            .as_ref()
-            .is_some_and(|journal| journal.bytes() > long)
+    fn tidy(&mut self) -> Option<Tidying> {
+        let bytes = self.journal.as_ref()?.bytes();
+        if bytes <= self.due_at.max(self.base.1) {
+            return None;
+        }
+        self.settle();
+        self.due_at = bytes + self.journal_bytes_max;
+        if self.long.is_none() {
+            let journal = self.journal.as_mut()?;
+            let [first, second] = &self.journal_paths;
+            let other = if journal.path() == first {
+                second
+            } else {
+                first
+            };
+            // If there is no room for another, this one goes on.
+            let next = journal.followed(other, self.base.0).ok()?;
+            let path = std::mem::replace(journal, next).path().to_owned();
+            self.due_at = self.journal_bytes_max;
+            self.long = Some(Long {
+                path,
+                progress: None,
+            });
+        }
+        let long = self.long.as_mut().filter(|long| long.progress.is_none())?;
+        let work = Tidying::new(&self.path, &long.path, self.base.0, self.journal.as_ref()?);
+        long.progress = Some(work.progress());
+        Some(work)
     }
 }
 
