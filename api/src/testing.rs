@@ -486,6 +486,7 @@ impl Server for FakeServer {
             state_left_out: 2,
             frames: 190,
             frames_left_out: 0,
+            frames_dropped: 0,
         })
     }
 

@@ -106,6 +106,9 @@ pub struct MigrateReport {
     pub frames: u64,
     /// Frames that were handed on and found no room.
     pub frames_left_out: u64,
+    /// Frames that were dropped here since the move began, as the instance's rings were full.
+    #[serde(default)]
+    pub frames_dropped: u64,
 }
 
 /// Longest image of a saved instance in bytes: what a request may carry, in base64.

@@ -72,6 +72,13 @@ pub async fn migrate(client: &Client, screen: Screen, args: &MigrateArgs) -> Res
     if report.frames_left_out > 0 {
         frames.push_str(&format!(", {} found no room", report.frames_left_out));
     }
+    if report.frames_dropped > 0 {
+        let dropped = format!(
+            ", {} dropped before, as the rings were full",
+            report.frames_dropped
+        );
+        frames.push_str(&dropped);
+    }
     screen.line(&format!(
         "instance {} moved to {to} in {:.1} ms; its ports were silent for {:.2} ms; state: {}; {frames}",
         args.instance,

@@ -173,6 +173,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let host = Arc::new(Mutex::new(Host::new(settings)?));
     let mut store = FileStore::new(arguments.state_dir.join("state.json"));
     migration.withdraw(&mut store)?;
+    migration.warn(&host);
     let controller = restore(&host, store)?;
     migration.recall(&host);
     let supervised = Arc::clone(&host);

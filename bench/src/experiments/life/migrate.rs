@@ -3,6 +3,7 @@
 //! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
 
 use super::bed::number;
+use super::books::Books;
 use crate::experiments::stream::Stream;
 use crate::experiments::two_cores;
 use crate::host::interrupt;
@@ -42,17 +43,28 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     road.make_ready(&mut stream)?;
     let mut none = Lane::new("l7.migrate_none", "no move: what there is anyway");
     let mut moved = Lane::new("l7.migrate", "the firewall moves in the middle");
-    let [mut blocked, mut ready, mut took, mut frames] = <[Samples; 4]>::default();
+    let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
+    let mut all_lost = Books::default();
     for _ in 0..rounds {
         interrupt::check()?;
         stream.answer()?;
         none.push(&stream.run(PPS, time, || Ok(()))?);
+        let before = road.books()?;
         let mut said = Value::Null;
         let passage = stream.run(PPS, time, || {
             said = road.migrate()?;
             Ok(())
         })?;
         moved.push(&passage);
+        let mut lost = road.books()?.since(&before);
+        for (what, key) in [
+            ("the rings of the one that left", "frames_dropped"),
+            ("handed on, and no room", "frames_left_out"),
+        ] {
+            lost.add(what.to_owned(), Some(number(&said, key)? as u64));
+        }
+        uncounted.push(passage.lost as f64 - lost.sum() as f64);
+        all_lost.merge(&lost);
         let taken = number(&said, "state_taken")?;
         anyhow::ensure!(
             taken >= f64::from(FLOWS),
@@ -69,6 +81,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         "A firewall with 1000 states moves to another host while datagrams cross it",
         &["figure", "longest gap ms", "lost", "of", "what happens"],
         &rows,
+    );
+    table(
+        "Frames that were dropped in all moves, by who counted them",
+        &["place and reason", "frames"],
+        &all_lost.rows(),
     );
     let conditions =
         format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
@@ -111,6 +128,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             &frames,
             "frames",
             "that waited or came still, and were handed on",
+        ),
+        (
+            "l7.migrate_lost_uncounted",
+            &uncounted,
+            "frames",
+            "of those lost, what neither host nor the kernel between them has counted",
         ),
     ] {
         report.figure(
@@ -175,7 +198,7 @@ struct Road {
     at: usize,
     client: Namespace,
     server: Namespace,
-    _others: [Namespace; 3],
+    others: [(&'static str, Namespace); 3],
 }
 
 impl Road {
@@ -210,7 +233,7 @@ impl Road {
             at: 0,
             client,
             server,
-            _others: [bridges, a, b],
+            others: [("bridges", bridges), ("edge-a", a), ("edge-b", b)],
         })
     }
 
@@ -236,6 +259,24 @@ impl Road {
             .ask("POST", &path, &json!({ "to": to }))?;
         self.at = 1 - self.at;
         Ok(report)
+    }
+
+    /// What was dropped anywhere until now.
+    fn books(&mut self) -> anyhow::Result<Books> {
+        let mut books = Books::default();
+        for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
+            books.add_platform(name, &mut host.requests)?;
+        }
+        let ends = [("client", &self.client), ("server", &self.server)];
+        let others = self
+            .others
+            .iter()
+            .map(|(name, namespace)| (*name, namespace));
+        for (name, namespace) in ends.into_iter().chain(others) {
+            books.add_interfaces(name, namespace)?;
+        }
+        books.add_backlog()?;
+        Ok(books)
     }
 
     /// Waits until both hosts are ready for the next move.

@@ -159,6 +159,8 @@ pub struct Host {
     upgrading: BTreeSet<String>,
     /// Instances of which it is not settled which host has them.
     moving: BTreeSet<String>,
+    /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
+    doubtful: BTreeSet<String>,
     /// The ports whose wires lead to a port, and to no other.
     senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
     /// Where the wires of the plan in progress will lead: an instance is given the bells of its
@@ -279,6 +281,7 @@ impl Host {
             bypassed: BTreeSet::new(),
             upgrading: BTreeSet::new(),
             moving: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
             senders: BTreeMap::new(),
             planned: BTreeMap::new(),
             laps: Vec::new(),

@@ -7,8 +7,10 @@ use super::{Host, Shared, image, lock, nf_socket};
 use anyhow::{Context, bail, ensure};
 use nfluid_api::types::SAVED_BYTES_MAX;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::model::PortRef;
 use nfluid_control::plan::is_handed_over;
 use nfluid_sandbox::ProcessIdentity;
+use nfluid_switch::DropReason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
@@ -176,6 +178,7 @@ pub fn resume(host: &Shared, name: &str) -> anyhow::Result<()> {
 pub fn settle(host: &Shared, name: &str) {
     let mut host = lock(host);
     host.set_moving(name, false);
+    host.doubtful.remove(name);
     // Should it have ended meanwhile, that was not told.
     host.bury_the_dead(&[name.to_owned()]);
 }
@@ -183,6 +186,22 @@ pub fn settle(host: &Shared, name: &str) {
 /// Notes that it is not settled who has an instance; whatever concerns it is refused.
 pub fn unsettle(host: &Shared, name: &str) {
     lock(host).set_moving(name, true);
+}
+
+/// How many frames have found an instance's rings full since it was made.
+pub fn overflowed(host: &Shared, name: &str) -> u64 {
+    let host = lock(host);
+    let running = host.instances.get(name);
+    let ports = running.iter().flat_map(|running| &running.spec.ports);
+    let full = DropReason::RingFull.name();
+    let dropped = ports.map(|port| host.counters_of(&PortRef::instance(name, &port.name)).drops);
+    dropped.filter_map(|drops| drops.get(full).copied()).sum()
+}
+
+/// Notes instances of an earlier daemon that may run elsewhere: one that has to be made again before that is settled gets no
+/// frames, and sends none.
+pub fn suspect(host: &Shared, names: impl Iterator<Item = String>) {
+    lock(host).doubtful.extend(names);
 }
 
 /// The process of an instance.

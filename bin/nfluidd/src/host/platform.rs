@@ -127,6 +127,10 @@ impl Platform for HostPlatform {
             return host.create_fast(name, spec);
         }
         host.create_instance(name, spec).map_err(error)?;
+        if host.doubtful.contains(name) {
+            // Before it has wires.
+            host.set_ports_up(name, false);
+        }
         host.event(
             EventKind::Started,
             Some((Kind::Instance, name)),

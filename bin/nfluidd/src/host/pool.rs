@@ -38,6 +38,18 @@ struct State {
     has_ended: bool,
     rests_until: Option<Instant>,
     taken_at: Option<Instant>,
+    /// How many want nothing to be made now.
+    holders: u32,
+}
+
+/// While it lives, no shells are made, however few are left: see [`Pool::hold`].
+pub struct Held(Arc<Pool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.state().holders -= 1;
+        self.0.changed.notify_one();
+    }
 }
 
 struct Lane {
@@ -130,6 +142,13 @@ impl Pool {
         // Those of pools that are gone: their processes end at once, the rest follows.
         drop(before);
         self.changed.notify_one();
+    }
+
+    /// Leaves the cores and the kernel's locks to something that is in a hurry: a shell takes milliseconds of a core within
+    /// the kernel, where no priority helps.
+    pub fn hold(self: &Arc<Self>) -> Held {
+        self.state().holders += 1;
+        Held(Arc::clone(self))
     }
 
     /// The number of the first shell.
@@ -266,6 +285,9 @@ impl Pool {
 
 impl State {
     fn task(&mut self, now: Instant) -> Option<Task> {
+        if self.holders > 0 {
+            return None;
+        }
         for lane in self.lanes.values_mut() {
             let surplus = lane.ready.len().saturating_sub(lane.wanted(now) as usize);
             if surplus > 0 {
@@ -338,8 +360,32 @@ fn make(maker: &Arc<Maker>, pool: &PoolSpec, names: &[String]) -> (Vec<Making>, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Recent, WINDOW};
+    use super::{Lane, Pool, Recent, WINDOW};
+    use nfluid_control::pool::{PoolSpec, Size};
+    use nfluid_control::quantity::Bytes;
+    use std::sync::Arc;
     use std::time::Instant;
+
+    #[test]
+    fn nothing_is_made_while_somebody_is_in_a_hurry() {
+        let spec = PoolSpec {
+            flavor: "small".to_owned(),
+            ring: 64,
+            memory: Bytes(16 << 20),
+            ports: 2,
+            size: Size::Fixed(2),
+        };
+        let pool = Arc::new(Pool::default());
+        pool.state().lanes.insert("p".to_owned(), Lane::new(&spec));
+        let is_made = || pool.state().task(Instant::now()).is_some();
+        assert!(is_made());
+        let (one, other) = (pool.hold(), pool.hold());
+        assert!(!is_made());
+        drop(one);
+        assert!(!is_made());
+        drop(other);
+        assert!(is_made());
+    }
 
     #[test]
     fn the_rate_is_that_of_the_last_window_and_is_forgotten() {

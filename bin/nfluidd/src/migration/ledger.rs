@@ -1,8 +1,10 @@
 //! What is written down of moves, on the disk of the desired state, so that none is forgotten by a crash.
 //!
 //! A **departure** is written before the source's instance stops, and removed when it is settled who has it. An **arrival** is
-//! written before the target makes anything, says `taken` from the moment on that the target owns the instance, and is
-//! removed when the source says that it is done; until then the target can answer what has become of it.
+//! written before the target makes anything, and removed when the source says that it is done; until then the target can answer
+//! what has become of it. From the moment on that the target owns the instance an empty **mark** lies beside it. It is made
+//! within the silence of a move, so nobody waits until it is on the disk: a power cut leaves it or not, but never half of it,
+//! and never half of a record.
 
 use anyhow::Context;
 use nfluid_sandbox::ProcessIdentity;
@@ -40,8 +42,42 @@ pub struct Arrival {
     pub chains: Vec<String>,
     /// As for `chains`.
     pub flavors: Vec<String>,
-    /// It is this host's; before that, it never was here.
+    /// It is this host's; before that, it never was here. Read from the mark beside the record.
+    #[serde(skip)]
     pub taken: bool,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found<T> {
+    /// This.
+    Whole(T),
+    /// Nothing: it was damaged after it was written.
+    Damaged,
+    /// There is none.
+    Nothing,
+}
+
+impl Departure {
+    /// What is known of one whose record is damaged.
+    fn damaged(name: &str) -> Self {
+        Departure {
+            id: String::new(),
+            name: name.to_owned(),
+            to: String::new(),
+            chains: Vec::new(),
+            process: ProcessIdentity {
+                pid: 0,
+                start_time: 0,
+                boot_id: String::new(),
+            },
+        }
+    }
+
+    /// Whether its record was damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.id.is_empty()
+    }
 }
 
 /// The folder.
@@ -84,12 +120,16 @@ impl Ledger {
         self.folder.join(format!("arrival-{id}.json"))
     }
 
+    fn mark_path(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("arrival-{id}.taken"))
+    }
+
     /// Writes a departure down; on the disk when it returns.
     ///
     /// # Errors
     /// It is not.
     pub fn depart(&self, departure: &Departure) -> anyhow::Result<()> {
-        self.write(&self.departure_path(&departure.name), departure, true)
+        self.write(&self.departure_path(&departure.name), departure)
             .context("writing down the move")
     }
 
@@ -98,21 +138,31 @@ impl Ledger {
         remove(&self.departure_path(name));
     }
 
-    /// Writes an arrival down; on the disk when it returns, if `durable`.
+    /// Writes an arrival down, of an instance that is the source's still; on the disk when it returns.
     ///
     /// # Errors
     /// It is not.
-    pub fn arrive(&self, arrival: &Arrival, durable: bool) -> anyhow::Result<()> {
-        self.write(&self.arrival_path(&arrival.id), arrival, durable)
+    pub fn arrive(&self, arrival: &Arrival) -> anyhow::Result<()> {
+        self.write(&self.arrival_path(&arrival.id), arrival)
             .context("writing down the move")
     }
 
-    /// Sees to it that an arrival is on the disk as it was written down last.
+    /// Marks an arrival as this host's. Whether a power cut leaves the mark is not known before [`Ledger::keep`].
+    ///
+    /// # Errors
+    /// It is not marked.
+    pub fn take(&self, id: &str) -> anyhow::Result<()> {
+        File::create(self.mark_path(id))
+            .map(drop)
+            .context("writing down the move")
+    }
+
+    /// Sees to it that the mark of an arrival is on the disk.
     ///
     /// # Errors
     /// It is not.
     pub fn keep(&self, id: &str) -> anyhow::Result<()> {
-        File::open(self.arrival_path(id))
+        File::open(self.mark_path(id))
             .and_then(|file| file.sync_all())
             .and_then(|()| self.sync_folder())
             .context("writing the move to the disk")
@@ -121,20 +171,44 @@ impl Ledger {
     /// Forgets an arrival.
     pub fn forget_arrival(&self, id: &str) {
         remove(&self.arrival_path(id));
+        let mark = self.mark_path(id);
+        // A record without its mark would have the instance withdrawn: the mark goes when the record is gone for good.
+        if mark.exists() && self.sync_folder().is_ok() {
+            remove(&mark);
+        }
     }
 
     /// An arrival that is remembered.
-    pub fn arrival(&self, id: &str) -> Option<Arrival> {
-        read(&self.arrival_path(id))
+    pub fn arrival(&self, id: &str) -> Found<Arrival> {
+        match read(&self.arrival_path(id)) {
+            Found::Whole(arrival) => Found::Whole(self.with_mark(arrival)),
+            other => other,
+        }
     }
 
-    /// All departures that are not settled.
+    fn with_mark(&self, mut arrival: Arrival) -> Arrival {
+        arrival.taken |= self.mark_path(&arrival.id).exists();
+        arrival
+    }
+
+    /// All departures that are not settled. Of a damaged one nothing is known but the instance: nobody has its id, and no
+    /// process is the one that left.
     pub fn departures(&self) -> Vec<Departure> {
         let paths = self.paths("departure-");
-        paths.iter().filter_map(|path| read(path)).collect()
+        let found = paths.iter().filter_map(|path| match read(path) {
+            Found::Whole(departure) => Some(departure),
+            Found::Damaged => {
+                let name = path.file_stem()?.to_str()?.strip_prefix("departure-")?;
+                tracing::error!(path = %path.display(), instance = name, "the record of its move is damaged");
+                Some(Departure::damaged(name))
+            }
+            Found::Nothing => None,
+        });
+        found.collect()
     }
 
-    /// All arrivals that are remembered. Of those that were taken, the oldest are forgotten when there are too many.
+    /// All arrivals that are remembered, but for damaged ones. The oldest that do not wait to be withdrawn are forgotten when
+    /// there are too many.
     pub fn arrivals(&self) -> Vec<Arrival> {
         let mut paths = self.paths("arrival-");
         paths.sort_by_cached_key(|path| fs::metadata(path).and_then(|it| it.modified()).ok());
@@ -142,9 +216,19 @@ impl Ledger {
         let mut all = Vec::new();
         for (at, path) in paths.iter().enumerate() {
             match read::<Arrival>(path) {
-                Some(arrival) if at < too_many && arrival.taken => remove(path),
-                Some(arrival) => all.push(arrival),
-                None => remove(path),
+                Found::Whole(arrival) => {
+                    let arrival = self.with_mark(arrival);
+                    if at < too_many && arrival.taken {
+                        self.forget_arrival(&arrival.id);
+                    } else {
+                        all.push(arrival);
+                    }
+                }
+                Found::Damaged if at < too_many => remove(path),
+                Found::Damaged => {
+                    tracing::error!(path = %path.display(), "the record of a move to this host is damaged");
+                }
+                Found::Nothing => {}
             }
         }
         all
@@ -159,19 +243,15 @@ impl Ledger {
             .collect()
     }
 
-    /// A reader sees the old text or the new one.
-    fn write<T: Serialize>(&self, path: &Path, what: &T, durable: bool) -> anyhow::Result<()> {
+    /// A reader sees nothing or all of it, also after a power cut.
+    fn write<T: Serialize>(&self, path: &Path, what: &T) -> anyhow::Result<()> {
         let fresh = path.with_extension("new");
         let written = (|| {
             let mut file = File::create(&fresh)?;
             file.write_all(&serde_json::to_vec(what)?)?;
-            if durable {
-                file.sync_all()?;
-            }
+            file.sync_all()?;
             fs::rename(&fresh, path)?;
-            if durable {
-                self.sync_folder()?;
-            }
+            self.sync_folder()?;
             Ok(())
         })();
         if written.is_err() {
@@ -185,8 +265,12 @@ impl Ledger {
     }
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Found<T> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_or(Found::Damaged, Found::Whole),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Found::Nothing,
+        Err(_) => Found::Damaged,
+    }
 }
 
 fn remove(path: &Path) {
@@ -215,11 +299,11 @@ mod tests {
     fn what_is_written_down_is_found_again_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::new(folder.path().join("moves")).unwrap();
-        ledger.arrive(&arrival("a1", false), true).unwrap();
+        ledger.arrive(&arrival("a1", false)).unwrap();
         assert_eq!(ledger.arrivals(), [arrival("a1", false)]);
-        ledger.arrive(&arrival("a1", true), false).unwrap();
+        ledger.take("a1").unwrap();
         ledger.keep("a1").unwrap();
-        assert_eq!(ledger.arrival("a1"), Some(arrival("a1", true)));
+        assert_eq!(ledger.arrival("a1"), Found::Whole(arrival("a1", true)));
         let departure = Departure {
             id: "b2".to_owned(),
             name: "fw".to_owned(),
@@ -231,18 +315,41 @@ mod tests {
         assert_eq!(ledger.departures(), [departure]);
         ledger.forget_arrival("a1");
         ledger.forget_departure("fw");
+        assert_eq!(ledger.arrival("a1"), Found::Nothing);
         assert_eq!(ledger.arrivals(), []);
         assert_eq!(ledger.departures(), []);
+        let left = fs::read_dir(folder.path().join("moves")).unwrap();
+        assert_eq!(left.count(), 0, "no mark either");
     }
 
     #[test]
-    fn a_damaged_record_is_none() {
+    fn a_power_cut_takes_the_mark_of_an_arrival_or_leaves_it_but_never_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let ledger = Ledger::new(folder.path().to_owned()).unwrap();
+        ledger.arrive(&arrival("a1", false)).unwrap();
+        let record = folder.path().join("arrival-a1.json");
+        let before = fs::read(&record).unwrap();
+        ledger.take("a1").unwrap();
+        assert_eq!(fs::read(&record).unwrap(), before, "on the disk since");
+        assert_eq!(ledger.arrivals(), [arrival("a1", true)]);
+        // Nobody has waited for the mark.
+        let mark = folder.path().join("arrival-a1.taken");
+        assert_eq!(fs::metadata(&mark).unwrap().len(), 0, "no half of it");
+        fs::remove_file(&mark).unwrap();
+        assert_eq!(ledger.arrivals(), [arrival("a1", false)]);
+        ledger.keep("a1").expect_err("it is not this host's");
+    }
+
+    #[test]
+    fn a_damaged_record_is_not_taken_for_none() {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::new(folder.path().to_owned()).unwrap();
         fs::write(folder.path().join("arrival-c3.json"), b"{\"id\":").unwrap();
         fs::write(folder.path().join("departure-x.json"), b"").unwrap();
         assert_eq!(ledger.arrivals(), []);
-        assert_eq!(ledger.departures(), []);
+        assert_eq!(ledger.arrival("c3"), Found::Damaged);
+        assert_eq!(ledger.departures(), [Departure::damaged("x")]);
+        assert!(ledger.departures()[0].is_damaged());
     }
 
     #[test]

@@ -95,10 +95,18 @@ impl Migration {
     /// Why the platform is not well: instances of which it is not settled who has them.
     pub fn problems(&self) -> Vec<String> {
         let problem = |doubt: &Departure| {
+            let why = if doubt.is_damaged() {
+                "whether it runs elsewhere is not known, as the record of its move is damaged"
+                    .to_owned()
+            } else {
+                format!(
+                    "whether it runs at {} is not known, as nobody answers there",
+                    doubt.to
+                )
+            };
             format!(
-                "instance {}: whether it runs at {} is not known, as nobody answers there; it stands still \
-                 ('nfluid migrate {} --keep' lets it go on here)",
-                doubt.name, doubt.to, doubt.name
+                "instance {}: {why}; it stands still ('nfluid migrate {} --keep' lets it go on here)",
+                doubt.name, doubt.name
             )
         };
         self.doubts().values().map(problem).collect()

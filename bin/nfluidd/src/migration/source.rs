@@ -6,7 +6,7 @@ use super::message::{Hello, Message, PROTOCOL};
 use super::{Migration, wires};
 use crate::host::moving::{self, Way};
 use crate::server::{Daemon, problem};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nfluid_api::server::Server as _;
 use nfluid_api::types::{
     DeleteRequest, EventKind, Kind, MigrateReport, ObjectName, PausedTraffic, Problem,
@@ -59,6 +59,7 @@ impl Daemon {
         })?;
         let hello = self.hello(name)?;
         let process = moving::begin_departure(&self.host, name);
+        let overflowed = moving::overflowed(&self.host, name);
         let departure = Departure {
             id: hello.id.clone(),
             name: name.to_owned(),
@@ -75,6 +76,8 @@ impl Daemon {
             .map_err(Failed::Here)
             .and_then(|mut channel| {
                 let mut report = leaving.leave(&mut channel, hello)?;
+                report.frames_dropped =
+                    moving::overflowed(&self.host, name).saturating_sub(overflowed);
                 report.took_us = begun.elapsed().as_micros() as u64;
                 Ok((channel, report))
             });
@@ -157,6 +160,7 @@ impl Daemon {
 
     /// Asks once. True: the other host has it, and it was removed here; false: it goes on here.
     fn resolve(&self, departure: &Departure) -> anyhow::Result<bool> {
+        ensure!(!departure.is_damaged(), "nobody knows where it was to go");
         let tls = self.migration.tls.as_ref().context("no certificate")?;
         let mut channel = tls.connect(&departure.to)?;
         match channel.ask(&Message::Ask(departure.id.clone()), ANSWER)? {
@@ -180,11 +184,10 @@ impl Daemon {
         self.migration.doubts().remove(name);
         // One that has never stood still goes on as it does; one that has ended is started again by its policy, or was, and is
         // paused: see `Migration::recall`.
-        if moving::process_of(&self.host, name).as_ref() == Some(&departure.process) {
-            let _ = moving::resume(&self.host, name);
-        } else {
+        if moving::process_of(&self.host, name).as_ref() != Some(&departure.process) {
             let _ = crate::host::lock(&self.host).unpause(name);
         }
+        let _ = moving::resume(&self.host, name);
         moving::settle(&self.host, name);
         self.migration.ledger.forget_departure(name);
         let message = format!("was not moved to {}, and goes on here", departure.to);
@@ -340,6 +343,12 @@ pub fn settle_moves(daemon: &Arc<Daemon>) -> ! {
 }
 
 impl Migration {
+    /// Tells the host which instances an earlier daemon may have moved away, before it makes any.
+    pub fn warn(&self, host: &crate::host::Shared) {
+        let departures = self.ledger.departures().into_iter();
+        moving::suspect(host, departures.map(|departure| departure.name));
+    }
+
     /// Recalls the moves that an earlier daemon has not settled. An instance that has stood still for its move does so still; one
     /// that was made since, as it or the host had ended, is another: it gets no frames before it is known that it is the only one.
     pub fn recall(&self, host: &crate::host::Shared) {

@@ -1,7 +1,7 @@
 //! The host that an instance arrives at.
 
 use super::channel::{Channel, Patience, unexpected};
-use super::ledger::{Arrival, is_id};
+use super::ledger::{Arrival, Found, is_id};
 use super::message::{Hello, Message, PROTOCOL, Refusal, Taken};
 use super::wires;
 use crate::host::{self, Moved, moving};
@@ -158,6 +158,8 @@ fn converse(daemon: &Daemon, channel: &mut Channel) -> anyhow::Result<()> {
 
 /// Takes an instance in.
 fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Result<()> {
+    // Frames come at full rate to an instance that has never run: it needs the cores.
+    let _held = host::lock(&daemon.host).pool().hold();
     let mut guest = Guest::prepare(daemon, hello)?;
     let name = guest.arrival.name.clone();
     channel.say(&Message::Prepared, STEP)?;
@@ -306,15 +308,12 @@ impl<'a> Guest<'a> {
         {
             bail!("the source was told that it keeps the instance");
         }
-        let arrival = Arrival {
-            taken: true,
-            ..self.arrival.clone()
-        };
-        moving::open(&self.daemon.host, &arrival.name, process, || {
-            migration.ledger.arrive(&arrival, false)
+        let (name, id) = (&self.arrival.name, &self.arrival.id);
+        moving::open(&self.daemon.host, name, process, || {
+            migration.ledger.take(id)
         })?;
-        arriving.remove(&arrival.id);
-        self.arrival = arrival;
+        arriving.remove(id);
+        self.arrival.taken = true;
         Ok(())
     }
 }
@@ -344,13 +343,22 @@ impl Daemon {
             it.is_cancelled = true;
             return Ok(false);
         }
-        let ledger = &self.migration.ledger;
-        let is_taken = is_id(id) && ledger.arrival(id).is_some_and(|it| it.taken);
-        if is_taken {
-            // The source removes it when it hears so.
-            ledger.keep(id)?;
+        if !is_id(id) {
+            return Ok(false);
         }
-        Ok(is_taken)
+        let ledger = &self.migration.ledger;
+        match ledger.arrival(id) {
+            Found::Whole(arrival) if arrival.taken => {
+                // The source removes it when it hears so.
+                ledger.keep(id)?;
+                Ok(true)
+            }
+            Found::Whole(_) | Found::Nothing => Ok(false),
+            // It may run here, or may not: no answer is better than a wrong one.
+            Found::Damaged => {
+                bail!("the record of this move is damaged; whether it was completed is not known")
+            }
+        }
     }
 
     fn check_free(&self, hello: &Hello) -> anyhow::Result<()> {
@@ -406,12 +414,12 @@ impl Daemon {
                 .with_remedy("try again in a moment")
             );
         }
-        if self.migration.ledger.arrival(&arrival.id).is_some() {
+        if self.migration.ledger.arrival(&arrival.id) != Found::Nothing {
             bail!("this move was asked for before");
         }
         // The oldest that nobody has settled are forgotten.
         self.migration.ledger.arrivals();
-        self.migration.ledger.arrive(&arrival, true)?;
+        self.migration.ledger.arrive(&arrival)?;
         let it = Arriving {
             name: arrival.name.clone(),
             is_cancelled: false,

@@ -1,0 +1,113 @@
+//! Where frames were lost: what the platforms and the kernel have counted between two looks.
+
+use crate::host::namespace::Namespace;
+use crate::host::requests::Requests;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Frames by place and reason.
+#[derive(Clone, Debug, Default)]
+pub struct Books(BTreeMap<String, u64>);
+
+impl Books {
+    /// What the ports of a platform have dropped since they were made; `host` names it.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn add_platform(&mut self, host: &str, requests: &mut Requests) -> anyhow::Result<()> {
+        let stats = requests.ask("GET", "/v1/stats", &Value::Null)?;
+        for port in stats["ports"].as_array().into_iter().flatten() {
+            let name = port["name"].as_str().unwrap_or_default();
+            let drops = port["counters"]["drops"].as_object();
+            for (reason, count) in drops.into_iter().flatten() {
+                self.add(format!("{host} {name} {reason}"), count.as_u64());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the interfaces of a namespace have not sent, or not taken.
+    ///
+    /// # Errors
+    /// `ip` fails.
+    pub fn add_interfaces(&mut self, place: &str, namespace: &Namespace) -> anyhow::Result<()> {
+        let links: Value = serde_json::from_str(&namespace.run("ip -s -j link")?)?;
+        for link in links.as_array().into_iter().flatten() {
+            let name = link["ifname"].as_str().unwrap_or_default();
+            for way in ["rx", "tx"] {
+                let dropped = link["stats64"][way]["dropped"].as_u64();
+                self.add(format!("{place} {name} {way}_dropped"), dropped);
+            }
+        }
+        Ok(())
+    }
+
+    /// What found no room in the kernel's queues between interfaces, of all CPUs (proc(5), `softnet_stat`).
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn add_backlog(&mut self) -> anyhow::Result<()> {
+        let table = std::fs::read_to_string("/proc/net/softnet_stat")?;
+        let dropped = table.lines().filter_map(|line| {
+            let word = line.split_whitespace().nth(1)?;
+            u64::from_str_radix(word, 16).ok()
+        });
+        self.add("kernel's backlog".to_owned(), Some(dropped.sum()));
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// What was told of otherwise.
+    pub fn add(&mut self, what: String, count: Option<u64>) {
+        *self.0.entry(what).or_default() += count.unwrap_or(0);
+    }
+
+    /// What has come since `before`; what was not there then counts from 0, and so does what was made again.
+    pub fn since(&self, before: &Books) -> Books {
+        let grown = self.0.iter().map(|(what, count)| {
+            let known = before.0.get(what).copied().unwrap_or(0);
+            let more = count.checked_sub(known).unwrap_or(*count);
+            (what.clone(), more)
+        });
+        Books(grown.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// Puts others with these.
+    pub fn merge(&mut self, others: &Books) {
+        for (what, count) in &others.0 {
+            *self.0.entry(what.clone()).or_default() += count;
+        }
+    }
+
+    /// What and how many, the most first.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let row = |(what, count): (&String, &u64)| vec![what.clone(), count.to_string()];
+        rows.into_iter().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Books;
+
+    #[test]
+    fn what_was_made_again_counts_from_nothing() {
+        let books = |counts: &[(&str, u64)]| {
+            let mut books = Books::default();
+            for (what, count) in counts {
+                books.add((*what).to_owned(), Some(*count));
+            }
+            books
+        };
+        let before = books(&[("a", 5), ("b", 7), ("c", 2)]);
+        let after = books(&[("a", 5), ("b", 9), ("c", 1), ("d", 4)]);
+        let rows = after.since(&before).rows();
+        assert_eq!(rows, [["d", "4"], ["b", "2"], ["c", "1"]]);
+    }
+}
