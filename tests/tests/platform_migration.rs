@@ -92,6 +92,38 @@ fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
 }
 
 #[test]
+fn an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards() {
+    let test = "an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    let (a, b) = (&two.a, &two.b);
+    a.apply(two_platforms::FIREWALL_ON_SWITCH);
+    b.apply("{ version: 1, uplinks: { wan: { interface: server, netns: EDGE } } }");
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    refuses(a, &two.b_address, "front");
+    assert!(!has_it(b));
+    b.apply(two_platforms::SWITCH);
+    let is_on_switch = |platform: &Platform| {
+        let switches = platform.ask(&["get", "switches"]);
+        let ports = switches[0]["ports"].as_array().expect("a list");
+        ports.iter().any(|port| port == "fw.in")
+    };
+    thread::scope(|scope| {
+        let line = format!("ping -n -c {PINGS} -i 0.004 -W 20 {SERVER}");
+        let flood = scope.spawn(move || a.on("client", &line));
+        moves(a, &two.b_address);
+        assert!(!is_on_switch(a) && is_on_switch(b));
+        moves(b, &two.a_address);
+        assert!(is_on_switch(a) && !is_on_switch(b));
+        let flood = flood.join().expect("ended");
+        assert!(flood.stdout.contains(" 0% packet loss"), "{flood:?}");
+    });
+    assert!(states(a, "states") > 0);
+}
+
+#[test]
 fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() {
     let test = "a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is";
     let Some(mut two) = TwoPlatforms::at_rest(test) else {
@@ -155,6 +187,69 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
             strike(&mut two, blow, Way::ToTarget, records);
         }
     }
+}
+
+/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared' and 'ready'.
+const BEFORE_STARTED: usize = 5;
+
+/// Moves the firewall; when the target has taken it and nobody has heard so yet, `blow` falls.
+fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms)) {
+    two.a.apply(FIREWALL);
+    two.forget_places();
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
+    let cutter = Cutter::new(&two.b_address, Way::ToSource, BEFORE_STARTED);
+    let mut moving = two.a.nfluid_command();
+    let mut moving = moving
+        .args(["migrate", "fw", "--to", &cutter.address()])
+        .spawn()
+        .expect("it is built");
+    assert!(cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_)))));
+    assert!(two.b.pids().contains_key("fw"), "taken");
+    blow(two);
+    cutter.strike();
+    let _ended = moving.wait().expect("our child");
+}
+
+#[test]
+fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
+    let test = "a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    two.b.apply(two_platforms::UPLINKS);
+
+    // The target's host: what it has not waited for is not on its disk.
+    strike_in_doubt(&mut two, |two| {
+        two.b.cut_power();
+        two.b.lose_marks();
+    });
+    let before = two.a.pids();
+    assert!(two.a.page("/v1/health").contains("is not known"));
+    assert!(!two.a.pings("client", SERVER), "it stands still");
+    let keep = |two: &TwoPlatforms| two.a.nfluid(&["migrate", "fw", "--keep"]);
+    let kept = keep(&two);
+    assert!(kept.succeeded(), "{kept:?}");
+    assert!(!two.a.page("/v1/health").contains("is not known"));
+    assert_eq!(two.a.pids(), before);
+    assert!(states(&two.a, "states") > 0);
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
+    let again = keep(&two);
+    assert!(!again.succeeded(), "{again:?}");
+    assert!(again.stderr.contains("no move"), "{again:?}");
+    two.b.start();
+    assert!(has_it(&two.a) && !has_it(&two.b));
+    assert_eq!(two.b.instance_processes(), Vec::<u32>::new());
+
+    // The source's host: the target has the instance, and the state.
+    strike_in_doubt(&mut two, |two| two.a.cut_power());
+    two.a.start();
+    eventually("it is settled who has it", || {
+        !has_it(&two.a) && two.a.instance_processes().is_empty()
+    });
+    assert!(has_it(&two.b));
+    assert!(states(&two.b, "states") > 0);
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
 }
 
 struct Moved {

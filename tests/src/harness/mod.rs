@@ -5,6 +5,7 @@ pub mod cell;
 pub mod conversation;
 pub mod loopback;
 pub mod measure;
+pub mod mishaps;
 pub mod mounts;
 pub mod netns;
 pub mod oracle;

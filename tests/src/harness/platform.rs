@@ -578,7 +578,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn remove_cgroup(path: &Path) {
+pub(super) fn remove_cgroup(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
             remove_cgroup(&entry.path());

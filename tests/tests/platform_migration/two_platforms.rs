@@ -36,6 +36,31 @@ chains:
   web: { from: lan, to: wan, via: [fw] }
 ";
 
+/// What both hosts have, where a switch leads to the instance.
+pub const SWITCH: &str = "
+version: 1
+switches: { front: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: front }
+  wan: { interface: server, netns: EDGE }
+";
+
+/// The firewall with one port on the switch and the other one linked.
+pub const FIREWALL_ON_SWITCH: &str = "
+version: 1
+switches: { front: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: front }
+  wan: { interface: server, netns: EDGE }
+instances:
+  fw:
+    nf: firewall
+    ports: { in: { switch: front, learn: true }, out: {} }
+    config: { rules: 'allow icmp from any to any keep-state', states: { timeouts: { icmp: 3600 } } }
+links:
+  - [fw.out, wan]
+";
+
 /// An instance that leaves less than half of a core for others.
 pub fn full() -> String {
     format!("{UPLINKS}instances: {{ big: {{ nf: bridge, cpus: [0], share: 60% }} }}\n")

@@ -1,0 +1,44 @@
+//! What befalls a whole host.
+
+use super::platform::{Platform, eventually, must, remove_cgroup, run, signal};
+use rustix::process::Signal;
+use std::fs;
+
+impl Platform {
+    /// Ends everything of the platform at once, as a power cut would: what is left is on the disk.
+    ///
+    /// # Panics
+    /// If the daemon does not run.
+    pub fn cut_power(&mut self) {
+        self.kill_daemon();
+        eventually("all of it has ended", || {
+            let left = self.processes();
+            left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+            left.is_empty()
+        });
+        let edge = self.edge();
+        for line in must(&format!("ip -n {edge} -o link show")).lines() {
+            // 2: NAME@PEER: <FLAGS> ...
+            let name = line.split([':', '@', ' ']).nth(2).unwrap_or_default();
+            run(&format!("ip -n {edge} link set dev {name} xdp off"));
+        }
+        for cgroup in self.cgroups() {
+            remove_cgroup(&cgroup);
+        }
+        for gone in [self.pins(), self.run_dir()] {
+            fs::remove_dir_all(gone).expect("nobody has it open");
+        }
+    }
+
+    /// Removes what the disk does not know yet of instances that have arrived, of a daemon that does not run.
+    ///
+    /// # Panics
+    /// If there is nothing of the kind.
+    pub fn lose_marks(&self) {
+        let moves = fs::read_dir(self.directory().join("state/moves")).expect("its ledger");
+        let marks = moves.flatten().map(|entry| entry.path());
+        let marks = marks.filter(|path| path.extension().is_some_and(|it| it == "taken"));
+        let lost = marks.map(fs::remove_file).filter(Result::is_ok).count();
+        assert!(lost > 0, "nothing has arrived");
+    }
+}
