@@ -24,6 +24,7 @@ enum flow_action {
 
 #define FLOW_COPY (1 << 0) /* counted here, and looked at once more */
 #define FLOW_MARK (1 << 1) /* gets a DSCP */
+#define DSCP_MAX 63
 
 /* How packets left; each is counted under exactly one. */
 enum inspector_exit {
@@ -43,6 +44,7 @@ struct dpi_flow {
 	__u8 flags;
 	__u8 dscp;
 	__u8 unused;
+	__u64 note; /* for whoever has entered it, or comes after */
 };
 
 /* Before the bytes of a copy. */
@@ -61,6 +63,18 @@ struct {
 	__type(key, union evnf_key);
 	__type(value, struct dpi_flow);
 } dpi_flows SEC(".maps");
+
+/*
+ * What has been counted, of every application, and up to where of each slot: a program that dies leaves it to its
+ * successor. Writer: user space. lib/dpi/src/ledger.rs says what is where.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} dpi_ledger SEC(".maps");
 
 /* Their counters. Never cleared: who uses a slot remembers where it began. */
 struct {
@@ -274,7 +288,7 @@ static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flo
 	if (known->action == FLOW_DROP)
 		return leave(DPI_EXIT_DROPPED, bytes, XDP_DROP);
 	if (known->flags & FLOW_MARK)
-		mark(ctx, flow, known->dscp);
+		mark(ctx, flow, known->dscp & DSCP_MAX);
 	if (known->action == FLOW_FORWARD) {
 		action = forward(ctx, flow, known->slot, bytes);
 		if (action != XDP_PASS)

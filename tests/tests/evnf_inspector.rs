@@ -207,6 +207,50 @@ fn a_full_table_elephants_and_second_looks_lose_no_packet() {
 }
 
 #[test]
+fn a_successor_knows_what_is_in_the_table_and_counts_on() {
+    let test = "a_successor_knows_what_is_in_the_table_and_counts_on";
+    if !is_root(test) {
+        return;
+    }
+    let (Some(frames), Some(first), Some(second)) =
+        (frames(test, NAMES[0]), library(test), library(test))
+    else {
+        return;
+    };
+    let (before, after) = frames.split_at(frames.len() / 2);
+    let mut inspector = load(first, settings(), Rules::default());
+    run(&mut inspector, before);
+    let known = accounts(&inspector);
+    assert!(known.fast > 0, "{known:?}");
+    // Some have passed while there was none.
+    let mut fast = inspector.leave();
+    let (between, after) = after.split_at(after.len() / 2);
+    for frame in between {
+        fast.fast().test_run(frame, 1).expect("it runs");
+    }
+    let rules = Rules::default();
+    let policy = Box::new(move |_: &_, flow: &_| rules.decide(flow));
+    let mut inspector =
+        Inspector::on(fast, second, settings(), policy).expect("the kernel lets it");
+    assert_eq!(accounts(&inspector).fast, known.fast);
+    run(&mut inspector, after);
+    let counted = accounts(&inspector);
+    assert_eq!(counted.sum(), sum(&frames));
+    for (application, total) in &known.applications {
+        let now = counted.applications.get(application).copied();
+        // Flows that were not decided are unknown until they are.
+        assert!(
+            *application == 0 || now.unwrap_or_default().packets >= total.packets,
+            "{application}: {total:?}, then {now:?}"
+        );
+    }
+    inspector
+        .pass_time(Duration::from_secs(7200))
+        .expect("it works");
+    assert_eq!(accounts(&inspector).sum(), sum(&frames));
+}
+
+#[test]
 fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
     let test = "an_application_that_is_not_wanted_is_dropped_once_it_is_known";
     if !is_root(test) {
@@ -266,9 +310,10 @@ fn a_flow_is_sent_where_the_kernel_would_send_it() {
             action: Treated::Forward,
             dscp: Some(10),
             copy: false,
+            note: 0,
         };
         let key = FlowKey::new(to, from, 17);
-        fast.enter(&key, &entry).expect("it has room");
+        fast.tables().enter(&key, &entry).expect("it has room");
         let sent = |frame: Frame<'_>| {
             let mut buffer = [0; 100];
             let len = frame.write(&mut buffer, b"what is said").expect("it fits");
@@ -299,5 +344,5 @@ fn a_flow_is_sent_where_the_kernel_would_send_it() {
     };
     assert_eq!(left_by(Exit::Forwarded).packets, 2);
     assert_eq!(left_by(Exit::Passed).packets, 2);
-    assert_eq!(fast.counted(0).expect("it tells").packets, 4);
+    assert_eq!(fast.tables().counted(0).expect("it tells").packets, 4);
 }

@@ -5,9 +5,8 @@ use nfluid_evnf::load::{Action, Counts};
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::VlanTag;
 use nfluid_wire::build::Frame;
-use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const UDP: u8 = 17;
@@ -20,6 +19,7 @@ const ENTRY: Entry = Entry {
     action: Treated::Pass,
     dscp: None,
     copy: false,
+    note: 0,
 };
 
 fn at(text: &str) -> SocketAddr {
@@ -41,7 +41,11 @@ fn key([one, other]: [&str; 2]) -> FlowKey {
 }
 
 fn load(copies: u32) -> Inspector {
-    let sizes = Sizes { flows: 8, copies };
+    let sizes = Sizes {
+        flows: 8,
+        copies,
+        ..Sizes::default()
+    };
     Inspector::load(sizes).unwrap()
 }
 
@@ -68,16 +72,16 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
         return;
     }
     let mut inspector = load(1 << 16);
-    let copies = Rc::new(RefCell::new(Vec::new()));
-    let own = Rc::clone(&copies);
-    let reader = inspector.copies(move |copied: Copied<'_>| {
+    let copies = Arc::new(Mutex::new(Vec::new()));
+    let own = Arc::clone(&copies);
+    let reader = inspector.tables().copies(move |copied: Copied<'_>| {
         let Copied {
             length,
             counted,
             bytes,
             ..
         } = copied;
-        own.borrow_mut().push((length, counted, bytes.to_vec()));
+        own.lock().unwrap().push((length, counted, bytes.to_vec()));
         true
     });
     let reader = reader.unwrap();
@@ -92,9 +96,9 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
             );
             reader.wait(Duration::ZERO);
             let expected = (packet.len() as u32, false, packet);
-            assert_eq!(copies.borrow_mut().pop(), Some(expected));
+            assert_eq!(copies.lock().unwrap().pop(), Some(expected));
         }
-        inspector.enter(&key(ends), &ENTRY).unwrap();
+        inspector.tables().enter(&key(ends), &ENTRY).unwrap();
         for (ends, payload) in [(ends, 20), (back, 1400)] {
             let packet = bytes(udp(ends), payload);
             assert_eq!(
@@ -105,23 +109,30 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
             sum.bytes += packet.len() as u64;
         }
         reader.wait(Duration::ZERO);
-        assert_eq!(copies.borrow().len(), 0, "they are counted by their flow");
-        assert_eq!(inspector.counted(3).unwrap(), sum);
+        assert_eq!(
+            copies.lock().unwrap().len(),
+            0,
+            "they are counted by their flow"
+        );
+        assert_eq!(inspector.tables().counted(3).unwrap(), sum);
         let copied = Entry {
             copy: true,
             ..ENTRY
         };
-        inspector.enter(&key(back), &copied).unwrap();
+        inspector.tables().enter(&key(back), &copied).unwrap();
         let packet = bytes(udp(ends), 30);
         pass(&mut inspector, &packet);
         sum.packets += 1;
         sum.bytes += packet.len() as u64;
         reader.wait(Duration::ZERO);
         let expected = (packet.len() as u32, true, packet);
-        assert_eq!(copies.borrow_mut().pop(), Some(expected));
-        assert_eq!(inspector.counted(3).unwrap(), sum);
-        inspector.remove(&key(ends)).unwrap();
-        assert!(inspector.remove(&key(ends)).is_err(), "it is not there");
+        assert_eq!(copies.lock().unwrap().pop(), Some(expected));
+        assert_eq!(inspector.tables().counted(3).unwrap(), sum);
+        inspector.tables().remove(&key(ends)).unwrap();
+        assert!(
+            inspector.tables().remove(&key(ends)).is_err(),
+            "it is not there"
+        );
     }
     assert_eq!(counted(&inspector, Exit::Passed), sum);
     assert_eq!(counted(&inspector, Exit::Copied).packets, 4);
@@ -139,7 +150,7 @@ fn flows_are_dropped_and_marked_by_their_entry() {
             dscp: Some(46),
             ..ENTRY
         };
-        inspector.enter(&key(ends), &mark).unwrap();
+        inspector.tables().enter(&key(ends), &mark).unwrap();
         // The two bits of ECN stay; the checksum is right.
         let expected = bytes(udp(ends).traffic_class(46 << 2 | 1), 20);
         assert_eq!(pass(&mut inspector, &packet), (Action::Pass, expected));
@@ -147,7 +158,7 @@ fn flows_are_dropped_and_marked_by_their_entry() {
             action: Treated::Drop,
             ..ENTRY
         };
-        inspector.enter(&key(ends), &drop).unwrap();
+        inspector.tables().enter(&key(ends), &drop).unwrap();
         assert_eq!(
             pass(&mut inspector, &packet),
             (Action::Drop, packet.clone())
@@ -155,7 +166,7 @@ fn flows_are_dropped_and_marked_by_their_entry() {
     }
     assert_eq!(counted(&inspector, Exit::Dropped).packets, 2);
     assert_eq!(counted(&inspector, Exit::Passed).packets, 2);
-    assert_eq!(inspector.counted(3).unwrap().packets, 4);
+    assert_eq!(inspector.tables().counted(3).unwrap().packets, 4);
 }
 
 #[test]
@@ -194,7 +205,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
     for port in 0..8 {
         let one = SocketAddr::from(([10, 0, 0, 1], port));
         let key = FlowKey::new(one, at("10.0.0.2:1"), UDP);
-        inspector.enter(&key, &ENTRY).unwrap();
+        inspector.tables().enter(&key, &ENTRY).unwrap();
     }
-    assert!(inspector.enter(&key(ENDS[0]), &ENTRY).is_err());
+    assert!(inspector.tables().enter(&key(ENDS[0]), &ENTRY).is_err());
 }

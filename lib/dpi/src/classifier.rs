@@ -2,8 +2,10 @@
 //! limits; all are counted.
 
 use crate::headers::{Heard, Key, Link, Unheard, read};
+use crate::ledger::{Kind, Ledger};
 use crate::library::{Answer, Application, Conversation, Library};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 const TCP: u8 = 6;
@@ -44,6 +46,22 @@ pub struct Total {
 }
 
 impl Total {
+    /// A flow that has no packet yet.
+    const FLOW: Total = Total {
+        flows: 1,
+        packets: 0,
+        bytes: 0,
+    };
+
+    /// A packet.
+    fn packet(bytes: u64) -> Self {
+        Total {
+            flows: 0,
+            packets: 1,
+            bytes,
+        }
+    }
+
     /// Adds packets.
     fn add(&mut self, packets: u64, bytes: u64) {
         self.packets += packets;
@@ -73,6 +91,7 @@ pub struct Flow {
     counted: Total,
     began_ms: u64,
     heard_ms: u64,
+    is_taken_over: bool,
 }
 
 impl Flow {
@@ -81,9 +100,27 @@ impl Flow {
         self.answer.application
     }
 
+    /// All that is known of it.
+    pub(crate) fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    /// It, as it has been counted.
+    fn so_far(&self) -> Total {
+        Total {
+            flows: 1,
+            ..self.counted
+        }
+    }
+
     /// That was guessed by ports or addresses.
     pub fn is_guessed(&self) -> bool {
         self.answer.guessed
+    }
+
+    /// A predecessor has decided about it, and knew how large it was.
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over
     }
 
     /// No further packet of it is looked at.
@@ -122,22 +159,30 @@ pub struct Classifier {
     flows: HashMap<Key, Flow>,
     began: u64,
     now_ms: u64,
-    ended: BTreeMap<u16, Total>,
-    outside: Outside,
+    ledger: Arc<Ledger>,
 }
 
 impl Classifier {
     /// Nothing is known yet.
     pub fn new(library: Library, limits: Limits) -> Self {
+        Classifier::counting(library, limits, Arc::new(Ledger::own()))
+    }
+
+    /// The same, but what it counts goes into a ledger that may have something already.
+    pub fn counting(library: Library, limits: Limits, ledger: Arc<Ledger>) -> Self {
         Classifier {
             library,
             limits,
             flows: HashMap::new(),
             began: 0,
             now_ms: 0,
-            ended: BTreeMap::new(),
-            outside: Outside::default(),
+            ledger,
         }
+    }
+
+    /// Other limits from now on; flows that are there stay.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// The library that it asks.
@@ -157,7 +202,7 @@ impl Classifier {
 
     /// Packets without a flow.
     pub fn outside(&self) -> Outside {
-        self.outside
+        self.ledger.without_flow()
     }
 
     /// Counts a frame, of which perhaps only the beginning is there, and shows it to nDPI if its flow is not decided. `length`: bytes
@@ -167,17 +212,17 @@ impl Classifier {
         let heard = match read(frame, link, length) {
             Ok(heard) => heard,
             Err(why) => {
-                let counted = match why {
-                    Unheard::NotIp => &mut self.outside.not_ip,
-                    Unheard::Fragment => &mut self.outside.fragment,
-                    Unheard::Malformed => &mut self.outside.malformed,
+                let kind = match why {
+                    Unheard::NotIp => Kind::NotIp,
+                    Unheard::Fragment => Kind::Fragment,
+                    Unheard::Malformed => Kind::Malformed,
                 };
-                counted.add(1, length);
+                self.ledger.outside(kind, length);
                 return Seen::Unheard(why);
             }
         };
         if !self.flows.contains_key(&heard.key) && !self.begin(heard.key) {
-            self.outside.full.add(1, length);
+            self.ledger.outside(Kind::Full, length);
             return Seen::Full;
         }
         self.hear(&heard, length);
@@ -205,14 +250,35 @@ impl Classifier {
             counted: Total::default(),
             began_ms: self.now_ms,
             heard_ms: self.now_ms,
+            is_taken_over: false,
         };
         self.flows.insert(key, flow);
+        self.ledger.add(0, Total::FLOW);
         true
+    }
+
+    /// Remembers a flow about which a predecessor has decided, and which it has counted.
+    pub(crate) fn remember(&mut self, key: Key, answer: Answer, time_ms: u64) {
+        self.now_ms = self.now_ms.max(time_ms);
+        self.began += 1;
+        let flow = Flow {
+            number: self.began,
+            conversation: None,
+            answer,
+            counted: Total::default(),
+            began_ms: self.now_ms,
+            heard_ms: self.now_ms,
+            is_taken_over: true,
+        };
+        self.flows.insert(key, flow);
     }
 
     fn hear(&mut self, heard: &Heard<'_>, length: u64) {
         let flow = self.flows.get_mut(&heard.key).expect("it has begun");
         flow.counted.add(1, length);
+        let was = flow.answer.application.id();
+        // Before nDPI sees it: it may be the last thing that this process does.
+        self.ledger.add(was, Total::packet(length));
         flow.heard_ms = self.now_ms;
         let Some(conversation) = &mut flow.conversation else {
             return;
@@ -224,13 +290,14 @@ impl Classifier {
         let enough = flow.counted.packets > limit;
         flow.answer = self.library.look(conversation, heard.packet, self.now_ms);
         let known = flow.answer.application.application != 0;
-        if !enough && (!known || flow.answer.more) {
-            return;
+        if enough || (known && !flow.answer.more) {
+            if !known {
+                flow.answer = self.library.give_up(conversation);
+            }
+            flow.conversation = None;
         }
-        if !known {
-            flow.answer = self.library.give_up(conversation);
-        }
-        flow.conversation = None;
+        let is = flow.answer.application.id();
+        self.ledger.move_flow(was, is, flow.so_far());
     }
 
     /// Says that a flow is something else than it was taken for: it is another one from now on.
@@ -238,13 +305,10 @@ impl Classifier {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
         };
-        let ended = Total {
-            flows: 1,
-            ..std::mem::take(&mut flow.counted)
-        };
-        count_ended(&mut self.ended, flow.answer.application.id(), ended);
+        flow.counted = Total::default();
         flow.answer = answer;
         flow.began_ms = self.now_ms;
+        self.ledger.add(answer.application.id(), Total::FLOW);
     }
 
     /// Flows of which nothing was heard for long.
@@ -260,8 +324,7 @@ impl Classifier {
     /// Ends a flow: it is decided, and counted under what it is.
     pub fn end(&mut self, key: &Key) {
         if let Some(mut flow) = self.flows.remove(key) {
-            decide(&mut self.library, &mut flow);
-            end(&mut self.ended, &flow);
+            decide(&mut self.library, &self.ledger, &mut flow);
         }
     }
 
@@ -270,56 +333,43 @@ impl Classifier {
         let mut flows: Vec<_> = self.flows.values_mut().collect();
         flows.sort_unstable_by_key(|flow| flow.number);
         for flow in flows {
-            decide(&mut self.library, flow);
+            decide(&mut self.library, &self.ledger, flow);
         }
     }
 
     /// Adds packets of a flow that were counted elsewhere.
     pub(crate) fn count(&mut self, key: &Key, packets: u64, bytes: u64, time_ms: u64) {
         self.now_ms = self.now_ms.max(time_ms);
+        let mut application = 0;
         if let Some(flow) = self.flows.get_mut(key) {
             flow.counted.add(packets, bytes);
             flow.heard_ms = self.now_ms;
-        } else {
-            self.add(0, packets, bytes);
+            application = flow.answer.application.id();
         }
+        self.add(application, packets, bytes);
     }
 
     /// Adds packets of an application that were counted elsewhere.
     pub(crate) fn add(&mut self, application: u16, packets: u64, bytes: u64) {
-        self.ended
-            .entry(application)
-            .or_default()
-            .add(packets, bytes);
+        let more = Total {
+            flows: 0,
+            packets,
+            bytes,
+        };
+        self.ledger.add(application, more);
     }
 
     /// What was counted of each application, by its number; flows that are not decided are unknown.
     pub fn totals(&self) -> BTreeMap<u16, Total> {
-        let mut totals = self.ended.clone();
-        for flow in self.flows.values() {
-            end(&mut totals, flow);
-        }
-        totals
+        self.ledger.totals()
     }
 }
 
-fn decide(library: &mut Library, flow: &mut Flow) {
+fn decide(library: &mut Library, ledger: &Ledger, flow: &mut Flow) {
     // Asked for those that it knows too: it may say then what carries them, as it does for `ndpiReader`.
     if let Some(mut conversation) = flow.conversation.take() {
+        let was = flow.answer.application.id();
         flow.answer = library.give_up(&mut conversation);
+        ledger.move_flow(was, flow.answer.application.id(), flow.so_far());
     }
-}
-
-fn end(ended: &mut BTreeMap<u16, Total>, flow: &Flow) {
-    let counted = Total {
-        flows: 1,
-        ..flow.counted
-    };
-    count_ended(ended, flow.answer.application.id(), counted);
-}
-
-fn count_ended(ended: &mut BTreeMap<u16, Total>, application: u16, counted: Total) {
-    let total = ended.entry(application).or_default();
-    total.flows += counted.flows;
-    total.add(counted.packets, counted.bytes);
 }

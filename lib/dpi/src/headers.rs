@@ -1,7 +1,7 @@
 //! To which flow a frame belongs, and where its IP packet begins: as `ndpiReader` sees it (without its `-t`), so that the two can
 //! be compared. Tags, MPLS, PPPoE, IP in IP are looked through; what is no IP, is cut off, or is a later fragment has no flow.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 const ETHERNET: usize = 14;
 const COOKED: usize = 16;
@@ -41,6 +41,20 @@ pub struct Key {
     pub protocol: u8,
     /// VLAN of the innermost tag; 0 if there is none.
     pub vlan: u16,
+}
+
+impl Key {
+    /// Of a flow that the fast path knows: between two ends, without a VLAN.
+    pub fn between(one: SocketAddr, other: SocketAddr, protocol: u8) -> Self {
+        let end = |at: SocketAddr| (at.ip(), at.port());
+        let (one, other) = (end(one), end(other));
+        Key {
+            low: one.min(other),
+            high: one.max(other),
+            protocol,
+            vlan: 0,
+        }
+    }
 }
 
 /// A frame that belongs to a flow.

@@ -4,25 +4,24 @@
 //! A packet is counted once: by the classifier if it came as a copy, by the fast path if its flow was in the table, as unseen if
 //! there was no room for a copy. It never waits.
 
+//!
+//! [`SlowPath`] is what is not in the kernel, in whatever process; [`Inspector`] is both together.
+
+mod slow;
 mod table;
 
-use crate::classifier::{Classifier, Flow, Limits, Outside, Seen, Total};
-use crate::headers::{Key, Link};
+pub use slow::SlowPath;
+
+use crate::classifier::{Flow, Limits, Outside, Total};
+use crate::headers::Key;
+use crate::ledger::{Entry, Ledger};
 use crate::library::Library;
 use crate::policy::Treatment;
 use nfluid_evnf::chain::Member;
-use nfluid_evnf::inspector::{Copied, Copies, Exit, Inspector as FastPath, Sizes};
+use nfluid_evnf::inspector::{Exit, Inspector as FastPath, Sizes};
 use nfluid_evnf::load::{Counts, Fast, LoadError};
-use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
 use std::time::Duration;
-use table::Table;
-
-/// Copies that are taken before flows are entered and aged.
-const AT_ONCE: u32 = 256;
-/// Between two looks at the counters of flows in the table.
-const TICK_MS: u64 = 1000;
 
 /// When flows in the table are looked at again.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +75,23 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// What a ledger says, and how packets have left the fast path.
+    pub fn of(ledger: &Ledger, exits: &[(Exit, Counts)]) -> Self {
+        let of = |exit| {
+            let found = exits.iter().find(|(one, _)| *one == exit);
+            found.map_or(Counts::default(), |(_, counts)| *counts)
+        };
+        Accounts {
+            applications: ledger.totals(),
+            outside: ledger.without_flow(),
+            not_ip: of(Exit::NotIp),
+            unseen: of(Exit::Unseen),
+            fast: usize::try_from(ledger.get(Entry::Fast)).unwrap_or(usize::MAX),
+            refused: ledger.get(Entry::Refused),
+            again: (ledger.get(Entry::Looked), ledger.get(Entry::Changed)),
+        }
+    }
+
     /// Packets and bytes of all of these.
     pub fn sum(&self) -> Counts {
         let mut sum = Counts::default();
@@ -103,61 +119,19 @@ impl Accounts {
 /// Says what becomes of a flow that is decided; asked again with each of its packets for those that are inspected.
 pub type Policy = Box<dyn FnMut(&Key, &Flow) -> Treatment + Send>;
 
-/// Between the ring and the table.
-struct State {
-    classifier: Classifier,
-    policy: Policy,
-    table: Table,
-    /// Flows that are to go to the table, or out of it, or on.
-    due: HashSet<Key>,
-    taken: u32,
-}
-
-impl State {
-    /// Takes a copy; false: something is due.
-    fn take(&mut self, copied: Copied<'_>) -> bool {
-        self.taken += 1;
-        if copied.counted {
-            let again = self.table.look_again(&mut self.classifier, &copied);
-            self.due.extend(again);
-        } else {
-            self.hear(&copied);
-        }
-        self.due.is_empty() && self.taken < AT_ONCE
-    }
-
-    fn hear(&mut self, copied: &Copied<'_>) {
-        let ms = copied.time_ns / 1_000_000;
-        let length = u64::from(copied.length);
-        let seen = self
-            .classifier
-            .packet(copied.bytes, Link::Ethernet, length, ms);
-        let Seen::Flow(key, true) = seen else {
-            return;
-        };
-        let Some(flow) = self.classifier.flow(&key) else {
-            return;
-        };
-        if flow.is_decided()
-            && !self.table.has(&key)
-            && (self.policy)(&key, flow) != Treatment::Inspect
-        {
-            self.due.insert(key);
-        }
-    }
-}
-
 /// An eDPI. It works while it is waited for ([`Inspector::wait`]).
+#[derive(Debug)]
 pub struct Inspector {
     fast: FastPath,
-    copies: Copies<'static>,
-    state: Arc<Mutex<State>>,
-    ticked_ms: u64,
+    slow: SlowPath,
 }
 
-impl std::fmt::Debug for Inspector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Inspector").field(&self.fast).finish()
+/// The sizes of a fast path with the ledger that its classifier needs.
+pub fn with_ledger(sizes: Sizes) -> Sizes {
+    let words = Ledger::words(sizes.flows.max(1));
+    Sizes {
+        ledger: u32::try_from(words).unwrap_or(u32::MAX),
+        ..sizes
     }
 }
 
@@ -167,27 +141,38 @@ impl Inspector {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(library: Library, settings: Settings, policy: Policy) -> Result<Self, LoadError> {
-        let fast = FastPath::load(settings.sizes)?;
-        let state = Arc::new(Mutex::new(State {
-            classifier: Classifier::new(library, settings.limits),
-            policy,
-            table: Table::new(settings.sizes.flows, settings.again),
-            due: HashSet::new(),
-            taken: 0,
-        }));
-        let own = Arc::clone(&state);
-        let copies = fast.copies(move |copied| locked(&own).take(copied))?;
-        Ok(Inspector {
-            fast,
-            copies,
-            state,
-            ticked_ms: now_ms(),
-        })
+        let fast = FastPath::load(with_ledger(settings.sizes))?;
+        let slow = SlowPath::new(fast.tables(), library, settings, policy)?;
+        Ok(Inspector { fast, slow })
+    }
+
+    /// The same on a fast path that has served others.
+    ///
+    /// # Errors
+    /// When the kernel does not let it work with its tables.
+    pub fn on(
+        fast: FastPath,
+        library: Library,
+        settings: Settings,
+        policy: Policy,
+    ) -> Result<Self, LoadError> {
+        let slow = SlowPath::new(fast.tables(), library, settings, policy)?;
+        Ok(Inspector { fast, slow })
+    }
+
+    /// The fast path alone: what the classifier has counted is in its ledger, what it has decided in its table.
+    pub fn leave(self) -> FastPath {
+        self.fast
     }
 
     /// The program: to attach it, to run it on single packets.
     pub fn fast(&mut self) -> &mut Fast {
         self.fast.fast()
+    }
+
+    /// The slow path.
+    pub fn slow(&mut self) -> &mut SlowPath {
+        &mut self.slow
     }
 
     /// Its fast path as a member of a chain; it may be in several.
@@ -203,27 +188,7 @@ impl Inspector {
     /// # Errors
     /// When the kernel does not let it work with the fast path's tables.
     pub fn wait(&mut self, patience: Duration) -> Result<(), LoadError> {
-        self.copies.wait(patience);
-        let state = &mut *locked(&self.state);
-        state.taken = 0;
-        for key in std::mem::take(&mut state.due) {
-            let State {
-                classifier,
-                policy,
-                table,
-                ..
-            } = state;
-            table.treat(&self.fast, classifier, &key, policy)?;
-        }
-        let now = now_ms();
-        if now >= self.ticked_ms + TICK_MS {
-            self.ticked_ms = now;
-            let State {
-                classifier, table, ..
-            } = state;
-            table.tick(&self.fast, classifier, now)?;
-        }
-        Ok(())
+        self.slow.wait(patience)
     }
 
     /// Ends flows that have been idle, as if it were so much later. For tests.
@@ -231,11 +196,7 @@ impl Inspector {
     /// # Errors
     /// As [`Inspector::wait`].
     pub fn pass_time(&mut self, time: Duration) -> Result<(), LoadError> {
-        let later = now_ms() + u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2);
-        let State {
-            classifier, table, ..
-        } = &mut *locked(&self.state);
-        table.tick(&self.fast, classifier, later)
+        self.slow.pass_time(time)
     }
 
     /// What was counted so far. Flows that are not decided are unknown.
@@ -243,24 +204,8 @@ impl Inspector {
     /// # Errors
     /// When the kernel does not tell.
     pub fn accounts(&self) -> Result<Accounts, LoadError> {
-        let State {
-            classifier, table, ..
-        } = &mut *locked(&self.state);
-        table.settle(&self.fast, classifier)?;
-        let exits = self.fast.exits()?;
-        let of = |exit| {
-            let found = exits.iter().find(|(one, _)| *one == exit);
-            found.map_or(Counts::default(), |(_, counts)| *counts)
-        };
-        Ok(Accounts {
-            applications: classifier.totals(),
-            outside: classifier.outside(),
-            not_ip: of(Exit::NotIp),
-            unseen: of(Exit::Unseen),
-            fast: table.flows(),
-            refused: table.refused(),
-            again: table.again(),
-        })
+        self.slow.settle()?;
+        Ok(Accounts::of(self.slow.ledger(), &self.fast.exits()?))
     }
 
     /// How packets have left the fast path.
@@ -273,21 +218,11 @@ impl Inspector {
 
     /// Decides about all flows now: no packet will come anymore.
     pub fn decide_all(&mut self) {
-        locked(&self.state).classifier.decide_all();
+        self.slow.decide_all();
     }
 
     /// The name of an application.
     pub fn name(&self, application: u16) -> Option<String> {
-        locked(&self.state).classifier.library().name(application)
+        self.slow.ask(|library| library.name(application))
     }
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Of the clock that the fast path reads.
-fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }

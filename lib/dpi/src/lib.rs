@@ -7,5 +7,6 @@
 pub mod classifier;
 pub mod headers;
 pub mod inspector;
+pub mod ledger;
 pub mod library;
 pub mod policy;

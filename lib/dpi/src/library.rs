@@ -28,6 +28,29 @@ pub struct Answer {
     pub more: bool,
 }
 
+impl Answer {
+    /// As a number, for the table of the fast path: 0 is none.
+    pub(crate) fn to_note(self) -> u64 {
+        let Application {
+            master,
+            application,
+        } = self.application;
+        1 << 63 | u64::from(self.guessed) << 32 | u64::from(master) << 16 | u64::from(application)
+    }
+
+    /// What [`Answer::to_note`] has made. None: nobody has.
+    pub(crate) fn of_note(note: u64) -> Option<Self> {
+        (note >> 63 == 1).then_some(Answer {
+            application: Application {
+                master: (note >> 16) as u16,
+                application: note as u16,
+            },
+            guessed: note >> 32 & 1 == 1,
+            more: false,
+        })
+    }
+}
+
 /// An application by nDPI's numbers; 0 stands for unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Application {
@@ -254,7 +277,7 @@ unsafe fn text(at: *const c_char) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LIBRARY, Library};
+    use super::{Answer, Application, LIBRARY, Library};
     use std::process::Command;
 
     #[test]
@@ -316,6 +339,20 @@ mod tests {
             let error = Library::open_file(own.to_str().expect("a path")).expect_err("another");
             assert!(error.to_string().contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_note_says_what_was_answered() {
+        let answer = Answer {
+            application: Application {
+                master: 91,
+                application: 133,
+            },
+            guessed: true,
+            more: false,
+        };
+        assert_eq!(Answer::of_note(answer.to_note()), Some(answer));
+        assert_eq!(Answer::of_note(0), None);
     }
 
     #[test]

@@ -79,8 +79,13 @@ impl Rules {
         let known = flow.application();
         let own = self.by_application.get(&known.application);
         let rule = own.or_else(|| self.by_application.get(&known.master));
-        rule.unwrap_or(&self.others)
-            .of(flow.counted().1, flow.rate())
+        // What was an elephant stays one.
+        let size = if flow.is_taken_over() {
+            u64::MAX
+        } else {
+            flow.counted().1
+        };
+        rule.unwrap_or(&self.others).of(size, flow.rate())
     }
 }
 

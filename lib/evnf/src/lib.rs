@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod chain;
 pub mod firewall;
+mod handed;
 pub mod hook;
 pub mod inspector;
 mod interface;

@@ -1,23 +1,27 @@
 //! Flows in the table of the fast path: their counters, how long they stay, when they are looked at again.
 //!
-//! Counters are never cleared. A slot that a flow has left is read once more a tick later, when no packet that found the flow can
-//! still be on its way, and only then another flow gets it: so nothing is lost, nor counted for another.
+//! Counters are never cleared; the ledger has what they had when they were last read. A slot that a flow has left is read once more a
+//! tick later, when no packet that found the flow can still be on its way, and only then another flow gets it: so nothing is lost,
+//! nor counted for another.
 
+use super::slow::{TICK_MS, now_ms};
 use super::{Again, Policy};
 use crate::classifier::Classifier;
 use crate::headers::{Key, Link, read};
+use crate::ledger::{Entry as Number, Ledger};
 use crate::library::{Answer, Conversation};
 use crate::policy::Treatment;
-use nfluid_evnf::inspector::{Copied, Entry, FlowKey, Inspector as FastPath};
-use nfluid_evnf::load::{Counts, LoadError};
-use std::collections::HashMap;
+use nfluid_evnf::inspector::{Copied, Entry, FlowKey, Tables};
+use nfluid_evnf::load::LoadError;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// A flow that the fast path has.
 struct Known {
     slot: u32,
-    /// What its counters have when it was last looked.
-    read: Counts,
     treatment: Treatment,
+    /// What it is, as the table has it.
+    note: u64,
     /// Packets since it was looked at, and when that was.
     packets: u64,
     looked_ms: u64,
@@ -34,35 +38,88 @@ struct Look {
 /// A slot whose flow has left.
 struct Left {
     slot: u32,
-    read: Counts,
     application: u16,
     /// When its last packet may have found it.
     at_ms: u64,
 }
 
 pub struct Table {
+    fast: Tables,
+    ledger: Arc<Ledger>,
     known: HashMap<Key, Known>,
     free: Vec<u32>,
     left: Vec<Left>,
     settings: Again,
     now_ms: u64,
-    refused: u64,
-    looked: u64,
-    changed: u64,
 }
 
 impl Table {
-    pub fn new(flows: u32, settings: Again) -> Self {
-        Table {
+    /// Takes over what is in the table: the flows that a predecessor has entered, which `classifier` remembers from now on.
+    pub fn new(
+        fast: Tables,
+        ledger: Arc<Ledger>,
+        settings: Again,
+        classifier: &mut Classifier,
+    ) -> Result<Self, LoadError> {
+        let mut table = Table {
             known: HashMap::new(),
-            free: (0..flows).rev().collect(),
+            free: Vec::new(),
             left: Vec::new(),
             settings,
-            now_ms: super::now_ms(),
-            refused: 0,
-            looked: 0,
-            changed: 0,
+            now_ms: now_ms(),
+            ledger,
+            fast,
+        };
+        let mut used = HashSet::new();
+        for (key, entry) in table.fast.entries() {
+            if !table.take_over(classifier, &key, &entry, &mut used) {
+                table.fast.remove(&key)?;
+            }
         }
+        let slots = 0..table.fast.flows_max();
+        table.free = slots.rev().filter(|slot| !used.contains(slot)).collect();
+        // What came for flows that have left, after they were read the last time.
+        if table.ledger.get(Number::Begun) > 0 {
+            for slot in &table.free {
+                let rest = table.ledger.settle(*slot, table.fast.counted(*slot)?);
+                classifier.add(0, rest.packets, rest.bytes);
+            }
+        }
+        Ok(table)
+    }
+
+    /// False: the entry cannot be understood, or has another's slot.
+    fn take_over(
+        &mut self,
+        classifier: &mut Classifier,
+        key: &FlowKey,
+        entry: &Entry,
+        used: &mut HashSet<u32>,
+    ) -> bool {
+        let Some((one, other, protocol)) = key.ends() else {
+            return false;
+        };
+        let Some(answer) = Answer::of_note(entry.note) else {
+            return false;
+        };
+        if entry.slot >= self.fast.flows_max() || !used.insert(entry.slot) {
+            return false;
+        }
+        let key = Key::between(one, other, protocol);
+        classifier.remember(key, answer, self.now_ms);
+        let known = Known {
+            slot: entry.slot,
+            treatment: Treatment::Fast {
+                action: entry.action,
+                dscp: entry.dscp,
+            },
+            note: entry.note,
+            packets: 0,
+            looked_ms: self.now_ms,
+            again: None,
+        };
+        self.known.insert(key, known);
+        true
     }
 
     pub fn has(&self, key: &Key) -> bool {
@@ -73,12 +130,32 @@ impl Table {
         self.known.len()
     }
 
-    pub fn refused(&self) -> u64 {
-        self.refused
+    pub fn set_again(&mut self, settings: Again) {
+        self.settings = settings;
     }
 
-    pub fn again(&self) -> (u64, u64) {
-        (self.looked, self.changed)
+    /// Asks a policy about all flows of the table, and has the table as it says.
+    pub fn decide_again(
+        &mut self,
+        classifier: &mut Classifier,
+        policy: &mut Policy,
+    ) -> Result<(), LoadError> {
+        self.settle(classifier)?;
+        let keys: Vec<Key> = self.known.keys().copied().collect();
+        for key in keys {
+            let Some(flow) = classifier.flow(&key) else {
+                continue;
+            };
+            let treatment = policy(&key, flow);
+            if treatment == Treatment::Inspect {
+                self.remove(classifier, &key)?;
+            } else if let Some(known) = self.known.get_mut(&key) {
+                known.treatment = treatment;
+                // Also ends a second look that a predecessor has begun.
+                enter(&self.fast, &key, known)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a copy of a packet that the fast path has counted. The flow, if there is something to do about it.
@@ -100,7 +177,6 @@ impl Table {
     /// Does what is due about a flow: enters it, or ends the second look at it.
     pub fn treat(
         &mut self,
-        fast: &FastPath,
         classifier: &mut Classifier,
         key: &Key,
         policy: &mut Policy,
@@ -109,54 +185,66 @@ impl Table {
             let Some(flow) = classifier.flow(key) else {
                 return Ok(());
             };
-            let treatment = policy(key, flow);
-            return self.admit(fast, key, treatment);
+            let (treatment, note) = (policy(key, flow), flow.answer().to_note());
+            return self.admit(key, treatment, note);
         }
-        settle_one(fast, classifier, key, self.known.get_mut(key), self.now_ms)?;
+        if let Some(known) = self.known.get_mut(key) {
+            settle_one(
+                &self.fast,
+                &self.ledger,
+                classifier,
+                key,
+                known,
+                self.now_ms,
+            )?;
+        }
         let Some(known) = self.known.get_mut(key) else {
             return Ok(());
         };
         let Some(look) = known.again.take() else {
             return Ok(());
         };
-        self.looked += 1;
+        self.ledger.count(Number::Looked);
         known.packets = 0;
         known.looked_ms = self.now_ms;
         let was = classifier.flow(key).map(|flow| flow.application().id());
         if let Some(found) = look.found
             && was != Some(found.application.id())
         {
-            self.changed += 1;
+            self.ledger.count(Number::Changed);
+            known.note = found.to_note();
             classifier.change(key, found);
             if let Some(flow) = classifier.flow(key) {
                 known.treatment = policy(key, flow);
             }
         }
         if known.treatment == Treatment::Inspect {
-            return self.remove(fast, classifier, key);
+            return self.remove(classifier, key);
         }
-        enter(fast, key, known)
+        enter(&self.fast, key, known)
     }
 
     /// Enters a flow; if there is no room it stays with the classifier.
-    fn admit(&mut self, fast: &FastPath, key: &Key, treatment: Treatment) -> Result<(), LoadError> {
+    fn admit(&mut self, key: &Key, treatment: Treatment, note: u64) -> Result<(), LoadError> {
         if treatment == Treatment::Inspect {
             return Ok(());
         }
         let Some(slot) = self.free.pop() else {
-            self.refused += 1;
+            self.ledger.count(Number::Refused);
             return Ok(());
         };
+        // From here on its counters are this flow's.
+        self.ledger.settle(slot, self.fast.counted(slot)?);
         let known = Known {
             slot,
-            read: fast.counted(slot)?,
             treatment,
+            note,
             packets: 0,
             looked_ms: self.now_ms,
             again: None,
         };
-        if enter(fast, key, &known).is_err() {
-            self.refused += 1;
+        if enter(&self.fast, key, &known).is_err() {
+            self.ledger.count(Number::Refused);
             self.free.push(slot);
             return Ok(());
         }
@@ -164,51 +252,37 @@ impl Table {
         Ok(())
     }
 
-    fn remove(
-        &mut self,
-        fast: &FastPath,
-        classifier: &Classifier,
-        key: &Key,
-    ) -> Result<(), LoadError> {
+    fn remove(&mut self, classifier: &Classifier, key: &Key) -> Result<(), LoadError> {
         let Some(known) = self.known.remove(key) else {
             return Ok(());
         };
         let flow = classifier.flow(key);
         self.left.push(Left {
             slot: known.slot,
-            read: known.read,
             application: flow.map_or(0, |flow| flow.application().id()),
-            at_ms: super::now_ms(),
+            at_ms: now_ms(),
         });
-        fast.remove(&flow_key(key))
+        self.fast.remove(&flow_key(key))
     }
 
     /// Brings the classifier's counters up to those of the fast path.
-    pub fn settle(
-        &mut self,
-        fast: &FastPath,
-        classifier: &mut Classifier,
-    ) -> Result<(), LoadError> {
+    pub fn settle(&mut self, classifier: &mut Classifier) -> Result<(), LoadError> {
+        let (fast, ledger, now_ms) = (&self.fast, &self.ledger, self.now_ms);
         for (key, known) in &mut self.known {
-            settle_one(fast, classifier, key, Some(known), self.now_ms)?;
+            settle_one(fast, ledger, classifier, key, known, now_ms)?;
         }
-        for left in &mut self.left {
-            let counted = since(fast.counted(left.slot)?, &mut left.read);
+        for left in &self.left {
+            let counted = ledger.settle(left.slot, fast.counted(left.slot)?);
             classifier.add(left.application, counted.packets, counted.bytes);
         }
         Ok(())
     }
 
     /// Ends idle flows, and has others looked at again. To be called about once a second.
-    pub fn tick(
-        &mut self,
-        fast: &FastPath,
-        classifier: &mut Classifier,
-        now_ms: u64,
-    ) -> Result<(), LoadError> {
+    pub fn tick(&mut self, classifier: &mut Classifier, now_ms: u64) -> Result<(), LoadError> {
         self.now_ms = now_ms;
-        self.settle(fast, classifier)?;
-        let in_flight = super::now_ms().saturating_sub(super::TICK_MS);
+        self.settle(classifier)?;
+        let in_flight = super::slow::now_ms().saturating_sub(TICK_MS);
         let free = &mut self.free;
         self.left.retain(|left| {
             let stays = left.at_ms >= in_flight;
@@ -218,7 +292,7 @@ impl Table {
             stays
         });
         for key in classifier.idle(now_ms) {
-            self.remove(fast, classifier, &key)?;
+            self.remove(classifier, &key)?;
             classifier.end(&key);
         }
         let (after, packets) = (self.settings.after.as_millis(), self.settings.packets);
@@ -234,23 +308,21 @@ impl Table {
                 left: self.settings.look,
                 found: None,
             });
-            enter(fast, key, known)?;
+            enter(&self.fast, key, known)?;
         }
         Ok(())
     }
 }
 
 fn settle_one(
-    fast: &FastPath,
+    fast: &Tables,
+    ledger: &Ledger,
     classifier: &mut Classifier,
     key: &Key,
-    known: Option<&mut Known>,
+    known: &mut Known,
     now_ms: u64,
 ) -> Result<(), LoadError> {
-    let Some(known) = known else {
-        return Ok(());
-    };
-    let counted = since(fast.counted(known.slot)?, &mut known.read);
+    let counted = ledger.settle(known.slot, fast.counted(known.slot)?);
     known.packets += counted.packets;
     if counted.packets > 0 {
         classifier.count(key, counted.packets, counted.bytes, now_ms);
@@ -258,16 +330,7 @@ fn settle_one(
     Ok(())
 }
 
-/// What was counted since it was read last.
-fn since(now: Counts, read: &mut Counts) -> Counts {
-    let before = std::mem::replace(read, now);
-    Counts {
-        packets: now.packets - before.packets,
-        bytes: now.bytes - before.bytes,
-    }
-}
-
-fn enter(fast: &FastPath, key: &Key, known: &Known) -> Result<(), LoadError> {
+fn enter(fast: &Tables, key: &Key, known: &Known) -> Result<(), LoadError> {
     let Treatment::Fast { action, dscp } = known.treatment else {
         return Ok(());
     };
@@ -276,6 +339,7 @@ fn enter(fast: &FastPath, key: &Key, known: &Known) -> Result<(), LoadError> {
         action,
         dscp,
         copy: known.again.is_some(),
+        note: known.note,
     };
     fast.enter(&flow_key(key), &entry)
 }

@@ -1,7 +1,8 @@
 //! Copies of packets, from the fast path's ring.
 
-use crate::load::{LoadError, because};
-use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use crate::handed::Ring;
+use crate::load::LoadError;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Bytes of `struct dpi_copy`.
@@ -39,7 +40,7 @@ impl<'a> Copied<'a> {
 }
 
 /// Hands out copies in the order in which packets came.
-pub struct Copies<'a>(RingBuffer<'a>);
+pub struct Copies<'a>(Ring<'a>);
 
 impl std::fmt::Debug for Copies<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,28 +51,19 @@ impl std::fmt::Debug for Copies<'_> {
 impl<'a> Copies<'a> {
     /// `take` is called with each copy; false: no more of them for now.
     pub(super) fn new(
-        program: &'static str,
-        ring: &dyn MapCore,
-        mut take: impl FnMut(Copied<'_>) -> bool + 'a,
+        ring: BorrowedFd<'_>,
+        mut take: impl FnMut(Copied<'_>) -> bool + Send + 'a,
     ) -> Result<Self, LoadError> {
-        let mut builder = RingBufferBuilder::new();
-        let call = move |record: &[u8]| match Copied::read(record) {
-            Some(copied) if !take(copied) => -1,
-            _ => 0,
-        };
-        let added = builder.add(ring, call).map(drop);
-        added
-            .and_then(|()| builder.build())
-            .map(Copies)
-            .map_err(because(program, "reading copies"))
+        let call = move |record: &[u8]| Copied::read(record).is_none_or(&mut take);
+        Ring::new(ring, call).map(Copies)
     }
 
     /// Waits for copies and hands them out, until there are no more of them, or it has been told to stop. Says nothing of how it has
     /// ended: an interrupted wait is one that found nothing.
     pub fn wait(&self, patience: Duration) {
-        if self.0.poll_raw(patience) == 0 {
+        if self.0.poll(patience) == 0 {
             // What is there without having been rung for.
-            let _how_many = self.0.consume_raw();
+            let _how_many = self.0.consume();
         }
     }
 }
