@@ -247,3 +247,18 @@ pub(super) const MESSAGE_SOCKETS: &[Allowed] = table! {
     SYS_sendmmsg => "asked for by the policy",
     SYS_sendto => "asked for by the policy",
 };
+
+/// bpf(2) commands about maps that the caller has a descriptor of: a value, the next key, what kind of map it is. No number or
+/// path finds another.
+const BPF_MAPS: &[&[Test]] = &[
+    &[is(0, 1)],  // BPF_MAP_LOOKUP_ELEM
+    &[is(0, 2)],  // BPF_MAP_UPDATE_ELEM
+    &[is(0, 3)],  // BPF_MAP_DELETE_ELEM
+    &[is(0, 4)],  // BPF_MAP_GET_NEXT_KEY
+    &[is(0, 15)], // BPF_OBJ_GET_INFO_BY_FD
+];
+
+/// For the slow path of a program in the kernel, with which it shares maps. Others are killed for it.
+pub(super) const HANDED_MAPS: &[Allowed] = table! {
+    SYS_bpf if BPF_MAPS => "values of maps that were handed over",
+};

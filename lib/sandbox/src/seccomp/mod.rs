@@ -39,6 +39,7 @@ pub struct Policy {
     processes: bool,
     message_sockets: bool,
     connections: bool,
+    handed_maps: bool,
 }
 
 impl Policy {
@@ -55,6 +56,7 @@ impl Policy {
             processes: false,
             message_sockets: false,
             connections: false,
+            handed_maps: false,
         }
     }
 
@@ -80,6 +82,14 @@ impl Policy {
     #[must_use]
     pub fn with_connections(mut self) -> Self {
         self.connections = true;
+        self
+    }
+
+    /// Also allows `bpf` to read and write values of maps that it was handed; it makes, loads and finds nothing. For who shares
+    /// tables with a program in the kernel: what it can do to those, it may do.
+    #[must_use]
+    pub fn with_handed_maps(mut self) -> Self {
+        self.handed_maps = true;
         self
     }
 

@@ -3,7 +3,7 @@
 use super::allowed::{
     ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY,
 };
-use super::compile::tables;
+use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
 use super::rule::When;
 use super::{Filter, Policy};
@@ -60,7 +60,8 @@ fn verdict(filter: &Filter, number: i64, arguments: [u64; 6]) -> u32 {
 
 /// What the tables say, worked out without the compiler.
 fn expected(policy: &Policy, number: i64, arguments: [u64; 6]) -> u32 {
-    if HOSTILE.iter().any(|(hostile, _)| *hostile == number) {
+    let is_hostile = HOSTILE.iter().any(|(hostile, _)| *hostile == number);
+    if is_hostile && is_fatal(policy, number) {
         return KILL;
     }
     if number == libc::SYS_clone3 {
@@ -124,6 +125,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         strict().with_processes(),
         loader().with_processes().with_message_sockets(),
         strict().with_connections(),
+        loader().with_handed_maps(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -134,6 +136,26 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
             }
         }
     }
+}
+
+#[test]
+fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
+    let sharing = loader().with_handed_maps().compile().unwrap();
+    let alone = loader().compile().unwrap();
+    let of = |filter: &Filter, command| verdict(filter, libc::SYS_bpf, [command, 1, 1, 1, 1, 1]);
+    let allowed = [1, 2, 3, 4, 15];
+    for command in 0..40 {
+        let expected = if allowed.contains(&command) {
+            ALLOW
+        } else {
+            EPERM
+        };
+        assert_eq!(of(&sharing, command), expected, "command {command}");
+        assert_eq!(of(&alone, command), KILL);
+    }
+    // Loading a program, and getting a map by its number.
+    assert_eq!((of(&sharing, 5), of(&sharing, 14)), (EPERM, EPERM));
+    assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
 }
 
 #[test]
