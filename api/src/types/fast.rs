@@ -6,6 +6,8 @@ use utoipa::ToSchema;
 
 /// Most rules of the kernel's that are listed.
 pub const KERNEL_RULES_MAX: usize = 100;
+/// Most applications that are listed; metrics have all of them.
+pub const APPLICATIONS_MAX: usize = 50;
 
 /// What a fast path does, and what it leaves to its slow path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -26,6 +28,45 @@ pub struct FastPathStatus {
     /// A balancer's services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<FastService>,
+    /// What an inspector has found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspection: Option<FastInspection>,
+}
+
+/// What flows carry, by an inspector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastInspection {
+    /// The version of nDPI that classifies, or did last.
+    pub library: String,
+    /// The process of the slow path; absent: there is none, and what the fast path does not know passes unclassified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// How often such a process has died.
+    pub deaths: u64,
+    /// Flows that are remembered.
+    pub flows: u64,
+    /// Those of them that the fast path has.
+    pub flows_fast: u64,
+    /// How often a flow stayed with the slow path because the fast path's table was full.
+    pub flows_refused: u64,
+    /// Packets that have passed unclassified, for there was no room for a copy.
+    pub unseen: u64,
+    /// The applications with the most bytes, whichever way their packets took: the first fifty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub applications: Vec<FastApplication>,
+}
+
+/// What was counted of an application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastApplication {
+    /// nDPI's name of it.
+    pub name: String,
+    /// Flows.
+    pub flows: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, with Ethernet headers.
+    pub bytes: u64,
 }
 
 /// An interface with a fast path on it.

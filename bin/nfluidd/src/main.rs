@@ -5,6 +5,7 @@ mod demand;
 mod descriptors;
 mod facts;
 mod host;
+mod inspector_process;
 mod io_process;
 mod migration;
 mod process;
@@ -83,6 +84,12 @@ enum Role {
         /// For those who look at the list of processes.
         name: String,
     },
+    /// The process of an eDPI's slow path; the daemon starts it.
+    #[command(hide = true)]
+    Inspect {
+        /// For those who look at the list of processes.
+        name: String,
+    },
     /// The process of the I/O threads; the daemon starts it.
     #[command(hide = true)]
     Io {
@@ -96,6 +103,7 @@ fn main() -> ExitCode {
     if let Some(role) = &arguments.role {
         let (name, ended) = match role {
             Role::Uplink { name } => (name, process::run::<UplinkService>()),
+            Role::Inspect { name } => (name, inspector_process::run()),
             Role::Io { name } => (name, process::run::<IoService>()),
         };
         return match ended {

@@ -329,8 +329,10 @@ impl Server for Daemon {
     }
 
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {
-        self.must_be_a_process(instance)?;
         let lines = lock(&self.host).log_lines(instance, since, tail);
+        if lines.is_none() {
+            self.must_be_a_process(instance)?;
+        }
         let (lines, next) = lines
             .ok_or_else(|| Self::no_instance(instance))?
             .map_err(|error| Problem::failed(format!("reading the log of {instance}: {error}")))?;

@@ -59,9 +59,10 @@ pub struct TerminatorProgram {
 }
 
 /// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
-type FileVersion = (u64, u64, u64, i64, i64);
+pub type FileVersion = (u64, u64, u64, i64, i64);
 
-fn version(path: &Path) -> Option<FileVersion> {
+/// The version of a file that is there.
+pub fn version(path: &Path) -> Option<FileVersion> {
     let file = std::fs::metadata(path).ok()?;
     Some((
         file.dev(),
@@ -569,7 +570,11 @@ pub fn memory_file(name: &str, content: &[u8]) -> anyhow::Result<OwnedFd> {
     Ok(file.into())
 }
 
-fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
+/// A socket on which an instance listens for the daemon, at this path.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
     // Left by a predecessor of the instance.
     let _ = std::fs::remove_file(path);
     let listener =

@@ -47,6 +47,23 @@ impl Read for Answering<'_> {
     }
 }
 
+/// A line of an answer, all of which has to be there by then.
+///
+/// # Errors
+/// When it is not.
+pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
+    let answering = Answering {
+        stream,
+        deadline: Instant::now() + patience,
+    };
+    let mut line = String::new();
+    BufReader::new(answering)
+        .take(ANSWER_MAX)
+        .read_line(&mut line)
+        .with_context(|| format!("no answer within {} s", patience.as_secs()))?;
+    Ok(line)
+}
+
 /// Sends one request and returns what the NF answers.
 ///
 /// # Errors
@@ -82,15 +99,7 @@ pub fn ask_about(
     stream
         .write_all(&text.as_bytes()[sent..])
         .context("the instance does not take the request")?;
-    let mut line = String::new();
-    let answering = Answering {
-        stream: &stream,
-        deadline: Instant::now() + PATIENCE,
-    };
-    BufReader::new(answering)
-        .take(ANSWER_MAX)
-        .read_line(&mut line)
-        .with_context(|| format!("no answer within {} s", PATIENCE.as_secs()))?;
+    let line = line_within(&stream, PATIENCE)?;
     let answer: Value = serde_json::from_str(&line).context("the answer is not JSON")?;
     match (
         answer.get("ok"),

@@ -245,9 +245,8 @@ impl Host {
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        self.instances
-            .contains_key(name)
-            .then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
+        let writes_one = self.instances.contains_key(name) || self.has_slow_path(name);
+        writes_one.then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
 }
 

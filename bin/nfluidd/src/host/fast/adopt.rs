@@ -17,7 +17,15 @@ impl Host {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
     /// configuration and the rules are by now is put in force.
     pub(in crate::host) fn adopt_fast(&mut self, desired: &Inventory, present: &mut Inventory) {
-        for name in record::names(&self.settings.paths.fast_records()) {
+        let names = record::names(&self.settings.paths.fast_records());
+        // Before anybody is given one of them, or gives it back.
+        for name in &names {
+            let recorded = written::load::<Record>(&self.settings.paths.fast_record(name));
+            if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
+                self.maker.numbers.users.mark(slow.user);
+            }
+        }
+        for name in names {
             let wanted = desired.instances.get(&name);
             let adopted = match wanted.filter(|spec| spec.is_fast_path()) {
                 Some(spec) => self.adopt_one_fast(&name, spec),
@@ -77,6 +85,7 @@ impl Host {
             })
             .collect();
         let mut problem = None;
+        let mut kept = true;
         let work = match Work::load(&function, &places, &pins, &mut record) {
             Ok(work) => work,
             // The rules that it knows are in force meanwhile, and the kernel's are.
@@ -88,6 +97,7 @@ impl Host {
                 // Tables of another version: connections are lost, those of its successor begin.
                 tracing::warn!(instance = name, "its tables cannot be used: {why}");
                 remove_tables(&pins).map_err(broken)?;
+                kept = false;
                 record.numbers = Numbers::default();
                 Work::load(&function, &places, &pins, &mut record)?
             }
@@ -99,7 +109,7 @@ impl Host {
         }
         record.spec = serde_json::to_string(spec).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
-        let adopted = FastPath {
+        let mut adopted = FastPath {
             spec: spec.clone(),
             record,
             work,
@@ -109,6 +119,7 @@ impl Host {
             since: Instant::now(),
             restarts: 0,
         };
+        adopted.adopt_slow(&self.maker, name, kept);
         self.fast.insert(name.to_owned(), adopted);
         self.hold_again(name);
         Ok(())
@@ -120,14 +131,9 @@ fn is_of_the_same_kind(recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;
         let config = value.get_mut("config").map(Value::take);
-        let connections =
-            config
-                .as_ref()
-                .and_then(|it| match parse(spec.program.name(), it).ok()? {
-                    Function::Balancer(config) => Some(config.connections),
-                    Function::Firewall => None,
-                });
-        Some((value, connections))
+        let parsed = parse(spec.program.name(), &config.unwrap_or_default()).ok();
+        let sizes = parsed.map(|function| function.sizes());
+        Some((value, sizes))
     };
     let wanted = serde_json::to_string(spec);
     wanted.is_ok_and(|wanted| {

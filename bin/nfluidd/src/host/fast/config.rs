@@ -1,5 +1,6 @@
 //! Configurations of network functions with a fast path: read whole, refused with the key that is wrong.
 
+use crate::inspector_process::InspectorConfig;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 /// The names of all that have one.
-pub const NAMES: [&str; 2] = ["efw", "elb"];
+pub const NAMES: [&str; 3] = ["edpi", "efw", "elb"];
 
 /// Connections that a balancer remembers if it is not told.
 const CONNECTIONS: u32 = 65_536;
@@ -25,6 +26,19 @@ pub enum Function {
     Firewall,
     /// Services and their servers.
     Balancer(BalancerConfig),
+    /// What flows carry.
+    Inspector(InspectorConfig),
+}
+
+impl Function {
+    /// The sizes of its tables, which stay as they are while it is there.
+    pub fn sizes(&self) -> Vec<u32> {
+        match self {
+            Function::Firewall => Vec::new(),
+            Function::Balancer(config) => vec![config.connections],
+            Function::Inspector(config) => vec![config.sizes().flows, config.sizes().copies],
+        }
+    }
 }
 
 /// A balancer.
@@ -180,6 +194,7 @@ pub fn parse(nf: &str, config: &Value) -> Result<Function, NfConfigError> {
     match nf {
         "efw" => firewall(config),
         "elb" => balancer(config).map(Function::Balancer),
+        "edpi" => InspectorConfig::read(config).map(Function::Inspector),
         _ => Err(wrong("", format!("the NF '{nf}' has no fast path"))),
     }
 }

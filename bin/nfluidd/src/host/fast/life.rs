@@ -83,6 +83,7 @@ impl Host {
             since: Instant::now(),
             restarts: 0,
         };
+        made.begin_slow(&self.maker, name, &file)?;
         let rewrites = made.work.rewrites();
         for (number, place) in places(spec).iter().enumerate() {
             let Some(program) = made.work.program(number)? else {
@@ -128,6 +129,7 @@ impl Host {
 
     /// Takes everything of a fast path off interfaces and out of the kernel: what is pinned says what there is.
     pub(super) fn clear_fast(&self, name: &str) -> Result<(), PlatformError> {
+        self.clear_slow(name);
         let paths = &self.settings.paths;
         remove_pins(&paths.fast_pins(name)).map_err(broken)?;
         put_features_back(&paths.fast_record(name));
@@ -161,6 +163,14 @@ impl Host {
             }
             balancing.change(new, &mut record.numbers).map_err(broken)?;
         }
+        if let Function::Inspector(new) = &function {
+            let changed = fast.change_inspector(&self.maker, name, new);
+            record.slow.clone_from(&fast.record.slow);
+            if changed.is_err() {
+                written::save(&fast.record, &file).map_err(broken)?;
+            }
+            changed?;
+        }
         written::save(&record, &file).map_err(broken)?;
         fast.record = record;
         fast.spec = spec;
@@ -184,6 +194,7 @@ impl Host {
                     let config = balancing.config().clone();
                     balancing.change(&config, &mut numbers).map_err(broken)?;
                 }
+                Work::Inspector(_) => fast.restart_slow(&self.maker, name),
             }
         }
         self.reread(name)?;

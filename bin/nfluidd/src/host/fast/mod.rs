@@ -7,11 +7,13 @@
 //! | `link0`, `link1`, ... | the holds on the interfaces, in the order in which they are named |
 //! | `exits` | a firewall's counter of how packets left: another rule set is another program, which counts on |
 //! | `lb_...` | a balancer's tables, connections among them |
+//! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
 
 mod adopt;
 mod balancing;
 mod checks;
 mod config;
+mod inspecting;
 mod life;
 mod pins;
 mod record;
@@ -25,6 +27,7 @@ pub use watch::run as watch;
 use super::uplinks::namespace_path;
 use balancing::Balancing;
 use config::{Function, parse};
+use inspecting::Inspecting;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
 use nfluid_control::model::XdpMode;
@@ -66,6 +69,7 @@ enum Work {
     /// The host's rules, for each interface. Absent: they could not be read, what an earlier daemon has loaded is in force.
     Firewall(Vec<Option<Splitting>>),
     Balancer(Box<Balancing>),
+    Inspector(Box<Inspecting>),
 }
 
 /// Checks a configuration.
@@ -127,12 +131,16 @@ impl Work {
                 let balancing = Balancing::load(config, pins, &mut record.numbers);
                 Ok(Work::Balancer(Box::new(balancing.map_err(broken)?)))
             }
+            Function::Inspector(config) => {
+                let inspecting = Inspecting::load(config, pins).map_err(broken)?;
+                Ok(Work::Inspector(Box::new(inspecting)))
+            }
         }
     }
 
     /// Whether it changes packets.
     fn rewrites(&self) -> bool {
-        matches!(self, Work::Balancer(_))
+        matches!(self, Work::Balancer(_) | Work::Inspector(_))
     }
 
     /// The program for an interface. `None`: an earlier daemon's goes on.
@@ -143,6 +151,9 @@ impl Work {
                 None => return Ok(None),
             },
             Work::Balancer(balancing) => balancing.balancer().descriptor(),
+            Work::Inspector(inspecting) => {
+                return inspecting.descriptor().map(Some).map_err(broken);
+            }
         };
         program.map(Some).map_err(broken)
     }

@@ -1,6 +1,8 @@
 //! What is kept of a fast path beside its pins, for a later daemon.
 
+use super::super::launch::FileVersion;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::uplink::ChangedFeatures;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,26 @@ pub struct Record {
     /// A balancer's servers and services.
     #[serde(default)]
     pub numbers: Numbers,
+    /// The process of an eDPI's slow path.
+    #[serde(default)]
+    pub slow: Option<SlowRecord>,
+}
+
+/// The process of a slow path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowRecord {
+    /// Its kernel user; it keeps that as long as there is the instance.
+    pub user: u32,
+    /// Which it is, or was last.
+    pub process: Option<ProcessIdentity>,
+    /// The file that it runs.
+    pub program: Option<FileVersion>,
+    /// What nDPI says of its version.
+    pub library: String,
+    /// nDPI's names of applications, by its numbers.
+    pub applications: Vec<String>,
+    /// How often one has died.
+    pub deaths: u64,
 }
 
 /// Numbers under which the tables in the kernel know servers and services.

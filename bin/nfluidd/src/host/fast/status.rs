@@ -4,11 +4,11 @@ use super::super::Host;
 use super::splitting::Splitting;
 use super::{FastPath, Hold, Work};
 use nfluid_api::types::{
-    FastInterface, FastPathStatus, FastRules, FastService, InstanceState, InstanceStats,
-    InstanceStatus,
+    FastInspection, FastInterface, FastPathStatus, FastRules, FastService, InstanceState,
+    InstanceStats, InstanceStatus,
 };
 use nfluid_evnf::load::Counts;
-use nfluid_evnf::{balancer, firewall};
+use nfluid_evnf::{balancer, firewall, inspector};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -23,12 +23,23 @@ impl Host {
 
     /// Their figures.
     pub(in crate::host) fn fast_stats(&self) -> impl Iterator<Item = InstanceStats> {
-        self.fast.iter().map(|(name, fast)| InstanceStats {
-            name: name.clone(),
-            restarts: fast.restarts,
-            healthy: Some(fast.trouble().is_none()),
-            metrics: fast.metrics(),
-            ..InstanceStats::default()
+        self.fast.iter().map(|(name, fast)| {
+            let (used, limit) = match &fast.work {
+                Work::Inspector(inspecting) => {
+                    (inspecting.slow().used(), Some(inspecting.config().memory))
+                }
+                _ => Default::default(),
+            };
+            InstanceStats {
+                name: name.clone(),
+                cpu_ns: used.cpu_usage_ns.unwrap_or(0),
+                memory_bytes: used.memory_bytes,
+                memory_limit_bytes: limit,
+                restarts: fast.restarts,
+                healthy: Some(fast.trouble().is_none()),
+                metrics: fast.metrics(),
+                ..InstanceStats::default()
+            }
         })
     }
 }
@@ -75,6 +86,7 @@ impl FastPath {
                 packets: packets.filter(|(_, packets)| *packets > 0).collect(),
                 rules: self.rules(),
                 services: self.services(),
+                inspection: self.inspection(),
             }),
             ..InstanceStatus::default()
         }
@@ -93,9 +105,23 @@ impl FastPath {
         Some(rules)
     }
 
+    /// nDPI's names of applications, as its process has told them last.
+    fn names(&self) -> &[String] {
+        let slow = self.record.slow.as_ref();
+        slow.map_or(&[], |slow| slow.applications.as_slice())
+    }
+
+    fn inspection(&self) -> Option<FastInspection> {
+        let Work::Inspector(inspecting) = &self.work else {
+            return None;
+        };
+        let slow = self.record.slow.as_ref()?;
+        Some(inspecting.describe(slow))
+    }
+
     fn services(&self) -> Vec<FastService> {
         match &self.work {
-            Work::Firewall(_) => Vec::new(),
+            Work::Firewall(_) | Work::Inspector(_) => Vec::new(),
             Work::Balancer(balancing) => balancing.statuses(&self.record.numbers),
         }
     }
@@ -114,6 +140,7 @@ impl FastPath {
                 let exits = balancing.balancer().exits().ok();
                 exits.map_or_else(Vec::new, |exits| named(exits, of_balancer))
             }
+            Work::Inspector(inspecting) => named(inspecting.exits(), of_inspector),
         }
     }
 
@@ -129,6 +156,9 @@ impl FastPath {
             for (by, count) in [("fast", rules.fast), ("kernel", rules.kernel)] {
                 metrics.insert(format!("xdp_rules{{by=\"{by}\"}}"), count as f64);
             }
+        }
+        if let Work::Inspector(inspecting) = &self.work {
+            inspecting.add_metrics(self.names(), &mut metrics);
         }
         for service in self.services() {
             for server in &service.servers {
@@ -176,6 +206,17 @@ fn of_firewall(exit: firewall::Exit) -> &'static str {
         firewall::Exit::Drop => "drop",
         firewall::Exit::Accept => "pass",
         _ => "up",
+    }
+}
+
+/// `up` goes to the kernel and is, or would have been, looked at by the classifier.
+fn of_inspector(exit: inspector::Exit) -> &'static str {
+    use inspector::Exit;
+    match exit {
+        Exit::Passed => "pass",
+        Exit::Forwarded => "send",
+        Exit::Dropped => "drop",
+        Exit::Copied | Exit::Unreadable | Exit::Unseen | Exit::NotIp => "up",
     }
 }
 

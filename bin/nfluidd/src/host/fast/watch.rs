@@ -1,5 +1,5 @@
 //! Following what fast paths depend on: a thread that reads rule sets anew when the kernel says that they have changed, takes
-//! hold of interfaces that return, and has servers looked after.
+//! hold of interfaces that return, has servers looked after, and slow paths started again.
 //!
 //! It reads and loads without the host's lock.
 
@@ -10,7 +10,7 @@ use nfluid_api::types::{EventKind, Kind};
 use nfluid_switch::uplink::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How often it is asked which fast paths there are, if the kernel says nothing.
@@ -36,7 +36,9 @@ pub fn run(host: &Shared) -> ! {
     let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
     loop {
         renew(host, &mut followed);
-        wait(&followed);
+        let slow = lock(host).slow_descriptors();
+        wait(&followed, &slow);
+        lock(host).look_at_slow_paths();
         listen(&mut followed);
         for (name, one) in &mut followed {
             if one.is_stale || one.tried.elapsed() > AGAIN {
@@ -83,11 +85,13 @@ fn monitors(name: &str, place: &Place) -> Vec<Monitor> {
     })
 }
 
-/// Waits until the kernel says something.
-fn wait(followed: &BTreeMap<String, Followed>) {
+/// Waits until the kernel says something, or one of these descriptors is readable.
+fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
     let monitors = followed.values().flat_map(|one| &one.monitors);
     let mut fds: Vec<PollFd<'_>> = monitors
-        .map(|monitor| PollFd::from_borrowed_fd(monitor.as_fd(), PollFlags::IN))
+        .map(AsFd::as_fd)
+        .chain(slow.iter().map(AsFd::as_fd))
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
     let timeout = Timespec::try_from(LOOK).unwrap_or_default();
     // Interrupted or not: look.
@@ -143,7 +147,7 @@ impl Host {
         let subjects = self.fast.iter().filter_map(|(name, fast)| {
             let place = fast.holds.first()?.place.clone();
             let subject = match &fast.work {
-                Work::Firewall(_) => None,
+                Work::Firewall(_) | Work::Inspector(_) => None,
                 Work::Balancer(balancing) => Subject::of(balancing.config()),
             };
             Some((name.clone(), (place, subject)))
