@@ -76,6 +76,17 @@ struct {
 	__type(value, __u64);
 } dpi_ledger SEC(".maps");
 
+/*
+ * What becomes of no flow, whatever its entry says: a bit for each action. Writer: who has loaded the program; it hands
+ * other tables to the classifier, which may be anything by now, and not this one.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} dpi_forbidden SEC(".maps");
+
 /* Their counters. Never cleared: who uses a slot remembers where it began. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -277,19 +288,30 @@ static __always_inline int forward(struct xdp_md *ctx, const struct evnf_flow *f
 	return bpf_redirect(way->interface, 0);
 }
 
+static __always_inline bool is_forbidden(__u8 action)
+{
+	__u32 only = 0;
+	const __u32 *bits = bpf_map_lookup_elem(&dpi_forbidden, &only);
+
+	return !bits || *bits >> (action & 31) & 1;
+}
+
 static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flow,
 				 const struct dpi_flow *known, __u64 bytes)
 {
+	__u8 wanted = known->action;
 	int action;
 
+	if (wanted != FLOW_PASS && is_forbidden(wanted))
+		wanted = FLOW_PASS;
 	count(&dpi_counts, known->slot, bytes);
 	if (known->flags & FLOW_COPY)
 		copy(ctx, bytes, true);
-	if (known->action == FLOW_DROP)
+	if (wanted == FLOW_DROP)
 		return leave(DPI_EXIT_DROPPED, bytes, XDP_DROP);
 	if (known->flags & FLOW_MARK)
 		mark(ctx, flow, known->dscp & DSCP_MAX);
-	if (known->action == FLOW_FORWARD) {
+	if (wanted == FLOW_FORWARD) {
 		action = forward(ctx, flow, known->slot, bytes);
 		if (action != XDP_PASS)
 			return leave(DPI_EXIT_FORWARDED, bytes, action);

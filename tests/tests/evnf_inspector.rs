@@ -281,6 +281,14 @@ fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
         "{dropped} of {of_netflix}"
     );
     assert_eq!(counted.sum(), sum(&frames));
+
+    // What its owner forbids, an entry cannot ask for.
+    let mut fast = inspector.leave();
+    fast.forbid(&[Treated::Drop]).expect("the kernel takes it");
+    for frame in &frames {
+        let run = fast.fast().test_run(frame, 1).expect("it runs");
+        assert_eq!(run.action, Action::Pass);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The fast path, loaded.
 
+use super::entry::Action;
 use super::tables::Tables;
 use crate::chain::Member;
 use crate::hook::Hook;
@@ -125,6 +126,18 @@ impl Inspector {
         ];
         let tables = Tables::handed(fds, cpus()?)?;
         Ok(Inspector { fast, tables })
+    }
+
+    /// From now on these become of no flow, whatever its entry says: it passes. All others may.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forbid(&self, actions: &[Action]) -> Result<(), LoadError> {
+        let bits = actions
+            .iter()
+            .fold(0u32, |bits, action| bits | 1 << *action as u8);
+        let only = 0u32.to_ne_bytes();
+        self.fast.enter("dpi_forbidden", &only, &bits.to_ne_bytes())
     }
 
     /// Its tables.
