@@ -291,6 +291,17 @@ impl InspectorConfig {
         })
     }
 
+    /// What no rule asks for: the fast path does it to no flow, whatever the classifier says.
+    pub fn forbidden(&self) -> Vec<Action> {
+        let rules = self.applications.values();
+        let asked: Vec<Do> = rules.map(|rule| rule.treatment).collect();
+        let not_asked = |(wanted, action)| (!asked.contains(&wanted)).then_some(action);
+        [(Do::Forward, Action::Forward), (Do::Drop, Action::Drop)]
+            .into_iter()
+            .filter_map(not_asked)
+            .collect()
+    }
+
     fn rule(&self, rule: &RuleConfig) -> Rule {
         let when = match rule.fast.or(self.others.fast).unwrap_or_default() {
             Fast::Known => When::Known,
@@ -354,6 +365,7 @@ mod tests {
             ..RuleConfig::default()
         };
         assert_eq!(config.rule(&unwanted).when, When::Known);
+        assert_eq!(config.forbidden(), [Action::Drop], "nobody asks for it");
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl Inspecting {
     /// When the kernel refuses it, or the tables there are others.
     pub fn load(config: &InspectorConfig, folder: &Path) -> anyhow::Result<Self> {
         let fast = Inspector::load_kept(config.sizes(), folder)?;
+        fast.forbid(&config.forbidden())?;
         Ok(Inspecting {
             ledger: Ledger::of(fast.tables().ledger()?),
             fast,
@@ -174,10 +175,17 @@ impl FastPath {
                 ),
             );
         }
+        let forbid = |inspecting: &Inspecting, config: &InspectorConfig| {
+            inspecting.fast.forbid(&config.forbidden()).map_err(broken)
+        };
+        forbid(inspecting, new)?;
         let of_process = |config: &InspectorConfig| (config.memory, config.library.clone());
         if of_process(&inspecting.config) == of_process(new) && inspecting.slow.runs() {
             let order = Request::Change(new.text.clone());
-            inspecting.slow.tell(maker, name, order).map_err(refused)?;
+            if let Err(why) = inspecting.slow.tell(maker, name, order) {
+                forbid(inspecting, &inspecting.config)?;
+                return Err(refused(why));
+            }
             inspecting.config = new.clone();
             return Ok(());
         }
@@ -189,6 +197,9 @@ impl FastPath {
         begun.map_err(|why| {
             // The former one again; when it cannot either, it is tried again and again.
             inspecting.config = before;
+            if let Err(why) = forbid(inspecting, &inspecting.config) {
+                return why;
+            }
             slow::end(maker, name, record);
             if let Err(why) = inspecting.start(maker, name, record, &pins) {
                 inspecting.slow.failed(format!("{why:#}"));
