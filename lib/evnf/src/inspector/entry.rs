@@ -27,7 +27,7 @@ pub enum Action {
 /// A flow that is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which counters are its own, below [`Sizes::flows`].
+    /// Which counters are its own, below [`Sizes::flows`](super::Sizes::flows).
     pub slot: u32,
     /// What becomes of its packets.
     pub action: Action,
