@@ -56,7 +56,7 @@ instances:
   fw:
     nf: firewall
     ports: { in: { switch: front, learn: true }, out: {} }
-    config: { rules: 'allow icmp from any to any keep-state', states: { timeouts: { icmp: 3600 } } }
+    config: { rules: ['allow icmp from any to any keep-state', 'allow udp from any to any keep-state'], states: { timeouts: { icmp: 3600 } } }
 links:
   - [fw.out, wan]
 ";
