@@ -3,7 +3,8 @@
 use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
     EventPage, FunctionReport, FunctionRequest, Logs, MigrateReport, MigrateRequest, PauseRequest,
-    Problem, RestoreReport, RestoreRequest, SavedInstance, Took, UpgradeReport,
+    Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took,
+    UpgradeReport,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -175,6 +176,19 @@ impl Client {
     pub async fn upgrade(&self, instance: &str) -> Result<UpgradeReport, ClientError> {
         let path = format!("/v1/instances/{}/upgrade", escaped(instance));
         self.post(&path, &()).await
+    }
+
+    /// Divides the flows of an instance among another number of instances.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn scale(
+        &self,
+        instance: &str,
+        how: &ScaleRequest,
+    ) -> Result<ScaleReport, ClientError> {
+        let path = format!("/v1/instances/{}/scale", escaped(instance));
+        self.post(&path, how).await
     }
 
     /// Moves an instance to another daemon, or keeps one of which it is not known whether it was moved.

@@ -7,9 +7,9 @@ use crate::types::{
     EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest, GroupStats, GroupStatus,
     Health, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, Kind,
     LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortState,
-    PortStats, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats,
-    SteeringStatus, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus,
-    Verb, Version,
+    PortStats, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
+    ScaleRequest, Stats, SteeringStatus, SwitchStatus, TemplateStatus, Took, UpgradeReport,
+    UplinkStats, UplinkStatus, Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -468,6 +468,17 @@ impl Server for FakeServer {
             import_us: 140,
             state_taken: 1000,
             state_left_out: 2,
+        })
+    }
+
+    fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem> {
+        known_instance(instance)?;
+        self.note(format!("scale {instance} {}", request.replicas));
+        Ok(ScaleReport {
+            took_us: 31_400,
+            held_us: 820,
+            state_taken: 600,
+            state_left_out: 0,
         })
     }
 

@@ -16,6 +16,7 @@
 #define SWITCH_CLASSIFY_H
 
 #include "client.h"
+#include "flow.h"
 #include "frame.h"
 #include "switch_maps.h"
 
@@ -27,7 +28,6 @@
 #define IPPROTO_SCTP_ 132
 
 #define IPV4_HEADER_MIN 20
-#define IPV4_OFFSET 0xff1f /* fragment offset, in network order */
 #define IPV6_OFFSET 0xf8ff
 
 struct ipv4_header {

@@ -16,6 +16,21 @@
 #define TPID_8021AD 0xa888ULL
 #define TAG_END 18 /* bytes up to the end of the first tag */
 
+static __always_inline __u64 load8(const void *p)
+{
+	return *(const volatile __u8 *)p;
+}
+
+static __always_inline __u64 load16(const void *p)
+{
+	return *(const volatile __u16 *)p;
+}
+
+static __always_inline __u64 load32(const void *p)
+{
+	return *(const volatile __u32 *)p;
+}
+
 struct header {
 	__u64 w0; /* destination, first two bytes of the source */
 	__u64 w1; /* rest of the source, type, first tag's TCI */

@@ -206,7 +206,8 @@ struct head {
 	__u32 end; /* of the call */
 	struct cursor tx; /* after the last frame of the run */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
-	__u32 queue; /* flow queue that the frames share */
+	__u32 first; /* port to which the frames are sent, which may be one of several that share its flows */
+	__u32 queues; /* what it says of those */
 	struct reservation slots;
 };
 

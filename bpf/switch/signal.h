@@ -16,11 +16,6 @@
 #define IPV4_HEADER_LEAST 20
 #define IPV6_HEADER 40
 
-static __always_inline __u32 load16(const void *p)
-{
-	return *(const volatile __u16 *)p;
-}
-
 static __always_inline void store16(void *p, __u16 value)
 {
 	*(volatile __u16 *)p = value;

@@ -56,6 +56,16 @@
 /* No word counts for longer than so many units from now on. */
 #define NFL_SIGNAL_UNITS_MAX 1024
 
+/* nfl_port.queues with this bit: not queues follow, but a table says which port takes a frame; its number is in the lowest
+ * bits. */
+#define NFL_QUEUES_SPREAD (1u << 31)
+/* Of the word by which an arrival remembers that it is in a table. */
+#define NFL_QUEUES_TURN_SHIFT 30
+/* Tables: ports behind which are several instances. */
+#define NFL_SPREADS_MAX 1024
+/* Entries of each, by the upper bits of a flow's hash: the units in which flows are given from one instance to another. */
+#define NFL_BUCKETS 256
+
 /* linux/time.h */
 #define NFL_CLOCK_MONOTONIC 1
 

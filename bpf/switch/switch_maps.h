@@ -101,6 +101,16 @@ struct {
 	__uint(max_entries, 1 << 20);
 } nfl_captures SEC(".maps");
 
+/* Key: number of the table, see nfl_port.queues. Writers: the daemon; uplinks' programs, of `inside`. An entry changes while
+ * frames pass: each frame goes by what it finds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, NFL_SPREADS_MAX);
+	__type(key, __u32);
+	__type(value, struct nfl_spread);
+} nfl_spreads SEC(".maps");
+
 /* Members of each switch. Writer: daemon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

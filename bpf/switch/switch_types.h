@@ -49,7 +49,8 @@ struct nfl_port {
 	__u32 dest_kind;
 	__u32 dest;
 	__u64 mac; /* as the first six bytes of a little-endian load */
-	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none */
+	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none;
+		       * or NFL_QUEUES_SPREAD */
 	__u32 fdb_limit; /* addresses that the port may have in the FDB */
 	__u32 ageing; /* of addresses learned on the port, in units of 2^30 ns */
 	__u32 wake_frames; /* that a sleeping receiver is woken for; up to 1: each */
@@ -93,6 +94,17 @@ _Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
 struct nfl_owners {
 	__u32 owner[NFL_GROUP_SLOTS];
 };
+
+/* Whose the flows are that go to a port behind which are several instances. */
+struct nfl_spread {
+	__u32 front; /* the port; 0: the table is free. Only the daemon looks at it */
+	__u32 turn; /* its lowest bit says which of the two counts arrivals */
+	__u32 inside
+		[2]; /* arrivals that are looking into the table; two, so that they end one day */
+	__u16 port[NFL_BUCKETS];
+};
+
+_Static_assert(sizeof(struct nfl_spread) == 528, "mirrored by lib/switch");
 
 /* Rings for frames that too few others have joined. */
 struct nfl_timer {

@@ -397,7 +397,7 @@ static __always_inline long FORM(extend_run)(struct head *h)
 	header_read(&header, from);
 	if (h->address != RUN_LINK && header_dst_address(&header) != h->address)
 		return 1;
-	if (h->to.port->queues > 1 && flow_queue(from, h->to.port->queues) != h->queue)
+	if (h->queues > 1 && flow_port(from, h->first, h->queues) != h->to_id)
 		return 1;
 	h->tx.position++;
 	return 0;
@@ -445,16 +445,14 @@ drop:
 	return ROUTE_DROPPED;
 }
 
-/* The queue of the target that takes the frame at the head. */
+/* Which of the ports behind the target takes the frame at the head. */
 static __always_inline bool FORM(choose_queue)(struct head *h)
 {
 	void *from = slot_buffer(h->from.port, tx_descriptor(&h->from, h->position) >> 32);
 
-	h->queue = from ? flow_queue(from, h->to.port->queues) : 0;
-	if (!h->queue)
-		return true;
-	h->to_id += h->queue;
-	return target_find(&h->to, h->to_id);
+	if (from)
+		h->to_id = flow_port(from, h->first, h->queues);
+	return h->to_id == h->first || target_find(&h->to, h->to_id);
 }
 
 /*
@@ -477,12 +475,14 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 		return RUN_FLOOD;
 	if (h.to_id == ROUTE_DROPPED)
 		return 1;
-	if (!target_find(&h.to, h.to_id) || (h.to.port->queues > 1 && !FORM(choose_queue)(&h))) {
-		drop_frames(&h.from, NFL_DROP_PORT_DOWN, 1);
-		return 1;
-	}
+	if (!target_find(&h.to, h.to_id))
+		goto down;
+	h.first = h.to_id;
+	h.queues = h.to.port->queues;
+	if (h.queues > 1 && !FORM(choose_queue)(&h))
+		goto down;
 	h.tx.position = position + 1;
-	if (link && h.to.port->queues <= 1)
+	if (link && h.queues <= 1)
 		h.tx.position = position + (limit < NFL_RUN_FRAMES ? limit : NFL_RUN_FRAMES);
 	else if (cursor_block(&h.tx, h.from.port, 0))
 		LOOP(NFL_RUN_FRAMES - 1, extend_run, &h);
@@ -523,6 +523,9 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	count_drop(h.to.port, NFL_DROP_RING_FULL, rest);
 	h.from.port->tx_frames += rest;
 	return h.slots.want;
+down:
+	drop_frames(&h.from, NFL_DROP_PORT_DOWN, 1);
+	return 1;
 }
 
 /* A call, as the outermost loop sees it. */

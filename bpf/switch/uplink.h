@@ -28,6 +28,19 @@ struct arrival {
 	struct reservation slots;
 };
 
+/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, for the stack's sake. */
+static __noinline __u32 arrival_port(struct xdp_md *ctx, __u32 first, __u32 queues)
+{
+	__u64 words[FLOW_BYTES / 8 + 1] = {};
+	void *head = (void *)words + 2; /* addresses are aligned then, as the stack must be read */
+	__u64 len = bpf_xdp_get_buff_len(ctx);
+
+	len = len < FLOW_BYTES ? len : FLOW_BYTES;
+	if (!length_proven(len) || len > FLOW_BYTES || bpf_xdp_load_bytes(ctx, 0, head, len))
+		return first;
+	return flow_port(head, first, queues);
+}
+
 /* A frame on its way to all members of a switch. */
 struct broadcast {
 	struct xdp_md *ctx;
@@ -96,24 +109,20 @@ static __always_inline long FORM(reserve_arrival)(struct arrival *a)
 }
 LOOP_BODY(reserve_arrival, arrival)
 
-/* The queue of port `id` that takes the frame: its first bytes decide, as for frames in slots. */
+/* Which of the ports behind port `id` takes the frame. */
 static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
 						       __u32 *id)
 {
-	__u64 words[FLOW_BYTES / 8 + 1] = {};
-	void *head = (void *)words + 2; /* addresses are aligned then, as the stack must be read */
-	__u32 queue;
+	__u32 port = arrival_port(ctx, *id, to->port->queues);
 
-	if (bpf_xdp_load_bytes(ctx, 0, head, FLOW_BYTES) &&
-	    bpf_xdp_load_bytes(ctx, 0, head, NFL_FRAME_MIN))
-		return false;
-	queue = flow_queue(head, to->port->queues);
-	*id += queue;
-	return !queue || target_find(to, *id);
+	if (port == *id)
+		return true;
+	*id = port;
+	return target_find(to, port);
 }
 
-/* Brings the frame into port `id`, or drops and counts it. */
-__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
+/* Brings the frame into port `id`, or drops and counts it. `entered`: the table of a spread that it looks into. */
+static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	struct arrival a = { .slots.want = 1 };
@@ -124,13 +133,14 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 	if (!port)
 		return 0;
 	count_entered(port, len);
-	if (!target_find(&a.to, id) ||
-	    (a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
+	if (!target_find(&a.to, id))
+		goto down;
+	if (a.to.port->queues & NFL_QUEUES_SPREAD)
+		*entered = spread_enter(a.to.port->queues);
+	if ((a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
 	    (port->dest_kind == NFL_DEST_SWITCH &&
-	     (a.to.port->dest_kind != NFL_DEST_SWITCH || a.to.port->dest != port->dest))) {
-		count_drop(port, NFL_DROP_PORT_DOWN, 1);
-		return 0;
-	}
+	     (a.to.port->dest_kind != NFL_DEST_SWITCH || a.to.port->dest != port->dest)))
+		goto down;
 	if (signal_refuses(a.to.port)) {
 		count_drop(a.to.port, NFL_DROP_REFUSED, 1);
 		return 0;
@@ -156,6 +166,17 @@ __noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
 	publish(&a.to, a.slots.first, in_slot(room, len));
 	ring_kernel_bell(a.to.port, id, ripe(a.to.port, id, delivered(&a.to, len > 0, len)));
 	return 0;
+down:
+	count_drop(port, NFL_DROP_PORT_DOWN, 1);
+	return 0;
+}
+
+__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
+{
+	__u32 entered = 0;
+
+	FORM(bring)(ctx, me, id, &entered);
+	return entered ? spread_leave(entered) : 0;
 }
 
 /* A copy to the next member of the switch. */

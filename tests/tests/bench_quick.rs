@@ -71,6 +71,7 @@ fn the_list_names_each_experiment() {
         "l10",
         "l11",
         "upgrade",
+        "scaleout",
     ] {
         assert!(names.contains(&name), "no {name} in {list}");
     }
@@ -309,6 +310,10 @@ fn instances_are_paused_saved_restored_and_upgraded_under_traffic() {
             &["l8.pause_ms", "l8.unpause_ms", "l8.bypass.pause_ms"],
         ),
         ("upgrade", &["upgrade.took_ms", "upgrade.silent_ms"]),
+        (
+            "scaleout",
+            &["scaleout.1to2.held_ms", "scaleout.4to1.held_ms"],
+        ),
     ] {
         let output = text(&bench(&[experiment, "--quick"]));
         for figure in figures {

@@ -147,8 +147,8 @@ fn what_cannot_be_divided_is_refused() {
         ("nf: nat, config: { pool: [192.0.2.1] }", "one table"),
         ("nf: limiter", "a bucket is for all flows"),
         (
-            "nf: firewall, config: { rules: 'allow tcp from any to any keep-state' }",
-            "keep-state",
+            "nf: firewall, config: { rules: [{ action: allow, keep_state: { max_per_source: 3 } }] }",
+            "a rule limits its states",
         ),
     ] {
         let refused = platform.try_apply(&CHAIN.replace("nf: counter", instance));
@@ -160,13 +160,14 @@ fn what_cannot_be_divided_is_refused() {
         );
         assert!(platform.pids().is_empty());
     }
-    // The same firewall without states can, until it is given some.
+    // The same firewall without limits can, until it is given one.
     let firewall = "nf: firewall, config: { rules: 'allow ip from any to any', non_ip: allow }";
     platform.apply(&CHAIN.replace("nf: counter", firewall));
     eventually("a ping crosses", || platform.pings("client", SERVER));
-    let states = firewall.replace("any'", "any keep-state'");
-    let refused = platform.try_apply(&CHAIN.replace("nf: counter", &states));
-    assert!(refused.stderr.contains("keep-state"), "{refused:?}");
+    let rule = "[{ action: allow, keep_state: { max: 9 } }]";
+    let limited = firewall.replace("'allow ip from any to any'", rule);
+    let refused = platform.try_apply(&CHAIN.replace("nf: counter", &limited));
+    assert!(refused.stderr.contains("limits its states"), "{refused:?}");
     assert!(platform.reaches("client", SERVER));
 }
 

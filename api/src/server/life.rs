@@ -5,7 +5,7 @@ use super::respond::{Answer, JsonResult, PathResult, blocking};
 use super::router::Shared;
 use crate::types::{
     MigrateReport, MigrateRequest, PauseRequest, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, Took, UpgradeReport,
+    SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
 };
 use axum::Json;
 use axum::extract::State;
@@ -30,6 +30,30 @@ pub async fn pause<S: Server>(
 ) -> Answer<Took> {
     let (name, request) = (name?.0, request?.0);
     blocking(shared.server, move |server| server.pause(&name, request))
+        .await
+        .map(Json)
+}
+
+/// Divides the flows of an instance among another number of instances.
+#[utoipa::path(
+    post,
+    path = "/v1/instances/{name}/scale",
+    tag = "instances",
+    params(("name" = String, Path, description = "The instance")),
+    request_body = ScaleRequest,
+    responses(
+        (status = 200, body = ScaleReport),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = "default", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn scale<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+    request: JsonResult<ScaleRequest>,
+) -> Answer<ScaleReport> {
+    let (name, request) = (name?.0, request?.0);
+    blocking(shared.server, move |server| server.scale(&name, request))
         .await
         .map(Json)
 }

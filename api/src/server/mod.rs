@@ -21,8 +21,8 @@ use crate::types::{
     ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, DeleteRequest,
     DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health, InstanceStatus,
     IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus,
-    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, Stats, SwitchStatus,
-    TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
+    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest,
+    Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -125,6 +125,12 @@ pub trait Server: Send + Sync + 'static {
     /// # Errors
     /// There is no such instance, or the running one goes on, with the reason.
     fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem>;
+
+    /// Divides the flows of an instance among another number of instances; no frame is lost.
+    ///
+    /// # Errors
+    /// There is no such instance, or its flows are divided as before, with the reason.
+    fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem>;
 
     /// Moves an instance to another daemon, or lets one go on of which it is not known whether it was moved.
     ///

@@ -30,6 +30,7 @@ use utoipa::OpenApi;
         life::pause,
         life::unpause,
         life::upgrade,
+        life::scale,
         life::migrate,
         life::image,
         life::restore,

@@ -86,6 +86,7 @@ fn changes<S: Server>() -> Router<Shared<S>> {
         .route("/v1/instances/{name}/pause", post(life::pause::<S>))
         .route("/v1/instances/{name}/unpause", post(life::unpause::<S>))
         .route("/v1/instances/{name}/upgrade", post(life::upgrade::<S>))
+        .route("/v1/instances/{name}/scale", post(life::scale::<S>))
         .route("/v1/instances/{name}/migrate", post(life::migrate::<S>))
 }
 

@@ -37,6 +37,8 @@ pub enum EventKind {
     CrashLoop,
     /// An instance was moved to another core.
     Moved,
+    /// The flows of an instance are divided among another number of members.
+    Scaled,
     /// An instance has failed its health check.
     Unhealthy,
     /// An instance passes its health check again.
@@ -69,6 +71,7 @@ impl EventKind {
             EventKind::Restarting => "restarting",
             EventKind::CrashLoop => "crash_loop",
             EventKind::Moved => "moved",
+            EventKind::Scaled => "scaled",
             EventKind::Unhealthy => "unhealthy",
             EventKind::Healthy => "healthy",
             EventKind::LimitHit => "limit_hit",

@@ -51,6 +51,27 @@ pub struct Took {
     pub took_us: u64,
 }
 
+/// Among how many instances the flows of one are to be divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleRequest {
+    /// So many, from 1 on.
+    pub replicas: u16,
+}
+
+/// What a change of that number has done. All zero but the first: it was so already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScaleReport {
+    /// Microseconds for all of it.
+    pub took_us: u64,
+    /// Microseconds of it for which frames of flows that changed their instance waited in its rings.
+    pub held_us: u64,
+    /// Entries of state that went from one instance to another.
+    pub state_taken: u64,
+    /// Entries that the others had no room for.
+    pub state_left_out: u64,
+}
+
 /// What an upgrade in place has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpgradeReport {

@@ -34,7 +34,7 @@ pub use group::{GroupStats, GroupStatus};
 pub use io::{IoStats, IoStatus, IoThread};
 pub use life::{
     MigrateReport, MigrateRequest, PauseRequest, PausedTraffic, RestoreReport, RestoreRequest,
-    SAVED_BYTES_MAX, SavedInstance, Took, UpgradeReport,
+    SAVED_BYTES_MAX, SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
 };
 pub use pool::PoolStatus;
 pub use rates::{

@@ -345,6 +345,11 @@ pub const ALL: &[Experiment] = &[
         run: life::upgrade::run,
     },
     Experiment {
+        name: "scaleout",
+        summary: "a firewall becomes 2, 4 and again 1 while frames pass: lost, overtaken, for how long they wait; throughput of so many",
+        run: life::scaleout::run,
+    },
+    Experiment {
         name: "footprint",
         summary: "memory and CPU time of 1 and 100 idle instances; memory of 1 to 8000 of a platform",
         run: footprint::run,

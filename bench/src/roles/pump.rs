@@ -13,7 +13,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The first word of its command line, by which this program knows that it is the pump.
 pub const ARGUMENT: &str = "pump";
-/// Flows that it sends, each from a port of its own.
+/// The word after the rate that asks for numbers in frames.
+pub const NUMBERED: &str = "numbered";
+/// Flows that it sends, from so many ports of each of 250 hosts.
 pub const FLOWS: u16 = 1000;
 /// How long it sends in a round.
 pub const SENDING_NS: u64 = 500_000_000;
@@ -24,6 +26,10 @@ const BURST: u64 = 32;
 /// Most that it is behind. What was due while it had no core is not sent: it would be a burst that no ring holds.
 const BEHIND_MAX: u64 = 128;
 const FIRST_PORT: u16 = 10_000;
+const PORTS: u16 = 4;
+/// Where a frame has the number of its flow, and its own number in it: behind Ethernet, IPv4 and UDP.
+const FLOW_AT: std::ops::Range<usize> = 42..44;
+const NUMBER_AT: std::ops::Range<usize> = 44..52;
 
 /// Whether this process is the pump.
 pub fn is_asked_for() -> bool {
@@ -50,13 +56,21 @@ pub fn run() -> anyhow::Result<()> {
         silence_ns: 0,
         looked_ns: 0,
         absence_ns: 0,
+        numbers: std::env::args()
+            .nth(3)
+            .is_some_and(|word| word == NUMBERED)
+            .then(Numbers::default),
     };
     let mut out = std::io::stdout();
     loop {
         let sent = pump.round(&mut attached, rate);
         let (received, silence_us) = (pump.received, pump.silence_ns / 1000);
         let absence_us = pump.absence_ns / 1000;
-        writeln!(out, "round {sent} {received} {silence_us} {absence_us}")?;
+        let overtaken = pump.numbers.as_mut().map_or(0, Numbers::take_overtaken);
+        writeln!(
+            out,
+            "round {sent} {received} {silence_us} {absence_us} {overtaken}"
+        )?;
         out.flush()?;
     }
 }
@@ -65,7 +79,7 @@ fn frame(flow: u16) -> anyhow::Result<Vec<u8>> {
     let address = |last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
     let mut buffer = [0; 64];
     let frame = Frame::udp(
-        (address(1), FIRST_PORT + flow).into(),
+        (address(3 + (flow / PORTS) as u8), FIRST_PORT + flow).into(),
         (address(2), 53).into(),
     );
     let frame = frame.macs(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
@@ -83,6 +97,51 @@ struct Pump {
     /// When it was last at work, and the longest time between two such moments.
     looked_ns: u64,
     absence_ns: u64,
+    numbers: Option<Numbers>,
+}
+
+/// Numbers of frames, by flow.
+struct Numbers {
+    sent: Vec<u64>,
+    received: Vec<u64>,
+    overtaken: u64,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Numbers {
+            sent: vec![0; FLOWS.into()],
+            received: vec![0; FLOWS.into()],
+            overtaken: 0,
+        }
+    }
+}
+
+impl Numbers {
+    fn write(&mut self, flow: usize, frame: &mut [u8]) {
+        self.sent[flow] += 1;
+        frame[FLOW_AT].copy_from_slice(&(flow as u16).to_le_bytes());
+        frame[NUMBER_AT].copy_from_slice(&self.sent[flow].to_le_bytes());
+    }
+
+    fn read(&mut self, frame: &[u8]) {
+        let word = |at: std::ops::Range<usize>| {
+            let mut word = [0; 8];
+            let bytes = frame.get(at).unwrap_or_default();
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        let (flow, number) = (word(FLOW_AT), word(NUMBER_AT));
+        let Some(last) = self.received.get_mut(flow as usize) else {
+            return;
+        };
+        self.overtaken += u64::from(number <= *last);
+        *last = number.max(*last);
+    }
+
+    fn take_overtaken(&mut self) -> u64 {
+        std::mem::take(&mut self.overtaken)
+    }
 }
 
 impl Pump {
@@ -128,9 +187,13 @@ impl Pump {
     }
 
     fn send(&mut self, attached: &mut Attached) -> bool {
-        let frame = &self.frames[self.next];
+        let (frame, numbers) = (&self.frames[self.next], &mut self.numbers);
+        let flow = self.next;
         let sent = attached.ports[0].send(|buffer| {
             buffer[..frame.len()].copy_from_slice(frame);
+            if let Some(numbers) = numbers {
+                numbers.write(flow, buffer);
+            }
             frame.len()
         });
         if sent {
@@ -140,7 +203,11 @@ impl Pump {
     }
 
     fn receive(&mut self, attached: &mut Attached) {
-        let came = attached.ports[1].receive(64, |_frame| ());
+        let numbers = &mut self.numbers;
+        let came = match numbers {
+            None => attached.ports[1].receive(64, |_frame| ()),
+            Some(numbers) => attached.ports[1].receive(64, |frame| numbers.read(frame)),
+        };
         if came > 0 {
             let now = monotonic_ns();
             self.silence_ns = self.silence_ns.max(now.saturating_sub(self.last_ns));

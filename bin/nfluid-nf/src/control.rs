@@ -1,6 +1,7 @@
 //! The daemon's way to talk to a running NF: one JSON request per line on the control socket, one
 //! JSON answer per line. A thread reads and writes; the NF's own threads answer, between batches.
 
+use crate::scaling::PartRequest;
 use anyhow::Context;
 use nfluid_ring::port::PortStats;
 use rustix::event::{EventfdFlags, eventfd};
@@ -47,6 +48,22 @@ pub enum Request {
     Import {
         /// So many bytes of the file that comes with the request.
         bytes: u64,
+        /// What of it; absent: all.
+        #[serde(default)]
+        part: Option<PartRequest>,
+    },
+    /// It stands still until the other end of the socket that comes with the request is closed: flows come to it.
+    Stand,
+    /// Flows go from it: what waits in its rings up to these positions is handled, then its state is written to the file that
+    /// comes with the request.
+    Drain {
+        /// One for each port.
+        until: Vec<u32>,
+    },
+    /// Others have all flows but those in these buckets, 64 to a word.
+    PartWith {
+        /// What it keeps.
+        kept: [u64; 4],
     },
     /// As [`Request::Import`], to a successor that has no ports yet: it forgets the state again.
     Rehearse {
@@ -93,6 +110,9 @@ impl Request {
             self,
             Request::Export { .. }
                 | Request::Import { .. }
+                | Request::Stand
+                | Request::Drain { .. }
+                | Request::PartWith { .. }
                 | Request::Rehearse { .. }
                 | Request::HandOver
                 | Request::Depart

@@ -3,6 +3,7 @@
 use crate::control::{Answer, Control, Order, Request, port_stats};
 use crate::departure::{self, Station};
 use crate::recent::Recent;
+use crate::scaling::{self, PartRequest, Standing};
 use crate::{inheritance, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
@@ -13,7 +14,8 @@ use nfluid_ring::attach::{Attached, Prepared};
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::doorbell::{AGEING_IDLE, Doorbell};
 use nfluid_ring::engine::{Engine, flush_all};
-use nfluid_ring::port::PortsOutbox;
+use nfluid_ring::flow::Buckets;
+use nfluid_ring::port::{Port, PortsOutbox};
 use nfluid_ring::{Batch, Outbox};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -163,6 +165,8 @@ pub struct Host {
     has_left: bool,
     /// It is about to leave: the way to the daemon, and the state that it leaves with.
     departure: Option<(OwnedFd, Vec<u8>)>,
+    /// It handles no frames for now.
+    standing: Option<Standing>,
 }
 
 impl Host {
@@ -186,11 +190,19 @@ impl Host {
             image: Vec::new(),
             has_left: false,
             departure: None,
+            standing: None,
         }
     }
 
     /// Works while frames wait, then blocks until one comes.
     pub fn round(&mut self, control: &mut Control) -> anyhow::Result<()> {
+        if let Some(standing) = &self.standing {
+            if !standing.wait(&control.wake)? {
+                self.standing = None;
+            }
+            control.answer(|order| self.handle(monotonic(), order));
+            return Ok(());
+        }
         let mut now = monotonic();
         for _ in 0..ROUNDS_PER_LOOK {
             if self.pass(now) == 0 {
@@ -261,7 +273,10 @@ impl Host {
                 Err(error) => Answer::Error(error.to_string()),
             },
             Request::Export { state_only } => answer(self.export(now, state_only, order.fd)),
-            Request::Import { bytes } => answer(self.import(now, bytes, order.fd)),
+            Request::Import { bytes, part } => answer(self.import(now, bytes, part, order.fd)),
+            Request::Stand => answer(self.stand(order.fd)),
+            Request::Drain { until } => answer(self.drain(&until, order.fd)),
+            Request::PartWith { kept } => Answer::Ok(json!(self.part_with(kept))),
             Request::Rehearse { .. } => Answer::Error("it has its ports already".to_owned()),
             Request::HandOver => answer(self.hand_over(now, order.fd)),
             Request::Depart => answer(self.depart(now, order.fd)),
@@ -293,16 +308,66 @@ impl Host {
         nfluid_nf::stateful::export_into(buffer, &self.name, self.nf.as_mut(), now)
     }
 
-    fn import(&mut self, now: Nanos, bytes: u64, file: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn import(
+        &mut self,
+        now: Nanos,
+        bytes: u64,
+        part: Option<PartRequest>,
+        file: Option<OwnedFd>,
+    ) -> anyhow::Result<Value> {
         let file = file.context("there is no file to read from")?;
         let begun = Instant::now();
         let image = moving::read(Vec::new(), file, bytes)?;
-        let imported = nfluid_nf::stateful::import(&self.name, self.nf.as_mut(), now, &image)?;
+        let (name, nf) = (&self.name, self.nf.as_mut());
+        let imported = match part {
+            None => nfluid_nf::stateful::import(name, nf, now, &image)?,
+            Some(part) => nfluid_nf::stateful::import_part(name, nf, now, &image, &part.into())?,
+        };
         Ok(json!({
             "taken": imported.taken,
             "left_out": imported.left_out,
             "took_us": begun.elapsed().as_micros() as u64,
         }))
+    }
+
+    fn stand(&mut self, way: Option<OwnedFd>) -> anyhow::Result<Value> {
+        self.standing = Some(Standing::on(way.context("there is no way to the daemon")?));
+        Ok(Value::Null)
+    }
+
+    fn drain(&mut self, until: &[u32], file: Option<OwnedFd>) -> anyhow::Result<Value> {
+        let file = file.context("there is no file to write to")?;
+        let begun = Instant::now();
+        while let Some(behind) = scaling::behind(until, |port| self.taken(port)) {
+            scaling::check_patience(begun, behind)?;
+            if self.pass(monotonic()) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let ports = &mut self.attached.ports;
+        succession::settle(|| self.engine.settle(ports))?;
+        let drained = begun.elapsed();
+        let image = self.state(monotonic())?;
+        let exported = begun.elapsed();
+        moving::write(file, &image, &[])?;
+        let bytes = image.len();
+        self.image = image;
+        let us = |time: Duration| time.as_micros() as u64;
+        Ok(json!({
+            "state_bytes": bytes,
+            "drain_us": us(drained),
+            "export_us": us(exported - drained),
+        }))
+    }
+
+    /// Position up to which a port's ring is read.
+    fn taken(&self, port: usize) -> Option<u32> {
+        self.attached.ports.get(port).map(Port::taken)
+    }
+
+    fn part_with(&mut self, kept: [u64; 4]) -> u64 {
+        let stateful = self.nf.stateful();
+        stateful.map_or(0, |stateful| stateful.part_with(&Buckets(kept)))
     }
 
     /// Gives ports and state away, or keeps them and goes on.

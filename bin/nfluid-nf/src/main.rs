@@ -10,6 +10,7 @@ mod inheritance;
 mod moving;
 mod queues;
 mod recent;
+mod scaling;
 mod succession;
 
 use std::process::ExitCode;

@@ -72,6 +72,8 @@ pub enum Command {
     Unpause(UnpauseArgs),
     /// Put the installed version of an instance's NF in its place, with ports and state
     Upgrade(UpgradeArgs),
+    /// Divide the flows of an instance among so many instances
+    Scale(ScaleArgs),
     /// Move an instance to another host, with its state and the frames in its rings
     Migrate(MigrateArgs),
     /// Write an instance to a file: what it is, its NF's state, the frames in its rings
@@ -360,6 +362,14 @@ pub struct UnpauseArgs {
 pub struct UpgradeArgs {
     /// The instance
     pub instance: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    /// The instance
+    pub instance: String,
+    /// How many there are to be
+    pub replicas: u16,
 }
 
 #[derive(Debug, Args)]

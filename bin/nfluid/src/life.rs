@@ -1,7 +1,7 @@
-//! `nfluid pause`, `unpause`, `upgrade`, `migrate`, `save`, `restore`.
+//! `nfluid pause`, `unpause`, `upgrade`, `scale`, `migrate`, `save`, `restore`.
 
 use crate::args::{
-    MigrateArgs, PauseArgs, RestoreArgs, SaveArgs, Traffic, UnpauseArgs, UpgradeArgs,
+    MigrateArgs, PauseArgs, RestoreArgs, SaveArgs, ScaleArgs, Traffic, UnpauseArgs, UpgradeArgs,
 };
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::client::Client;
 use nfluid_api::types::{
-    MigrateRequest, PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX,
+    MigrateRequest, PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX, ScaleRequest,
 };
 use std::io::Read;
 use std::path::Path;
@@ -49,6 +49,24 @@ pub async fn upgrade(client: &Client, screen: Screen, args: &UpgradeArgs) -> Res
         args.instance,
         report.took_us as f64 / 1000.0,
         report.silent_us as f64 / 1000.0,
+        entries(report.state_taken, report.state_left_out),
+    ))
+}
+
+pub async fn scale(client: &Client, screen: Screen, args: &ScaleArgs) -> Result<(), Failure> {
+    let request = ScaleRequest {
+        replicas: args.replicas,
+    };
+    let report = client.scale(&args.instance, &request).await?;
+    let members = match args.replicas {
+        1 => "one instance has".to_owned(),
+        several => format!("{several} instances have"),
+    };
+    screen.line(&format!(
+        "{members} the flows of {}, after {:.1} ms; those that moved waited for {:.2} ms; state: {}",
+        args.instance,
+        report.took_us as f64 / 1000.0,
+        report.held_us as f64 / 1000.0,
         entries(report.state_taken, report.state_left_out),
     ))
 }

@@ -61,6 +61,7 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Unpause(args) => life::unpause(client, screen, args).await,
         Command::Migrate(args) => life::migrate(client, screen, args).await,
         Command::Upgrade(args) => life::upgrade(client, screen, args).await,
+        Command::Scale(args) => life::scale(client, screen, args).await,
         Command::Save(args) => life::save(client, screen, args).await,
         Command::Restore(args) => life::restore(client, screen, args).await,
         Command::RunFunction(args) => function::run(client, screen, args).await,

@@ -14,8 +14,8 @@ use nfluid_api::types::{
     FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
     Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
     PoolStatus, PortState, PortStats, PortStatus, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport,
-    UplinkStatus, Version,
+    SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Timeline, Took,
+    UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
@@ -385,6 +385,26 @@ impl Server for Daemon {
         upgraded.map_err(|error| problem(instance, error))
     }
 
+    fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem> {
+        self.must_be_a_process(instance)?;
+        let environment = Environment {
+            host: &ThisHost,
+            catalogue: &BuiltIn,
+        };
+        let begun = Instant::now();
+        // Of a change that nobody has asked about.
+        let _earlier = lock(&self.host).take_scaled(instance);
+        let scaled = self
+            .controller()
+            .scale(instance, request.replicas, environment);
+        self.told(&format!("scale {instance}"), scaled)?;
+        let report = lock(&self.host).take_scaled(instance).unwrap_or_default();
+        Ok(ScaleReport {
+            took_us: took(begun).took_us,
+            ..report
+        })
+    }
+
     fn save(&self, instance: &str) -> Result<SavedInstance, Problem> {
         self.must_be_a_process(instance)?;
         let begun = Instant::now();
@@ -506,6 +526,10 @@ impl Daemon {
         let all = self.deployment();
         let found = all.get("instances").and_then(|all| all.get(instance));
         let found = found.ok_or_else(|| Self::no_instance(instance))?;
+        if found.get("replicas").is_some_and(|several| *several != 1) {
+            let several = host::one_of_several(instance, "saved or moved as one");
+            return Err(problem(instance, several));
+        }
         let mut document = json!({ "version": 1, "instances": { instance: found } });
         let flavor = found.get("flavor").and_then(Value::as_str);
         let own = flavor.and_then(|name| Some((name, all.get("flavors")?.get(name)?)));

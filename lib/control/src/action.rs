@@ -184,6 +184,16 @@ pub enum Action {
         /// As they shall be.
         new: Pools,
     },
+    /// Divides the flows of an instance among another number of its members, which all run: no frame is lost, and who gets
+    /// a flow gets its state.
+    Scale {
+        /// The instance.
+        name: String,
+        /// Members that share its flows.
+        old: u16,
+        /// Members that shall share them.
+        new: u16,
+    },
     /// Stops and removes an instance; no frames go to it any more.
     RemoveInstance {
         /// Its name.
@@ -270,6 +280,11 @@ impl Action {
             SetCongestion { old, new } => SetCongestion { old: new, new: old },
             SetWays { old, new } => SetWays { old: new, new: old },
             SetPools { old, new } => SetPools { old: new, new: old },
+            Scale { name, old, new } => Scale {
+                name,
+                old: new,
+                new: old,
+            },
             Wire { port, old, new } => Wire {
                 port,
                 old: new,
@@ -314,6 +329,12 @@ impl fmt::Display for Action {
             Action::SetCongestion { .. } => f.write_str("change congestion signals"),
             Action::SetWays { .. } => f.write_str("watch chains for congestion"),
             Action::SetPools { .. } => f.write_str("change the pools of shells"),
+            Action::Scale { name, old, new } => {
+                write!(
+                    f,
+                    "divide the flows of instance {name} among {new} instead of {old}"
+                )
+            }
             Action::RemoveInstance { name, .. } => write!(f, "remove instance {name}"),
             Action::Wire {
                 port,

@@ -218,6 +218,12 @@ pub trait Platform {
     /// It is as before.
     fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError>;
 
+    /// Divides the flows of an instance among `new` of its members instead of `old`; all of them run.
+    ///
+    /// # Errors
+    /// They are divided as before.
+    fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError>;
+
     /// Stops and removes an instance that nothing is wired to.
     ///
     /// # Errors
@@ -267,6 +273,7 @@ pub fn perform<P: Platform + ?Sized>(
         Action::SetCongestion { new, .. } => platform.set_congestion(new),
         Action::SetWays { new, .. } => platform.set_ways(new),
         Action::SetPools { new, .. } => platform.set_pools(new),
+        Action::Scale { name, old, new } => platform.scale(name, *old, *new),
         Action::RemoveInstance { name, .. } => platform.remove_instance(name),
         Action::Wire { port, new, .. } => platform.wire(port, new.as_ref()),
     }

@@ -172,7 +172,8 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
         }
         let old_spec = InstanceSpec::resolve(old, name, before);
         let new_spec = InstanceSpec::resolve(new, name, instance);
-        if old_spec != new_spec {
+        let members = (before.members(), instance.members());
+        if old_spec != new_spec || members.0 != members.1 {
             let verb = if needs_replacing(&old_spec, &new_spec) {
                 Verb::Replaced
             } else {
@@ -181,6 +182,9 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
             let mut details = differences(&old_spec, &new_spec);
             if old_spec.io != new_spec.io {
                 details.push(format!("io: {} -> {}", old_spec.io, new_spec.io));
+            }
+            if members.0 != members.1 {
+                details.push(format!("replicas: {} -> {}", members.0, members.1));
             }
             changes.push(Change {
                 details,

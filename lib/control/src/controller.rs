@@ -6,6 +6,7 @@ use crate::change::changes;
 use crate::document::{Checked, read, read_unchecked};
 use crate::guests::Guests;
 use crate::inventory::Inventory;
+use crate::members::{REPLICAS_MAX, front_of};
 use crate::model::{Deployment, Link, PortRef};
 use crate::plan::plan;
 use crate::report::Report;
@@ -17,7 +18,7 @@ use crate::state::journal::Durable;
 use crate::state::tidying::Tidying;
 use crate::state::{StateError, Store};
 use crate::stopwatch::Stopwatch;
-use crate::validate::{Environment, validate_structure};
+use crate::validate::{Background, Environment, validate, validate_structure};
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
 };
@@ -262,6 +263,45 @@ impl<P: Platform, S: Store> Controller<P, S> {
         })
     }
 
+    /// Divides the flows of an instance among so many.
+    ///
+    /// # Errors
+    /// There is no such instance, it cannot be several, or carrying it out failed. Nothing was changed.
+    pub fn scale(
+        &mut self,
+        name: &str,
+        replicas: u16,
+        environment: Environment<'_>,
+    ) -> Result<ApplyResponse, Problem> {
+        if !(1..=REPLICAS_MAX).contains(&replicas) {
+            let why = format!("an instance cannot be {replicas}");
+            return Err(
+                Problem::bad_request(why).with_remedy(format!("ask for 1 to {REPLICAS_MAX}"))
+            );
+        }
+        let mut desired = self.deployment.clone();
+        let instance = desired.instances.get_mut(name).ok_or_else(|| {
+            Problem::not_found(format!("there is no instance '{name}'"))
+                .with_remedy("'nfluid get instances' lists them")
+        })?;
+        instance.replicas = (replicas > 1).then_some(replicas);
+        let mut report = Report::new(None, None);
+        // As a new one: whether it can be several was not asked before.
+        validate(&desired, Background::default(), environment, &mut report);
+        let warnings = report.finish().map_err(|errors| {
+            Problem::invalid(
+                format!("instance '{name}' cannot be {replicas}; nothing was changed"),
+                errors,
+            )
+        })?;
+        let changes = self.change_to(desired, false)?;
+        Ok(ApplyResponse {
+            changes,
+            warnings,
+            ..ApplyResponse::default()
+        })
+    }
+
     /// Removes objects.
     ///
     /// # Errors
@@ -357,7 +397,8 @@ fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
             Action::CreateInstance { name, .. } => (Kind::Instance, name),
             _ => continue,
         };
-        if !named.contains(&(kind, name.clone())) {
+        let of = front_of(name).unwrap_or(name);
+        if !named.contains(&(kind, of.to_owned())) {
             changes.push(Change {
                 verb: Verb::Created,
                 kind,

@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::congestion::Congestion;
 use crate::group::{Groups, has_place};
 use crate::io::IoSettings;
+use crate::members::{Members, member_names, members};
 use crate::model::{Deployment, Hop, PortRef, Switch};
 use crate::pool::{Pools, pools};
 use crate::spec::{InstanceSpec, Resources, UplinkSpec};
@@ -33,6 +34,9 @@ pub struct Inventory {
     pub ways: Ways,
     /// Prepared instances.
     pub pools: Pools,
+    /// Among how many members the flows of instances are divided that have several.
+    #[serde(skip_serializing_if = "Members::is_empty")]
+    pub members: Members,
     /// Where each port's frames go.
     #[serde(serialize_with = "wires_by_name")]
     pub wires: Wiring,
@@ -45,7 +49,7 @@ fn wires_by_name<S: serde::Serializer>(wires: &Wiring, serializer: S) -> Result<
 impl Inventory {
     /// What a valid deployment asks for.
     pub fn of(deployment: &Deployment) -> Self {
-        Inventory {
+        let mut inventory = Inventory {
             groups: deployment.group_table(),
             switches: deployment
                 .switches
@@ -73,8 +77,11 @@ impl Inventory {
                 .map(|(name, chain)| (name.to_owned(), chain.via.clone()))
                 .collect(),
             pools: pools(deployment),
+            members: members(deployment),
             wires: wiring(deployment),
-        }
+        };
+        inventory.add_members();
+        inventory
     }
 
     /// Whether the port exists.
@@ -113,6 +120,7 @@ impl Inventory {
             Action::SetCongestion { new, .. } => self.congestion = new,
             Action::SetWays { new, .. } => self.ways = new,
             Action::SetPools { new, .. } => self.pools = new,
+            Action::Scale { name, new, .. } => self.set_member_count(&name, new),
             Action::Wire { port, new, .. } => match new {
                 Some(to) => drop(self.wires.insert(port, to)),
                 None => drop(self.wires.remove(&port)),
@@ -163,7 +171,8 @@ impl Inventory {
             }
             Action::RemoveInstance { name, .. } | Action::ReplaceInstance { name, .. } => {
                 let is_its = |port: &PortRef| port.owner() == Some(name.as_str());
-                self.instances.contains_key(name) && !self.is_wired(is_its)
+                let is_left = !self.is_wired(is_its) && !self.shares_flows(name);
+                self.instances.contains_key(name) && is_left
             }
             Action::Resize { name, new, .. } => {
                 self.instances.contains_key(name) && self.has_group(new)
@@ -180,6 +189,10 @@ impl Inventory {
             Action::SetCongestion { old, .. } => self.congestion == *old,
             Action::SetWays { old, .. } => self.ways == *old,
             Action::SetPools { old, .. } => self.pools == *old,
+            Action::Scale { name, old, new } => {
+                let mut names = member_names(name, *old.max(new));
+                self.member_count(name) == *old && names.all(|it| self.instances.contains_key(&it))
+            }
             Action::Wire { port, old, new } => {
                 let leads_somewhere = new.as_ref().is_none_or(|to| {
                     to.targets().all(|target| self.has_port(target))

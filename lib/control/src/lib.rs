@@ -26,6 +26,7 @@ pub mod host;
 pub mod inventory;
 pub mod io;
 pub mod matching;
+pub mod members;
 pub mod model;
 pub mod placement;
 pub mod plan;

@@ -328,6 +328,9 @@ pub struct Instance {
     /// How it is looked after; absent: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
+    /// Among how many instances its flows are divided, 1 ..= [`REPLICAS_MAX`](crate::members::REPLICAS_MAX); absent: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
 }
 
 impl Instance {

@@ -8,6 +8,7 @@
 use crate::action::Action;
 use crate::group::{Groups, path};
 use crate::inventory::Inventory;
+use crate::members::member_names;
 use crate::model::{PortRef, Program, Tier};
 use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
@@ -18,6 +19,8 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     let rebuilt = Rebuilt::find(current, desired);
     let mut actions = Vec::new();
     let wires = wire_steps(current, desired, &rebuilt);
+    let scaled = scale_steps(current, desired, &rebuilt);
+    actions.extend(scaled.fewer);
     actions.extend(wires.disconnect);
     remove_uplinks(current, desired, &mut actions);
     remove_fast_paths(current, desired, &mut actions);
@@ -29,6 +32,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     set_pools(current, desired, &mut actions);
     make_instances(current, desired, &rebuilt, &mut actions);
     actions.extend(wires.connect);
+    actions.extend(scaled.more);
     remove_instances(current, desired, &mut actions);
     remove_switches(current, desired, &mut actions);
     remove_groups(current, desired, &mut actions);
@@ -105,6 +109,50 @@ pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         && old.tier == new.tier
         && old.ports == new.ports
         && old.ring == new.ring
+}
+
+struct ScaleSteps {
+    /// Before anything of theirs is taken away.
+    fewer: Vec<Action>,
+    /// When all members are there, and their frames have a way.
+    more: Vec<Action>,
+}
+
+fn scale_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) -> ScaleSteps {
+    let mut steps = ScaleSteps {
+        fewer: Vec::new(),
+        more: Vec::new(),
+    };
+    let names: BTreeSet<&String> = current
+        .members
+        .keys()
+        .chain(desired.members.keys())
+        .collect();
+    for name in names {
+        let (before, wanted) = (current.member_count(name), desired.member_count(name));
+        // Ports that are made anew have no members, and members that have gone no flows.
+        let is_there = |member: &String| {
+            current.instances.contains_key(member) && !rebuilt.instances.contains(member.as_str())
+        };
+        let stay = member_names(name, before).all(|member| is_there(&member));
+        let between = if stay {
+            wanted.clamp(1, before.max(1))
+        } else {
+            1
+        };
+        let scale = |old, new| Action::Scale {
+            name: name.clone(),
+            old,
+            new,
+        };
+        if between < before {
+            steps.fewer.push(scale(before, between));
+        }
+        if between < wanted {
+            steps.more.push(scale(between, wanted));
+        }
+    }
+    steps
 }
 
 struct WireSteps {

@@ -155,6 +155,51 @@ fn another_nf_on_the_same_ports_takes_them_over_while_they_stay_wired() {
 }
 
 #[test]
+fn members_come_before_flows_and_go_after_them() {
+    let mut controller = controller(BASE);
+    let with = |replicas| {
+        BASE.replace(
+            "fw: { nf: firewall",
+            &format!("fw: {{ replicas: {replicas}, nf: firewall"),
+        )
+    };
+    assert_ne!(with(3), BASE);
+    controller.platform_mut().log.clear();
+    apply(&mut controller, &with(3)).expect("right");
+    let log = std::mem::take(&mut controller.platform_mut().log);
+    let place = |what: &str| {
+        let found = log.iter().position(|line| line == what);
+        found.unwrap_or_else(|| panic!("no '{what}' in {log:?}"))
+    };
+    let scaled = place("divide the flows of instance fw among 3 instead of 1");
+    assert!(place("create instance fw@r1") < scaled && place("create instance fw@r2") < scaled);
+    let led = |line: &&String| line.starts_with("connect port fw@");
+    assert_eq!(log[..scaled].iter().filter(led).count(), 4, "{log:?}");
+    assert_consistent(&mut controller);
+
+    apply(&mut controller, &with(2)).expect("right");
+    let log = std::mem::take(&mut controller.platform_mut().log);
+    assert_eq!(
+        log,
+        [
+            "divide the flows of instance fw among 2 instead of 3",
+            "disconnect port fw@r2.in",
+            "disconnect port fw@r2.out",
+            "remove instance fw@r2",
+        ]
+    );
+    // What takes ports away brings all flows together first.
+    let removed = apply(&mut controller, "version: 1\n").expect("right");
+    assert!(!removed.changes.is_empty());
+    let log = std::mem::take(&mut controller.platform_mut().log);
+    assert_eq!(
+        log[0],
+        "divide the flows of instance fw among 1 instead of 2"
+    );
+    assert_consistent(&mut controller);
+}
+
+#[test]
 fn an_instance_is_taken_into_a_chain_without_a_gap() {
     let mut controller = controller(BASE);
     controller.platform_mut().log.clear();

@@ -263,6 +263,48 @@ fn what_cannot_be_looked_after() {
 }
 
 #[test]
+fn replicas_that_cannot_be() {
+    for (keys, expected) in [
+        (
+            "nf: bridge, replicas: 0",
+            "instances.x.replicas: 0 is out of range",
+        ),
+        (
+            "nf: bridge, replicas: 17",
+            "instances.x.replicas: 17 is out of range",
+        ),
+        (
+            "nf: router, replicas: 2",
+            "the NF 'router' cannot be several instances: its neighbours are one table",
+        ),
+        (
+            "program: /bin/true, replicas: 2",
+            "a program of your own keeps what it knows of flows to itself",
+        ),
+        (
+            "nf: bridge, trust: t, replicas: 2",
+            "a member of a trust group",
+        ),
+        (
+            "nf: bridge, replicas: 2, ports: { in: { queues: 2 }, out: { queues: 2 } }",
+            "port 'in' has queues",
+        ),
+        (
+            "nf: bridge, replicas: 2, ports: { in: { switch: s }, out: {} }",
+            "a switch knows port 'in' by its number",
+        ),
+        (
+            "nf: bridge, replicas: 2, io: mix",
+            "while I/O threads ('mix') handle its frames",
+        ),
+    ] {
+        let text = format!("version: 1\nswitches: {{ s: {{}} }}\ninstances:\n  x: {{ {keys} }}\n");
+        let found = errors(&text);
+        assert!(found.contains(expected), "{keys}:\n{found}");
+    }
+}
+
+#[test]
 fn queues_that_cannot_be() {
     let ports = |ports: &str| format!("version: 1\ninstances:\n  x: {{ {ports} }}\n");
     for (instance, expected) in [

@@ -9,6 +9,7 @@ use nfluid_control::apply::execute;
 use nfluid_control::change::changes;
 use nfluid_control::document::read_unchecked;
 use nfluid_control::inventory::{Inventory, Ways};
+use nfluid_control::members::front_of;
 use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
 use nfluid_control::pool::Pools;
@@ -35,6 +36,7 @@ fn touched(action: &Action) -> Option<&str> {
         | Action::SetWake { name, .. }
         | Action::SetHealth { name, .. }
         | Action::SetIo { name, .. }
+        | Action::Scale { name, .. }
         | Action::RemoveInstance { name, .. } => Some(name),
         _ => None,
     }
@@ -112,7 +114,7 @@ proptest! {
         let first = a.instances.names().next();
         for action in &actions {
             match touched(action) {
-                Some(name) => prop_assert_eq!(Some(name), first),
+                Some(name) => prop_assert_eq!(Some(front_of(name).unwrap_or(name)), first),
                 None => prop_assert!(
                     actions.iter().any(|a| matches!(a, Action::ReplaceInstance { .. })),
                     "{} without a replaced instance", action
@@ -198,6 +200,7 @@ hand_on!(
     set_congestion(congestion: &Congestion),
     set_ways(ways: &Ways),
     set_pools(pools: &Pools),
+    scale(name: &str, old: u16, new: u16),
     remove_instance(name: &str),
     wire(port: &PortRef, to: Option<&Destination>),
 );

@@ -2,6 +2,7 @@
 //!
 //! - [`layout`]: the memory that an instance shares with the switch (one definition, in
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
+//! - [`flow`]: which flows go together when several instances share a port's.
 //! - [`batch`]: what a network function sees: frames in place, one decision per frame.
 //! - [`attach`]: the table by which an instance finds its ports, and attaching to them.
 //! - [`assignment`]: what a process that waits in a prepared instance is told.
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod doorbell;
 #[cfg(feature = "port")]
 pub mod engine;
+pub mod flow;
 pub mod layout;
 #[cfg(feature = "port")]
 mod lending;

@@ -1,11 +1,12 @@
 //! The switch's trusted state: the Rust mirror of `bpf/switch/switch_types.h`.
 
+use nfluid_ring::flow::BUCKETS;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
 /// rings. Raised with every change of it: an uplink's process of another version is replaced.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// EtherType of IPv4.
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -49,6 +50,11 @@ pub const SIGNAL_UNIT_SHIFT: u32 = 20;
 pub const SIGNAL_UNTIL_MASK: u64 = 0x7fff_ffff;
 /// Longest that a word counts, in these units.
 pub const SIGNAL_UNITS_MAX: u64 = 1024;
+
+/// In `PortState::queues`: a table of that number, in the lowest bits, says which port takes a frame.
+pub(crate) const QUEUES_SPREAD: u32 = 1 << 31;
+/// Tables of ports behind which are several instances.
+pub const SPREADS_MAX: u32 = 1024;
 
 /// Values of `PortState::dest_kind`.
 pub mod dest {
@@ -201,6 +207,18 @@ const _: () = assert!(size_of::<PortState>() == 320);
 const _: () = assert!(std::mem::offset_of!(PortState, busy) == 64);
 const _: () = assert!(std::mem::offset_of!(PortState, rx_reserved) == 128);
 const _: () = assert!(std::mem::offset_of!(PortState, drops) == 192);
+
+/// Whose the flows are that go to a port behind which are several instances.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct SpreadState {
+    pub(crate) front: AtomicU32,
+    pub(crate) turn: AtomicU32,
+    pub(crate) inside: [AtomicU32; 2],
+    pub(crate) port: [AtomicU16; BUCKETS],
+}
+
+const _: () = assert!(size_of::<SpreadState>() == 528);
 
 /// The FDB address of (VLAN, MAC).
 pub fn fdb_address(vlan: u16, mac: [u8; 6]) -> u64 {

@@ -9,6 +9,7 @@
 //! - [`uplink`]: ports backed by interfaces.
 //! - [`serve`]: the switch run by I/O threads.
 //! - [`signal`]: congestion signals and refusals.
+//! - [`spread`]: ports behind which are several instances.
 //! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
@@ -26,6 +27,7 @@ mod registry;
 pub mod scratch;
 pub mod serve;
 pub mod signal;
+pub mod spread;
 mod states;
 pub mod uplink;
 

@@ -1,9 +1,10 @@
 //! Loading and attaching the switch.
 
 use crate::SwitchError;
+use crate::abi::SpreadState;
 use crate::handover::open_pinned;
 use crate::registry::Placeholders;
-use crate::states::States;
+use crate::states::{Mapped, States};
 use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -82,6 +83,7 @@ pub struct Switch {
     pub(crate) switches: MapHandle,
     pub(crate) fdb: MapHandle,
     pub(crate) placeholders: OnceLock<Placeholders>,
+    pub(crate) spreads: OnceLock<Mapped<SpreadState>>,
     /// Ports whose calls I/O threads may make; `None`: nobody has said which.
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
     /// Numbers may be in service that ought to be free: removing them has failed.
@@ -187,6 +189,7 @@ impl Switch {
             switches: copy(&maps, "nfl_switches")?,
             fdb: copy(&maps, "nfl_fdb")?,
             placeholders: OnceLock::new(),
+            spreads: OnceLock::new(),
             served: Mutex::new(None),
             unclean: AtomicBool::new(false),
             maps,

@@ -300,6 +300,17 @@ impl Switch {
         removed.and(disconnected)
     }
 
+    /// Returns when no run of an interface's program is under way that was when this was called. The kernel waits for them
+    /// whenever a map in a map is replaced: here one of port 0, which there is not.
+    pub(crate) fn await_programs(&self) -> Result<(), SwitchError> {
+        let ring = self.placeholders()?.ring.as_fd();
+        insert(
+            &self.rings,
+            &[(0, ring)],
+            "waiting for the interfaces' programs",
+        )
+    }
+
     fn placeholders(&self) -> Result<&Placeholders, SwitchError> {
         if let Some(made) = self.placeholders.get() {
             return Ok(made);

@@ -1,31 +1,45 @@
-//! The mapping of the trusted state: only the daemon and its uplinks' processes have it.
+//! Mappings of the trusted state: only the daemon and its uplinks' processes have them.
 
 use crate::SwitchError;
 use crate::abi::{PORTS_MAX, PortState};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 
 /// The states of all ports, or of one.
+pub(crate) type States = Mapped<PortState>;
+
+/// An entry of a map that can be mapped.
+///
+/// # Safety
+/// It is made of atomics, valid for any bits, and its size is what the map has for each entry, a multiple of 8.
+pub(crate) unsafe trait Entry {}
+
+// SAFETY: atomics alone; the assertion in `abi.rs` is that of `switch_types.h`.
+unsafe impl Entry for PortState {}
+
+/// The entries of a map, or some of them.
 #[derive(Debug)]
-pub(crate) struct States {
+pub(crate) struct Mapped<T> {
     start: NonNull<u8>,
     bytes: usize,
     /// Bytes of the table before the mapping.
     skipped: usize,
-    /// The first port that may be asked for, and the number of them.
-    ports: (u32, u32),
+    /// The first entry that may be asked for, and the number of them.
+    entries: (u32, u32),
+    of: PhantomData<T>,
 }
 
-// SAFETY: the state is made of atomics in a shared mapping that lives as long as `self`.
-unsafe impl Send for States {}
+// SAFETY: the entries are made of atomics in a shared mapping that lives as long as `self`.
+unsafe impl<T: Entry> Send for Mapped<T> {}
 // SAFETY: as above.
-unsafe impl Sync for States {}
+unsafe impl<T: Entry> Sync for Mapped<T> {}
 
 impl States {
     /// The states of all ports.
     pub(crate) fn map(fd: BorrowedFd<'_>) -> Result<Self, SwitchError> {
-        Self::map_ports(fd, (0, PORTS_MAX))
+        Self::map_entries(fd, (0, PORTS_MAX))
     }
 
     /// The state of one port: a page or two instead of five megabytes.
@@ -33,13 +47,27 @@ impl States {
         if port >= PORTS_MAX {
             return Err(SwitchError::Limit(format!("there can be no port {port}")));
         }
-        Self::map_ports(fd, (port, 1))
+        Self::map_entries(fd, (port, 1))
     }
 
-    fn map_ports(fd: BorrowedFd<'_>, ports: (u32, u32)) -> Result<Self, SwitchError> {
+    /// The state of port `id`.
+    ///
+    /// # Panics
+    /// As for [`Mapped::entry`].
+    pub(crate) fn port(&self, id: u32) -> &PortState {
+        self.entry(id)
+    }
+}
+
+impl<T: Entry> Mapped<T> {
+    /// So many entries from the first of the two on.
+    pub(crate) fn map_entries(
+        fd: BorrowedFd<'_>,
+        entries: (u32, u32),
+    ) -> Result<Self, SwitchError> {
         let page = rustix::param::page_size();
-        let first = ports.0 as usize * size_of::<PortState>();
-        let end = first + ports.1 as usize * size_of::<PortState>();
+        let first = entries.0 as usize * size_of::<T>();
+        let end = first + entries.1 as usize * size_of::<T>();
         let skipped = first / page * page;
         let bytes = end - skipped;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
@@ -53,33 +81,34 @@ impl States {
                 skipped as u64,
             )
         }
-        .map_err(SwitchError::system("mapping the port states"))?;
-        Ok(States {
+        .map_err(SwitchError::system("mapping the switch's state"))?;
+        Ok(Mapped {
             start: NonNull::new(start.cast()).expect("mmap returns no null pointer on success"),
             bytes,
             skipped,
-            ports,
+            entries,
+            of: PhantomData,
         })
     }
 
-    /// The state of port `id`.
+    /// The entry `id`.
     ///
     /// # Panics
-    /// If `id` is none of a port that was mapped: ids come from the platform itself.
-    pub(crate) fn port(&self, id: u32) -> &PortState {
-        let (first, count) = self.ports;
+    /// If `id` is none that was mapped: ids come from the platform itself.
+    pub(crate) fn entry(&self, id: u32) -> &T {
+        let (first, count) = self.entries;
         assert!(
             id >= first && id - first < count,
-            "port id {id} is outside the table"
+            "id {id} is outside the table"
         );
-        let at = id as usize * size_of::<PortState>() - self.skipped;
-        // SAFETY: `at` and a state's size are within the mapping, which begins on a page, and the
+        let at = id as usize * size_of::<T>() - self.skipped;
+        // SAFETY: `at` and an entry's size are within the mapping, which begins on a page, and the
         // size is a multiple of the alignment; the type is made of atomics, valid for any bits.
         unsafe { self.start.add(at).cast().as_ref() }
     }
 }
 
-impl Drop for States {
+impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         // SAFETY: we made this mapping, and all borrows of it end with `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };

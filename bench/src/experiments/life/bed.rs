@@ -26,12 +26,19 @@ pub struct Round {
     pub silence_ms: f64,
     /// The longest time in which the pump had no core, in milliseconds.
     pub absence_ms: f64,
+    /// Frames that came after a later one of their flow, if they are numbered.
+    pub overtaken: u64,
 }
 
 impl Round {
     /// Frames that did not come through.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
+    }
+
+    /// Frames that came through, by the time in which the pump sends.
+    pub fn received_per_s(&self) -> f64 {
+        self.received as f64 * 1e9 / pump::SENDING_NS as f64
     }
 }
 
@@ -62,6 +69,19 @@ impl Bed {
     /// # Errors
     /// What the daemon says.
     pub fn pump(&mut self, rate: u64) -> anyhow::Result<()> {
+        self.pump_with(&[rate.to_string()])
+    }
+
+    /// As [`Bed::pump`], and has it look at each frame whether it came in its turn.
+    ///
+    /// # Errors
+    /// As for [`Bed::pump`].
+    pub fn pump_numbered(&mut self, rate: u64) -> anyhow::Result<()> {
+        self.pump_with(&[rate.to_string(), pump::NUMBERED.to_owned()])
+    }
+
+    fn pump_with(&mut self, arguments: &[String]) -> anyhow::Result<()> {
+        let told = [&[pump::ARGUMENT.to_owned()], arguments].concat();
         let own = std::env::current_exe().context("finding this program")?;
         let rules = "allow udp from any to any keep-state";
         // From its third port nothing leads anywhere: a loop of instances without an end is refused.
@@ -71,7 +91,7 @@ impl Bed {
             "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
             "instances": {
                 "pump": {
-                    "program": own, "args": [pump::ARGUMENT, rate.to_string()], "ports": ["a", "b", "open"],
+                    "program": own, "args": told, "ports": ["a", "b", "open"],
                     "flavor": "wide", "cpus": [0]
                 },
                 SUBJECT: { "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } },
@@ -132,6 +152,7 @@ impl Bed {
                     received,
                     silence_ms: silence_us as f64 / 1000.0,
                     absence_ms: absence_us as f64 / 1000.0,
+                    overtaken: number().unwrap_or(0),
                 });
             }
         }

@@ -52,6 +52,7 @@ impl Host {
                 }
             }
         }
+        self.adopt_members(&mut present);
         self.adopt_io(&desired.io);
         present.io = desired.io.clone();
         // Before uplinks are looked for: another may have had the interface.

@@ -28,6 +28,7 @@ mod platform;
 mod pool;
 mod record;
 mod saving;
+mod scaling;
 mod statistics;
 mod steering;
 mod subjects;
@@ -54,6 +55,7 @@ pub use image::Image;
 pub use paths::Paths;
 pub use platform::HostPlatform;
 pub use saving::{Moved, export, give};
+pub use scaling::one_of_several;
 pub use statistics::{nf_command, nf_metrics};
 pub use subjects::Subject;
 pub use supervise::run as supervise;
@@ -75,10 +77,11 @@ use instance::Running;
 use io_side::IoSide;
 use making::shell::number_of;
 use making::{Maker, Making};
-use nfluid_api::types::{EventKind, Kind};
+use nfluid_api::types::{EventKind, Kind, ScaleReport};
 use nfluid_control::events::EventLog;
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::host::Host as _;
+use nfluid_control::members::Members;
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
@@ -157,6 +160,10 @@ pub struct Host {
     bypassed: BTreeSet<String>,
     /// Instances of which a successor is about to take over the ports.
     upgrading: BTreeSet<String>,
+    /// Instances whose flows are divided among several members, and how many.
+    members: Members,
+    /// What the last change of them has come to.
+    scaled: Option<(String, ScaleReport)>,
     /// Instances of which it is not settled which host has them.
     moving: BTreeSet<String>,
     /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
@@ -280,6 +287,8 @@ impl Host {
             clients: Clients::default(),
             bypassed: BTreeSet::new(),
             upgrading: BTreeSet::new(),
+            members: Members::new(),
+            scaled: None,
             moving: BTreeSet::new(),
             doubtful: BTreeSet::new(),
             senders: BTreeMap::new(),

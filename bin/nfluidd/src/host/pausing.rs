@@ -1,6 +1,7 @@
 //! Instances that stand still, and what becomes of frames for them meanwhile.
 
 use super::platform::no_instance;
+use super::scaling::one_of_several;
 use super::wires::failed;
 use super::{Host, written};
 use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
@@ -22,6 +23,9 @@ impl Host {
     /// It does not run, is paused already, or frames cannot be treated so; it is as before.
     pub fn pause(&mut self, name: &str, traffic: PausedTraffic) -> Result<(), PlatformError> {
         self.check_settled(name)?;
+        if self.is_one_of_several(name) {
+            return Err(one_of_several(name, "paused"));
+        }
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
         if running.record.paused.is_some() {
             let remedy = format!("'nfluid unpause {name}' first, to treat frames otherwise");

@@ -6,7 +6,7 @@ use super::making::{self, Making, Site};
 use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
-use super::{Host, Shared, launch, lock, nf_socket, tenants, upgrade, written};
+use super::{Host, Shared, launch, lock, nf_socket, scaling, tenants, upgrade, written};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
@@ -267,6 +267,10 @@ impl Platform for HostPlatform {
         let pool = lock(&self.0).pool();
         pool.set(pools);
         Ok(())
+    }
+
+    fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError> {
+        scaling::scale(&self.0, name, old, new)
     }
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {

@@ -134,7 +134,19 @@ impl Host {
         let mut senders = self.senders.get(receiver).into_iter().flatten();
         let all_ring =
             senders.all(|from| self.can_ring(from, owner)) && !self.is_behind_bypassed(receiver);
-        self.switch.set_kernel_bell(ids.start, !all_ring);
+        // What is for members is rung by the switch: a sender has the bell of the first at most.
+        let one = !self.is_one_of_several(owner);
+        self.switch.set_kernel_bell(ids.start, !(all_ring && one));
+    }
+
+    /// For an instance's own ports: those who send there may be others.
+    pub(super) fn choose_own_bells(&self, name: &str) {
+        let Some(running) = self.instances.get(name) else {
+            return;
+        };
+        for port in &running.spec.ports {
+            self.choose_bell(&PortRef::instance(name, &port.name));
+        }
     }
 
     /// For the ports at the other ends of an instance's wires: it may have been given other bells.

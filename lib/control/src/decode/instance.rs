@@ -8,6 +8,7 @@ use super::io::model;
 use super::network::attachment;
 use super::stack::stack;
 use super::{Attachments, FILE_KEYS, table};
+use crate::members::REPLICAS_MAX;
 use crate::model::{
     DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy, Tier,
 };
@@ -82,6 +83,9 @@ pub fn instance(
     if let Some((node, path)) = fields.get("health") {
         instance.health = Some(health(node, &path, report));
     }
+    instance.replicas = fields
+        .integer("replicas", (1, REPLICAS_MAX.into()), report)
+        .and_then(|replicas| u16::try_from(replicas).ok());
     fields.finish(report);
     instance
 }
@@ -109,6 +113,7 @@ pub fn empty() -> Instance {
         trust: None,
         wake: None,
         health: None,
+        replicas: None,
     }
 }
 

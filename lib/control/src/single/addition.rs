@@ -170,6 +170,9 @@ fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Depl
             }
         }
     }
+    if part.instances.iter().any(|(_, it)| it.members() > 1) {
+        return None;
+    }
     let leads_out = |name| leads_out(name, &part, whole, index);
     added.instances.names().all(leads_out).then_some(part)
 }

@@ -92,7 +92,7 @@ impl Index {
     /// Takes an instance up.
     pub fn add_instance(&mut self, name: &str, instance: &Instance) {
         let limits = Limits::of_instance(instance);
-        self.promised += limits.promised_at_top(self.cpus);
+        self.promised += limits.promised_at_top(self.cpus) * u64::from(instance.members());
         self.guarantees += usize::from(instance.guarantee.is_some());
         for (port, attachment, mac) in attached(name, instance) {
             self.uses.insert(port.clone(), Use::Switch);
@@ -104,7 +104,7 @@ impl Index {
     /// Leaves an instance out.
     pub fn remove_instance(&mut self, name: &str, instance: &Instance) {
         let limits = Limits::of_instance(instance);
-        self.promised -= limits.promised_at_top(self.cpus);
+        self.promised -= limits.promised_at_top(self.cpus) * u64::from(instance.members());
         self.guarantees -= usize::from(instance.guarantee.is_some());
         for (port, attachment, mac) in attached(name, instance) {
             self.uses.remove(&port);

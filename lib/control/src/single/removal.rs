@@ -16,6 +16,17 @@ pub struct Removal {
     links: BTreeMap<String, Link>,
 }
 
+/// Whether more ports send into a link than its two.
+fn ends_at_members(link: &Link, whole: &Deployment) -> bool {
+    let mut owners = [&link.0, &link.1].into_iter().filter_map(PortRef::owner);
+    owners.any(|owner| {
+        whole
+            .instances
+            .get(owner)
+            .is_some_and(|it| it.members() > 1)
+    })
+}
+
 impl Removal {
     /// What a request takes out of a deployment. Nothing: it does more than that, something is wrong with it, or only the
     /// whole tells.
@@ -35,6 +46,9 @@ impl Removal {
         let mut links = BTreeMap::new();
         for name in &instances {
             let instance = whole.instances.get(name)?;
+            if instance.members() > 1 {
+                return None;
+            }
             if instance.group.is_some() && !instance.cpus.is_empty() {
                 return None;
             }
@@ -44,6 +58,9 @@ impl Removal {
                     Some(Use::Chain) => return None,
                     Some(Use::Link(at)) => {
                         let link = whole.links.get(at)?;
+                        if ends_at_members(link, whole) {
+                            return None;
+                        }
                         links.insert(link.name(), link.clone());
                     }
                 }

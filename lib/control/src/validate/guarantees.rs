@@ -99,11 +99,13 @@ fn places(deployment: &Deployment, cpus: usize) -> Places<'_> {
         cpus,
     });
     let instances = deployment.instances.iter();
-    let instances = instances.map(|(name, instance)| Contender {
-        group: None,
-        path: format!("instances.{name}"),
-        limits: Limits::of_instance(instance),
-        cpus: cpus_of(deployment, instance, cpus),
+    let instances = instances.flat_map(|(name, instance)| {
+        (0..instance.members()).map(move |_| Contender {
+            group: None,
+            path: format!("instances.{name}"),
+            limits: Limits::of_instance(instance),
+            cpus: cpus_of(deployment, instance, cpus),
+        })
     });
     for contender in groups.chain(instances) {
         let place = places.entry(contender.limits.group).or_default();

@@ -1,6 +1,6 @@
 //! Instances: what runs in them, its configuration, flavor and memory.
 
-use super::{Background, Environment, PORTS_MAX, health};
+use super::{Background, Environment, PORTS_MAX, health, replicas};
 use crate::decode::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program, Tier};
@@ -29,7 +29,7 @@ pub fn check(
         check_wake(deployment, instance, &path, report);
         health::check(instance, &path, report);
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
-        total = total.saturating_add(memory.0);
+        total = total.saturating_add(memory.0.saturating_mul(instance.members().into()));
     }
     if total > host_bytes && !deployment.overcommit {
         report.warning(
@@ -67,6 +67,7 @@ pub(super) fn check_program(
         return;
     }
     check_switches(instance, path, report);
+    replicas::check(instance, path, report);
     match &instance.program {
         Program::BuiltIn { nf } => {
             check_built_in(name, nf, instance, path, root, environment, report);
@@ -228,6 +229,7 @@ fn check_built_in(
         return;
     }
     check_queues(nf, instance, path, environment, &ports, report);
+    replicas::check_flows(nf, instance, path, environment, &ports, report);
 }
 
 /// Points at the line that the NF complains about: in the document, or in the file from which a

@@ -99,6 +99,11 @@ fn check_instance(
             "an instance whose ports have queues has a thread for each: there is no one core that 'merge' could follow",
             "give the instance 'io: mix', 'io: split' or 'io: inline', or remove 'queues'",
         ),
+        model if model.has_threads() && instance.members() > 1 => report.error(
+            &format!("{path}.replicas"),
+            format!("its flows cannot be given from one member to another while I/O threads ('{model}') handle its frames"),
+            "give the instance 'io: inline', or remove 'replicas'",
+        ),
         // Of the deployment's own model that is said once.
         IoModel::Split if cpus.len() < 2 && instance.io.is_some() => {
             no_core_for_split(&format!("{path}.io"), report);

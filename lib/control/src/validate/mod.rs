@@ -12,6 +12,7 @@ mod instances;
 mod io;
 mod loops;
 pub mod pools;
+mod replicas;
 pub(crate) mod shares;
 mod stack;
 mod templates;

@@ -20,7 +20,9 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
         limits.check(&path, &groups, cpus, report);
         let usable = usable_cpus(&instance.cpus, &host_cpus, &path, report);
         if let Some(usable) = usable {
-            promises.add_instance(&groups, limits, usable, path, cpus);
+            for _ in 0..instance.members() {
+                promises.add_instance(&groups, limits, usable.clone(), path.clone(), cpus);
+            }
         }
     }
     for (name, group) in deployment.groups.iter() {

@@ -92,6 +92,7 @@ fn check_place(template: &Template, path: &str, report: &mut Report<'_>) {
         ("guarantee", instance.guarantee.is_some()),
         ("group", instance.group.is_some()),
         ("trust", instance.trust.is_some()),
+        ("replicas", instance.members() > 1),
     ];
     for (key, _) in asked.into_iter().filter(|(_, is_there)| *is_there) {
         report.error(

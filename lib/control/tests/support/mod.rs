@@ -361,6 +361,12 @@ impl Platform for ModelPlatform {
         self.step(Action::SetPools { old, new })
     }
 
+    fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError> {
+        assert_eq!(self.inventory.member_count(name), old);
+        let name = name.into();
+        self.step(Action::Scale { name, old, new })
+    }
+
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         let spec = Box::new(self.spec(name));
         let name = name.into();

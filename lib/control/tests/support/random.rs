@@ -191,6 +191,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             trust: choices.chance(3).then(|| "friends".to_owned()),
             wake: choices.chance(3).then(|| wake(choices)),
             health: choices.chance(3).then(|| health(choices)),
+            replicas: choices.chance(3).then(|| 1 + choices.below(3) as u16),
         };
         made.instances.insert(name, instance);
     }

@@ -2,6 +2,8 @@
 
 use super::packet::{Addresses, Packet, Transport};
 use super::rule::{Family, ICMP, ICMPV6, SYN, TCP, UDP};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use nfluid_ring::flow::Buckets;
 use nfluid_wire::HashSeed;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
@@ -147,6 +149,21 @@ impl FlowId {
             (true, _, false) => Icmpv6Type::ECHO_REQUEST.0,
             (true, _, true) => Icmpv6Type::ECHO_REPLY.0,
         }
+    }
+
+    /// Whether it is in one of these buckets, into which the switch sorts its packets.
+    pub fn is_of(&self, buckets: &Buckets) -> bool {
+        let [a, b, c, d] = self.addresses;
+        let (low, high) = if self.rest & IPV6 != 0 {
+            (
+                Ipv6Addr::from(join(a, b)).into(),
+                Ipv6Addr::from(join(c, d)).into(),
+            )
+        } else {
+            let (low, high) = ((a >> 32) as u32, a as u32);
+            (Ipv4Addr::from(low).into(), Ipv4Addr::from(high).into())
+        };
+        buckets.have(low, high)
     }
 
     /// Equal for both directions, unpredictable without the seed.

@@ -127,15 +127,15 @@ impl NetworkFunction for Firewall {
         self.run_command(now, name, args)
     }
 
+    /// An ICMP error comes where the flow is that it quotes.
     fn divides_by_flow(&self) -> Result<(), &'static str> {
-        if self
+        let mut kept = self
             .ruleset
             .rules()
             .iter()
-            .any(|rule| rule.keep_state.is_some())
-        {
-            // An ICMP error about a flow comes from elsewhere, and so by any queue; limits are for all.
-            return Err("a rule has 'keep-state', and the states are one table");
+            .filter_map(|rule| rule.keep_state);
+        if kept.any(|keep| keep.max.is_some() || keep.max_per_source.is_some()) {
+            return Err("a rule limits its states, and that limit is for all flows together");
         }
         Ok(())
     }

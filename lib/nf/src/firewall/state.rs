@@ -10,6 +10,7 @@ use super::packet::{Addresses, Packet, Transport};
 use super::rule::{ACK, FIN, ICMP, ICMPV6, KeepState, RST, SYN, TCP, UDP};
 use super::table::{Slot, Table};
 use crate::function::Nanos;
+use nfluid_ring::flow::Buckets;
 use nfluid_wire::HashSeed;
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +184,13 @@ pub(super) struct Carried {
     left_ns: u64,
     forth: Count,
     back: Count,
+}
+
+impl Carried {
+    /// Whether the flow is in one of these buckets.
+    pub(super) fn is_of(&self, buckets: &Buckets) -> bool {
+        self.flow.is_of(buckets)
+    }
 }
 
 /// States of one source address and one rule.
@@ -441,6 +449,18 @@ impl States {
             }
         }
         before
+    }
+
+    /// Ends the states of all flows but those in `kept`; returns how many there were.
+    pub(super) fn part_with(&mut self, kept: &Buckets) -> u64 {
+        let before = self.len();
+        for slot in 0..self.table.slots() {
+            let flow = self.table.get(slot as Slot).map(|state| state.flow);
+            if let Some(flow) = flow.filter(|flow| !flow.is_of(kept)) {
+                self.remove(flow.hash(self.seed), slot as Slot);
+            }
+        }
+        (before - self.len()) as u64
     }
 
     /// Takes over the states of `old` for which `rule_now` still gives a rule; the others end.

@@ -3,10 +3,11 @@
 use super::Firewall;
 use super::state::{Carried, Count};
 use crate::function::Nanos;
-use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
+use crate::stateful::{Imported, Part, Reader, StateError, Stateful, Writer};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use nfluid_ring::flow::Buckets;
 
 impl Stateful for Firewall {
     fn state_version(&self) -> u16 {
@@ -28,20 +29,33 @@ impl Stateful for Firewall {
 
     /// A flow goes on if these rules, asked about its first packet, keep a state for it.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
-        self.counters.import(reader)?;
-        let (mut created, mut expired) = (0, 0);
-        reader.counters([&mut created, &mut expired])?;
-        self.import_rules(reader)?;
-        let mut imported = Imported::default();
-        let (states, ruleset) = (&mut self.states, &self.ruleset);
-        reader.list(|carried: Carried| {
-            let taken = states.import(now, &carried, |first| ruleset.keeper_of(first))?;
-            imported.count(taken);
-            Ok(())
-        })?;
-        self.states.created = created;
-        self.states.expired = expired;
-        Ok(imported)
+        self.import_flows(now, reader, |_| true)
+    }
+
+    fn import_part(
+        &mut self,
+        now: Nanos,
+        reader: &mut Reader<'_>,
+        part: &Part,
+    ) -> Result<Imported, StateError> {
+        let counters = (!part.counts).then(|| self.counters.clone());
+        let counted = (self.states.created, self.states.expired);
+        let imported = self.import_flows(now, reader, |carried| carried.is_of(&part.flows));
+        match counters {
+            Some(counters) => {
+                self.counters = counters;
+                (self.states.created, self.states.expired) = counted;
+            }
+            None => {
+                self.states.created = self.states.created.saturating_add(counted.0);
+                self.states.expired = self.states.expired.saturating_add(counted.1);
+            }
+        }
+        imported
+    }
+
+    fn part_with(&mut self, kept: &Buckets) -> u64 {
+        self.states.part_with(kept)
     }
 
     fn rehearse(&mut self, now: Nanos, reader: &mut Reader<'_>) {
@@ -55,6 +69,32 @@ impl Stateful for Firewall {
 }
 
 impl Firewall {
+    /// Adds to all counters, and takes over the flows that are wanted.
+    fn import_flows(
+        &mut self,
+        now: Nanos,
+        reader: &mut Reader<'_>,
+        is_wanted: impl Fn(&Carried) -> bool,
+    ) -> Result<Imported, StateError> {
+        self.counters.import(reader)?;
+        let (mut created, mut expired) = (0, 0);
+        reader.counters([&mut created, &mut expired])?;
+        self.import_rules(reader)?;
+        let mut imported = Imported::default();
+        let (states, ruleset) = (&mut self.states, &self.ruleset);
+        reader.list(|carried: Carried| {
+            if !is_wanted(&carried) {
+                return Ok(());
+            }
+            let taken = states.import(now, &carried, |first| ruleset.keeper_of(first))?;
+            imported.count(taken);
+            Ok(())
+        })?;
+        self.states.created = created;
+        self.states.expired = expired;
+        Ok(imported)
+    }
+
     /// Two rules of one text are told apart by their order.
     fn import_rules(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();

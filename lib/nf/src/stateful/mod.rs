@@ -19,6 +19,7 @@ pub use writer::Writer;
 use crate::function::{Nanos, NetworkFunction};
 use alloc::string::String;
 use alloc::vec::Vec;
+use nfluid_ring::flow::Buckets;
 use thiserror::Error;
 
 /// What an NF can do whose state is worth keeping.
@@ -34,6 +35,25 @@ pub trait Stateful {
     /// # Errors
     /// Records that make no sense. What was read before them has been added.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError>;
+
+    /// As [`Stateful::import`], of a part of the state: what is left out is not counted. Only of NFs that divide by flow
+    /// ([`NetworkFunction::divides_by_flow`]) is a part ever imported; what others do does not matter.
+    ///
+    /// # Errors
+    /// As for [`Stateful::import`].
+    fn import_part(
+        &mut self,
+        now: Nanos,
+        reader: &mut Reader<'_>,
+        _part: &Part,
+    ) -> Result<Imported, StateError> {
+        self.import(now, reader)
+    }
+
+    /// Ends all flows but those in `kept`: others go on with them. What was counted stays. Returns how many there were.
+    fn part_with(&mut self, _kept: &Buckets) -> u64 {
+        0
+    }
 
     /// Imports a state and forgets it: the import that follows finds the memory that it needs. Only for who has no state of
     /// its own yet; afterwards it still has none. Records that make no sense are not told of. An NF without tables leaves
@@ -69,6 +89,28 @@ impl<T: OnlyCounts> Stateful for T {
         self.add_counts(reader)?;
         Ok(Imported::default())
     }
+
+    fn import_part(
+        &mut self,
+        now: Nanos,
+        reader: &mut Reader<'_>,
+        part: &Part,
+    ) -> Result<Imported, StateError> {
+        if part.counts {
+            return self.import(now, reader);
+        }
+        reader.skip_rest();
+        Ok(Imported::default())
+    }
+}
+
+/// Which part of another instance's state an instance goes on with, when flows go from one to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The flows.
+    pub flows: Buckets,
+    /// Also what the other has counted, because it ends.
+    pub counts: bool,
 }
 
 /// What became of the entries of an image: states, mappings, neighbours, buckets. Counters are no entries.
@@ -143,6 +185,14 @@ pub enum StateError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// Parts of it cannot be told apart.
+    #[error("the state of the NF '{nf}' cannot be divided: {why}")]
+    Shared {
+        /// The NF.
+        nf: String,
+        /// As it says.
+        why: &'static str,
+    },
     /// The NF keeps no state.
     #[error("the NF '{0}' has no state that could be moved")]
     Stateless(String),
@@ -198,6 +248,29 @@ pub fn import(
 ) -> Result<Imported, StateError> {
     let (stateful, mut reader) = open(name, nf, image)?;
     let imported = stateful.import(now, &mut reader)?;
+    reader.end()?;
+    Ok(imported)
+}
+
+/// As [`import`], of a part of the state.
+///
+/// # Errors
+/// As for [`import`], and [`StateError::Shared`] for an NF whose flows cannot be told apart.
+pub fn import_part(
+    name: &str,
+    nf: &mut dyn NetworkFunction,
+    now: Nanos,
+    image: &[u8],
+    part: &Part,
+) -> Result<Imported, StateError> {
+    if let Err(why) = nf.divides_by_flow() {
+        return Err(StateError::Shared {
+            nf: name.into(),
+            why,
+        });
+    }
+    let (stateful, mut reader) = open(name, nf, image)?;
+    let imported = stateful.import_part(now, &mut reader, part)?;
     reader.end()?;
     Ok(imported)
 }

@@ -69,6 +69,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Leaves out all records that are left.
+    pub fn skip_rest(&mut self) {
+        self.rest = &[];
+    }
+
     /// An error about what was read last.
     pub fn nonsense(&self, what: &'static str) -> StateError {
         StateError::Malformed {

@@ -1,10 +1,13 @@
-use super::{FORMAT, Imported, StateError, export, export_into, forged, import, rehearse};
+use super::{
+    FORMAT, Imported, Part, StateError, export, export_into, forged, import, import_part, rehearse,
+};
 use crate::catalogue::{ENTRIES, build};
 use crate::function::{Nanos, NetworkFunction};
 use crate::testing::{Sent, ports, run};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use nfluid_ring::flow::{Buckets, Shares};
 use nfluid_wire::MacAddr;
 use nfluid_wire::arp::ArpRepr;
 use nfluid_wire::build::{self as frames, Frame};
@@ -127,6 +130,114 @@ fn a_rehearsal_leaves_nothing_behind_and_changes_no_import() {
         ];
         let sent = run(&mut *rehearsed, later, &more);
         assert_eq!(sent, run(&mut *fresh, later, &more), "{name}");
+    }
+}
+
+fn metric(nf: &dyn NetworkFunction, name: &str) -> f64 {
+    let mut sum = 0.0;
+    nf.metrics(&mut |metric| {
+        if metric.name == name {
+            sum += metric.value;
+        }
+    });
+    sum
+}
+
+#[test]
+fn a_firewalls_flows_are_divided_among_several_and_brought_together_again() {
+    let out_only = json!({ "rules": "allow udp from any to any out keep-state", "seed": 3 });
+    let member = || build("firewall", &out_only, &ports(2)).expect("valid");
+    let mut first = member();
+    let flow = |host| udp((0, host, 4000), (1, 9, 53));
+    let answer = |host| udp((1, 9, 53), (0, host, 4000));
+    let mut pass = |nf: &mut dyn NetworkFunction, host| run(nf, HERE, &[(1, answer(host))]).len();
+    for host in 2..102 {
+        run(&mut *first, HERE, &[(0, flow(host))]);
+    }
+    let shares = Shares::ONE.among(3);
+    let image = export("firewall", &mut *first, HERE).expect("exported");
+    let mut others = [member(), member()];
+    for (nf, number) in others.iter_mut().zip(1..) {
+        let flows = shares.buckets_of(number);
+        let part = Part {
+            flows,
+            counts: false,
+        };
+        let imported = import_part("firewall", &mut **nf, HERE, &image, &part).expect("imported");
+        assert!(imported.taken > 0 && imported.left_out == 0);
+        assert_eq!(
+            metric(&**nf, "states_created_total"),
+            0.0,
+            "the first has counted them"
+        );
+    }
+    let stateful = first.stateful().expect("it has states");
+    let gone = stateful.part_with(&shares.buckets_of(0));
+    let [one, two] = &mut others;
+    let left = metric(&*first, "states");
+    assert_eq!(
+        (
+            gone,
+            left + metric(&**one, "states") + metric(&**two, "states")
+        ),
+        (100 - left as u64, 100.0)
+    );
+    for host in 2..102 {
+        let passed = [&mut first, one, two].map(|nf| pass(&mut **nf, host));
+        assert_eq!(
+            passed.iter().sum::<usize>(),
+            1,
+            "one of them knows the flow of {host}"
+        );
+    }
+    // Back again, with what they have counted.
+    let before: f64 = [&first, one, two]
+        .iter()
+        .map(|nf| metric(&***nf, "packets_forwarded_total"))
+        .sum();
+    for nf in [one, two] {
+        let image = export("firewall", &mut **nf, HERE).expect("exported");
+        let part = Part {
+            flows: Buckets::ALL,
+            counts: true,
+        };
+        import_part("firewall", &mut *first, HERE, &image, &part).expect("imported");
+    }
+    assert_eq!(metric(&*first, "states"), 100.0);
+    assert_eq!(metric(&*first, "states_created_total"), 100.0);
+    assert_eq!(metric(&*first, "packets_forwarded_total"), before);
+    for host in 2..102 {
+        assert_eq!(pass(&mut *first, host), 1);
+    }
+}
+
+#[test]
+fn a_part_is_counters_alone_where_there_are_no_flows_and_nothing_where_flows_share_state() {
+    for entry in ENTRIES {
+        let name = entry.name;
+        let mut nf = made(name, 1);
+        talk(&mut *nf, THERE, 5);
+        let image = export(name, &mut *nf, THERE).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let mut other = made(name, 2);
+        let none = Part {
+            flows: Buckets::default(),
+            counts: false,
+        };
+        let imported = import_part(name, &mut *other, THERE, &image, &none);
+        if let Err(why) = nf.divides_by_flow() {
+            let nf = name.into();
+            assert_eq!(imported, Err(StateError::Shared { nf, why }));
+            continue;
+        }
+        assert_eq!(imported, Ok(Imported::default()), "{name}");
+        assert_eq!(metrics(&*other), metrics(&*made(name, 2)), "{name}");
+        let all = Part {
+            flows: Buckets::ALL,
+            counts: true,
+        };
+        import_part(name, &mut *other, THERE, &image, &all)
+            .unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(metrics(&*other), metrics(&*nf), "{name}");
     }
 }
 

@@ -1,0 +1,148 @@
+//! A firewall that becomes 2, 4 and again 1 while frames pass: what is lost or overtaken, for how long frames wait, and what so
+//! many members let through.
+
+use super::bed::{Bed, Round, SUBJECT, number};
+use crate::experiments::two_cores;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use serde_json::{Value, json};
+
+/// Frames a second while it is scaled.
+const RATE: u64 = 100_000;
+/// More than the cores of a small machine let through.
+const FLOOD: u64 = 4_000_000;
+/// How many members there are, one after the other.
+const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    two_cores()?;
+    let cycles = report.choose(20, 3);
+    let mut bed = Bed::new()?;
+    bed.pump_numbered(RATE)?;
+    let mut held: [Samples; 3] = Default::default();
+    let mut took: [Samples; 3] = Default::default();
+    let mut moved = [0.0; 3];
+    let (mut with, mut without) = (Sums::default(), Sums::default());
+    for _ in 0..cycles {
+        without.add(bed.round()?);
+        for (at, (_, members)) in STEPS.into_iter().enumerate() {
+            // In the middle of the round that runs.
+            let mut is_done = false;
+            let round = bed.round_with(|requests| {
+                if is_done {
+                    return Ok(());
+                }
+                is_done = true;
+                let path = format!("/v1/instances/{SUBJECT}/scale");
+                let answer = requests.ask("POST", &path, &json!({ "replicas": members }))?;
+                held[at].push(number(&answer, "held_us")? / 1000.0);
+                took[at].push(number(&answer, "took_us")? / 1000.0);
+                moved[at] = number(&answer, "state_taken")?;
+                Ok(())
+            })?;
+            with.add(round);
+            // Into this one it may have reached.
+            with.add(bed.round()?);
+        }
+    }
+    tell_moves(report, &with, &without);
+    let mut rows = Vec::new();
+    for (at, (from, to)) in STEPS.into_iter().enumerate() {
+        let conditions = format!(
+            "firewall of {from} becomes {to} at {RATE} frames/s, 1000 states, of which {} move; pump on one core, all members on another",
+            moved[at]
+        );
+        let id = format!("scaleout.{from}to{to}");
+        report.figure(format!("{id}.held_ms"), &held[at], "ms", &conditions);
+        report.figure(format!("{id}.took_ms"), &took[at], "ms", &conditions);
+        rows.push(vec![
+            format!("{from} -> {to}"),
+            significant(held[at].median()),
+            significant(held[at].p99()),
+            significant(took[at].median()),
+            moved[at].to_string(),
+        ]);
+    }
+    table(
+        "Frames of flows that change hands wait, ms",
+        &["members", "median", "p99", "all of it", "states that move"],
+        &rows,
+    );
+    throughput(report, &mut bed)
+}
+
+/// What rounds of a kind have come to.
+#[derive(Default)]
+struct Sums {
+    sent: u64,
+    lost: u64,
+    overtaken: u64,
+}
+
+impl Sums {
+    fn add(&mut self, round: Round) {
+        self.sent += round.sent;
+        self.lost += round.lost();
+        self.overtaken += round.overtaken;
+    }
+}
+
+fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
+    let conditions = format!(
+        "of {} frames in rounds with changes and those after them; without changes {} lost of {}",
+        with.sent, without.lost, without.sent
+    );
+    for (id, count) in [("lost", with.lost), ("overtaken", with.overtaken)] {
+        report.derived(
+            format!("scaleout.{id}"),
+            count as f64,
+            "frames",
+            &conditions,
+        );
+    }
+    println!(
+        "{} of {} frames lost, {} overtaken, while members came and went; {} of {} lost without",
+        with.lost, with.sent, with.overtaken, without.lost, without.sent
+    );
+}
+
+/// What passes when more is offered than can.
+fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
+    let rounds = report.choose(10, 2);
+    bed.pump_numbered(FLOOD)?;
+    let mut rows = Vec::new();
+    for members in [1, 2, 4] {
+        let path = format!("/v1/instances/{SUBJECT}/scale");
+        bed.requests()
+            .ask("POST", &path, &json!({ "replicas": members }))?;
+        // The one that ran meanwhile.
+        bed.round()?;
+        let mut mpps = Samples::default();
+        for _ in 0..rounds {
+            mpps.push(bed.round()?.received_per_s() / 1e6);
+        }
+        let conditions = format!(
+            "firewall of {members}, {} frames/s offered; pump on one core, all members on another: what more members cost there, not what more cores give",
+            FLOOD
+        );
+        report.figure(
+            format!("scaleout.{members}.mpps"),
+            &mpps,
+            "Mpps",
+            &conditions,
+        );
+        rows.push(vec![members.to_string(), significant(mpps.median())]);
+    }
+    table(
+        "Throughput, Mpps, all members on one core",
+        &["members", "median"],
+        &rows,
+    );
+    let _: Value = bed.requests().ask(
+        "POST",
+        &format!("/v1/instances/{SUBJECT}/scale"),
+        &json!({ "replicas": 1 }),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! One of several instances that share the flows of their ports, while flows go from one to another
+//! (`docs/adr/0022-scale-out.md`).
+//!
+//! Who is about to get flows **stands still** at a batch edge: their frames wait in its rings. Who gives them up goes on, and
+//! **drains**: it handles what came before they were led elsewhere, and writes down its state. What the other then takes in of
+//! that, it **parts with**.
+
+use anyhow::bail;
+use nfluid_nf::stateful::Part;
+use nfluid_ring::flow::Buckets;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::Deserialize;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Longest that an instance stands still: who has asked for it has forgotten it.
+const STANDING: Duration = Duration::from_secs(10);
+/// Longest that what waits in the rings may take.
+const DRAINING: Duration = Duration::from_secs(2);
+
+/// The part of a state that is imported, as a request has it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct PartRequest {
+    /// The buckets, 64 to a word.
+    flows: [u64; 4],
+    /// Also what was counted.
+    counts: bool,
+}
+
+impl From<PartRequest> for Part {
+    fn from(request: PartRequest) -> Self {
+        Part {
+            flows: Buckets(request.flows),
+            counts: request.counts,
+        }
+    }
+}
+
+/// Standing still.
+#[derive(Debug)]
+pub struct Standing {
+    /// Closed by the daemon, or with it, when it is over.
+    way: OwnedFd,
+    since: Instant,
+}
+
+impl Standing {
+    /// From now on, until the other end of `way` is closed.
+    pub fn on(way: OwnedFd) -> Self {
+        Standing {
+            way,
+            since: Instant::now(),
+        }
+    }
+
+    /// Waits until `wake` is readable or it is over. Returns whether it goes on standing.
+    pub fn wait(&self, wake: &OwnedFd) -> anyhow::Result<bool> {
+        let left = STANDING.saturating_sub(self.since.elapsed());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let timeout = Timespec::try_from(left)?;
+        let mut fds = [&self.way, wake].map(|fd| PollFd::new(fd, PollFlags::IN));
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents().is_empty()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A port whose ring is not read up to where `until` says, if there is one. `taken` says how far that is.
+pub fn behind(until: &[u32], taken: impl Fn(usize) -> Option<u32>) -> Option<usize> {
+    let mut ports = until.iter().enumerate();
+    let behind = ports.find(|(port, position)| {
+        // Positions wrap around: it is behind by less than half of them.
+        taken(*port).is_some_and(|taken| (position.wrapping_sub(taken) as i32) > 0)
+    });
+    behind.map(|(port, _)| port)
+}
+
+/// Whether one that began to drain then may go on with the frames that wait on port `behind`.
+pub fn check_patience(begun: Instant, behind: usize) -> anyhow::Result<()> {
+    if begun.elapsed() > DRAINING {
+        bail!(
+            "frames still wait on its port {behind} after {} s",
+            DRAINING.as_secs()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn it_stands_still_until_the_other_end_is_closed() {
+        let kind = (AddressFamily::UNIX, SocketType::STREAM);
+        let (way, its_end) =
+            socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("a pair");
+        let wake = eventfd(1, EventfdFlags::NONBLOCK).expect("an eventfd");
+        let standing = Standing::on(way);
+        assert!(standing.wait(&wake).expect("a wait"), "a request waits");
+        drop(its_end);
+        assert!(!standing.wait(&wake).expect("a wait"), "it goes on");
+    }
+
+    #[test]
+    fn a_ring_is_behind_also_around_the_end_of_numbers() {
+        let behind = |until: [u32; 2], taken: [u32; 2]| {
+            super::behind(&until, |port| taken.get(port).copied())
+        };
+        assert_eq!(behind([2, 40], [u32::MAX - 1, 40]), Some(0));
+        assert_eq!(behind([2, 40], [2, 39]), Some(1));
+        assert_eq!(behind([2, 40], [3, 40]), None);
+        assert_eq!(
+            super::behind(&[1, 1, 1], |_| None),
+            None,
+            "ports that it does not have"
+        );
+        assert!(check_patience(Instant::now(), 0).is_ok());
+    }
+}

@@ -1,0 +1,65 @@
+//! Instances of which there are to be several: whether their flows can be divided.
+
+use super::Environment;
+use crate::model::{Instance, Program};
+use crate::report::Report;
+use crate::spec::PortSpec;
+
+/// What can be said without its NF.
+pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    if instance.members() <= 1 {
+        return;
+    }
+    let path = format!("{path}.replicas");
+    if matches!(instance.program, Program::Path { .. }) {
+        report.error(
+            &path,
+            "a program of your own keeps what it knows of flows to itself: they cannot be given from one member to another",
+            "remove 'replicas'; several instances and a chain for each divide traffic by rules",
+        );
+    }
+    if instance.trust.is_some() {
+        report.error(
+            &path,
+            "a member of a trust group has slots of others in its hands, and cannot give up its flows",
+            "remove 'trust' or 'replicas'",
+        );
+    }
+    for (port, spec) in instance.ports.iter() {
+        if spec.attachment.is_some() {
+            report.error(
+                &path,
+                format!("a switch knows port '{port}' by its number: it leads to one instance"),
+                "remove 'replicas', or reach the port by a link or a chain",
+            );
+        }
+        if spec.queues.unwrap_or(1) > 1 {
+            report.error(
+                &path,
+                format!("port '{port}' has queues: its flows are divided among threads already"),
+                "remove 'queues' or 'replicas'",
+            );
+        }
+    }
+}
+
+/// Whether the NF can be several.
+pub(super) fn check_flows(
+    nf: &str,
+    instance: &Instance,
+    path: &str,
+    environment: Environment<'_>,
+    ports: &[PortSpec],
+    report: &mut Report<'_>,
+) {
+    if instance.members() <= 1 {
+        return;
+    }
+    if let Err(why) = environment.catalogue.queues(nf, &instance.config, ports) {
+        report.error(
+            &format!("{path}.replicas"),
+            format!("the NF '{nf}' cannot be several instances: {why}"),
+            "remove 'replicas'",
+        );
+    }
+}
