@@ -148,7 +148,7 @@ impl Shares {
     }
 
     /// Members up to the last that has something.
-    pub fn len(&self) -> u8 {
+    pub fn span(&self) -> u8 {
         self.0.iter().max().map_or(0, |last| last + 1)
     }
 }
@@ -190,12 +190,12 @@ mod tests {
             let (least, most) = (parts.iter().min(), parts.iter().max());
             assert!(most <= least.map(|least| least + 1).as_ref(), "{parts:?}");
             for (old, new) in before.members().iter().zip(shares.members()) {
-                let grows = before.len() < members;
-                let came = *new >= before.len();
+                let grows = before.span() < members;
+                let came = *new >= before.span();
                 let went = *old >= members;
                 assert!(old == new || if grows { came } else { went });
             }
-            assert_eq!(shares.len(), members);
+            assert_eq!(shares.span(), members);
         }
         assert_eq!(shares, Shares::ONE);
         assert_eq!(shares.among(0), shares);

@@ -150,7 +150,7 @@ fn a_firewalls_flows_are_divided_among_several_and_brought_together_again() {
     let mut first = member();
     let flow = |host| udp((0, host, 4000), (1, 9, 53));
     let answer = |host| udp((1, 9, 53), (0, host, 4000));
-    let mut pass = |nf: &mut dyn NetworkFunction, host| run(nf, HERE, &[(1, answer(host))]).len();
+    let pass = |nf: &mut dyn NetworkFunction, host| run(nf, HERE, &[(1, answer(host))]).len();
     for host in 2..102 {
         run(&mut *first, HERE, &[(0, flow(host))]);
     }
