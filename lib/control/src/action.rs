@@ -146,6 +146,15 @@ pub enum Action {
         /// As it shall be.
         new: Option<Health>,
     },
+    /// Changes the place of a fast path among those of its interfaces, between two packets.
+    SetOrder {
+        /// The instance.
+        name: String,
+        /// As it is.
+        old: Option<u16>,
+        /// As it shall be.
+        new: Option<u16>,
+    },
     /// Changes who executes the switch for a running instance: none of its frames is lost.
     SetIo {
         /// The instance.
@@ -271,6 +280,11 @@ impl Action {
                 old: new,
                 new: old,
             },
+            SetOrder { name, old, new } => SetOrder {
+                name,
+                old: new,
+                new: old,
+            },
             SetIo { name, old, new } => SetIo {
                 name,
                 old: new,
@@ -322,6 +336,14 @@ impl fmt::Display for Action {
                 ..
             } => write!(f, "look after instance {name} {health}"),
             Action::SetHealth { name, .. } => write!(f, "look after instance {name} no more"),
+            Action::SetOrder {
+                name,
+                new: Some(order),
+                ..
+            } => write!(f, "move instance {name} to place {order} of its interfaces"),
+            Action::SetOrder { name, .. } => {
+                write!(f, "have instance {name} alone on its interfaces")
+            }
             Action::SetIo { name, old, new } => {
                 write!(f, "move I/O of instance {name} from {old} to {new}")
             }

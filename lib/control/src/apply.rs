@@ -187,6 +187,12 @@ pub trait Platform {
     /// It is as before.
     fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError>;
 
+    /// Changes the place of a fast path among those of its interfaces: each packet meets them in the old order or in the new one.
+    ///
+    /// # Errors
+    /// They are in the old one.
+    fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError>;
+
     /// Changes who executes the switch for a running instance, which is not stopped for that and loses
     /// no frame.
     ///
@@ -268,6 +274,7 @@ pub fn perform<P: Platform + ?Sized>(
         Action::SetRestart { name, new, .. } => platform.set_restart(name, new),
         Action::SetWake { name, new, .. } => platform.set_wake(name, *new),
         Action::SetHealth { name, new, .. } => platform.set_health(name, new.as_ref()),
+        Action::SetOrder { name, new, .. } => platform.set_order(name, *new),
         Action::SetIo { name, new, .. } => platform.set_io(name, *new),
         Action::SetIoSettings { new, .. } => platform.set_io_settings(new),
         Action::SetCongestion { new, .. } => platform.set_congestion(new),

@@ -15,6 +15,26 @@ pub struct Attach {
     /// Which XDP mode.
     #[serde(skip_serializing_if = "is_auto")]
     pub mode: XdpMode,
+    /// Its place among the fast paths of an interface, the lowest first: what one lets pass goes on to the next. Absent: it is
+    /// alone there. Written only where it says something: an instance that an older daemon has recorded is adopted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<u16>,
+}
+
+/// Most fast paths on one interface: the kernel follows 33 tail calls.
+pub const MEMBERS_MAX: usize = 32;
+/// Highest place among them that can be written.
+pub const ORDER_MAX: u16 = 9999;
+
+impl Attach {
+    /// Whether another is on the same interfaces in the same way, wherever among others.
+    pub fn is_at(&self, other: &Attach) -> bool {
+        let place = |attach: &Attach| Attach {
+            order: None,
+            ..attach.clone()
+        };
+        place(self) == place(other)
+    }
 }
 
 fn is_auto(mode: &XdpMode) -> bool {

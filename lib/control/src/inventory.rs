@@ -115,6 +115,11 @@ impl Inventory {
             Action::SetRestart { name, new, .. } => self.change(&name, |spec| spec.restart = new),
             Action::SetWake { name, new, .. } => self.change(&name, |spec| spec.wake = new),
             Action::SetHealth { name, new, .. } => self.change(&name, |spec| spec.health = new),
+            Action::SetOrder { name, new, .. } => self.change(&name, |spec| {
+                if let Some(attach) = &mut spec.attach {
+                    attach.order = new;
+                }
+            }),
             Action::SetIo { name, new, .. } => self.change(&name, |spec| spec.io = new),
             Action::SetIoSettings { new, .. } => self.io = new,
             Action::SetCongestion { new, .. } => self.congestion = new,
@@ -182,6 +187,10 @@ impl Inventory {
             | Action::SetRestart { name, .. }
             | Action::SetWake { name, .. }
             | Action::SetHealth { name, .. } => self.instances.contains_key(name),
+            Action::SetOrder { name, old, .. } => self
+                .instances
+                .get(name)
+                .is_some_and(|spec| spec.order() == *old),
             Action::SetIo { name, old, .. } => {
                 self.instances.get(name).is_some_and(|spec| spec.io == *old)
             }

@@ -1,7 +1,7 @@
 //! The difference of two inventories as an ordered list of actions.
 //!
 //! The order keeps every step possible and traffic unharmed: what is to vanish is disconnected
-//! first, interfaces are let go before they are taken again, everything new exists before frames
+//! first, interfaces are let go before they are taken again, fast paths that stay find their order before others come between them, everything new exists before frames
 //! are sent to it, frames are sent elsewhere before their receiver is removed. A port that only
 //! changes its destination is switched over in one step.
 
@@ -24,6 +24,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     actions.extend(wires.disconnect);
     remove_uplinks(current, desired, &mut actions);
     remove_fast_paths(current, desired, &mut actions);
+    order_fast_paths(current, desired, &rebuilt, &mut actions);
     make_groups(current, desired, &mut actions);
     make_switches(current, desired, &mut actions);
     make_uplinks(current, desired, &mut actions);
@@ -83,13 +84,21 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         matches!(new.program, Program::BuiltIn { .. }) && new.stack.is_none();
     old.program != new.program
         || old.tier != new.tier
-        || old.attach != new.attach
+        || !is_at_the_same_interfaces(old, new)
         || old.stack != new.stack
         || old.ports != new.ports
         || old.flavor != new.flavor
         || old.ring != new.ring
         || old.trust != new.trust
         || (old.config != new.config && !takes_new_configuration)
+}
+
+/// Fast paths change their order there while packets pass.
+fn is_at_the_same_interfaces(old: &InstanceSpec, new: &InstanceSpec) -> bool {
+    match (&old.attach, &new.attach) {
+        (Some(old), Some(new)) => old.is_at(new),
+        (old, new) => old.is_none() && new.is_none(),
+    }
 }
 
 /// Whether `new` can be put in the place of `old` on the same ports, which `old` hands over while frames pass: both are
@@ -280,11 +289,17 @@ fn make_instances(
     rebuilt: &Rebuilt<'_>,
     actions: &mut Vec<Action>,
 ) {
-    let fresh = missing(&desired.instances, &current.instances);
-    actions.extend(fresh.map(|(name, spec)| Action::CreateInstance {
-        name: name.clone(),
-        spec: Box::new(spec.clone()),
-    }));
+    let mut fresh: Vec<_> = missing(&desired.instances, &current.instances).collect();
+    // Who is behind another on an interface comes after it: what the other would stop does not get past it.
+    fresh.sort_by_key(|(_, spec)| spec.order());
+    actions.extend(
+        fresh
+            .into_iter()
+            .map(|(name, spec)| Action::CreateInstance {
+                name: name.clone(),
+                spec: Box::new(spec.clone()),
+            }),
+    );
     for (name, new) in &desired.instances {
         match current.instances.get(name) {
             Some(old) if rebuilt.instances.contains(name.as_str()) => {
@@ -365,8 +380,33 @@ fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: 
 /// Before others may want their interfaces.
 fn remove_fast_paths(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
     let gone = missing(&current.instances, &desired.instances);
-    let gone = gone.filter(|(_, spec)| spec.is_fast_path());
-    actions.extend(gone.map(removal));
+    let mut gone: Vec<_> = gone.filter(|(_, spec)| spec.is_fast_path()).collect();
+    // The last first: as when they are made.
+    gone.sort_by_key(|(_, spec)| std::cmp::Reverse(spec.order()));
+    actions.extend(gone.into_iter().map(removal));
+}
+
+/// One after the other, so that two of which both move up, or both down, never change places on the way.
+fn order_fast_paths(
+    current: &Inventory,
+    desired: &Inventory,
+    rebuilt: &Rebuilt<'_>,
+    actions: &mut Vec<Action>,
+) {
+    let stay = current.instances.iter().filter_map(|(name, old)| {
+        let new = desired.instances.get(name)?;
+        let moves = !rebuilt.instances.contains(name.as_str()) && old.order() != new.order();
+        moves.then(|| (name, old.order(), new.order()))
+    });
+    let (mut up, mut down): (Vec<_>, Vec<_>) = stay.partition(|(_, old, new)| new > old);
+    up.sort_by_key(|(_, _, new)| std::cmp::Reverse(*new));
+    down.sort_by_key(|(_, _, new)| *new);
+    let steps = up.into_iter().chain(down);
+    actions.extend(steps.map(|(name, old, new)| Action::SetOrder {
+        name: name.clone(),
+        old,
+        new,
+    }));
 }
 
 fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {

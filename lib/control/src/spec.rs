@@ -181,6 +181,11 @@ impl InstanceSpec {
         self.tier == Tier::Xdp
     }
 
+    /// Its place among the fast paths of an interface.
+    pub fn order(&self) -> Option<u16> {
+        self.attach.as_ref().and_then(|attach| attach.order)
+    }
+
     /// What a process has - ports, memory, CPU time of its own - a fast path has not, whatever the deployment says.
     fn of_fast_path(instance: &Instance) -> Self {
         InstanceSpec {

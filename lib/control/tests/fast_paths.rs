@@ -81,7 +81,28 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     );
     says(
         "  fw: { tier: xdp, nf: efw, interface: eth1 }\n  lb: { tier: xdp, nf: efw, interface: [eth2, eth1] }\n",
-        &["instance 'fw' has the interface 'eth1' already"],
+        &[
+            "instance 'fw' has the interface 'eth1' already",
+            "'order: 10'",
+        ],
+    );
+    let chain = |second: &str| {
+        format!(
+            "  fw: {{ tier: xdp, nf: efw, interface: eth1, order: 10 }}\n  lb: {{ tier: xdp, nf: efw, interface: [eth2, eth1], {second} }}\n"
+        )
+    };
+    says(
+        &chain("order: 10"),
+        &["instances.lb.order: instance 'fw' is in this place"],
+    );
+    says(
+        &chain("order: 20, mode: native"),
+        &["instances.lb.mode: instance 'fw' wants another mode of the interface 'eth1'"],
+    );
+    says(&chain("order: 0"), &["0 is out of range"]);
+    says(
+        "  fw: { tier: xdp, nf: efw, interface: [eth1, eth1], order: 10 }\n",
+        &["'eth1' is in the list twice"],
     );
     let found = check(
         "version: 1\nuplinks: { wan: { interface: eth1 } }\ninstances:\n  fw: { tier: xdp, nf: efw, interface: eth1 }\n",
@@ -123,5 +144,59 @@ fn an_interface_is_let_go_before_others_take_it_and_a_configuration_changes_in_p
             .count(),
         0,
         "what processes are told does not concern it"
+    );
+}
+
+/// Fast paths on one interface, each with its place.
+fn row(members: &[(&str, u16)]) -> Deployment {
+    let instance = |(name, order): &(&str, u16)| {
+        format!("  {name}: {{ tier: xdp, nf: efw, interface: eth1, order: {order} }}\n")
+    };
+    let instances: String = members.iter().map(instance).collect();
+    deployment(&format!("version: 1\ninstances:\n{instances}"))
+}
+
+#[test]
+fn members_of_a_chain_come_in_their_order_and_go_the_last_one_first() {
+    let nothing = Deployment::default();
+    let two = row(&[("b", 10), ("a", 20)]);
+    assert_eq!(
+        steps(&nothing, &two),
+        ["create instance b", "create instance a"]
+    );
+    assert_eq!(
+        steps(&two, &nothing),
+        ["remove instance a", "remove instance b"]
+    );
+    let three = row(&[("b", 10), ("a", 20), ("c", 15)]);
+    assert_eq!(steps(&two, &three), ["create instance c"]);
+    assert_eq!(steps(&three, &two), ["remove instance c"]);
+    // Nobody passes anybody on the way.
+    let shifted = row(&[("b", 20), ("a", 30), ("c", 10)]);
+    assert_eq!(
+        steps(&two, &shifted),
+        [
+            "move instance a to place 30 of its interfaces",
+            "move instance b to place 20 of its interfaces",
+            "create instance c"
+        ]
+    );
+    assert_eq!(
+        steps(&shifted, &two),
+        [
+            "remove instance c",
+            "move instance b to place 10 of its interfaces",
+            "move instance a to place 20 of its interfaces"
+        ]
+    );
+    let alone =
+        deployment("version: 1\ninstances:\n  b: { tier: xdp, nf: efw, interface: eth1 }\n");
+    assert_eq!(
+        steps(&alone, &two),
+        [
+            "move instance b to place 10 of its interfaces",
+            "create instance a"
+        ],
+        "who was alone stays where it is"
     );
 }

@@ -35,6 +35,7 @@ fn touched(action: &Action) -> Option<&str> {
         | Action::SetRestart { name, .. }
         | Action::SetWake { name, .. }
         | Action::SetHealth { name, .. }
+        | Action::SetOrder { name, .. }
         | Action::SetIo { name, .. }
         | Action::Scale { name, .. }
         | Action::RemoveInstance { name, .. } => Some(name),
@@ -195,6 +196,7 @@ hand_on!(
     set_restart(name: &str, restart: &Restart),
     set_wake(name: &str, wake: Option<Wake>),
     set_health(name: &str, health: Option<&Health>),
+    set_order(name: &str, order: Option<u16>),
     set_io(name: &str, model: IoModel),
     set_io_settings(settings: &IoSettings),
     set_congestion(congestion: &Congestion),

@@ -4,7 +4,7 @@ use super::fields::{Fields, text};
 use super::instance::config;
 use super::network::xdp_mode;
 use super::{Attachments, instance};
-use crate::fast::Attach;
+use crate::fast::{Attach, ORDER_MAX};
 use crate::model::{Instance, Program, Tier};
 use crate::report::Report;
 use crate::table::Table;
@@ -59,6 +59,9 @@ pub fn fast_path(
         interfaces,
         netns: fields.text("netns", report),
         mode: xdp_mode(&mut fields, report),
+        order: fields
+            .integer("order", (1, i64::from(ORDER_MAX)), report)
+            .and_then(|order| u16::try_from(order).ok()),
     });
     fields.finish(report);
     found

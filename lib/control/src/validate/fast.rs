@@ -3,10 +3,19 @@
 use super::instances::report_config;
 use super::uplinks::{check_place, is_interface_name, not_an_interface};
 use super::{Background, Environment};
-use crate::fast::Attach;
+use crate::fast::{Attach, MEMBERS_MAX};
 use crate::model::{Deployment, Instance};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
+
+/// Who has an interface, by its name and namespace.
+type Users<'a> = HashMap<(&'a str, Option<&'a str>), User<'a>>;
+
+enum User<'a> {
+    Uplink(&'a str),
+    /// In the order of the document.
+    FastPaths(Vec<(&'a str, &'a Attach)>),
+}
 
 pub fn check(
     deployment: &Deployment,
@@ -15,10 +24,10 @@ pub fn check(
     report: &mut Report<'_>,
 ) {
     let uplinks = deployment.uplinks.iter();
-    let mut users: HashMap<(&str, Option<&str>), String> = uplinks
+    let mut users: Users<'_> = uplinks
         .map(|(name, uplink)| {
             let place = (uplink.interface.as_str(), uplink.netns.as_deref());
-            (place, format!("uplink '{name}'"))
+            (place, User::Uplink(name))
         })
         .collect();
     for (name, instance) in deployment.instances.iter() {
@@ -33,7 +42,8 @@ pub fn check(
         }
         check_interfaces(attach, &path, &mut users, name, report);
         // One in use may vanish and return at any time: that the daemon sees to.
-        if before.and_then(|before| before.attach.as_ref()) != Some(attach) {
+        let was_at = before.and_then(|before| before.attach.as_ref());
+        if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {
             look(attach, &path, environment, report);
         }
     }
@@ -65,29 +75,81 @@ fn check_function(
     }
 }
 
-/// Each interface has room for one program.
+/// Each interface has room for an uplink, or for fast paths of which each says its place among them.
 fn check_interfaces<'a>(
     attach: &'a Attach,
     path: &str,
-    users: &mut HashMap<(&'a str, Option<&'a str>), String>,
-    name: &str,
+    users: &mut Users<'a>,
+    name: &'a str,
     report: &mut Report<'_>,
 ) {
     for interface in &attach.interfaces {
-        let path = format!("{path}.interface");
+        let path_of = |key: &str| format!("{path}.{key}");
         if !is_interface_name(interface) {
-            not_an_interface(interface, &path, report);
+            not_an_interface(interface, &path_of("interface"), report);
             continue;
         }
         let place = (interface.as_str(), attach.netns.as_deref());
-        if let Some(other) = users.insert(place, format!("instance '{name}'")) {
-            report.error(
-                &path,
-                format!("{other} has the interface '{interface}' already"),
+        let user = users.entry(place);
+        match user.or_insert_with(|| User::FastPaths(Vec::new())) {
+            User::Uplink(uplink) => report.error(
+                &path_of("interface"),
+                format!("uplink '{uplink}' has the interface '{interface}' already"),
                 "an interface has one XDP program: use another interface, or remove one of them",
-            );
+            ),
+            User::FastPaths(others) => {
+                if let Some((key, message, remedy)) = dispute(name, attach, interface, others) {
+                    report.error(&path_of(key), message, remedy);
+                } else {
+                    others.push((name, attach));
+                }
+            }
         }
     }
+}
+
+/// Why a fast path cannot be beside others on an interface: the key, what is wrong, what to do.
+fn dispute(
+    name: &str,
+    attach: &Attach,
+    interface: &str,
+    others: &[(&str, &Attach)],
+) -> Option<(&'static str, String, String)> {
+    if others.iter().any(|(other, _)| *other == name) {
+        let message = format!("the interface '{interface}' is in the list twice");
+        return Some(("interface", message, "remove one of them".to_owned()));
+    }
+    if let Some((other, _)) = others
+        .iter()
+        .find(|(_, other)| other.order.is_none() || attach.order.is_none())
+    {
+        return Some((
+            "interface",
+            format!("instance '{other}' has the interface '{interface}' already"),
+            "say in which order packets meet them: 'order: 10' in the first, 'order: 20' in the next one; or use another interface"
+                .to_owned(),
+        ));
+    }
+    if let Some((other, _)) = others.iter().find(|(_, other)| other.order == attach.order) {
+        return Some((
+            "order",
+            format!("instance '{other}' is in this place of the interface '{interface}' already"),
+            "give each another number: the lowest is the first".to_owned(),
+        ));
+    }
+    if let Some((other, _)) = others.iter().find(|(_, other)| other.mode != attach.mode) {
+        return Some((
+            "mode",
+            format!("instance '{other}' wants another mode of the interface '{interface}'"),
+            "fast paths on one interface are there in one mode: write the same in both".to_owned(),
+        ));
+    }
+    if others.len() >= MEMBERS_MAX {
+        let message = format!("the interface '{interface}' has {MEMBERS_MAX} fast paths already");
+        let remedy = "the kernel follows no longer row: use another interface".to_owned();
+        return Some(("interface", message, remedy));
+    }
+    None
 }
 
 fn look(attach: &Attach, path: &str, environment: Environment<'_>, report: &mut Report<'_>) {

@@ -322,6 +322,15 @@ impl Platform for ModelPlatform {
         })
     }
 
+    fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
+        let old = self.spec(name).order();
+        self.step(Action::SetOrder {
+            name: name.into(),
+            old,
+            new: order,
+        })
+    }
+
     fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
         let old = self.spec(name).io;
         self.step(Action::SetIo {
