@@ -80,6 +80,9 @@ pub struct FastInterface {
     /// Why this mode, or why it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The instances on it, in the order in which packets meet them; empty: there is no other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<String>,
 }
 
 /// Who decides a firewall's rules, over all interfaces.
@@ -96,6 +99,10 @@ pub struct FastRules {
     /// Why everything behind connection tracking is left to the kernel, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_behind: Option<String>,
+    /// Why everything that is not dropped is left to the kernel, although it may be sent on by others behind the firewall: what the
+    /// kernel alone may stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
     /// Those that the kernel decides, and why: the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_kernel: Vec<KernelRule>,

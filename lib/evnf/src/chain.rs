@@ -11,22 +11,62 @@
 use crate::hook::Hook;
 use crate::load::{Fast, LoadError, Run, because};
 use libbpf_rs::Link;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 const NAME: &str = "chain";
 /// Most members: the kernel follows 33 tail calls.
 pub const MEMBERS_MAX: usize = 32;
+/// What pins of successors are called, before their number.
+const PIN: &str = "next";
 
 /// A fast path as a part of one chain. It shares its tables with what it is of; it may have more such parts, in other chains.
 #[derive(Debug)]
-pub struct Member(Fast);
+pub struct Member {
+    fast: Fast,
+    /// Where its successor is kept.
+    pin: Option<PathBuf>,
+}
 
 impl Member {
     pub(crate) fn of(fast: &Fast, hook: Hook) -> Result<Self, LoadError> {
-        Ok(Member(fast.again(hook)?))
+        Ok(Member {
+            fast: fast.again(hook)?,
+            pin: None,
+        })
+    }
+
+    /// A descriptor of its program, for those who attach it themselves.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
+        self.fast.descriptor()
+    }
+
+    fn set_next(&self, next: Option<&mut Member>) -> Result<(), LoadError> {
+        self.fast.set_next(next.map(|next| &mut next.fast))
+    }
+
+    fn keep(&mut self, folder: &Path) -> Result<(), LoadError> {
+        let paths = (0..u32::MAX).map(|number| folder.join(format!("{PIN}{number}")));
+        let free = paths.into_iter().find(|path| !path.exists());
+        let none = || because(NAME, "pinning a member")("no name is free");
+        let free = free.ok_or_else(none)?;
+        self.fast.pin_next(&free)?;
+        self.pin = Some(free);
+        Ok(())
+    }
+
+    fn unpin(&mut self) {
+        if let Some(pin) = self.pin.take() {
+            // Who comes after this process takes away what is left.
+            let _left = std::fs::remove_file(pin);
+        }
     }
 }
 
-/// Members in their order, as one program. Detached when dropped.
+/// Members in their order, as one program. Detached when dropped, unless somebody else has attached it.
 #[derive(Debug)]
 pub struct Chain {
     /// Before the members: it goes first.
@@ -34,6 +74,8 @@ pub struct Chain {
     members: Vec<Member>,
     /// A packet may still be in them: they stay until the next change.
     replaced: Vec<Member>,
+    /// Where the successors of members are kept; absent: they end with the process.
+    folder: Option<PathBuf>,
 }
 
 impl Chain {
@@ -41,13 +83,40 @@ impl Chain {
     ///
     /// # Errors
     /// When there is none, or more than [`MEMBERS_MAX`], or they are for several hooks, or the kernel refuses.
-    pub fn new(mut members: Vec<Member>) -> Result<Self, LoadError> {
-        join(&mut members)?;
+    pub fn new(members: Vec<Member>) -> Result<Self, LoadError> {
+        Self::within(members, None)
+    }
+
+    /// The same, which goes on when the process ends, if its first member is held on the interface: the members' successors are
+    /// kept in a folder of a BPF file system. What an earlier chain has left there stays, see [`Chain::take_over`].
+    ///
+    /// # Errors
+    /// As [`Chain::new`]; nothing is left then.
+    pub fn kept(members: Vec<Member>, folder: &Path) -> Result<Self, LoadError> {
+        Self::within(members, Some(folder))
+    }
+
+    fn within(mut members: Vec<Member>, folder: Option<&Path>) -> Result<Self, LoadError> {
+        join(&mut members, folder)?;
         Ok(Chain {
             link: None,
             members,
             replaced: Vec::new(),
+            folder: folder.map(Path::to_owned),
         })
+    }
+
+    /// How many members it has.
+    pub fn length(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A descriptor of its first member's program, for those who attach it themselves.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn head(&self) -> Result<OwnedFd, LoadError> {
+        self.members[0].descriptor()
     }
 
     /// Attaches it to an interface of the calling thread's network namespace, at XDP natively where the driver can; it leaves the
@@ -57,7 +126,7 @@ impl Chain {
     /// When there is no such interface, or, at XDP, another program is there; it is named.
     pub fn attach(&mut self, interface: &str) -> Result<(), LoadError> {
         self.link = None;
-        self.link = Some(self.members[0].0.attach(interface)?);
+        self.link = Some(self.members[0].fast.attach(interface)?);
         Ok(())
     }
 
@@ -70,19 +139,46 @@ impl Chain {
     ///
     /// # Errors
     /// When there is no such member, or the kernel refuses; then all is as before.
-    pub fn replace(&mut self, at: usize, mut member: Member) -> Result<(), LoadError> {
+    pub fn replace(&mut self, at: usize, member: Member) -> Result<(), LoadError> {
+        let mut link = self.link.take();
+        let replaced = self.replace_under(at, member, |first| first_of(first, &mut link));
+        self.link = link;
+        replaced
+    }
+
+    /// The same where somebody else has attached the first member: `hold` puts another in its place.
+    ///
+    /// # Errors
+    /// As [`Chain::replace`], and those of `hold`.
+    pub fn replace_under<E: From<LoadError>>(
+        &mut self,
+        at: usize,
+        mut member: Member,
+        hold: impl FnOnce(&mut Member) -> Result<(), E>,
+    ) -> Result<(), E> {
         if at >= self.members.len() {
             let why = format!("there is no member {at}, but {}", self.members.len());
-            return Err(because(NAME, "replacing a member")(why));
+            return Err(because(NAME, "replacing a member")(why).into());
         }
+        let folder = self.folder.clone();
         let (before, rest) = self.members.split_at_mut(at);
-        member.0.set_next(rest.get_mut(1).map(|next| &mut next.0))?;
-        match (before.last(), &mut self.link) {
-            (Some(before), _) => before.0.set_next(Some(&mut member.0))?,
-            (None, Some(link)) => member.0.take_place(link)?,
-            (None, None) => {}
+        let mut enter = || -> Result<(), E> {
+            member.set_next(rest.get_mut(1))?;
+            if let Some(folder) = &folder {
+                member.keep(folder)?;
+            }
+            match before.last() {
+                Some(before) => Ok(before.set_next(Some(&mut member))?),
+                None => hold(&mut member),
+            }
+        };
+        if let Err(why) = enter() {
+            member.unpin();
+            return Err(why);
         }
-        self.replaced = vec![std::mem::replace(&mut self.members[at], member)];
+        let mut gone = std::mem::replace(&mut self.members[at], member);
+        gone.unpin();
+        self.replaced = vec![gone];
         Ok(())
     }
 
@@ -90,12 +186,29 @@ impl Chain {
     ///
     /// # Errors
     /// As [`Chain::new`]; then all is as before.
-    pub fn replace_all(&mut self, mut members: Vec<Member>) -> Result<(), LoadError> {
-        join(&mut members)?;
-        if let Some(link) = &mut self.link {
-            members[0].0.take_place(link)?;
+    pub fn replace_all(&mut self, members: Vec<Member>) -> Result<(), LoadError> {
+        let mut link = self.link.take();
+        let replaced = self.replace_all_under(members, |first| first_of(first, &mut link));
+        self.link = link;
+        replaced
+    }
+
+    /// The same where somebody else has attached the first member: `hold` puts another in its place.
+    ///
+    /// # Errors
+    /// As [`Chain::replace_all`], and those of `hold`.
+    pub fn replace_all_under<E: From<LoadError>>(
+        &mut self,
+        mut members: Vec<Member>,
+        hold: impl FnOnce(&mut Member) -> Result<(), E>,
+    ) -> Result<(), E> {
+        join(&mut members, self.folder.as_deref())?;
+        if let Err(why) = hold(&mut members[0]) {
+            members.iter_mut().for_each(Member::unpin);
+            return Err(why);
         }
         self.replaced = std::mem::replace(&mut self.members, members);
+        self.replaced.iter_mut().for_each(Member::unpin);
         Ok(())
     }
 
@@ -107,7 +220,21 @@ impl Chain {
     /// When the kernel refuses.
     pub fn set_peers(&self, interfaces: &[u32]) -> Result<(), LoadError> {
         let mut members = self.members.iter();
-        members.try_for_each(|member| member.0.set_peers(interfaces))
+        members.try_for_each(|member| member.fast.set_peers(interfaces))
+    }
+
+    /// Takes away what earlier chains have left where this one is kept, when it has their place: they go no further than their
+    /// first member from then on.
+    pub fn take_over(&self) {
+        let pins: Vec<&PathBuf> = self.members.iter().flat_map(|one| &one.pin).collect();
+        let folder = self.folder.iter().flat_map(std::fs::read_dir);
+        for entry in folder.flatten().flatten() {
+            let is_one = entry.file_name().to_string_lossy().starts_with(PIN);
+            if is_one && !pins.contains(&&entry.path()) {
+                // The next to come tries again.
+                let _left = std::fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Runs it on one packet `repeat` times.
@@ -115,7 +242,7 @@ impl Chain {
     /// # Errors
     /// When the kernel does not run it.
     pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
-        self.members[0].0.test_run(packet, repeat)
+        self.members[0].fast.test_run(packet, repeat)
     }
 
     /// Runs it on a packet that is going to be cut into segments with so many bytes each.
@@ -127,24 +254,45 @@ impl Chain {
         packet: &[u8],
         segment_bytes: u32,
     ) -> Result<Run, LoadError> {
-        self.members[0].0.test_run_segments(packet, segment_bytes)
+        self.members[0]
+            .fast
+            .test_run_segments(packet, segment_bytes)
     }
 }
 
-/// Says to each who is behind it.
-fn join(members: &mut [Member]) -> Result<(), LoadError> {
+/// Puts a member in the place of the one that a link has attached.
+fn first_of(member: &mut Member, link: &mut Option<Link>) -> Result<(), LoadError> {
+    match link {
+        Some(link) => member.fast.take_place(link),
+        None => Ok(()),
+    }
+}
+
+/// Says to each who is behind it, and keeps that.
+fn join(members: &mut [Member], folder: Option<&Path>) -> Result<(), LoadError> {
     if members.is_empty() || members.len() > MEMBERS_MAX {
         let why = format!("{} members; it takes 1 to {MEMBERS_MAX}", members.len());
         return Err(because(NAME, "joining its members")(why));
     }
-    let hook = members[0].0.hook();
-    if members.iter().any(|member| member.0.hook() != hook) {
+    let hook = members[0].fast.hook();
+    if members.iter().any(|member| member.fast.hook() != hook) {
         let why = "some are for XDP and some for tc";
         return Err(because(NAME, "joining its members")(why));
     }
+    let joined = enter_successors(members).and_then(|()| {
+        let mut kept = members.iter_mut().zip(folder.iter().cycle());
+        kept.try_for_each(|(member, folder)| member.keep(folder))
+    });
+    if joined.is_err() {
+        members.iter_mut().for_each(Member::unpin);
+    }
+    joined
+}
+
+fn enter_successors(members: &mut [Member]) -> Result<(), LoadError> {
     let mut next: Option<&mut Member> = None;
     for member in members.iter_mut().rev() {
-        member.0.set_next(next.map(|next| &mut next.0))?;
+        member.set_next(next)?;
         next = Some(member);
     }
     Ok(())

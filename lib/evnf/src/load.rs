@@ -6,6 +6,7 @@ use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
 };
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 /// Room for a packet that has been run.
 const PACKET_MAX: usize = 4096;
@@ -74,6 +75,14 @@ pub(crate) fn because<E: ToString>(
     }
 }
 
+/// Has libbpf keep its own words to itself: the error that it returns says what is said.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let print = libbpf_rs::set_print(None);
+    let done = work();
+    libbpf_rs::set_print(print);
+    done
+}
+
 impl Fast {
     /// Loads `program` for XDP. `prepare` sees each map before.
     pub(crate) fn load(
@@ -99,9 +108,7 @@ impl Fast {
         for mut map in open.maps_mut() {
             prepare(&mut map)?;
         }
-        let quiet = libbpf_rs::set_print(None);
-        let loaded = open.load();
-        libbpf_rs::set_print(quiet);
+        let loaded = quietly(|| open.load());
         let object = loaded.map_err(because(program, "loading"))?;
         Ok(Fast {
             object,
@@ -138,9 +145,7 @@ impl Fast {
         let (name, hook) = (self.program, self.hook);
         let index = interface::index(interface).map_err(because(name, "finding the interface"))?;
         let program = self.program();
-        let quiet = libbpf_rs::set_print(None);
-        let attached = hook.attach(&program, index);
-        libbpf_rs::set_print(quiet);
+        let attached = quietly(|| hook.attach(&program, index));
         attached.map_err(|error| {
             let at_xdp = hook == Hook::Xdp;
             let occupant = at_xdp.then(|| interface::occupant(program.as_fd(), index));
@@ -197,6 +202,14 @@ impl Fast {
             self.enter(PEERS, &number.to_ne_bytes(), &1u32.to_ne_bytes())?;
         }
         Ok(())
+    }
+
+    /// Keeps its successor at a path on a BPF file system, where nothing is: it forgets that one when nobody holds it.
+    pub(crate) fn pin_next(&mut self, path: &Path) -> Result<(), LoadError> {
+        let mut maps = self.object.maps_mut();
+        let next = maps.find(|map| map.name() == NEXT);
+        let pinned = next.expect("each program has one").pin(path);
+        pinned.map_err(because(self.program, "pinning its successor"))
     }
 
     /// Runs it on one packet `repeat` times.

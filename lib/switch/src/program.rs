@@ -247,9 +247,14 @@ fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf_rs::Error>
             }
         }
     }
-    let quiet = libbpf_rs::set_print(None);
+    load_quietly(open)
+}
+
+/// Loads an object while libbpf keeps its own words to itself: the error that it returns says what is said.
+pub(crate) fn load_quietly(open: OpenObject) -> Result<Object, libbpf_rs::Error> {
+    let print = libbpf_rs::set_print(None);
     let loaded = open.load();
-    libbpf_rs::set_print(quiet);
+    libbpf_rs::set_print(print);
     loaded
 }
 

@@ -144,6 +144,8 @@ pub struct Host {
     uplinks: BTreeMap<String, RunningUplink>,
     /// Instances of tier `xdp`.
     fast: BTreeMap<String, fast::FastPath>,
+    /// The interfaces that they are on.
+    rows: fast::Rows,
     io: IoSide,
     /// Groups of tenants.
     tenants: Tenants,
@@ -277,6 +279,7 @@ impl Host {
             bell_holders: BTreeMap::new(),
             uplinks: BTreeMap::new(),
             fast: BTreeMap::new(),
+            rows: fast::Rows::new(),
             io: IoSide::new(),
             tenants: Tenants::new(),
             uplink_meter: UplinkMeter::default(),

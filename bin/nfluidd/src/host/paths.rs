@@ -134,7 +134,7 @@ impl Paths {
         self.run.join("fast")
     }
 
-    /// Pinned tables of one fast path, and its holds on interfaces.
+    /// Pinned tables of one fast path.
     pub fn fast_pins(&self, name: &str) -> PathBuf {
         self.fast_pins_of_all().join(name)
     }
@@ -142,6 +142,26 @@ impl Paths {
     /// Those of all.
     pub fn fast_pins_of_all(&self) -> PathBuf {
         self.pin.join("fast")
+    }
+
+    /// The record of who is on an interface with fast paths.
+    pub fn row_record(&self, key: &str) -> PathBuf {
+        self.row_records().join(format!("{key}.json"))
+    }
+
+    /// All of them.
+    pub fn row_records(&self) -> PathBuf {
+        self.run.join("rows")
+    }
+
+    /// The hold on such an interface, and what leads from member to member.
+    pub fn row_pins(&self, key: &str) -> PathBuf {
+        self.row_pins_of_all().join(key)
+    }
+
+    /// Those of all.
+    pub fn row_pins_of_all(&self) -> PathBuf {
+        self.pin.join("rows")
     }
 
     /// The numbers of the switches.
@@ -165,9 +185,11 @@ impl Paths {
             "uplink-processes",
             "io",
             "fast",
+            "rows",
         ];
         let below = below.map(|name| self.run.join(name));
-        let pins = ["instances", "uplinks", "groups", "fast"].map(|name| self.pin.join(name));
+        let pins =
+            ["instances", "uplinks", "groups", "fast", "rows"].map(|name| self.pin.join(name));
         for directory in below.iter().chain([&self.pin]).chain(&pins) {
             std::fs::DirBuilder::new()
                 .recursive(true)

@@ -148,9 +148,9 @@ impl Platform for HostPlatform {
         drain(&self.0, name);
         let mut host = lock(&self.0);
         host.take_out(name, old)?;
-        if let Err(why) = host.put_in(name, new) {
+        let put = host.put_in(name, new).map_err(|why| {
             // As before: the old one is started again.
-            return Err(match host.put_in(name, old) {
+            match host.put_in(name, old) {
                 Ok(()) => why,
                 Err(again) => PlatformError {
                     message: format!(
@@ -159,8 +159,10 @@ impl Platform for HostPlatform {
                     ),
                     ..why
                 },
-            });
-        }
+            }
+        });
+        host.give_up_seats(name);
+        put?;
         host.event(
             EventKind::Replaced,
             Some((Kind::Instance, name)),
@@ -241,6 +243,10 @@ impl Platform for HostPlatform {
     fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError> {
         let changed = lock(&self.0).change_spec(name, |spec| spec.health = health.cloned());
         changed.map_err(error)
+    }
+
+    fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
+        lock(&self.0).set_order_of_fast(name, order)
     }
 
     fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
@@ -418,7 +424,7 @@ impl Host {
     /// Ends what an instance was, for another in its place.
     fn take_out(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         if spec.is_fast_path() {
-            return self.remove_fast(name);
+            return self.vacate_fast(name);
         }
         let mut ended = self.end_instance(name).map_err(error)?;
         if let Some(ended) = &mut ended {

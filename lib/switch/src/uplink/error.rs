@@ -67,7 +67,8 @@ pub enum UplinkError {
     },
     /// Another XDP program is attached.
     #[error(
-        "interface {interface} has an XDP program already: '{program}' (id {id}); stop its owner, or remove it with 'ip link set dev {interface} xdp off'"
+        "interface {interface} has an XDP program already: '{program}' (id {id}); {}",
+        way_out(.program, .interface)
     )]
     Busy {
         /// The interface.
@@ -109,6 +110,21 @@ pub enum UplinkError {
         /// What is wrong.
         why: String,
     },
+}
+
+/// The program of libxdp in which several tools' programs are (`xdp-dispatcher.c` of xdp-tools).
+const DISPATCHER: &str = "xdp_dispatcher";
+
+/// What an operator can do about a program that is in the way.
+fn way_out(program: &str, interface: &str) -> String {
+    if program == DISPATCHER {
+        return format!(
+            "it is libxdp's dispatcher, in which other tools' programs are, and the kernel takes one program on each \
+             interface: 'xdp-loader status {interface}' lists them, 'xdp-loader unload {interface} --all' takes them away; \
+             or use another interface"
+        );
+    }
+    format!("stop its owner, or remove it with 'ip link set dev {interface} xdp off'")
 }
 
 impl UplinkError {
@@ -181,5 +197,28 @@ impl From<&UplinkError> for ToldError {
             kind,
             text: error.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_an_interface_is_named_with_what_can_be_done() {
+        let busy = |program: &str| {
+            let error = UplinkError::Busy {
+                interface: "eth1".to_owned(),
+                program: program.to_owned(),
+                id: 7,
+            };
+            error.to_string()
+        };
+        let stranger = busy("xdp_filter");
+        assert!(stranger.contains("'xdp_filter' (id 7)"), "{stranger}");
+        assert!(stranger.contains("ip link set dev eth1 xdp off"));
+        let dispatcher = busy(DISPATCHER);
+        assert!(dispatcher.contains("libxdp's dispatcher"), "{dispatcher}");
+        assert!(dispatcher.contains("'xdp-loader unload eth1 --all'"));
     }
 }

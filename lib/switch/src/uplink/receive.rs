@@ -5,7 +5,7 @@ use super::netlink::{Link, Netlink, XdpHook, errno};
 use super::spec::Mode;
 use super::steering::Queues;
 use crate::SwitchError;
-use crate::program::{OBJECT, Switch};
+use crate::program::{OBJECT, Switch, load_quietly};
 use libbpf_rs::{ObjectBuilder, Program};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -60,10 +60,7 @@ impl Receiver {
                     .map_err(failed("sharing the switch's maps"))?;
             }
         }
-        let quiet = libbpf_rs::set_print(None);
-        let loaded = open.load();
-        libbpf_rs::set_print(quiet);
-        let object = loaded.map_err(failed("loading"))?;
+        let object = load_quietly(open).map_err(failed("loading"))?;
         let program = object
             .progs()
             .find(|program| program.name().to_string_lossy() == name)

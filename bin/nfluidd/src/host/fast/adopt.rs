@@ -4,19 +4,24 @@ use super::super::{Host, record, written};
 use super::config::{Function, parse};
 use super::pins::{link_pin, remove_pins, remove_tables};
 use super::record::{Numbers, Record};
-use super::{FastPath, Hold, Work, broken, function_of, places};
+use super::row::{self, LINK, Row, RowRecord, Seat};
+use super::{FastPath, Work, broken, function_of, places};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_switch::uplink::PinnedProgram;
 use serde_json::Value;
+use std::path::Path;
 use std::time::Instant;
 
 impl Host {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
     /// configuration and the rules are by now is put in force.
     pub(in crate::host) fn adopt_fast(&mut self, desired: &Inventory, present: &mut Inventory) {
+        let is_wanted = |name: &str| {
+            let spec = desired.instances.get(name);
+            spec.filter(|spec| spec.is_fast_path())
+        };
         let names = record::names(&self.settings.paths.fast_records());
         // Before anybody is given one of them, or gives it back.
         for name in &names {
@@ -25,44 +30,95 @@ impl Host {
                 self.maker.numbers.users.mark(slow.user);
             }
         }
+        self.find_rows();
         for name in names {
-            let wanted = desired.instances.get(&name);
-            let adopted = match wanted.filter(|spec| spec.is_fast_path()) {
+            let adopted = match is_wanted(&name) {
                 Some(spec) => self.adopt_one_fast(&name, spec),
                 None => Err(PlatformError::new(
                     PlatformErrorKind::NotFound,
                     "nobody wants it any more",
                 )),
             };
-            match (adopted, wanted) {
-                (Ok(()), Some(spec)) => {
-                    present.instances.insert(name.clone(), spec.clone());
-                    self.tell_of_fast(&name, EventKind::Adopted, "taken over on");
-                }
-                (Err(why), _) => {
-                    let message = format!("not taken over: {why}");
-                    self.event(EventKind::Warning, Some((Kind::Instance, &name)), message);
-                    if let Err(error) = self.clear_fast(&name) {
-                        tracing::warn!(instance = name, %error, "removing what is left of it");
-                    }
-                }
-                _ => {}
+            if let Err(why) = adopted {
+                let message = format!("not taken over: {why}");
+                self.event(EventKind::Warning, Some((Kind::Instance, &name)), message);
+            }
+        }
+        for key in self.rows.keys().cloned().collect::<Vec<_>>() {
+            self.adopt_row(&key, |name| is_wanted(name).is_some());
+        }
+        for (name, spec) in &desired.instances {
+            if self.fast.contains_key(name) {
+                self.hold_again(name);
+                present.instances.insert(name.clone(), spec.clone());
+                self.tell_of_fast(name, EventKind::Adopted, "taken over on");
             }
         }
         self.remove_left_fast();
     }
 
-    /// Pins without a record.
-    fn remove_left_fast(&self) {
-        let folder = self.settings.paths.fast_pins_of_all();
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if !self.fast.contains_key(&name)
-                && let Err(error) = remove_pins(&entry.path())
-            {
-                tracing::warn!(instance = name, %error, "removing what is left of a fast path");
+    /// The interfaces that have records.
+    fn find_rows(&mut self) {
+        for (file, record) in row::recorded(&self.settings.paths) {
+            match record {
+                Ok(record) => {
+                    let row = Row::of(record, &self.settings.paths);
+                    self.rows.insert(Row::key(row.place()), row);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "{} is damaged", file.display());
+                    let _left = std::fs::remove_file(file);
+                }
             }
         }
+    }
+
+    /// Puts programs of this daemon in the place of those on an interface, if all who are to be there have been adopted. Else
+    /// what is there goes on until the others are made.
+    fn adopt_row(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
+        let Some(row) = self.rows.get_mut(key) else {
+            return;
+        };
+        let mut seats = row.seats().to_vec();
+        seats.retain(|seat| is_wanted(&seat.name));
+        for seat in &mut seats {
+            match self.fast.get(&seat.name) {
+                Some(fast) => seat.order = fast.spec.order(),
+                None => seat.vacant = true,
+            }
+        }
+        let is_whole = !seats.iter().any(|seat| seat.vacant);
+        let adopted = if seats.is_empty() {
+            let ended = row.end();
+            self.rows.remove(key);
+            ended
+        } else {
+            let written = row.set_seats(seats);
+            let is_there = row.holds();
+            written.and_then(|()| match is_whole && is_there {
+                true => self.renew_row(key),
+                false => Ok(()),
+            })
+        };
+        if let Err(error) = adopted {
+            tracing::warn!(%error, "what an earlier daemon has put on an interface goes on");
+        }
+    }
+
+    /// Pins and records of nobody.
+    fn remove_left_fast(&self) {
+        let paths = &self.settings.paths;
+        for name in record::names(&paths.fast_records()) {
+            if !self.fast.contains_key(&name)
+                && let Err(error) = self.clear_fast(&name)
+            {
+                tracing::warn!(instance = name, %error, "removing what is left of it");
+            }
+        }
+        let is_known = |name: &str| self.fast.contains_key(name);
+        remove_left(&paths.fast_pins_of_all(), is_known);
+        let is_known = |key: &str| self.rows.contains_key(key);
+        remove_left(&paths.row_pins_of_all(), is_known);
     }
 
     fn adopt_one_fast(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
@@ -75,15 +131,11 @@ impl Host {
         }
         let function = function_of(spec)?;
         let places = places(spec);
-        let holds: Vec<Hold> = places
-            .iter()
-            .enumerate()
-            .map(|(number, place)| Hold {
-                place: place.clone(),
-                program: PinnedProgram::open(&link_pin(&pins, number)).ok(),
-                mode: record.modes.get(number).cloned().unwrap_or_default(),
-            })
-            .collect();
+        self.move_old_holds(name, spec, &record);
+        record.modes.clear();
+        record.features.clear();
+        function.number(&mut record.numbers).map_err(broken)?;
+        written::save(&record, &file).map_err(broken)?;
         let mut problem = None;
         let mut kept = true;
         let work = match Work::load(&function, &places, &pins, &mut record) {
@@ -99,30 +151,73 @@ impl Host {
                 remove_tables(&pins).map_err(broken)?;
                 kept = false;
                 record.numbers = Numbers::default();
+                function.number(&mut record.numbers).map_err(broken)?;
+                written::save(&record, &file).map_err(broken)?;
                 Work::load(&function, &places, &pins, &mut record)?
             }
         };
-        for (number, hold) in holds.iter().enumerate() {
-            if let Some(program) = work.program(number)? {
-                hold.replace(&program)?;
-            }
-        }
         record.spec = serde_json::to_string(spec).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
         let mut adopted = FastPath {
             spec: spec.clone(),
             record,
             work,
-            holds,
             pins,
             problem,
             since: Instant::now(),
             restarts: 0,
+            regained: false,
         };
         adopted.adopt_slow(&self.maker, name, kept);
         self.fast.insert(name.to_owned(), adopted);
-        self.hold_again(name);
         Ok(())
+    }
+
+    /// A daemon that knew no rows has pinned holds beside the tables of the only fast path of an interface.
+    fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
+        let paths = &self.settings.paths;
+        for (number, place) in places(spec).iter().enumerate() {
+            let old = link_pin(&paths.fast_pins(name), number);
+            if !old.exists() {
+                continue;
+            }
+            let found = RowRecord {
+                interface: place.interface.clone(),
+                netns: place.netns.clone(),
+                mode: record.modes.get(number).cloned().unwrap_or_default(),
+                features: record.features.get(number).cloned().unwrap_or_default(),
+                ..RowRecord::default()
+            };
+            let key = Row::key(place);
+            let pins = paths.row_pins(&key);
+            let moved =
+                std::fs::create_dir(&pins).and_then(|()| std::fs::rename(&old, pins.join(LINK)));
+            if let Err(error) = moved {
+                tracing::warn!(instance = name, %error, "taking over its hold");
+            }
+            let mut row = Row::of(found, paths);
+            let seat = Seat {
+                order: spec.order(),
+                name: name.to_owned(),
+                vacant: false,
+            };
+            if let Err(error) = row.set_seats(vec![seat]) {
+                tracing::warn!(instance = name, %error, "writing down its hold");
+            }
+            self.rows.insert(key, row);
+        }
+    }
+}
+
+/// Removes folders of pins whose names are not known.
+fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !is_known(&name)
+            && let Err(error) = remove_pins(&entry.path())
+        {
+            tracing::warn!(name, %error, "removing what is left of a fast path");
+        }
     }
 }
 
@@ -130,6 +225,10 @@ impl Host {
 fn is_of_the_same_kind(recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;
+        // The order is changed by itself.
+        if let Some(attach) = value.get_mut("attach").and_then(Value::as_object_mut) {
+            attach.remove("order");
+        }
         let config = value.get_mut("config").map(Value::take);
         let parsed = parse(spec.program.name(), &config.unwrap_or_default()).ok();
         let sizes = parsed.map(|function| function.sizes());

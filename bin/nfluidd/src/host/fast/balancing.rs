@@ -62,6 +62,7 @@ impl Balancing {
     /// # Errors
     /// When the kernel refuses; the former configuration is in force again, as far as that can be.
     pub fn change(&mut self, new: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
+        number(new, numbers)?;
         let before = numbers.clone();
         let entered = self.enter(new, numbers);
         if let Err(why) = entered {
@@ -207,6 +208,23 @@ impl Balancing {
     }
 }
 
+/// Gives the services and servers of a configuration their numbers; those that have some keep them. To be written down before a
+/// table has them.
+///
+/// # Errors
+/// When there are more than the tables have room for.
+pub fn number(config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
+    for service in config.services.values() {
+        for server in &service.servers {
+            let number = numbers.server(&service.server_key(server.at), SERVERS_MAX);
+            number.with_context(|| format!("more than {SERVERS_MAX} servers"))?;
+        }
+        let id = numbers.service(&service.key(), SERVICES_MAX);
+        id.with_context(|| format!("more than {SERVICES_MAX} services"))?;
+    }
+    Ok(())
+}
+
 fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {
     let is_looked_after = service.health.is_some();
     if is_looked_after && numbers.down.contains(&service.server_key(server.at)) {
@@ -232,4 +250,36 @@ fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
 /// The server of what [`ServiceConfig::server_key`] has written.
 fn server_of(key: &str) -> Option<SocketAddr> {
     key.split_once(" > ")?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::{Function, parse};
+    use super::*;
+    use serde_json::json;
+
+    fn config(servers: &[&str]) -> BalancerConfig {
+        let servers: Vec<_> = servers.iter().map(|at| json!({ "at": at })).collect();
+        let config =
+            json!({ "services": { "web": { "at": "203.0.113.1:80", "servers": servers } } });
+        match parse("elb", &config) {
+            Ok(Function::Balancer(config)) => config,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_change_has_the_numbers_of_the_old_servers_and_the_new_ones_written_down() {
+        let mut numbers = Numbers::default();
+        number(&config(&["192.0.2.1:80", "192.0.2.2:80"]), &mut numbers).expect("there is room");
+        let key = |server: &str| format!("tcp 203.0.113.1:80 > {server}:80");
+        // What is on disk when the tables change, if the daemon dies then.
+        number(&config(&["192.0.2.2:80", "192.0.2.3:80"]), &mut numbers).expect("there is room");
+        let written = serde_json::to_string(&numbers).expect("it is text");
+        let mut found: Numbers = serde_json::from_str(&written).expect("it was written so");
+        for (server, number) in [("192.0.2.1", 0), ("192.0.2.2", 1), ("192.0.2.3", 2)] {
+            assert_eq!(found.servers.get(&key(server)), Some(&number), "{server}");
+        }
+        assert_eq!(found.server("another", SERVERS_MAX), Some(3));
+    }
 }

@@ -1,5 +1,6 @@
 //! Configurations of network functions with a fast path: read whole, refused with the key that is wrong.
 
+use super::record::Numbers;
 use crate::inspector_process::InspectorConfig;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
@@ -150,6 +151,19 @@ struct FirewallText {
 #[serde(rename_all = "snake_case")]
 enum Rules {
     Host,
+}
+
+impl Function {
+    /// Gives what it has in tables of the kernel its numbers there, before any is there.
+    ///
+    /// # Errors
+    /// When there are more than the tables have room for.
+    pub fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
+        match self {
+            Function::Firewall | Function::Inspector(_) => Ok(()),
+            Function::Balancer(config) => super::balancing::number(config, numbers),
+        }
+    }
 }
 
 fn one() -> u32 {

@@ -2,23 +2,24 @@
 
 use super::super::{Host, written};
 use super::config::Function;
-use super::pins::{put_features_back, remove_pins};
+use super::pins::remove_pins;
 use super::record::Record;
-use super::splitting::Splitting;
-use super::{FastPath, Hold, Work, broken, failed, function_of, mode, places, splittings};
+use super::row::Row;
+use super::splitting::{Splitting, failed};
+use super::{Before, FastPath, Work, broken, function_of, places, splittings};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_switch::uplink::Place;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// What is needed to read a rule set anew without the host's lock.
 pub struct Reading {
     places: Vec<Place>,
     pins: PathBuf,
-    before: Vec<Option<u64>>,
+    before: Vec<Before>,
 }
 
 impl Reading {
@@ -28,6 +29,10 @@ impl Reading {
     /// When they cannot be read or loaded.
     pub fn read(&self) -> Result<Vec<Option<Splitting>>, PlatformError> {
         splittings(&self.places, &self.pins, &self.before)
+    }
+
+    fn prints(&self) -> impl Iterator<Item = Option<u64>> {
+        self.before.iter().map(|before| before.print)
     }
 }
 
@@ -48,28 +53,34 @@ impl Host {
         }
         // Of one that could not be adopted, for example.
         self.clear_fast(name)?;
+        let has_seats = !self.rows_of(name).is_empty();
         match self.make_fast(name, spec, &function) {
-            Ok(made) => {
-                self.fast.insert(name.to_owned(), made);
+            Ok(()) => {
+                self.give_up_seats(name);
                 self.tell_of_fast(name, EventKind::Started, "runs on");
                 Ok(())
             }
             Err(why) => {
-                self.clear_fast(name)?;
+                if has_seats {
+                    self.vacate_fast(name)?;
+                } else {
+                    self.remove_fast(name)?;
+                }
                 Err(why)
             }
         }
     }
 
     fn make_fast(
-        &self,
+        &mut self,
         name: &str,
         spec: &InstanceSpec,
         function: &Function,
-    ) -> Result<FastPath, PlatformError> {
+    ) -> Result<(), PlatformError> {
         let mut record = Record::of(spec).map_err(broken)?;
         let pins = self.settings.paths.fast_pins(name);
         let file = self.settings.paths.fast_record(name);
+        function.number(&mut record.numbers).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
         std::fs::create_dir(&pins).map_err(broken)?;
         let work = Work::load(function, &places(spec), &pins, &mut record)?;
@@ -77,29 +88,18 @@ impl Host {
             spec: spec.clone(),
             record,
             work,
-            holds: Vec::new(),
             pins,
             problem: None,
             since: Instant::now(),
             restarts: 0,
+            regained: false,
         };
         made.begin_slow(&self.maker, name, &file)?;
-        let rewrites = made.work.rewrites();
-        for (number, place) in places(spec).iter().enumerate() {
-            let Some(program) = made.work.program(number)? else {
-                continue;
-            };
-            let changed = place.prepare(rewrites);
-            made.record
-                .features
-                .push(changed.map_err(|error| failed(&error))?);
-            written::save(&made.record, &file).map_err(broken)?;
-            let hold = Hold::take(place, &program, mode(spec), &made.pin(number))?;
-            made.holds.push(hold);
-        }
-        made.record.modes = made.modes();
-        written::save(&made.record, &file).map_err(broken)?;
-        Ok(made)
+        self.fast.insert(name.to_owned(), made);
+        let places = places(spec);
+        places
+            .iter()
+            .try_for_each(|place| self.take_seat(name, place, spec.order()))
     }
 
     /// Says where it is, and how.
@@ -107,14 +107,16 @@ impl Host {
         let Some(fast) = self.fast.get(name) else {
             return;
         };
-        let places = fast.holds.iter().map(|hold| {
-            let (mode, why) = &hold.mode;
+        let rows = places(&fast.spec).into_iter();
+        let rows = rows.filter_map(|place| self.rows.get(&Row::key(&place)));
+        let places = rows.map(|row| {
+            let (mode, why) = row.mode();
             let why = if why.is_empty() {
                 String::new()
             } else {
                 format!(": {why}")
             };
-            format!("{} ({mode}{why})", hold.place.interface)
+            format!("{} ({mode}{why})", row.place().interface)
         });
         let places: Vec<String> = places.collect();
         let message = format!("{} {what} {}", fast.spec.program.name(), places.join(", "));
@@ -122,17 +124,18 @@ impl Host {
     }
 
     pub(in crate::host) fn remove_fast(&mut self, name: &str) -> Result<(), PlatformError> {
+        // Interfaces first, so that nothing is on one without its tables being there for the next daemon to see.
+        self.leave_seats(name)?;
         self.clear_fast(name)?;
         self.fast.remove(name);
         Ok(())
     }
 
-    /// Takes everything of a fast path off interfaces and out of the kernel: what is pinned says what there is.
+    /// Takes everything of a fast path out of the kernel: what is pinned says what there is.
     pub(super) fn clear_fast(&self, name: &str) -> Result<(), PlatformError> {
         self.clear_slow(name);
         let paths = &self.settings.paths;
         remove_pins(&paths.fast_pins(name)).map_err(broken)?;
-        put_features_back(&paths.fast_record(name));
         match std::fs::remove_file(paths.fast_record(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(broken(error)),
             _ => Ok(()),
@@ -153,30 +156,63 @@ impl Host {
             ..fast.spec.clone()
         };
         let function = function_of(&spec)?;
+        if let (Work::Balancer(balancing), Function::Balancer(new)) = (&fast.work, &function)
+            && balancing.config().connections != new.connections
+        {
+            let message = "the table of connections cannot change its size while it is used";
+            return Err(PlatformError::new(PlatformErrorKind::Refused, message)
+                .with_remedy("leave 'connections' as it was, or delete the instance first"));
+        }
+        // With the old numbers and the new ones, before a table has any of those: who comes after a crash gives none away twice.
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
-        if let (Work::Balancer(balancing), Function::Balancer(new)) = (&mut fast.work, &function) {
-            if balancing.config().connections != new.connections {
-                let message = "the table of connections cannot change its size while it is used";
-                return Err(PlatformError::new(PlatformErrorKind::Refused, message)
-                    .with_remedy("leave 'connections' as it was, or delete the instance first"));
-            }
-            balancing.change(new, &mut record.numbers).map_err(broken)?;
-        }
-        if let Function::Inspector(new) = &function {
+        function.number(&mut record.numbers).map_err(broken)?;
+        written::save(&record, &file).map_err(broken)?;
+        let changed = if let Function::Inspector(new) = &function {
             let changed = fast.change_inspector(&self.maker, name, new);
             record.slow.clone_from(&fast.record.slow);
-            if changed.is_err() {
-                written::save(&fast.record, &file).map_err(broken)?;
-            }
-            changed?;
+            changed
+        } else if let (Work::Balancer(balancing), Function::Balancer(new)) =
+            (&mut fast.work, &function)
+        {
+            balancing.change(new, &mut record.numbers).map_err(broken)
+        } else {
+            Ok(())
+        };
+        if let Err(why) = changed {
+            record.spec.clone_from(&fast.record.spec);
+            fast.record = record;
+            note(&fast.record, &file);
+            return Err(why);
         }
-        written::save(&record, &file).map_err(broken)?;
         fast.record = record;
+        note(&fast.record, &file);
         fast.spec = spec;
         if matches!(fast.work, Work::Firewall(_)) {
             self.reread(name)?;
         }
+        Ok(())
+    }
+
+    /// Writes down the place of a fast path among others.
+    pub(super) fn note_order(
+        &mut self,
+        name: &str,
+        order: Option<u16>,
+    ) -> Result<(), PlatformError> {
+        let file = self.settings.paths.fast_record(name);
+        let Some(fast) = self.fast.get_mut(name) else {
+            return Ok(());
+        };
+        let mut spec = fast.spec.clone();
+        if let Some(attach) = &mut spec.attach {
+            attach.order = order;
+        }
+        let mut record = fast.record.clone();
+        record.spec = serde_json::to_string(&spec).map_err(broken)?;
+        written::save(&record, &file).map_err(broken)?;
+        fast.spec = spec;
+        fast.record = record;
         Ok(())
     }
 
@@ -209,11 +245,18 @@ impl Host {
         let Work::Firewall(loaded) = &fast.work else {
             return None;
         };
-        let prints = loaded.iter().map(|one| one.as_ref().map(Splitting::print));
+        let places = places(&fast.spec);
+        let before = places.iter().enumerate().map(|(number, place)| {
+            let there = loaded.get(number).and_then(Option::as_ref);
+            Before {
+                print: there.map(Splitting::print),
+                senders: self.sends_behind(name, place),
+            }
+        });
         Some(Reading {
-            places: places(&fast.spec),
+            before: before.collect(),
+            places,
             pins: fast.pins.clone(),
-            before: prints.collect(),
         })
     }
 
@@ -230,82 +273,45 @@ impl Host {
         &mut self,
         name: &str,
         reading: &Reading,
-        read: Vec<Option<Splitting>>,
+        mut read: Vec<Option<Splitting>>,
     ) -> Result<bool, PlatformError> {
         let is_current = self
             .reading(name)
-            .is_some_and(|now| now.before == reading.before);
-        let Some(fast) = self.fast.get_mut(name).filter(|_| is_current) else {
+            .is_some_and(|now| now.prints().eq(reading.prints()));
+        if !is_current {
             return Ok(false);
-        };
-        let Work::Firewall(loaded) = &mut fast.work else {
-            return Ok(false);
-        };
+        }
         let mut any = false;
-        for (number, splitting) in read.into_iter().enumerate() {
-            let Some(splitting) = splitting else { continue };
-            let program = splitting.firewall.descriptor().map_err(broken)?;
-            if let Some(hold) = fast.holds.get(number) {
-                hold.replace(&program)?;
+        for (number, place) in reading.places.iter().enumerate() {
+            let Some(splitting) = read.get_mut(number).and_then(Option::take) else {
+                continue;
+            };
+            let Some(former) = self.put_splitting(name, number, Some(splitting)) else {
+                continue;
+            };
+            if let Err(why) = self.renew_member(name, place) {
+                // What an earlier daemon has loaded goes on until all who are there can be.
+                if former.is_some() {
+                    self.put_splitting(name, number, former);
+                }
+                return Err(why);
             }
-            if let Some(place) = loaded.get_mut(number) {
-                *place = Some(splitting);
-                any = true;
-            }
+            any = true;
         }
         Ok(any)
     }
 
-    /// Takes hold again of interfaces that have come back. Returns whether there was one.
-    pub(in crate::host) fn hold_again(&mut self, name: &str) -> bool {
-        let file = self.settings.paths.fast_record(name);
-        let Some(fast) = self.fast.get_mut(name) else {
-            return false;
+    /// Puts a rule set in the place of the one that is loaded for an interface, which is returned.
+    fn put_splitting(
+        &mut self,
+        name: &str,
+        number: usize,
+        splitting: Option<Splitting>,
+    ) -> Option<Option<Splitting>> {
+        let Work::Firewall(loaded) = &mut self.fast.get_mut(name)?.work else {
+            return None;
         };
-        let mut told = Vec::new();
-        for number in 0..fast.holds.len() {
-            let hold = &fast.holds[number];
-            if hold.holds() {
-                continue;
-            }
-            let place = hold.place.clone();
-            if hold.program.is_some() {
-                told.push((EventKind::Warning, format!("{} is gone", place.interface)));
-            }
-            let pin = fast.pin(number);
-            if let Some(gone) = fast.holds[number].program.take() {
-                let _gone_with_it = gone.remove();
-            }
-            let Ok(Some(program)) = fast.work.program(number) else {
-                continue;
-            };
-            if place.look().is_err() {
-                continue;
-            }
-            match place.prepare(fast.work.rewrites()) {
-                Ok(changed) => fast.record.note_features(number, changed),
-                Err(error) => tracing::warn!(instance = name, %error, "preparing the interface"),
-            }
-            match Hold::take(&place, &program, mode(&fast.spec), &pin) {
-                Ok(hold) => {
-                    told.push((EventKind::Started, format!("on {} again", place.interface)));
-                    fast.holds[number] = hold;
-                }
-                Err(why) => fast.holds[number].mode.1 = why.message,
-            }
-        }
-        if told.is_empty() {
-            return false;
-        }
-        fast.record.modes = fast.modes();
-        if let Err(error) = written::save(&fast.record, &file) {
-            tracing::warn!(instance = name, %error, "writing down where it is");
-        }
-        let regained = told.iter().any(|(kind, _)| *kind == EventKind::Started);
-        for (kind, message) in told {
-            self.event(kind, Some((Kind::Instance, name)), message);
-        }
-        regained
+        Some(std::mem::replace(loaded.get_mut(number)?, splitting))
     }
 
     /// Notes that it is not as it should be, or is again.
@@ -326,10 +332,22 @@ impl Host {
 
     /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.
     pub(in crate::host) fn close_fast(&mut self) {
+        for mut row in std::mem::take(&mut self.rows).into_values() {
+            if let Err(error) = row.end() {
+                tracing::warn!(interface = row.place().interface, %error, "leaving an interface");
+            }
+        }
         for name in std::mem::take(&mut self.fast).into_keys() {
             if let Err(error) = self.clear_fast(&name) {
                 tracing::warn!(instance = name, %error, "removing a fast path");
             }
         }
+    }
+}
+
+/// What was written down before a change holds more than what is true after it: that is as good.
+fn note(record: &Record, file: &Path) {
+    if let Err(error) = written::save(record, file) {
+        tracing::warn!(%error, "writing down a fast path after a change");
     }
 }

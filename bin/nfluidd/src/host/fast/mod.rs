@@ -4,10 +4,11 @@
 //!
 //! | below `fast/NAME` of the BPF file system | |
 //! |---|---|
-//! | `link0`, `link1`, ... | the holds on the interfaces, in the order in which they are named |
 //! | `exits` | a firewall's counter of how packets left: another rule set is another program, which counts on |
 //! | `lb_...` | a balancer's tables, connections among them |
 //! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
+//!
+//! What is of an interface, where several may be one behind the other, is in `row`.
 
 mod adopt;
 mod balancing;
@@ -17,11 +18,14 @@ mod inspecting;
 mod life;
 mod pins;
 mod record;
+mod row;
+mod rows;
 mod splitting;
 mod status;
 mod watch;
 
 pub use config::NAMES;
+pub use row::Rows;
 pub use watch::run as watch;
 
 use super::uplinks::namespace_path;
@@ -32,12 +36,12 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
 use nfluid_control::model::XdpMode;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_switch::uplink::{Mode, PinnedProgram, Place, ReceivePath};
-use pins::{exits, link_pin};
+use nfluid_evnf::chain::Member;
+use nfluid_switch::uplink::{Mode, Place};
+use pins::exits;
 use record::Record;
 use serde_json::Value;
-use splitting::{HostRules, Splitting, failed};
-use std::os::fd::{AsFd, OwnedFd};
+use splitting::{HostRules, Splitting};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -46,22 +50,14 @@ pub struct FastPath {
     spec: InstanceSpec,
     record: Record,
     work: Work,
-    holds: Vec<Hold>,
     /// Where its pins are.
     pins: PathBuf,
     /// Why it is not as it should be.
     problem: Option<String>,
     since: Instant,
     restarts: u64,
-}
-
-/// A program's hold on one interface.
-struct Hold {
-    place: Place,
-    /// Absent: the interface is not there.
-    program: Option<PinnedProgram>,
-    /// `native` or `generic`, and why not natively.
-    mode: (String, String),
+    /// An interface has come back since somebody asked.
+    regained: bool,
 }
 
 /// What a fast path does.
@@ -143,28 +139,44 @@ impl Work {
         matches!(self, Work::Balancer(_) | Work::Inspector(_))
     }
 
-    /// The program for an interface. `None`: an earlier daemon's goes on.
-    fn program(&self, number: usize) -> Result<Option<OwnedFd>, PlatformError> {
-        let program = match self {
-            Work::Firewall(loaded) => match loaded.get(number).and_then(Option::as_ref) {
-                Some(splitting) => splitting.firewall.descriptor(),
-                None => return Ok(None),
-            },
-            Work::Balancer(balancing) => balancing.balancer().descriptor(),
-            Work::Inspector(inspecting) => {
-                return inspecting.descriptor().map(Some).map_err(broken);
+    /// The program for an interface. `before_senders`: somebody behind it sends on what it lets pass.
+    fn member(
+        &mut self,
+        number: usize,
+        before_senders: bool,
+        pins: &Path,
+    ) -> Result<Member, PlatformError> {
+        match self {
+            Work::Firewall(loaded) => {
+                let unread = || {
+                    let message = "the host's rules could not be read";
+                    PlatformError::new(PlatformErrorKind::Failed, message)
+                };
+                let splitting = loaded.get_mut(number).and_then(Option::as_mut);
+                splitting
+                    .ok_or_else(unread)?
+                    .member(before_senders, &exits(pins))
             }
-        };
-        program.map(Some).map_err(broken)
+            Work::Balancer(balancing) => balancing.balancer().member().map_err(broken),
+            Work::Inspector(inspecting) => inspecting.member().map_err(broken),
+        }
     }
 }
 
-/// The host's rules as programs for these interfaces, all of one namespace. `before`: what is loaded; where that is the same,
-/// nothing is.
+/// What is known of a firewall at one of its interfaces.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    /// What is loaded; where that is the same, nothing is.
+    print: Option<u64>,
+    /// Somebody behind it sends on what it lets pass.
+    senders: bool,
+}
+
+/// The host's rules as programs for these interfaces, all of one namespace.
 fn splittings(
     places: &[Place],
     pins: &Path,
-    before: &[Option<u64>],
+    before: &[Before],
 ) -> Result<Vec<Option<Splitting>>, PlatformError> {
     let Some(first) = places.first() else {
         return Ok(Vec::new());
@@ -172,56 +184,8 @@ fn splittings(
     let rules = HostRules::read(first)?;
     let exits = exits(pins);
     let loaded = places.iter().enumerate().map(|(number, place)| {
-        let before = before.get(number).copied().flatten();
-        rules.load(&place.interface, &exits, before)
+        let Before { print, senders } = before.get(number).copied().unwrap_or_default();
+        rules.load(&place.interface, &exits, print, senders)
     });
     loaded.collect()
-}
-
-impl Hold {
-    /// Puts the program on the interface.
-    fn take(
-        place: &Place,
-        program: &OwnedFd,
-        mode: Mode,
-        pin: &Path,
-    ) -> Result<Self, PlatformError> {
-        let attached = PinnedProgram::attach(place, program.as_fd(), mode, pin);
-        let (program, attached) = attached.map_err(|error| failed(&error))?;
-        let path = match attached.path {
-            ReceivePath::Native => "native",
-            _ => "generic",
-        };
-        Ok(Hold {
-            place: place.clone(),
-            program: Some(program),
-            mode: (path.to_owned(), attached.why),
-        })
-    }
-
-    /// Whether the program is on its interface.
-    fn holds(&self) -> bool {
-        let program = self.program.as_ref();
-        program.is_some_and(PinnedProgram::is_attached)
-    }
-
-    /// Puts another program in the place of the one that is there.
-    fn replace(&self, program: &OwnedFd) -> Result<(), PlatformError> {
-        match &self.program {
-            Some(there) if there.is_attached() => there
-                .replace(program.as_fd())
-                .map_err(|error| failed(&error)),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl FastPath {
-    fn pin(&self, number: usize) -> PathBuf {
-        link_pin(&self.pins, number)
-    }
-
-    fn modes(&self) -> Vec<(String, String)> {
-        self.holds.iter().map(|hold| hold.mode.clone()).collect()
-    }
 }

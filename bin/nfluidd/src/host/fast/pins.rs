@@ -1,13 +1,9 @@
-//! What is pinned of a fast path, and what was switched on its interfaces: found and undone by what is there.
+//! What is pinned of fast paths and of their interfaces: found and undone by what is there.
 
-use super::super::uplinks::namespace_path;
-use super::super::written;
-use super::record::Record;
-use nfluid_switch::uplink::{PinnedProgram, Place};
-use serde_json::Value;
+use nfluid_switch::uplink::PinnedProgram;
 use std::path::{Path, PathBuf};
 
-/// Where the hold on the interface of this number is pinned.
+/// Where a daemon that knew no rows has pinned the hold on the interface of this number.
 pub fn link_pin(pins: &Path, number: usize) -> PathBuf {
     pins.join(format!("link{number}"))
 }
@@ -15,28 +11,6 @@ pub fn link_pin(pins: &Path, number: usize) -> PathBuf {
 /// Where a firewall's counters are.
 pub fn exits(pins: &Path) -> PathBuf {
     pins.join("exits")
-}
-
-/// Switches on again what a record says was switched off, where the interfaces are there still.
-pub fn put_features_back(record: &Path) {
-    let Ok(record) = written::load::<Record>(record) else {
-        return;
-    };
-    let Ok(spec) = serde_json::from_str::<Value>(&record.spec) else {
-        return;
-    };
-    let attach = &spec["attach"];
-    let netns = attach["netns"].as_str().map(namespace_path);
-    let interfaces = attach["interface"].as_array().into_iter().flatten();
-    for (interface, changed) in interfaces.zip(&record.features) {
-        let place = Place {
-            interface: interface.as_str().unwrap_or_default().to_owned(),
-            netns: netns.clone(),
-        };
-        if let Err(error) = place.restore(changed) {
-            tracing::debug!(interface = place.interface, %error, "features stay");
-        }
-    }
 }
 
 /// Removes pins: holds first, so that nothing is on an interface without its tables being there for the next daemon to see.

@@ -12,10 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Record {
     /// The specification, as JSON.
     pub spec: String,
-    /// For each interface: in which mode the program is there, and why not natively.
-    pub modes: Vec<(String, String)>,
-    /// For each interface: features that were switched, to be put back.
+    /// Of a daemon that knew no rows, for each interface: in which mode the program is there, and why not natively.
     #[serde(default)]
+    pub modes: Vec<(String, String)>,
+    /// The same: features that were switched, to be put back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<ChangedFeatures>,
     /// A balancer's servers and services.
     #[serde(default)]
@@ -67,13 +68,6 @@ impl Record {
             spec: serde_json::to_string(spec)?,
             ..Record::default()
         })
-    }
-
-    /// Notes what was switched on an interface that has come back.
-    pub fn note_features(&mut self, number: usize, changed: ChangedFeatures) {
-        if let Some(known) = self.features.get_mut(number) {
-            *known = changed;
-        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use nfluid_api::types::{FastRules, KERNEL_RULES_MAX, KernelRule};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_evnf::chain::Member;
 use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Ruleset, Split, split};
 use nfluid_switch::uplink::{Place, ToldError, UplinkError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,7 +24,12 @@ pub struct Splitting {
     /// The program.
     pub firewall: Firewall,
     split: Split,
+    addresses: Vec<IpAddr>,
     print: u64,
+    /// What the kernel may stop behind the stages is left to it: others send on what they accept.
+    before_senders: bool,
+    /// Loaded with it, to be the next that stands in a row.
+    prepared: Option<Member>,
 }
 
 impl HostRules {
@@ -41,7 +48,7 @@ impl HostRules {
     }
 
     /// The fast path's part of them at an interface. `exits`: where its counters are pinned. `before`: what is there;
-    /// `None`: that is the same.
+    /// `None`: that is the same. `before_senders`: as for [`Splitting::member`].
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -50,24 +57,63 @@ impl HostRules {
         interface: &str,
         exits: &Path,
         before: Option<u64>,
+        before_senders: bool,
     ) -> Result<Option<Splitting>, PlatformError> {
         let split = split(&self.ruleset, interface);
         let print = xxh3_64(format!("{:?} {:?}", split, self.addresses).as_bytes());
         if before == Some(print) {
             return Ok(None);
         }
-        let firewall = Firewall::load_counting(&split.stages, &self.addresses, exits);
-        let firewall = firewall
-            .map_err(|error| PlatformError::new(PlatformErrorKind::Failed, error.to_string()))?;
+        let firewall = load(&split, &self.addresses, exits, before_senders)?;
+        let prepared = firewall.member().map_err(refused)?;
         Ok(Some(Splitting {
             firewall,
             split,
+            addresses: self.addresses.clone(),
             print,
+            before_senders,
+            prepared: Some(prepared),
         }))
     }
 }
 
+fn load(
+    split: &Split,
+    addresses: &[IpAddr],
+    exits: &Path,
+    before_senders: bool,
+) -> Result<Firewall, PlatformError> {
+    let loaded = if before_senders {
+        let stages = split.clone().before_senders().stages;
+        Firewall::load_counting(&stages, addresses, exits)
+    } else {
+        Firewall::load_counting(&split.stages, addresses, exits)
+    };
+    loaded.map_err(refused)
+}
+
+fn refused(error: LoadError) -> PlatformError {
+    PlatformError::new(PlatformErrorKind::Failed, error.to_string())
+}
+
 impl Splitting {
+    /// It as a part of a row. `before_senders`: somebody behind it sends on what it lets pass, so what only the kernel can stop
+    /// does not go there. `exits`: where its counters are pinned.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn member(&mut self, before_senders: bool, exits: &Path) -> Result<Member, PlatformError> {
+        if self.before_senders != before_senders {
+            if self.split.only_kernel_asks.is_some() {
+                self.firewall = load(&self.split, &self.addresses, exits, before_senders)?;
+                self.prepared = None;
+            }
+            self.before_senders = before_senders;
+        }
+        let prepared = self.prepared.take();
+        prepared.map_or_else(|| self.firewall.member().map_err(refused), Ok)
+    }
+
     /// What tells it from others.
     pub fn print(&self) -> u64 {
         self.print
@@ -103,6 +149,9 @@ impl Splitting {
                     reason: reason.to_owned(),
                 });
             }
+        }
+        if self.before_senders && rules.held_back.is_none() {
+            rules.held_back.clone_from(&self.split.only_kernel_asks);
         }
         if rules.all_behind.is_none() {
             rules.all_behind.clone_from(&self.split.all_behind);

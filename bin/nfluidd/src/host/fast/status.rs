@@ -1,14 +1,16 @@
 //! What fast paths are and what they have done, for the API.
 
 use super::super::Host;
+use super::row::Row;
 use super::splitting::Splitting;
-use super::{FastPath, Hold, Work};
+use super::{FastPath, Work, places};
 use nfluid_api::types::{
     FastInspection, FastInterface, FastPathStatus, FastRules, FastService, InstanceState,
     InstanceStats, InstanceStatus,
 };
 use nfluid_evnf::load::Counts;
 use nfluid_evnf::{balancer, firewall, inspector};
+use nfluid_switch::uplink::Place;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -18,7 +20,18 @@ type Exits = Vec<(&'static str, String, Counts)>;
 impl Host {
     /// All fast paths.
     pub(in crate::host) fn fast_statuses(&self) -> impl Iterator<Item = InstanceStatus> {
-        self.fast.iter().map(|(name, fast)| fast.status(name))
+        self.fast.iter().map(|(name, fast)| {
+            let rows: Vec<Option<&Row>> = self.rows_at(fast);
+            fast.status(name, &rows)
+        })
+    }
+
+    /// For each interface of a fast path what is there.
+    fn rows_at(&self, fast: &FastPath) -> Vec<Option<&Row>> {
+        let places = places(&fast.spec).into_iter();
+        places
+            .map(|place| self.rows.get(&Row::key(&place)))
+            .collect()
     }
 
     /// Their figures.
@@ -36,7 +49,7 @@ impl Host {
                 memory_bytes: used.memory_bytes,
                 memory_limit_bytes: limit,
                 restarts: fast.restarts,
-                healthy: Some(fast.trouble().is_none()),
+                healthy: Some(fast.trouble(&self.rows_at(fast)).is_none()),
                 metrics: fast.metrics(),
                 ..InstanceStats::default()
             }
@@ -46,19 +59,28 @@ impl Host {
 
 impl FastPath {
     /// Why it is not as it should be.
-    fn trouble(&self) -> Option<String> {
-        let mut gone = self.holds.iter().filter(|hold| !hold.holds());
-        let gone = gone.next().map(|hold| {
+    fn trouble(&self, rows: &[Option<&Row>]) -> Option<String> {
+        let mut missing = self.interfaces(rows).into_iter();
+        let missing = missing.find(|interface| interface.mode.is_none());
+        let missing = missing.map(|interface| {
+            let why = interface.reason.unwrap_or_default();
             format!(
-                "it is not on {}, which may be gone; it goes on when that returns",
-                hold.place.interface
+                "it is not on {}: {why}; it goes on when that can be",
+                interface.name
             )
         });
-        self.problem.clone().or(gone)
+        self.problem.clone().or(missing)
     }
 
-    fn status(&self, name: &str) -> InstanceStatus {
-        let trouble = self.trouble();
+    /// Its interfaces, each with what is there.
+    fn interfaces(&self, rows: &[Option<&Row>]) -> Vec<FastInterface> {
+        let places = places(&self.spec);
+        let each = places.iter().zip(rows);
+        each.map(|(place, row)| interface(place, *row)).collect()
+    }
+
+    fn status(&self, name: &str, rows: &[Option<&Row>]) -> InstanceStatus {
+        let trouble = self.trouble(rows);
         let attach = self.spec.attach.as_ref();
         let packets = self
             .exits()
@@ -80,7 +102,7 @@ impl FastPath {
             placement: "free".to_owned(),
             config: self.spec.config.clone(),
             fast: Some(FastPathStatus {
-                interfaces: self.holds.iter().map(interface).collect(),
+                interfaces: self.interfaces(rows),
                 netns: attach.and_then(|attach| attach.netns.clone()),
                 slow_path: "kernel".to_owned(),
                 packets: packets.filter(|(_, packets)| *packets > 0).collect(),
@@ -97,9 +119,9 @@ impl FastPath {
             return None;
         };
         let mut rules = FastRules::default();
-        for (hold, splitting) in self.holds.iter().zip(loaded) {
+        for (place, splitting) in places(&self.spec).iter().zip(loaded) {
             if let Some(splitting) = splitting {
-                splitting.describe(&hold.place.interface, &mut rules);
+                splitting.describe(&place.interface, &mut rules);
             }
         }
         Some(rules)
@@ -172,17 +194,31 @@ impl FastPath {
     }
 }
 
-fn interface(hold: &Hold) -> FastInterface {
-    let holds = hold.holds();
-    let (mode, why) = &hold.mode;
-    FastInterface {
-        name: hold.place.interface.clone(),
-        mode: holds.then(|| mode.clone()),
-        reason: match why.as_str() {
-            "" if holds => None,
-            "" => Some("the interface is gone".to_owned()),
-            why => Some(why.to_owned()),
-        },
+fn interface(place: &Place, row: Option<&Row>) -> FastInterface {
+    let seats = row.map_or(&[][..], Row::seats).iter();
+    let chain: Vec<String> = seats.map(|seat| seat.name.clone()).collect();
+    let is_alone = chain.len() < 2;
+    let found = FastInterface {
+        name: place.interface.clone(),
+        chain: if is_alone { Vec::new() } else { chain },
+        ..FastInterface::default()
+    };
+    match row.filter(|row| row.holds()) {
+        Some(row) => {
+            let (mode, why) = row.mode();
+            FastInterface {
+                mode: Some(mode.clone()),
+                reason: (!why.is_empty()).then(|| why.clone()),
+                ..found
+            }
+        }
+        None => {
+            let why = row.and_then(Row::problem);
+            FastInterface {
+                reason: Some(why.unwrap_or("the interface is gone").to_owned()),
+                ..found
+            }
+        }
     }
 }
 

@@ -145,7 +145,7 @@ impl Host {
     /// Where each fast path is, and which servers are to be looked after.
     fn fast_subjects(&self) -> BTreeMap<String, (Place, Option<Subject>)> {
         let subjects = self.fast.iter().filter_map(|(name, fast)| {
-            let place = fast.holds.first()?.place.clone();
+            let place = super::places(&fast.spec).into_iter().next()?;
             let subject = match &fast.work {
                 Work::Firewall(_) | Work::Inspector(_) => None,
                 Work::Balancer(balancing) => Subject::of(balancing.config()),

@@ -14,6 +14,7 @@ use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_dpi::inspector::Accounts;
 use nfluid_dpi::ledger::{Entry, Ledger};
+use nfluid_evnf::chain::Member;
 use nfluid_evnf::inspector::{Exit, Inspector};
 use nfluid_evnf::load::Counts;
 use std::os::fd::OwnedFd;
@@ -44,12 +45,12 @@ impl Inspecting {
         })
     }
 
-    /// A descriptor of its program.
+    /// Its program as a part of a row.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
-    pub fn descriptor(&self) -> anyhow::Result<OwnedFd> {
-        Ok(self.fast.descriptor()?)
+    /// When the kernel refuses.
+    pub fn member(&self) -> anyhow::Result<Member> {
+        Ok(self.fast.member()?)
     }
 
     /// What it was told last.

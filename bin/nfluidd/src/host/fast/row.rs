@@ -1,0 +1,364 @@
+//! An interface with fast paths on it, one behind the other: which they are, their program, what is kept of it.
+//!
+//! | below `rows/KEY` of the BPF file system | |
+//! |---|---|
+//! | `link` | the hold on the interface |
+//! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
+
+use super::super::paths::Paths;
+use super::super::written;
+use super::splitting::failed;
+use super::{broken, pins};
+use nfluid_control::apply::PlatformError;
+use nfluid_evnf::chain::{Chain, Member};
+use nfluid_switch::uplink::{ChangedFeatures, Mode, PinnedProgram, Place, ReceivePath};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// All interfaces with fast paths, by [`Row::key`].
+pub type Rows = BTreeMap<String, Row>;
+
+/// What is kept of it beside its pins, for a later daemon. Written before the interface is changed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RowRecord {
+    /// The interface.
+    pub interface: String,
+    /// Path of its namespace; absent: the daemon's own.
+    pub netns: Option<PathBuf>,
+    /// Who is there, in the order in which packets meet them.
+    pub seats: Vec<Seat>,
+    /// In which mode, and why not natively.
+    pub mode: (String, String),
+    /// Features that were switched, to be put back.
+    pub features: ChangedFeatures,
+    /// Whether they were for programs that change packets.
+    pub rewrites: bool,
+}
+
+/// A member's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// Its place among the others.
+    pub order: Option<u16>,
+    /// The instance.
+    pub name: String,
+    /// It is about to be made: nobody behind it gets what it would have had a say in.
+    #[serde(default)]
+    pub vacant: bool,
+}
+
+/// An interface with fast paths.
+pub struct Row {
+    place: Place,
+    record: RowRecord,
+    file: PathBuf,
+    pins: PathBuf,
+    /// Absent: the interface is not there, or nobody is on it.
+    hold: Option<PinnedProgram>,
+    /// What this daemon has put there. Absent: nothing yet, an earlier one's goes on.
+    chain: Option<Chain>,
+    /// The names of its members.
+    standing: Vec<String>,
+    /// Why nothing is there.
+    problem: Option<String>,
+}
+
+/// What is to be on an interface.
+pub struct Wanted {
+    /// Members with their names.
+    pub members: Vec<(String, Member)>,
+    /// How.
+    pub mode: Mode,
+    /// One of them changes packets.
+    pub rewrites: bool,
+}
+
+impl Row {
+    /// The name of an interface's files.
+    pub fn key(place: &Place) -> String {
+        let name = format!("{:?} {}", place.netns, place.interface);
+        format!("{:016x}", xxh3_64(name.as_bytes()))
+    }
+
+    /// With nobody on it.
+    pub fn new(place: &Place, paths: &Paths) -> Self {
+        let record = RowRecord {
+            interface: place.interface.clone(),
+            netns: place.netns.clone(),
+            ..RowRecord::default()
+        };
+        Self::of(record, paths)
+    }
+
+    /// As a record says that it was left.
+    pub fn of(record: RowRecord, paths: &Paths) -> Self {
+        let place = Place {
+            interface: record.interface.clone(),
+            netns: record.netns.clone(),
+        };
+        let key = Self::key(&place);
+        let pins = paths.row_pins(&key);
+        Row {
+            place,
+            record,
+            file: paths.row_record(&key),
+            hold: PinnedProgram::open(&pins.join(LINK)).ok(),
+            pins,
+            chain: None,
+            standing: Vec::new(),
+            problem: None,
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Who is there, or is to be.
+    pub fn seats(&self) -> &[Seat] {
+        &self.record.seats
+    }
+
+    /// In which mode, and why not natively.
+    pub fn mode(&self) -> &(String, String) {
+        &self.record.mode
+    }
+
+    /// Why nothing is there.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Notes why nothing is there.
+    pub fn note_problem(&mut self, why: Option<String>) {
+        self.problem = why;
+    }
+
+    /// Whether a program is on the interface.
+    pub fn holds(&self) -> bool {
+        let hold = self.hold.as_ref();
+        hold.is_some_and(PinnedProgram::is_attached)
+    }
+
+    /// Whether the interface is gone with what was on it.
+    pub fn is_gone(&self) -> bool {
+        self.hold.is_some() && !self.holds()
+    }
+
+    /// Whether what an earlier daemon has put there goes on, although nobody is missing.
+    pub fn is_left(&self) -> bool {
+        let is_whole = self.record.seats.iter().all(|seat| !seat.vacant);
+        self.chain.is_none() && is_whole && self.holds()
+    }
+
+    /// Those of whom a program is to be there: whoever is behind one that is missing would get what that one would stop.
+    pub fn members(&self) -> Vec<String> {
+        let there = self.record.seats.iter().take_while(|seat| !seat.vacant);
+        there.map(|seat| seat.name.clone()).collect()
+    }
+
+    /// Which member of what is there has this name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.chain.as_ref()?;
+        self.standing.iter().position(|other| other == name)
+    }
+
+    /// Says who is there, in any order, and writes it down.
+    ///
+    /// # Errors
+    /// When it cannot be written; then it is as before.
+    pub fn set_seats(&mut self, mut seats: Vec<Seat>) -> Result<(), PlatformError> {
+        seats.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        let before = std::mem::replace(&mut self.record.seats, seats);
+        self.save().inspect_err(|_| self.record.seats = before)
+    }
+
+    fn save(&self) -> Result<(), PlatformError> {
+        written::save(&self.record, &self.file).map_err(broken)
+    }
+
+    /// Puts members on the interface, in the place of those that are there, between two packets. Nobody: it is left alone.
+    ///
+    /// # Errors
+    /// When the interface or the kernel refuses; what was there is there still.
+    pub fn stand(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
+        if wanted.members.is_empty() {
+            return self.let_go();
+        }
+        if self.is_gone() {
+            self.lose()?;
+        }
+        if self.hold.is_none() || wanted.rewrites && !self.record.rewrites {
+            self.prepare(wanted.rewrites)?;
+        }
+        let (names, members): (Vec<String>, Vec<Member>) = wanted.members.into_iter().unzip();
+        match (&self.hold, &mut self.chain) {
+            (Some(hold), Some(chain)) => {
+                let replaced = chain.replace_all_under(members, |first| put(hold, first));
+                replaced.map_err(broken)?;
+            }
+            (Some(hold), none) => {
+                let chain = Chain::kept(members, &self.pins).map_err(broken)?;
+                let head = chain.head().map_err(broken)?;
+                hold.replace(head.as_fd()).map_err(|error| failed(&error))?;
+                chain.take_over();
+                *none = Some(chain);
+            }
+            (None, _) => self.attach(members, wanted.mode)?,
+        }
+        self.standing = names;
+        self.problem = None;
+        Ok(())
+    }
+
+    fn prepare(&mut self, rewrites: bool) -> Result<(), PlatformError> {
+        let changed = self.place.prepare(rewrites);
+        let changed = changed.map_err(|error| failed(&error))?;
+        self.record.features.merge(changed);
+        self.record.rewrites |= rewrites;
+        self.save()
+    }
+
+    fn attach(&mut self, members: Vec<Member>, mode: Mode) -> Result<(), PlatformError> {
+        match std::fs::create_dir(&self.pins) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(broken(error));
+            }
+            _ => {}
+        }
+        let chain = Chain::kept(members, &self.pins).map_err(broken)?;
+        chain.take_over();
+        let head = chain.head().map_err(broken)?;
+        let link = self.pins.join(LINK);
+        let (hold, attached) = PinnedProgram::attach(&self.place, head.as_fd(), mode, &link)
+            .map_err(|error| failed(&error))?;
+        let path = match attached.path {
+            ReceivePath::Native => "native",
+            _ => "generic",
+        };
+        self.hold = Some(hold);
+        self.chain = Some(chain);
+        self.record.mode = (path.to_owned(), attached.why);
+        if let Err(error) = self.save() {
+            tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
+        }
+        Ok(())
+    }
+
+    /// Puts another program in the place of a member, between two packets.
+    ///
+    /// # Errors
+    /// When the kernel refuses; what was there is there still.
+    pub fn replace(&mut self, at: usize, member: Member) -> Result<(), PlatformError> {
+        let (Some(hold), Some(chain)) = (&self.hold, &mut self.chain) else {
+            return Ok(());
+        };
+        let replaced = chain.replace_under(at, member, |first| put(hold, first));
+        replaced.map_err(broken)
+    }
+
+    /// Takes everything off the interface: packets are the kernel's. Who has a seat keeps it.
+    ///
+    /// # Errors
+    /// When a pin cannot be removed.
+    pub fn let_go(&mut self) -> Result<(), PlatformError> {
+        if let Some(hold) = self.hold.take() {
+            hold.remove().map_err(|error| failed(&error))?;
+        }
+        self.chain = None;
+        self.standing.clear();
+        pins::remove_pins(&self.pins).map_err(broken)
+    }
+
+    /// Forgets the interface, which is gone: one that comes in its place is another.
+    ///
+    /// # Errors
+    /// As [`Row::let_go`].
+    pub fn lose(&mut self) -> Result<(), PlatformError> {
+        self.record.features = ChangedFeatures::default();
+        self.record.rewrites = false;
+        self.problem = None;
+        self.let_go()
+    }
+
+    /// Leaves the interface as it was, and no trace.
+    ///
+    /// # Errors
+    /// When a pin or the record cannot be removed.
+    pub fn end(&mut self) -> Result<(), PlatformError> {
+        self.let_go()?;
+        if let Err(error) = self.place.restore(&self.record.features) {
+            tracing::debug!(interface = self.place.interface, %error, "features stay");
+        }
+        match std::fs::remove_file(&self.file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(broken(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The pin of a hold, in a row's folder.
+pub const LINK: &str = "link";
+
+fn put(hold: &PinnedProgram, first: &Member) -> anyhow::Result<()> {
+    Ok(hold.replace(first.descriptor()?.as_fd())?)
+}
+
+/// The records of an earlier daemon.
+pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {
+    let files = std::fs::read_dir(paths.row_records());
+    let files = files.into_iter().flatten().flatten();
+    files.map(|file| (file.path(), written::load(Path::new(&file.path()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(name: &str, order: u16) -> Seat {
+        Seat {
+            order: Some(order),
+            name: name.to_owned(),
+            vacant: false,
+        }
+    }
+
+    fn row() -> Row {
+        let place = Place {
+            interface: "eth1".to_owned(),
+            netns: None,
+        };
+        let folder = std::env::temp_dir().join(format!("nfluid-row-{}", std::process::id()));
+        let paths = Paths::new(folder.join("run"), folder.join("pins"));
+        std::fs::create_dir_all(paths.row_records()).expect("the directory is ours");
+        Row::new(&place, &paths)
+    }
+
+    #[test]
+    fn nobody_gets_what_a_missing_member_before_it_would_have_had_a_say_in() {
+        let mut row = row();
+        row.set_seats(vec![seat("c", 30), seat("a", 20), seat("b", 10)])
+            .expect("it is written down");
+        assert_eq!(row.members(), ["b", "a", "c"]);
+        let missing = Seat {
+            vacant: true,
+            ..seat("a", 20)
+        };
+        row.set_seats(vec![seat("c", 30), missing, seat("b", 10)])
+            .expect("it is written down");
+        assert_eq!(row.members(), ["b"], "what it lets pass is the kernel's");
+        row.end().expect("its record is ours");
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_not_done() {
+        let mut row = row();
+        row.file = row.file.join("nowhere");
+        assert!(row.set_seats(vec![seat("a", 1)]).is_err());
+        assert!(row.members().is_empty());
+    }
+}
