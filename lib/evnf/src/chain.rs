@@ -162,7 +162,7 @@ impl Chain {
         }
         let folder = self.folder.clone();
         let (before, rest) = self.members.split_at_mut(at);
-        let mut enter = || -> Result<(), E> {
+        let enter = || -> Result<(), E> {
             member.set_next(rest.get_mut(1))?;
             if let Some(folder) = &folder {
                 member.keep(folder)?;

@@ -114,7 +114,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     let both = document(&[&firewall(10), &lb]);
     assert_eq!(
         platform.apply(&both),
-        ["created instance fw", "changed instance lb"]
+        ["changed instance lb", "created instance fw"]
     );
     assert_eq!(chain(&platform), ["fw", "lb"]);
     let before = (passed(&platform), sent(&platform));

@@ -105,7 +105,7 @@ impl Row {
             place,
             record,
             file: paths.row_record(&key),
-            hold: PinnedProgram::open(&pins.join(LINK)).ok(),
+            hold: held(&pins.join(LINK)),
             pins,
             chain: None,
             standing: Vec::new(),
@@ -303,6 +303,11 @@ impl Row {
 
 /// The pin of a hold, in a row's folder.
 pub const LINK: &str = "link";
+
+fn held(link: &Path) -> Option<PinnedProgram> {
+    let found = link.exists().then(|| PinnedProgram::open(link));
+    found.and_then(Result::ok)
+}
 
 fn put(hold: &PinnedProgram, first: &Member) -> anyhow::Result<()> {
     Ok(hold.replace(first.descriptor()?.as_fd())?)

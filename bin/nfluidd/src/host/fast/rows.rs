@@ -224,7 +224,7 @@ impl Host {
         };
         let before = fast.spec.order();
         self.note_order(name, order)?;
-        let mut done = Vec::new();
+        let mut done: Vec<String> = Vec::new();
         for key in self.rows_of(name) {
             if let Err(why) = self.move_seat(&key, name, order) {
                 for key in done {
