@@ -194,8 +194,10 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
 
     // The interface vanishes and comes back.
     pull_and_plug(&platform);
-    eventually("both are on the interface again", || {
-        !at_client(&platform)["mode"].is_null() && platform.instance("fw")["state"] == "running"
+    eventually("both are on the interface again, and serve", || {
+        !at_client(&platform)["mode"].is_null()
+            && platform.instance("fw")["state"] == "running"
+            && connect(&platform).is_some()
     });
     assert_eq!(chain(&platform), ["fw", "lb"]);
     are_dropped(&platform, 9);

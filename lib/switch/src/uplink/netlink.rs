@@ -76,6 +76,8 @@ pub struct Link {
     pub name: String,
     /// Is it up, administratively?
     pub up: bool,
+    /// Can frames go out of it? Of a veth: are both ends up?
+    pub carrier: bool,
     /// Largest packet.
     pub mtu: u32,
     /// Address, if it is an Ethernet one.
@@ -177,6 +179,7 @@ fn parse_link(body: &[u8]) -> Link {
     let mut link = Link {
         index: word(body, 4).unwrap_or(0),
         up: word(body, 8).unwrap_or(0) & libc::IFF_UP as u32 != 0,
+        carrier: word(body, 8).unwrap_or(0) & libc::IFF_LOWER_UP as u32 != 0,
         ..Link::default()
     };
     for (kind, value) in attributes(body.get(IFINFO..).unwrap_or(&[])) {
@@ -510,6 +513,7 @@ mod tests {
             index: 7,
             name: "eth7".to_owned(),
             up: true,
+            carrier: false,
             mtu: 1500,
             mac: Some([2, 0, 0, 0, 0, 7]),
             kind: None,

@@ -81,6 +81,23 @@ pub fn prepare_rewriting(netlink: &Netlink, link: &Link) -> Result<Changed, Upli
     switch(netlink, link, (&OWN, &PEER, &PEER_ON))
 }
 
+/// Switches what [`prepare_rewriting`] has switched on at the other end of a veth off and on again. The kernel takes note that frames can be
+/// redirected into a pair when that is switched on at an end that is up, or when this end is put up afterwards; if the other end
+/// comes up as the last, it does not (`veth_set_features`, `veth_open`), and drops all that is redirected.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn renew_peer(netlink: &Netlink, link: &Link) -> Result<(), UplinkError> {
+    let Some(peer) = peer::find(netlink, link)? else {
+        return Ok(());
+    };
+    peer.netns.within(|| {
+        let features = Features::of(&peer.interface)?;
+        features.set(&PEER_ON, false)?;
+        features.set(&PEER_ON, true)
+    })
+}
+
 /// Switches off what must be off for `link`, an interface in the calling thread's namespace.
 ///
 /// # Errors

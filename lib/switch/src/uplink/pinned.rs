@@ -75,6 +75,20 @@ impl Place {
         })
     }
 
+    /// Whether frames can go out of the interface; of a veth: whether both ends are up.
+    pub fn has_carrier(&self) -> bool {
+        let asked = self.on_interface(|_, link| Ok(link.carrier));
+        asked.unwrap_or(false)
+    }
+
+    /// Has the other end of a veth take redirected frames, if it was not up when [`Place::prepare`] has asked for that.
+    ///
+    /// # Errors
+    /// When the interface is not there, or the kernel refuses.
+    pub fn renew_peer(&self) -> Result<(), UplinkError> {
+        self.on_interface(offload::renew_peer)
+    }
+
     /// Undoes what [`Place::prepare`] has changed.
     ///
     /// # Errors

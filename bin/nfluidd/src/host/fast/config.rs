@@ -40,6 +40,17 @@ impl Function {
             Function::Inspector(config) => vec![config.sizes().flows, config.sizes().copies],
         }
     }
+
+    /// Gives what it has in tables of the kernel its numbers there, before any is there.
+    ///
+    /// # Errors
+    /// When there are more than the tables have room for.
+    pub fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
+        match self {
+            Function::Firewall | Function::Inspector(_) => Ok(()),
+            Function::Balancer(config) => super::balancing::number(config, numbers),
+        }
+    }
 }
 
 /// A balancer.
@@ -151,19 +162,6 @@ struct FirewallText {
 #[serde(rename_all = "snake_case")]
 enum Rules {
     Host,
-}
-
-impl Function {
-    /// Gives what it has in tables of the kernel its numbers there, before any is there.
-    ///
-    /// # Errors
-    /// When there are more than the tables have room for.
-    pub fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
-        match self {
-            Function::Firewall | Function::Inspector(_) => Ok(()),
-            Function::Balancer(config) => super::balancing::number(config, numbers),
-        }
-    }
 }
 
 fn one() -> u32 {

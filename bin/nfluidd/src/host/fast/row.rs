@@ -36,6 +36,9 @@ pub struct RowRecord {
     pub features: ChangedFeatures,
     /// Whether they were for programs that change packets.
     pub rewrites: bool,
+    /// Frames could not go out of the interface when they were switched: what the other end has to take note of it may have missed.
+    #[serde(default)]
+    pub is_unsettled: bool,
 }
 
 /// A member's place.
@@ -216,10 +219,26 @@ impl Row {
     }
 
     fn prepare(&mut self, rewrites: bool) -> Result<(), PlatformError> {
+        // Before: what changes meanwhile is looked at again.
+        let is_unsettled = rewrites && !self.place.has_carrier();
         let changed = self.place.prepare(rewrites);
         let changed = changed.map_err(|error| failed(&error))?;
         self.record.features.merge(changed);
         self.record.rewrites |= rewrites;
+        self.record.is_unsettled |= is_unsettled;
+        self.save()
+    }
+
+    /// Has the other end of a veth take note that frames are redirected there, when it has come up.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or that cannot be written down.
+    pub fn settle(&mut self) -> Result<(), PlatformError> {
+        if !self.record.is_unsettled || !self.holds() || !self.place.has_carrier() {
+            return Ok(());
+        }
+        self.place.renew_peer().map_err(|error| failed(&error))?;
+        self.record.is_unsettled = false;
         self.save()
     }
 
@@ -281,6 +300,7 @@ impl Row {
     pub fn lose(&mut self) -> Result<(), PlatformError> {
         self.record.features = ChangedFeatures::default();
         self.record.rewrites = false;
+        self.record.is_unsettled = false;
         self.problem = None;
         self.let_go()
     }

@@ -265,6 +265,11 @@ impl Host {
     pub(in crate::host) fn hold_again(&mut self, name: &str) -> bool {
         self.sit_down(name);
         for key in self.rows_of(name) {
+            if let Some(row) = self.rows.get_mut(&key)
+                && let Err(error) = row.settle()
+            {
+                tracing::warn!(instance = name, %error, "redirecting to the other end");
+            }
             let is_wanting = |row: &&mut Row| !row.holds() || row.is_left();
             let Some(row) = self.rows.get_mut(&key).filter(is_wanting) else {
                 continue;
