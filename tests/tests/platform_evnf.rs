@@ -15,6 +15,8 @@ use uplink_ground::within;
 mod chain;
 #[path = "platform_evnf/ground.rs"]
 mod ground;
+#[path = "platform_evnf/tc.rs"]
+mod tc;
 use ground::{
     Servers, are_dropped, asked, connect, dropped, metric, nft, nothing_is_left, program_on,
     routed, who,

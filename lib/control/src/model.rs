@@ -217,6 +217,8 @@ pub enum XdpMode {
     Native,
     /// In the kernel's stack.
     Generic,
+    /// Not XDP, but the ingress of tc; of fast paths only.
+    Tc,
 }
 
 /// Who classifies what an uplink receives.

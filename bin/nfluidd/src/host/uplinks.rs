@@ -112,7 +112,8 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
         UplinkKind::Tap => uplink::Kind::Tap,
     };
     spec.mode = match model.mode {
-        XdpMode::Auto => Mode::Auto,
+        // At tc are fast paths only; no document says it of an uplink.
+        XdpMode::Auto | XdpMode::Tc => Mode::Auto,
         XdpMode::Native => Mode::Native,
         XdpMode::Generic => Mode::Generic,
     };

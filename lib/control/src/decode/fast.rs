@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, text};
 use super::instance::config;
-use super::network::xdp_mode;
+use super::network::fast_mode;
 use super::{Attachments, instance};
 use crate::fast::{Attach, ORDER_MAX};
 use crate::model::{Instance, Program, Tier};
@@ -58,7 +58,7 @@ pub fn fast_path(
     found.attach = Some(Attach {
         interfaces,
         netns: fields.text("netns", report),
-        mode: xdp_mode(&mut fields, report),
+        mode: fast_mode(&mut fields, report),
         order: fields
             .integer("order", (1, i64::from(ORDER_MAX)), report)
             .and_then(|order| u16::try_from(order).ok()),

@@ -75,13 +75,22 @@ pub fn attachment(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<At
     })
 }
 
-/// In which mode an XDP program is to be.
-pub fn xdp_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
-    let modes = [
-        ("auto", XdpMode::Auto),
-        ("native", XdpMode::Native),
-        ("generic", XdpMode::Generic),
-    ];
+const XDP_MODES: [(&str, XdpMode); 3] = [
+    ("auto", XdpMode::Auto),
+    ("native", XdpMode::Native),
+    ("generic", XdpMode::Generic),
+];
+
+/// In which mode an uplink's XDP program is to be.
+fn xdp_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
+    let mode = fields.choice("mode", &XDP_MODES, report);
+    mode.unwrap_or_default()
+}
+
+/// In which mode a fast path is to be.
+pub fn fast_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
+    let [auto, native, generic] = XDP_MODES;
+    let modes = [auto, native, generic, ("tc", XdpMode::Tc)];
     fields.choice("mode", &modes, report).unwrap_or_default()
 }
 

@@ -1,5 +1,5 @@
-//! XDP programs that are no uplink's, put on an interface by a pinned BPF link: they stay when whoever put them there is gone,
-//! until the link is taken away, and nobody else can replace them.
+//! Programs that are no uplink's, put on an interface at XDP or at tc by a pinned BPF link: they stay when whoever put them there is
+//! gone, until the link is taken away, and nobody else can replace them.
 
 use super::connection;
 use super::error::UplinkError;
@@ -140,13 +140,12 @@ impl PinnedProgram {
             if interface.xdp_attached {
                 return Err(busy(&netlink, &interface));
             }
-            let attempt = |hook| make_link(interface.index, program, hook);
+            let attempt = |hook: XdpHook| {
+                make_link(interface.index, program, libbpf_sys::BPF_XDP, hook.flag())
+            };
             // A link says in other words too that the place is taken.
             first_hook((&netlink, &interface), mode, |_| true, attempt)
         })?;
-        pin_link(&link, pin).map_err(UplinkError::system(format!("pinning {}", pin.display())))?;
-        // From here on the pin holds it.
-        drop(link);
         let attached = Attached {
             path: match hooked.hook {
                 XdpHook::Native => ReceivePath::Native,
@@ -154,7 +153,36 @@ impl PinnedProgram {
             },
             why: hooked.why,
         };
-        Ok((Self::open(pin)?, attached))
+        Ok((Self::pin(link, pin)?, attached))
+    }
+
+    /// Puts a program at the ingress of tc on an interface, behind those that are there. `pin` as for [`PinnedProgram::attach`].
+    ///
+    /// # Errors
+    /// When the interface is not there, or the kernel has no links for tc (before Linux 6.6); nothing has changed then.
+    pub fn attach_tc(
+        place: &Place,
+        program: BorrowedFd<'_>,
+        pin: &Path,
+    ) -> Result<Self, UplinkError> {
+        let netns = NetNs::open(place.netns.as_deref())?;
+        let link = netns.within(|| {
+            let netlink = Netlink::open()?;
+            let interface = place.find(&netlink, &netns)?;
+            let link = make_link(interface.index, program, libbpf_sys::BPF_TCX_INGRESS, 0);
+            link.map_err(UplinkError::system(format!(
+                "attaching at tc on {}, which takes Linux 6.6",
+                place.interface
+            )))
+        })?;
+        Self::pin(link, pin)
+    }
+
+    fn pin(link: OwnedFd, pin: &Path) -> Result<Self, UplinkError> {
+        pin_link(&link, pin).map_err(UplinkError::system(format!("pinning {}", pin.display())))?;
+        // From here on the pin holds it.
+        drop(link);
+        Self::open(pin)
     }
 
     /// The hold that was pinned there.
@@ -174,13 +202,19 @@ impl PinnedProgram {
 
     /// Whether the interface is there still.
     pub fn is_attached(&self) -> bool {
-        // SAFETY: of all links these are XDP's, whose part of the union is a number.
-        let interface =
-            |info: libbpf_sys::bpf_link_info| unsafe { info.__bindgen_anon_1.xdp.ifindex };
+        let interface = |info: libbpf_sys::bpf_link_info| {
+            if info.type_ == libbpf_sys::BPF_LINK_TYPE_TCX {
+                // SAFETY: of a link of this kind that part of the union was written, which is of numbers.
+                unsafe { info.__bindgen_anon_1.tcx.ifindex }
+            } else {
+                // SAFETY: the same of those of XDP, the only others.
+                unsafe { info.__bindgen_anon_1.xdp.ifindex }
+            }
+        };
         self.info().is_some_and(|info| interface(info) != 0)
     }
 
-    /// What the kernel says of the link, if it is one of XDP.
+    /// What the kernel says of the link, if it is one of XDP or tc.
     fn info(&self) -> Option<libbpf_sys::bpf_link_info> {
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
@@ -193,7 +227,8 @@ impl PinnedProgram {
                 &raw mut len,
             )
         };
-        (status == 0 && info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP).then_some(info)
+        let kinds = [libbpf_sys::BPF_LINK_TYPE_XDP, libbpf_sys::BPF_LINK_TYPE_TCX];
+        (status == 0 && kinds.contains(&info.type_)).then_some(info)
     }
 
     /// Puts another program in the place of this one, between two packets.
@@ -213,7 +248,7 @@ impl PinnedProgram {
             return Ok(());
         }
         let error = io::Error::from_raw_os_error(-status);
-        Err(UplinkError::system("replacing an XDP program")(error))
+        Err(UplinkError::system("replacing a program")(error))
     }
 
     /// Takes the program off the interface.
@@ -230,10 +265,15 @@ impl PinnedProgram {
     }
 }
 
-fn make_link(interface: u32, program: BorrowedFd<'_>, hook: XdpHook) -> io::Result<OwnedFd> {
+fn make_link(
+    interface: u32,
+    program: BorrowedFd<'_>,
+    hook: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-        flags: hook.flag(),
+        flags,
         ..Default::default()
     };
     // SAFETY: `options` is a live structure that says its own size; the program's descriptor is open.
@@ -241,7 +281,7 @@ fn make_link(interface: u32, program: BorrowedFd<'_>, hook: XdpHook) -> io::Resu
         libbpf_sys::bpf_link_create(
             program.as_raw_fd(),
             interface as i32,
-            libbpf_sys::BPF_XDP,
+            hook,
             &raw const options,
         )
     };

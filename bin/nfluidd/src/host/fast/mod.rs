@@ -37,6 +37,7 @@ use nfluid_control::host::NfConfigError;
 use nfluid_control::model::XdpMode;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::chain::Member;
+use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{Mode, Place};
 use pins::exits;
 use record::Record;
@@ -98,6 +99,14 @@ fn places(spec: &InstanceSpec) -> Vec<Place> {
     places.collect()
 }
 
+/// Where a specification wants it.
+fn hook(spec: &InstanceSpec) -> Hook {
+    match spec.attach.as_ref().map(|attach| attach.mode) {
+        Some(XdpMode::Tc) => Hook::Tc,
+        _ => Hook::Xdp,
+    }
+}
+
 fn mode(spec: &InstanceSpec) -> Mode {
     match spec.attach.as_ref().map(|attach| attach.mode) {
         Some(XdpMode::Native) => Mode::Native,
@@ -142,6 +151,7 @@ impl Work {
     /// The program for an interface. `before_senders`: somebody behind it sends on what it lets pass.
     fn member(
         &mut self,
+        hook: Hook,
         number: usize,
         before_senders: bool,
         pins: &Path,
@@ -155,9 +165,14 @@ impl Work {
                 let splitting = loaded.get_mut(number).and_then(Option::as_mut);
                 splitting
                     .ok_or_else(unread)?
-                    .member(before_senders, &exits(pins))
+                    .member(hook, before_senders, &exits(pins))
             }
-            Work::Balancer(balancing) => balancing.balancer().member().map_err(broken),
+            Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
+            Work::Inspector(_) if hook == Hook::Tc => {
+                let message = "nf 'edpi' has no form for tc";
+                Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
+                    .with_remedy("leave 'mode: tc' out"))
+            }
             Work::Inspector(inspecting) => inspecting.member().map_err(broken),
         }
     }

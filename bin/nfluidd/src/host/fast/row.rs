@@ -11,10 +11,11 @@ use super::splitting::failed;
 use super::{broken, pins};
 use nfluid_control::apply::PlatformError;
 use nfluid_evnf::chain::{Chain, Member};
+use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{ChangedFeatures, Mode, PinnedProgram, Place, ReceivePath};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -73,7 +74,9 @@ pub struct Row {
 pub struct Wanted {
     /// Members with their names.
     pub members: Vec<(String, Member)>,
-    /// How.
+    /// Where.
+    pub hook: Hook,
+    /// How, at XDP.
     pub mode: Mode,
     /// One of them changes packets.
     pub rewrites: bool,
@@ -129,6 +132,15 @@ impl Row {
     /// In which mode, and why not natively.
     pub fn mode(&self) -> &(String, String) {
         &self.record.mode
+    }
+
+    /// Where the next program is to be: where one is that it takes the place of, else where it is `wanted`.
+    pub fn hook(&self, wanted: Hook) -> Hook {
+        match self.record.mode.0.as_str() {
+            _ if !self.holds() => wanted,
+            AT_TC => Hook::Tc,
+            _ => Hook::Xdp,
+        }
     }
 
     /// Why nothing is there.
@@ -195,7 +207,9 @@ impl Row {
         if self.is_gone() {
             self.lose()?;
         }
-        if self.hold.is_none() || wanted.rewrites && !self.record.rewrites {
+        // At tc packets may be as they are.
+        let at_xdp = wanted.hook == Hook::Xdp;
+        if at_xdp && (self.hold.is_none() || wanted.rewrites && !self.record.rewrites) {
             self.prepare(wanted.rewrites)?;
         }
         let (names, members): (Vec<String>, Vec<Member>) = wanted.members.into_iter().unzip();
@@ -211,7 +225,7 @@ impl Row {
                 chain.take_over();
                 *none = Some(chain);
             }
-            (None, _) => self.attach(members, wanted.mode)?,
+            (None, _) => self.attach(members, wanted.hook, wanted.mode)?,
         }
         self.standing = names;
         self.problem = None;
@@ -242,7 +256,12 @@ impl Row {
         self.save()
     }
 
-    fn attach(&mut self, members: Vec<Member>, mode: Mode) -> Result<(), PlatformError> {
+    fn attach(
+        &mut self,
+        members: Vec<Member>,
+        hook: Hook,
+        mode: Mode,
+    ) -> Result<(), PlatformError> {
         match std::fs::create_dir(&self.pins) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(broken(error));
@@ -253,15 +272,10 @@ impl Row {
         chain.take_over();
         let head = chain.head().map_err(broken)?;
         let link = self.pins.join(LINK);
-        let (hold, attached) = PinnedProgram::attach(&self.place, head.as_fd(), mode, &link)
-            .map_err(|error| failed(&error))?;
-        let path = match attached.path {
-            ReceivePath::Native => "native",
-            _ => "generic",
-        };
+        let (hold, mode) = put_on(&self.place, head.as_fd(), hook, mode, &link)?;
         self.hold = Some(hold);
         self.chain = Some(chain);
-        self.record.mode = (path.to_owned(), attached.why);
+        self.record.mode = mode;
         if let Err(error) = self.save() {
             tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
         }
@@ -328,6 +342,31 @@ fn held(link: &Path) -> Option<PinnedProgram> {
     let found = link.exists().then(|| PinnedProgram::open(link));
     found.and_then(Result::ok)
 }
+
+/// Puts a program on an interface: the hold on it, and in which mode, and why not natively.
+fn put_on(
+    place: &Place,
+    program: BorrowedFd<'_>,
+    hook: Hook,
+    mode: Mode,
+    pin: &Path,
+) -> Result<(PinnedProgram, (String, String)), PlatformError> {
+    if hook == Hook::Tc {
+        let hold = PinnedProgram::attach_tc(place, program, pin);
+        let hold = hold.map_err(|error| failed(&error))?;
+        return Ok((hold, (AT_TC.to_owned(), String::new())));
+    }
+    let attached = PinnedProgram::attach(place, program, mode, pin);
+    let (hold, attached) = attached.map_err(|error| failed(&error))?;
+    let path = match attached.path {
+        ReceivePath::Native => "native",
+        _ => "generic",
+    };
+    Ok((hold, (path.to_owned(), attached.why)))
+}
+
+/// What the mode at tc is called.
+const AT_TC: &str = "tc";
 
 fn put(hold: &PinnedProgram, first: &Member) -> anyhow::Result<()> {
     Ok(hold.replace(first.descriptor()?.as_fd())?)

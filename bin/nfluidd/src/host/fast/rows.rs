@@ -2,10 +2,11 @@
 
 use super::super::Host;
 use super::row::{Row, Seat, Wanted};
-use super::{FastPath, mode, places};
+use super::{FastPath, hook, mode, places};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_evnf::chain::Member;
+use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::Place;
 
 impl Host {
@@ -143,10 +144,12 @@ impl Host {
             return Ok(());
         };
         let (place, names) = (row.place().clone(), row.members());
+        let first = names.first().and_then(|name| self.fast.get(name));
+        let hook = row.hook(first.map_or_else(Hook::default, |first| hook(&first.spec)));
         let mut members = Vec::new();
         let mut rewrites = false;
         for name in names.iter().rev() {
-            let member = self.member(name, &place, rewrites)?;
+            let member = self.member(name, &place, hook, rewrites)?;
             rewrites |= self.fast.get(name).is_some_and(|it| it.work.rewrites());
             members.push((name.clone(), member));
         }
@@ -154,6 +157,7 @@ impl Host {
         let first = names.first().and_then(|name| self.fast.get(name));
         let wanted = Wanted {
             members,
+            hook,
             mode: first.map_or_else(Default::default, |first| mode(&first.spec)),
             rewrites,
         };
@@ -173,7 +177,9 @@ impl Host {
         let Some(at) = row.position(name) else {
             return self.renew_row(&key);
         };
-        let member = self.member(name, place, self.sends_behind(name, place))?;
+        let wanted = self.fast.get(name).map(|fast| hook(&fast.spec));
+        let hook = row.hook(wanted.unwrap_or_default());
+        let member = self.member(name, place, hook, self.sends_behind(name, place))?;
         match self.rows.get_mut(&key) {
             Some(row) => row.replace(at, member),
             None => Ok(()),
@@ -195,6 +201,7 @@ impl Host {
         &mut self,
         name: &str,
         place: &Place,
+        hook: Hook,
         before_senders: bool,
     ) -> Result<Member, PlatformError> {
         let Some(fast) = self.fast.get_mut(name) else {
@@ -203,7 +210,7 @@ impl Host {
         };
         let number = places(&fast.spec).iter().position(|other| other == place);
         let FastPath { work, pins, .. } = fast;
-        let member = work.member(number.unwrap_or(usize::MAX), before_senders, pins);
+        let member = work.member(hook, number.unwrap_or(usize::MAX), before_senders, pins);
         member.map_err(|why| PlatformError {
             message: format!("instance '{name}': {}", why.message),
             ..why

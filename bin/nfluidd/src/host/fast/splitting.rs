@@ -4,6 +4,7 @@ use nfluid_api::types::{FastRules, KERNEL_RULES_MAX, KernelRule};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Ruleset, Split, split};
 use nfluid_switch::uplink::{Place, ToldError, UplinkError};
@@ -102,7 +103,12 @@ impl Splitting {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn member(&mut self, before_senders: bool, exits: &Path) -> Result<Member, PlatformError> {
+    pub fn member(
+        &mut self,
+        hook: Hook,
+        before_senders: bool,
+        exits: &Path,
+    ) -> Result<Member, PlatformError> {
         if self.before_senders != before_senders {
             if self.split.only_kernel_asks.is_some() {
                 self.firewall = load(&self.split, &self.addresses, exits, before_senders)?;
@@ -110,8 +116,9 @@ impl Splitting {
             }
             self.before_senders = before_senders;
         }
-        let prepared = self.prepared.take();
-        prepared.map_or_else(|| self.firewall.member().map_err(refused), Ok)
+        // It is for XDP.
+        let prepared = self.prepared.take().filter(|_| hook == Hook::Xdp);
+        prepared.map_or_else(|| self.firewall.member_at(hook).map_err(refused), Ok)
     }
 
     /// What tells it from others.
