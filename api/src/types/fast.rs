@@ -74,7 +74,7 @@ pub struct FastApplication {
 pub struct FastInterface {
     /// Its name.
     pub name: String,
-    /// `native` or `generic`; absent: the interface is gone.
+    /// `native`, `generic` or `tc`; absent: the interface is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Why this mode, or why it is not there.
