@@ -20,4 +20,9 @@
 /* A prime far above the number of a service's servers: shares are exact to a percent with 600. */
 #define EVNF_MAGLEV_SLOTS 65537
 
+/* Places that a token bucket may have; a power of two. */
+#define EVNF_BUCKET_WAYS 4
+/* Ends that a guard protects. */
+#define EVNF_ENDS_MAX 1024
+
 #endif

@@ -5,6 +5,8 @@
 
 #include <linux/types.h>
 
+#include "evnf_consts.h"
+
 #define EVNF_HAS_PORTS (1 << 0)
 
 /*
@@ -74,6 +76,23 @@ struct evnf_cached {
 struct evnf_count {
 	__u64 packets;
 	__u64 bytes;
+};
+
+/* So much and no more: the time between two tokens, 0 for no limit, and that of all that a bucket holds but one. */
+struct evnf_limit {
+	__u64 gap_ns;
+	__u64 burst_ns;
+};
+
+/* A token bucket, and whose it is. */
+struct evnf_bucket {
+	__u64 subject; /* a hash */
+	__u64 full_at; /* monotonic time in ns */
+};
+
+/* The places that a subject's bucket may have: as much as a line of a cache. */
+struct evnf_buckets {
+	struct evnf_bucket bucket[EVNF_BUCKET_WAYS];
 };
 
 /* Where a packet left the fast path. Each packet is counted under exactly one of these. */

@@ -63,30 +63,29 @@ static __always_inline enum evnf_exit parse_ports(struct cursor *c, struct evnf_
 static __always_inline enum evnf_exit parse_ipv4(struct cursor *c, struct evnf_flow *flow)
 {
 	struct iphdr *ip = take(c, sizeof(*ip));
+	enum evnf_exit found;
 
 	if (!ip || ip->version != 4 || ip->ihl < 5)
 		return EVNF_EXIT_MALFORMED;
+	flow->family = 4;
+	flow->src[0] = ip->saddr;
+	flow->dst[0] = ip->daddr;
 	if (ip->ihl != 5)
 		return EVNF_EXIT_OPTIONS;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
 		return EVNF_EXIT_FRAGMENT;
-	if (ip->ttl <= 1)
-		return EVNF_EXIT_TTL;
-	flow->family = 4;
-	flow->src[0] = ip->saddr;
-	flow->dst[0] = ip->daddr;
 	flow->proto = ip->protocol;
-	return parse_ports(c, flow);
+	found = parse_ports(c, flow);
+	return found == EVNF_EXIT_ACCEPT && ip->ttl <= 1 ? EVNF_EXIT_TTL : found;
 }
 
 static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_flow *flow)
 {
 	struct ipv6hdr *ip = take(c, sizeof(*ip));
+	enum evnf_exit found;
 
 	if (!ip || ip->version != 6)
 		return EVNF_EXIT_MALFORMED;
-	if (ip->hop_limit <= 1)
-		return EVNF_EXIT_TTL;
 	flow->family = 6;
 	__builtin_memcpy(flow->src, &ip->saddr, sizeof(flow->src));
 	__builtin_memcpy(flow->dst, &ip->daddr, sizeof(flow->dst));
@@ -101,12 +100,14 @@ static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_f
 	case IPPROTO_MH:
 		return EVNF_EXIT_EXTENSION;
 	}
-	return parse_ports(c, flow);
+	found = parse_ports(c, flow);
+	return found == EVNF_EXIT_ACCEPT && ip->hop_limit <= 1 ? EVNF_EXIT_TTL : found;
 }
 
 /*
- * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood; any other: why it was not,
- * or who has to see it.
+ * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood, as with EVNF_EXIT_TTL; any
+ * other: why it was not, or who has to see it. Of options, fragments and extension headers `flow` has
+ * the addresses.
  */
 static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf_flow *flow)
 {

@@ -1,7 +1,7 @@
 //! Compiles the fast paths.
 
 fn main() {
-    for program in ["balancer", "firewall", "inspector"] {
+    for program in ["balancer", "firewall", "guard", "inspector"] {
         nfluid_bpf_build::compile(&format!("evnf/{program}.bpf.c"));
     }
     for program in ["balancer", "firewall"] {

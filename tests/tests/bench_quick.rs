@@ -48,6 +48,7 @@ fn the_list_names_each_experiment() {
         "e6",
         "efw",
         "elb",
+        "guard",
         "h11peers",
         "nonf",
         "nf",
@@ -462,6 +463,19 @@ fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
         },
         |modes| modes.iter().all(|[established, new]| established < new),
     );
+}
+
+#[test]
+fn connections_come_about_behind_a_guard_whatever_floods_it() {
+    if !is_root("connections_come_about_behind_a_guard_whatever_floods_it") {
+        return;
+    }
+    let output = text(&bench(&["guard", "--quick"]));
+    let figure = |id: &str| values(&output, id)[0];
+    for lane in ["limit", "over", "connection", "syn"] {
+        assert!(figure(&format!("guard.{lane}.ns")) > 0.0, "{output}");
+    }
+    assert!(figure("guard.kept_percent") > 0.0, "{output}");
 }
 
 #[test]

@@ -53,6 +53,7 @@ const TEST: Packages = &[
     "python3-pip",
     "python3-venv",
     "qemu-system-x86",
+    "snmpd",
     "xz-utils",
 ];
 /// To build libFuzzer.
@@ -80,10 +81,11 @@ pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"]
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
 /// Packages that start a service when they are installed. nfluid only wants the programs.
-const SERVICES: [(&str, &str); 3] = [
+const SERVICES: [(&str, &str); 4] = [
     ("haproxy", "haproxy"),
     ("nginx-light", "nginx"),
     ("openvswitch-switch-dpdk", "openvswitch-switch"),
+    ("snmpd", "snmpd"),
 ];
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str =

@@ -147,8 +147,26 @@ pub struct FastServer {
     /// Why it is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its weight among those that are up.
+    /// Its weight among those that are up, as it is configured.
     pub weight: u32,
+    /// Its load, where weights follow loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<FastLoad>,
     /// Packets sent to it.
     pub packets: u64,
+}
+
+/// The load of a server, as its agent tells it, and what follows from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FastLoad {
+    /// In percent of what it can give at most, smoothed; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u32>,
+    /// Percent of its configured weight that is in force.
+    pub weight_percent: u32,
+    /// How often its agent has said nothing, or nothing that can be true.
+    pub failures: u64,
+    /// What was wrong with that the last time; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

@@ -26,8 +26,8 @@ pub use diagnostic::{Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};
 pub use event::{Event, EventKind, EventPage};
 pub use fast::{
-    APPLICATIONS_MAX, FastApplication, FastInspection, FastInterface, FastPathStatus, FastRules,
-    FastServer, FastService, KERNEL_RULES_MAX, KernelRule,
+    APPLICATIONS_MAX, FastApplication, FastInspection, FastInterface, FastLoad, FastPathStatus,
+    FastRules, FastServer, FastService, KERNEL_RULES_MAX, KernelRule,
 };
 pub use function::{FunctionEnd, FunctionLimits, FunctionReport, FunctionRequest};
 pub use group::{GroupStats, GroupStatus};

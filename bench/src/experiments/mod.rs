@@ -16,6 +16,7 @@ mod elb;
 mod fleet;
 mod footprint;
 mod forwarders;
+mod guard;
 mod h10;
 mod h11;
 mod h2;
@@ -158,6 +159,11 @@ pub const ALL: &[Experiment] = &[
         name: "elb",
         summary: "eLB's fast path in XDP: a packet of a known connection, the answer, the first one",
         run: elb::run,
+    },
+    Experiment {
+        name: "guard",
+        summary: "the guard's fast path in XDP: limits, connections, SYNs answered by cookies; connections in a flood of SYNs",
+        run: guard::run,
     },
     Experiment {
         name: "e5",

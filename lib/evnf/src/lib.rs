@@ -3,6 +3,7 @@
 pub mod balancer;
 pub mod chain;
 pub mod firewall;
+pub mod guard;
 mod handed;
 pub mod hook;
 pub mod inspector;

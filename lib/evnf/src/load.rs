@@ -5,6 +5,7 @@ use crate::interface;
 use libbpf_rs::{
     Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
 };
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -27,6 +28,14 @@ pub struct LoadError {
 }
 
 pub use crate::hook::Action;
+
+impl LoadError {
+    /// Adds what may help.
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.why = format!("{} ({hint})", self.why);
+        self
+    }
+}
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -323,14 +332,28 @@ impl Fast {
     }
 }
 
+/// Bytes of `struct evnf_end`.
+pub(crate) const END_BYTES: usize = 20;
+
+/// The bytes of `struct evnf_end`.
+pub(crate) fn end_bytes(at: SocketAddr, proto: u8) -> [u8; END_BYTES] {
+    let (address, family) = address_bytes(at.ip());
+    let mut bytes = [0; END_BYTES];
+    bytes[..16].copy_from_slice(&address);
+    bytes[16..18].copy_from_slice(&at.port().to_ne_bytes());
+    bytes[18] = proto;
+    bytes[19] = family;
+    bytes
+}
+
 /// Octets of an address as the programs have them, in the first of 16 bytes, and its IP version.
-pub(crate) fn address_bytes(address: std::net::IpAddr) -> ([u8; 16], u8) {
+pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
     let mut bytes = [0; 16];
     match address {
-        std::net::IpAddr::V4(address) => {
+        IpAddr::V4(address) => {
             bytes[..4].copy_from_slice(&address.octets());
             (bytes, 4)
         }
-        std::net::IpAddr::V6(address) => (address.octets(), 6),
+        IpAddr::V6(address) => (address.octets(), 6),
     }
 }

@@ -3,7 +3,7 @@
 use super::maglev::{Candidate, SLOTS, table};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
-use crate::load::{Counts, Fast, LoadError, address_bytes, because};
+use crate::load::{Counts, END_BYTES, Fast, LoadError, because, end_bytes};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,8 +23,6 @@ const PROGRAM: &str = "evnf_balancer";
 pub const SERVERS_MAX: u32 = 4096;
 /// Most services (`EVNF_SERVICES_MAX`).
 pub const SERVICES_MAX: u32 = 1024;
-/// Bytes of `struct evnf_end`.
-const END_BYTES: usize = 20;
 
 /// Transport protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -348,17 +346,6 @@ fn server_of(bytes: &[u8]) -> Option<Server> {
             _ => State::Down,
         },
     })
-}
-
-/// The bytes of `struct evnf_end`.
-fn end_bytes(at: SocketAddr, proto: u8) -> [u8; END_BYTES] {
-    let (address, family) = address_bytes(at.ip());
-    let mut bytes = [0; END_BYTES];
-    bytes[..16].copy_from_slice(&address);
-    bytes[16..18].copy_from_slice(&at.port().to_ne_bytes());
-    bytes[18] = proto;
-    bytes[19] = family;
-    bytes
 }
 
 /// A table of a service, filled.

@@ -2,6 +2,7 @@
 
 use super::super::{Host, record, written};
 use super::config::{Function, parse};
+use super::guarding::takes_cookies;
 use super::pins::{link_pin, remove_pins, remove_tables};
 use super::record::{Numbers, Record};
 use super::row::{self, LINK, Row, RowRecord, Seat};
@@ -10,6 +11,7 @@ use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_switch::uplink::Place;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
@@ -136,7 +138,7 @@ impl Host {
         record.features.clear();
         function.number(&mut record.numbers).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
-        let mut problem = None;
+        let mut problem = refusal(&function, &places);
         let mut kept = true;
         let work = match Work::load(&function, &places, &pins, &mut record) {
             Ok(work) => work,
@@ -219,6 +221,15 @@ fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
             tracing::warn!(name, %error, "removing what is left of a fast path");
         }
     }
+}
+
+/// Why the host does not go along with it any more.
+fn refusal(function: &Function, places: &[Place]) -> Option<String> {
+    let Function::Guard(settings) = function else {
+        return None;
+    };
+    let refused = takes_cookies(settings, places).err()?;
+    Some(refused.message)
 }
 
 /// Whether what was made can become what is asked for without being made anew.

@@ -1,14 +1,18 @@
 //! A balancer's services and servers, entered into the tables of its fast path.
 
 use super::config::{BalancerConfig, ServerConfig, ServiceConfig};
+use super::load::{Estimate, Reading};
 use super::record::Numbers;
 use anyhow::Context;
-use nfluid_api::types::{FastServer, FastService};
+use nfluid_api::types::{FastLoad, FastServer, FastService};
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
 use nfluid_evnf::balancer::{Balancer, Server, Service, State, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+
+/// Percent: the configured weight.
+const ALL: u32 = 100;
 
 /// A balancer at work.
 pub struct Balancing {
@@ -18,6 +22,21 @@ pub struct Balancing {
     entered: BTreeMap<u32, (Service, Vec<State>)>,
     /// Why servers are down, by key.
     reasons: BTreeMap<String, String>,
+    /// What is known of the load of servers, by key.
+    loads: BTreeMap<String, Estimate>,
+}
+
+/// What has become of a server's weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    /// Nothing.
+    Same,
+    /// It is another.
+    Changed,
+    /// Its load is not known any more: it is the configured one.
+    GivenUp,
+    /// Its load is known again.
+    Again,
 }
 
 impl Balancing {
@@ -36,6 +55,7 @@ impl Balancing {
             config: config.clone(),
             entered: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            loads: BTreeMap::new(),
         };
         balancing.enter(config, numbers)?;
         Ok(balancing)
@@ -105,6 +125,7 @@ impl Balancing {
             self.balancer.set_server(number, Server { at, state })?;
             self.reasons.remove(&key);
         }
+        self.loads.retain(|key, _| wanted.contains(key));
         Ok(())
     }
 
@@ -118,7 +139,7 @@ impl Balancing {
         for server in &service.servers {
             let number = numbers.server(&service.server_key(server.at), SERVERS_MAX);
             let number = number.with_context(|| format!("more than {SERVERS_MAX} servers"))?;
-            servers.push((number, server.weight));
+            servers.push((number, weight_of(service, server, numbers)));
             states.push(state_of(service, server, numbers));
         }
         let id = numbers.service(&service.key(), SERVICES_MAX);
@@ -177,6 +198,66 @@ impl Balancing {
         Ok(true)
     }
 
+    /// Takes in what a server's agent has said of its load, or why it has said nothing. New connections follow the weight.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn loaded(
+        &mut self,
+        key: &str,
+        said: Result<Reading, String>,
+        numbers: &mut Numbers,
+    ) -> anyhow::Result<Followed> {
+        let mut services = self.config.services.values();
+        let service = services.find(|service| key.starts_with(&format!("{} > ", service.key())));
+        let Some((service, load)) = service.and_then(|one| Some((one, one.load.as_ref()?))) else {
+            return Ok(Followed::Same);
+        };
+        if !numbers.servers.contains_key(key) {
+            return Ok(Followed::Same);
+        }
+        let law = load.law();
+        let before = numbers.percents.get(key).copied().unwrap_or(ALL);
+        let estimate = self.loads.entry(key.to_owned());
+        let estimate = estimate.or_insert_with(|| Estimate::new(before));
+        let had_given_up = estimate.has_given_up(&law);
+        estimate.take_in(&law, said);
+        let (percent, has_given_up) = (estimate.percent(), estimate.has_given_up(&law));
+        if percent != before {
+            numbers.percents.insert(key.to_owned(), percent);
+            let service = service.clone();
+            self.enter_service(&service, numbers)?;
+        }
+        Ok(match (had_given_up, has_given_up) {
+            (false, true) => Followed::GivenUp,
+            (true, false) => Followed::Again,
+            _ if percent != before => Followed::Changed,
+            _ => Followed::Same,
+        })
+    }
+
+    /// Why a server's load is not known.
+    pub fn load_reason(&self, key: &str) -> Option<&str> {
+        self.loads.get(key)?.reason()
+    }
+
+    /// What is known of a server's load, for those who ask.
+    fn load_status(
+        &self,
+        service: &ServiceConfig,
+        key: &str,
+        numbers: &Numbers,
+    ) -> Option<FastLoad> {
+        service.load.as_ref()?;
+        let known = self.loads.get(key);
+        Some(FastLoad {
+            percent: known.and_then(Estimate::load_percent),
+            weight_percent: numbers.percents.get(key).copied().unwrap_or(ALL),
+            failures: known.map_or(0, Estimate::failures),
+            reason: known.and_then(Estimate::reason).map(str::to_owned),
+        })
+    }
+
     /// Its services, for those who ask.
     pub fn statuses(&self, numbers: &Numbers) -> Vec<FastService> {
         let status = |(name, service): (&String, &ServiceConfig)| {
@@ -194,6 +275,7 @@ impl Balancing {
                     state: state.to_owned(),
                     reason: self.reasons.get(&key).cloned(),
                     weight: server.weight,
+                    load: self.load_status(service, &key, numbers),
                     packets: sent.map_or(0, |sent| sent.packets),
                 }
             };
@@ -223,6 +305,19 @@ pub fn number(config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<
         id.with_context(|| format!("more than {SERVICES_MAX} services"))?;
     }
     Ok(())
+}
+
+/// A server's weight. Where weights follow loads, they are counted in percent of those that are configured.
+fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> u32 {
+    if service.load.is_none() {
+        return server.weight;
+    }
+    let key = service.server_key(server.at);
+    server.weight
+        * numbers
+            .percents
+            .get(&key)
+            .map_or(ALL, |percent| *percent.min(&ALL))
 }
 
 fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {

@@ -1,18 +1,21 @@
 //! Configurations of network functions with a fast path: read whole, refused with the key that is wrong.
 
+use super::guarding::settings;
+use super::load::LoadConfig;
 use super::record::Numbers;
 use crate::inspector_process::InspectorConfig;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
 use nfluid_evnf::balancer::{Mode, Transport};
+use nfluid_evnf::guard::Settings;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 /// The names of all that have one.
-pub const NAMES: [&str; 3] = ["edpi", "efw", "elb"];
+pub const NAMES: [&str; 4] = ["edpi", "efw", "elb", "guard"];
 
 /// Connections that a balancer remembers if it is not told.
 const CONNECTIONS: u32 = 65_536;
@@ -29,6 +32,8 @@ pub enum Function {
     Balancer(BalancerConfig),
     /// What flows carry.
     Inspector(InspectorConfig),
+    /// Limits, and ends that are protected.
+    Guard(Box<Settings>),
 }
 
 impl Function {
@@ -38,6 +43,9 @@ impl Function {
             Function::Firewall => Vec::new(),
             Function::Balancer(config) => vec![config.connections],
             Function::Inspector(config) => vec![config.sizes().flows, config.sizes().copies],
+            Function::Guard(settings) => {
+                vec![settings.sizes.sources, settings.sizes.connections]
+            }
         }
     }
 
@@ -47,7 +55,7 @@ impl Function {
     /// When there are more than the tables have room for.
     pub fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
         match self {
-            Function::Firewall | Function::Inspector(_) => Ok(()),
+            Function::Firewall | Function::Inspector(_) | Function::Guard(_) => Ok(()),
             Function::Balancer(config) => super::balancing::number(config, numbers),
         }
     }
@@ -79,6 +87,9 @@ pub struct ServiceConfig {
     /// How its servers are looked after; absent: not at all, all are taken to be up.
     #[serde(default)]
     pub health: Option<CheckConfig>,
+    /// How the load of its servers is found out, which their weights follow; absent: they do not.
+    #[serde(default)]
+    pub load: Option<LoadConfig>,
 }
 
 /// A server.
@@ -184,7 +195,7 @@ fn second() -> String {
     "1s".to_owned()
 }
 
-fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
+pub(super) fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
     NfConfigError {
         path: path.into(),
         line: None,
@@ -192,7 +203,10 @@ fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
     }
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &str, value: &Value) -> Result<T, NfConfigError> {
+pub(super) fn read<T: for<'a> Deserialize<'a>>(
+    path: &str,
+    value: &Value,
+) -> Result<T, NfConfigError> {
     T::deserialize(value).map_err(|error| wrong(path, error))
 }
 
@@ -207,6 +221,7 @@ pub fn parse(nf: &str, config: &Value) -> Result<Function, NfConfigError> {
         "efw" => firewall(config),
         "elb" => balancer(config).map(Function::Balancer),
         "edpi" => InspectorConfig::read(config).map(Function::Inspector),
+        "guard" => settings(config).map(|found| Function::Guard(Box::new(found))),
         _ => Err(wrong("", format!("the NF '{nf}' has no fast path"))),
     }
 }
@@ -259,6 +274,9 @@ fn service(path: &str, value: &Value) -> Result<ServiceConfig, NfConfigError> {
     if let Some(health) = &service.health {
         health.check(&format!("{path}.health"))?;
     }
+    if let Some(load) = &service.load {
+        load.check(&format!("{path}.load"))?;
+    }
     let mut seen = HashSet::new();
     for (number, server) in service.servers.iter().enumerate() {
         let path = format!("{path}.servers[{number}]");
@@ -286,7 +304,7 @@ fn service(path: &str, value: &Value) -> Result<ServiceConfig, NfConfigError> {
     Ok(service)
 }
 
-fn check_place(path: &str, at: SocketAddr) -> Result<(), NfConfigError> {
+pub(super) fn check_place(path: &str, at: SocketAddr) -> Result<(), NfConfigError> {
     let ip = at.ip();
     if ip.is_unspecified() || ip.is_multicast() || at.port() == 0 {
         return Err(wrong(path, format!("{at} is no address of one host")));

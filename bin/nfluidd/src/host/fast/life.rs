@@ -2,6 +2,7 @@
 
 use super::super::{Host, written};
 use super::config::Function;
+use super::guarding::{Guarding, takes_cookies};
 use super::pins::remove_pins;
 use super::record::Record;
 use super::row::Row;
@@ -10,9 +11,10 @@ use super::{Before, FastPath, Work, broken, function_of, places, splittings};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::spec::InstanceSpec;
+use nfluid_evnf::guard::Settings;
 use nfluid_switch::uplink::Place;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// What is needed to read a rule set anew without the host's lock.
@@ -48,8 +50,12 @@ impl Host {
         spec: &InstanceSpec,
     ) -> Result<(), PlatformError> {
         let function = function_of(spec)?;
-        for place in places(spec) {
+        let places = places(spec);
+        for place in &places {
             place.look().map_err(|error| failed(&error))?;
+        }
+        if let Function::Guard(settings) = &function {
+            takes_cookies(settings, &places)?;
         }
         // Of one that could not be adopted, for example.
         self.clear_fast(name)?;
@@ -156,12 +162,13 @@ impl Host {
             ..fast.spec.clone()
         };
         let function = function_of(&spec)?;
-        if let (Work::Balancer(balancing), Function::Balancer(new)) = (&fast.work, &function)
-            && balancing.config().connections != new.connections
-        {
-            let message = "the table of connections cannot change its size while it is used";
-            return Err(PlatformError::new(PlatformErrorKind::Refused, message)
-                .with_remedy("leave 'connections' as it was, or delete the instance first"));
+        if function_of(&fast.spec)?.sizes() != function.sizes() {
+            let message = "a table cannot change its size while it is used";
+            return Err(
+                PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(
+                    "leave the sizes of tables as they were, or delete the instance first",
+                ),
+            );
         }
         // With the old numbers and the new ones, before a table has any of those: who comes after a crash gives none away twice.
         let mut record = fast.record.clone();
@@ -176,8 +183,13 @@ impl Host {
             (&mut fast.work, &function)
         {
             balancing.change(new, &mut record.numbers).map_err(broken)
+        } else if let Function::Guard(new) = &function {
+            self.guard_by(name, new)
         } else {
             Ok(())
+        };
+        let Some(fast) = self.fast.get_mut(name) else {
+            return changed;
         };
         if let Err(why) = changed {
             record.spec.clone_from(&fast.record.spec);
@@ -192,6 +204,30 @@ impl Host {
             self.reread(name)?;
         }
         Ok(())
+    }
+
+    /// Puts a guard with these settings in the place of the one that is there, on its tables.
+    fn guard_by(&mut self, name: &str, settings: &Settings) -> Result<(), PlatformError> {
+        let Some(fast) = self.fast.get_mut(name) else {
+            return Ok(());
+        };
+        let places = places(&fast.spec);
+        takes_cookies(settings, &places)?;
+        let guarding = Guarding::load(settings, &fast.pins).map_err(broken)?;
+        let former = std::mem::replace(&mut fast.work, Work::Guard(Box::new(guarding)));
+        fast.problem = None;
+        let renew = |host: &mut Self| {
+            let mut places = places.iter();
+            places.try_for_each(|place| host.renew_member(name, place))
+        };
+        renew(self).inspect_err(|_| {
+            if let Some(fast) = self.fast.get_mut(name) {
+                fast.work = former;
+            }
+            if let Err(error) = renew(self) {
+                tracing::warn!(instance = name, %error, "going back to the limits before");
+            }
+        })
     }
 
     /// Writes down the place of a fast path among others.
@@ -218,6 +254,7 @@ impl Host {
 
     /// An operator's restart: everything is read and entered anew; packets go on.
     pub(in crate::host) fn restart_fast(&mut self, name: &str) -> Result<(), PlatformError> {
+        let mut limits = None;
         if let Some(fast) = self.fast.get_mut(name) {
             fast.restarts += 1;
             fast.problem = None;
@@ -231,7 +268,11 @@ impl Host {
                     balancing.change(&config, &mut numbers).map_err(broken)?;
                 }
                 Work::Inspector(_) => fast.restart_slow(&self.maker, name),
+                Work::Guard(guarding) => limits = Some(guarding.settings().clone()),
             }
+        }
+        if let Some(limits) = limits {
+            self.guard_by(name, &limits)?;
         }
         self.reread(name)?;
         self.hold_again(name);

@@ -7,6 +7,7 @@
 //! | `exits` | a firewall's counter of how packets left: another rule set is another program, which counts on |
 //! | `lb_...` | a balancer's tables, connections among them |
 //! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
+//! | `guard_...` | a guard's tables: other limits are another program on them |
 //!
 //! What is of an interface, where several may be one behind the other, is in `row`.
 
@@ -14,8 +15,10 @@ mod adopt;
 mod balancing;
 mod checks;
 mod config;
+mod guarding;
 mod inspecting;
 mod life;
+mod load;
 mod pins;
 mod record;
 mod row;
@@ -31,6 +34,7 @@ pub use watch::run as watch;
 use super::uplinks::namespace_path;
 use balancing::Balancing;
 use config::{Function, parse};
+use guarding::Guarding;
 use inspecting::Inspecting;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
@@ -67,6 +71,7 @@ enum Work {
     Firewall(Vec<Option<Splitting>>),
     Balancer(Box<Balancing>),
     Inspector(Box<Inspecting>),
+    Guard(Box<Guarding>),
 }
 
 /// Checks a configuration.
@@ -140,12 +145,16 @@ impl Work {
                 let inspecting = Inspecting::load(config, pins).map_err(broken)?;
                 Ok(Work::Inspector(Box::new(inspecting)))
             }
+            Function::Guard(settings) => {
+                let guarding = Guarding::load(settings, pins).map_err(broken)?;
+                Ok(Work::Guard(Box::new(guarding)))
+            }
         }
     }
 
-    /// Whether it changes packets.
+    /// Whether it changes packets, or sends some.
     fn rewrites(&self) -> bool {
-        matches!(self, Work::Balancer(_) | Work::Inspector(_))
+        !matches!(self, Work::Firewall(_))
     }
 
     /// The program for an interface. `before_senders`: somebody behind it sends on what it lets pass.
@@ -168,11 +177,12 @@ impl Work {
                     .member(hook, before_senders, &exits(pins))
             }
             Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
-            Work::Inspector(_) if hook == Hook::Tc => {
-                let message = "nf 'edpi' has no form for tc";
+            Work::Guard(_) | Work::Inspector(_) if hook == Hook::Tc => {
+                let message = "it has no form for tc";
                 Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
                     .with_remedy("leave 'mode: tc' out"))
             }
+            Work::Guard(guarding) => guarding.guard().member().map_err(broken),
             Work::Inspector(inspecting) => inspecting.member().map_err(broken),
         }
     }

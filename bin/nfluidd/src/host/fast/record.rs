@@ -56,6 +56,9 @@ pub struct Numbers {
     pub gone: Vec<u32>,
     /// Keys of servers that were found down.
     pub down: BTreeSet<String>,
+    /// Percent of its configured weight that a server has because of its load, by key; absent: all.
+    #[serde(default)]
+    pub percents: BTreeMap<String, u32>,
 }
 
 impl Record {
@@ -109,6 +112,7 @@ impl Numbers {
             .partition(|(key, _)| wanted.contains(key));
         self.servers = kept;
         self.down.retain(|key| wanted.contains(key));
+        self.percents.retain(|key, _| wanted.contains(key));
         let gone: BTreeMap<String, u32> = gone;
         self.gone.extend(gone.values());
         gone.into_iter().collect()

@@ -9,7 +9,7 @@ use nfluid_api::types::{
     InstanceStats, InstanceStatus,
 };
 use nfluid_evnf::load::Counts;
-use nfluid_evnf::{balancer, firewall, inspector};
+use nfluid_evnf::{balancer, firewall, guard, inspector};
 use nfluid_switch::uplink::Place;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -143,7 +143,7 @@ impl FastPath {
 
     fn services(&self) -> Vec<FastService> {
         match &self.work {
-            Work::Firewall(_) | Work::Inspector(_) => Vec::new(),
+            Work::Firewall(_) | Work::Inspector(_) | Work::Guard(_) => Vec::new(),
             Work::Balancer(balancing) => balancing.statuses(&self.record.numbers),
         }
     }
@@ -163,6 +163,10 @@ impl FastPath {
                 exits.map_or_else(Vec::new, |exits| named(exits, of_balancer))
             }
             Work::Inspector(inspecting) => named(inspecting.exits(), of_inspector),
+            Work::Guard(guarding) => {
+                let exits = guarding.guard().exits().ok();
+                exits.map_or_else(Vec::new, |exits| named(exits, of_guard))
+            }
         }
     }
 
@@ -188,6 +192,17 @@ impl FastPath {
                 let up = f64::from(server.state != "down");
                 metrics.insert(format!("xdp_server_packets{labels}"), server.packets as f64);
                 metrics.insert(format!("xdp_server_up{labels}"), up);
+                let Some(load) = &server.load else { continue };
+                for (name, number) in [
+                    ("xdp_server_load_percent", load.percent.map(f64::from)),
+                    (
+                        "xdp_server_weight_percent",
+                        Some(load.weight_percent.into()),
+                    ),
+                    ("xdp_server_load_failures", Some(load.failures as f64)),
+                ] {
+                    metrics.extend(number.map(|number| (format!("{name}{labels}"), number)));
+                }
             }
         }
         metrics
@@ -262,6 +277,17 @@ fn of_balancer(exit: balancer::Exit) -> &'static str {
         Exit::Sent | Exit::Returned => "send",
         Exit::Other | Exit::Unreadable | Exit::Neighbour => "up",
         _ => "drop",
+    }
+}
+
+/// `up`: it has not been looked at as others are.
+fn of_guard(exit: guard::Exit) -> &'static str {
+    use guard::Exit;
+    match exit {
+        Exit::Answered => "send",
+        Exit::NotIp | Exit::Group | Exit::Neighbour | Exit::Unreadable => "up",
+        exit if exit.is_drop() => "drop",
+        _ => "pass",
     }
 }
 

@@ -5,7 +5,9 @@
 
 use super::super::{Host, Shared, lock};
 use super::Work;
+use super::balancing::Followed as Weight;
 use super::checks::{Checks, Subject};
+use super::load::{self, Loads, Reading};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_switch::uplink::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,7 +30,15 @@ struct Followed {
     /// Its rules are to be read.
     is_stale: bool,
     checks: Option<Checks>,
+    loads: Option<Loads>,
     tried: Instant,
+}
+
+/// Where a fast path is, which servers are to be looked after, and whose load is asked for.
+struct Subjects {
+    place: Place,
+    checked: Option<Subject>,
+    asked: Option<load::Subject>,
 }
 
 /// Follows the host's fast paths; never returns.
@@ -60,19 +70,28 @@ pub fn run(host: &Shared) -> ! {
 /// Begins to follow those that are new, and ends to follow those that are gone.
 fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
     let now = lock(host).fast_subjects();
-    followed.retain(|name, one| now.get(name).is_some_and(|(place, _)| *place == one.place));
-    for (name, (place, subject)) in now {
+    followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
+    for (name, subjects) in now {
+        let Subjects {
+            place,
+            checked,
+            asked,
+        } = subjects;
         let one = followed.entry(name.clone()).or_insert_with(|| Followed {
             monitors: monitors(&name, &place),
             place: place.clone(),
             // What has changed before the kernel was asked to tell.
             is_stale: true,
             checks: None,
+            loads: None,
             tried: Instant::now(),
         });
-        if one.checks.as_ref().map(Checks::subject) != subject.as_ref() {
-            // The former one ends when it is dropped.
-            one.checks = subject.map(|subject| Checks::start(host, &name, &place, subject));
+        // The former ones end when they are dropped.
+        if one.checks.as_ref().map(Checks::subject) != checked.as_ref() {
+            one.checks = checked.map(|checked| Checks::start(host, &name, &place, checked));
+        }
+        if one.loads.as_ref().map(Loads::subject) != asked.as_ref() {
+            one.loads = asked.map(|asked| Loads::start(host, &name, &place, asked));
         }
     }
 }
@@ -142,15 +161,20 @@ fn read_again(host: &Shared, name: &str) {
 }
 
 impl Host {
-    /// Where each fast path is, and which servers are to be looked after.
-    fn fast_subjects(&self) -> BTreeMap<String, (Place, Option<Subject>)> {
+    /// What is to be followed of each fast path.
+    fn fast_subjects(&self) -> BTreeMap<String, Subjects> {
         let subjects = self.fast.iter().filter_map(|(name, fast)| {
             let place = super::places(&fast.spec).into_iter().next()?;
-            let subject = match &fast.work {
-                Work::Firewall(_) | Work::Inspector(_) => None,
-                Work::Balancer(balancing) => Subject::of(balancing.config()),
+            let config = match &fast.work {
+                Work::Firewall(_) | Work::Inspector(_) | Work::Guard(_) => None,
+                Work::Balancer(balancing) => Some(balancing.config()),
             };
-            Some((name.clone(), (place, subject)))
+            let subjects = Subjects {
+                place,
+                checked: config.and_then(Subject::of),
+                asked: config.and_then(load::Subject::of),
+            };
+            Some((name.clone(), subjects))
         });
         subjects.collect()
     }
@@ -163,6 +187,41 @@ impl Host {
             };
             fast.problem.is_some() || loaded.iter().any(Option::is_none)
         })
+    }
+
+    /// Notes what a server's agent has said of its load.
+    pub(super) fn note_load(&mut self, name: &str, key: &str, said: Result<Reading, String>) {
+        let file = self.settings.paths.fast_record(name);
+        let Some(fast) = self.fast.get_mut(name) else {
+            return;
+        };
+        let Work::Balancer(balancing) = &mut fast.work else {
+            return;
+        };
+        let followed = balancing.loaded(key, said, &mut fast.record.numbers);
+        let reason = balancing.load_reason(key).unwrap_or_default().to_owned();
+        match followed {
+            Ok(Weight::Same) => return,
+            Ok(_) => {}
+            Err(ref error) => tracing::warn!(instance = name, "{key}: {error:#}"),
+        }
+        if let Err(error) = super::super::written::save(&fast.record, &file) {
+            tracing::warn!(instance = name, %error, "writing down the weight of a server");
+        }
+        let (kind, message) = match followed {
+            Ok(Weight::GivenUp) => (
+                EventKind::Warning,
+                format!(
+                    "server {key} has its configured weight, as its load is not known: {reason}"
+                ),
+            ),
+            Ok(Weight::Again) => (
+                EventKind::Changed,
+                format!("server {key} has a weight by its load again"),
+            ),
+            _ => return,
+        };
+        self.event(kind, Some((Kind::Instance, name)), message);
     }
 
     /// Notes what looking at a server has found.

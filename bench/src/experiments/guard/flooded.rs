@@ -1,0 +1,193 @@
+//! Connections to a listening socket that is flooded with SYNs from invented addresses: behind the guard, with the kernel's own
+//! cookies, and without any. The same two namespaces and the same flood, one after the other.
+
+use crate::host::namespace::Namespace;
+use crate::report::{Report, significant, table};
+use crate::statistics::Samples;
+use anyhow::Context;
+use nfluid_evnf::guard::{Exit, Guard, Limit, Settings};
+use nfluid_gen::interface::{InterfaceSender, hardware_address};
+use nfluid_gen::io::Sender;
+use nfluid_wire::build::Frame;
+use nfluid_wire::{MacAddr, TcpFlags};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// Who has no answer after that long is gone.
+const PATIENCE: Duration = Duration::from_millis(500);
+const BATCH: usize = 64;
+
+/// What stands between the flood and the socket, and how `net.ipv4.tcp_syncookies` is set.
+const LANES: [(&str, &str, u8); 3] = [
+    ("guard", "the guard", 2),
+    ("guard.kernel", "the kernel's cookies", 1),
+    ("guard.without", "nothing", 0),
+];
+
+/// Runs this part of the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    let (rounds, attempts) = report.choose((5, 100), (1, 10));
+    let (clients, server) = (Namespace::new()?, Namespace::new()?);
+    Namespace::join((&clients, "c"), (&server, "s"))?;
+    clients.ip("addr add 10.0.0.2/24 dev c")?;
+    server.ip("addr add 10.0.0.1/24 dev s")?;
+    server.ip("route add default via 10.0.0.2 dev s")?;
+    clients.run("ethtool -K c tx off gro on")?;
+    let listener = server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;
+    let end = listener.local_addr()?;
+    let stop = AtomicBool::new(false);
+    let kept = thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, &stop));
+        let kept = lanes(&clients, &server, end, rounds, attempts);
+        stop.store(true, Ordering::Relaxed);
+        kept
+    })?;
+    let mut rows = Vec::new();
+    for ((id, behind, _), lane) in LANES.into_iter().zip(kept) {
+        let how = format!(
+            "{attempts} connections one after the other beside a flood of SYNs from one core, each answered within {} ms or lost",
+            PATIENCE.as_millis()
+        );
+        report.figure(format!("{id}.kept_percent"), &lane.kept, "%", &how);
+        report.figure(format!("{id}.flood_kpps"), &lane.flood, "kpps", &how);
+        rows.push(vec![
+            behind.to_owned(),
+            significant(lane.kept.median()),
+            significant(lane.flood.median()),
+        ]);
+    }
+    let heads = ["behind", "connections kept, %", "SYNs, kpps"];
+    table("connections in a flood of SYNs", &heads, &rows);
+    Ok(())
+}
+
+/// What one lane has given.
+#[derive(Default)]
+struct Lane {
+    kept: Samples,
+    flood: Samples,
+}
+
+fn lanes(
+    clients: &Namespace,
+    server: &Namespace,
+    end: SocketAddr,
+    rounds: u32,
+    attempts: u32,
+) -> anyhow::Result<[Lane; 3]> {
+    let mut lanes = [Lane::default(), Lane::default(), Lane::default()];
+    for _ in 0..rounds {
+        for ((id, _, cookies), lane) in LANES.iter().zip(&mut lanes) {
+            server.run(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"))?;
+            let mut guard = guard(end)?;
+            let link = match *id {
+                "guard" => Some(server.within(|| Ok(guard.fast().attach("s")?))?),
+                _ => None,
+            };
+            let (kept, kpps) = flooded(clients, server, end, attempts)?;
+            lane.kept.push(kept);
+            lane.flood.push(kpps);
+            if link.is_some() {
+                let exits = guard.exits()?;
+                let answered = exits.iter().find(|(exit, _)| *exit == Exit::Answered);
+                anyhow::ensure!(answered.is_some_and(|it| it.1.packets > 0), "{exits:?}");
+            }
+        }
+    }
+    Ok(lanes)
+}
+
+fn guard(end: SocketAddr) -> anyhow::Result<Guard> {
+    let settings = Settings {
+        ends: vec![end],
+        syns: Limit {
+            packets: 100,
+            burst: 100,
+        },
+        ..Settings::default()
+    };
+    Ok(Guard::load(&settings)?)
+}
+
+/// Percent of connections that come about in a flood, and the flood's SYNs in thousands a second.
+fn flooded(
+    clients: &Namespace,
+    server: &Namespace,
+    end: SocketAddr,
+    attempts: u32,
+) -> anyhow::Result<(f64, f64)> {
+    let to = server.within(|| Ok(hardware_address("s")?))?;
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begun = Instant::now();
+    let kept = thread::scope(|scope| {
+        let flood = scope.spawn(|| clients.within(|| flood(MacAddr(to), end, &stop, &sent)));
+        let kept = clients.within(|| {
+            // What the socket's queue has room for has come.
+            thread::sleep(Duration::from_millis(300));
+            let kept = (0..attempts).filter(|_| is_answered(end));
+            Ok(kept.count())
+        });
+        stop.store(true, Ordering::Relaxed);
+        flood.join().ok().context("the flood has failed")??;
+        kept
+    })?;
+    let kpps = sent.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64() / 1000.0;
+    Ok((kept as f64 * 100.0 / f64::from(attempts), kpps))
+}
+
+/// SYNs from invented addresses, as fast as they can be sent.
+fn flood(to: MacAddr, end: SocketAddr, stop: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
+    let mut sender = InterfaceSender::open("c")?;
+    let mut number = 0u32;
+    while !stop.load(Ordering::Relaxed) {
+        let count = sender.send(BATCH, |_, buffer| {
+            number = number.wrapping_add(0x9e37_79b9);
+            // 198.18.0.0/15, which is for such things.
+            let from = Ipv4Addr::from_bits(0xc612_0000 | number >> 15);
+            let from = SocketAddr::from((from, number as u16 | 1024));
+            let frame = Frame::tcp(from, end, TcpFlags::SYN).macs(MacAddr([2, 0, 0, 0, 0, 9]), to);
+            frame.write(buffer, &[]).unwrap_or(0)
+        })?;
+        sender.flush()?;
+        sent.fetch_add(count as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn is_answered(end: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect_timeout(&end, PATIENCE) else {
+        return false;
+    };
+    let set = stream.set_read_timeout(Some(PATIENCE));
+    set.is_ok() && stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
+}
+
+/// Answers each connection once.
+fn serve(listener: &TcpListener, stop: &AtomicBool) {
+    // Without it, it would not end.
+    if listener.set_nonblocking(true).is_err() {
+        return;
+    }
+    let mut clients: Vec<TcpStream> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        while let Ok((client, _)) = listener.accept() {
+            if client.set_nonblocking(true).is_ok() {
+                clients.push(client);
+            }
+        }
+        clients.retain_mut(|client| match client.read(&mut [0]) {
+            Ok(0) => false,
+            // It may have gone meanwhile.
+            Ok(_) => {
+                let _answered = client.write_all(b"!");
+                false
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        });
+        thread::sleep(Duration::from_micros(200));
+    }
+}
