@@ -55,9 +55,15 @@ static __noinline __s64 make_cookie(struct xdp_md *ctx, const struct evnf_flow *
 	if (bpf_xdp_load_bytes(ctx, at, header, sizeof(*tcp)))
 		return -1;
 	length = header[12] >> 4 << 2;
-	/* The compiler knows the bounds, and would leave out the checks that show them to the kernel. */
+	/*
+	 * The compiler knows the bounds, and would leave out the checks that show them to the kernel, or
+	 * make one of two that 6.1 and 6.12 do not understand.
+	 */
 	barrier_var(length);
-	if (length < sizeof(*tcp) || length > TCP_HEADER_MAX)
+	if (length > TCP_HEADER_MAX)
+		return -1;
+	barrier_var(length);
+	if (length < sizeof(*tcp))
 		return -1;
 	if (bpf_xdp_load_bytes(ctx, at, header, length))
 		return -1;
