@@ -171,7 +171,7 @@ mod tests {
         ];
         assert_eq!(
             percents(loads.map(number)),
-            [100, 75, 63, 63, 52, 26, 13, 13, 13, 13]
+            [100, 75, 63, 63, 51, 25, 13, 13, 13, 13]
         );
         let full = percents((0..50).map(|_| number(20_000.0)));
         assert_eq!(full, [10; 50], "a full server keeps a part");
