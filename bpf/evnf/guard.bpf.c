@@ -428,7 +428,10 @@ int evnf_guard(struct xdp_md *ctx)
 	count(&guard_exits, by, bytes);
 	if (by < GUARD_EXIT_ANSWERED)
 		return go_on(ctx);
-	return by == GUARD_EXIT_ANSWERED ? XDP_TX : XDP_DROP;
+	if (by != GUARD_EXIT_ANSWERED)
+		return XDP_DROP;
+	/* By XDP_TX a veth would hand it to its other end and not tell, unless that has a program too. */
+	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -178,6 +178,15 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
         "it counts on"
     );
     all_go_on("with another daemon");
+    // Nothing else is under way that would carry an answer along.
+    flooding.end();
+    for number in 0..5 {
+        let mut stream = connect(&client).expect("nobody is in the way");
+        assert!(
+            is_answered(&mut stream),
+            "connection {number} without a flood"
+        );
+    }
     let sized = limited.replace(
         "      limits",
         "      tables: { sources: 1000 }\n      limits",
@@ -190,7 +199,6 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
     let deleted = platform.nfluid(&["delete", "instance", "g"]);
     assert!(deleted.succeeded(), "{deleted:?}");
     all_go_on("without it");
-    flooding.end();
     server.end();
     let links = must(&format!("ip -n {edge} -j link show client"));
     let links: Value = serde_json::from_str(&links).expect("JSON was asked for");

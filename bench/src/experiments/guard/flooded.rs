@@ -1,5 +1,6 @@
 //! Connections to a listening socket that is flooded with SYNs from invented addresses: behind the guard, with the kernel's own
-//! cookies, and without any. The same two namespaces and the same flood, one after the other.
+//! cookies, and without any. The same namespaces and the same flood, one after the other. The flood comes by an interface of its own:
+//! a veth's ring has room for 256 frames, and who shares one with a flood, or with the answers to it, loses frames there.
 
 use crate::host::namespace::Namespace;
 use crate::report::{Report, significant, table};
@@ -31,18 +32,14 @@ const LANES: [(&str, &str, u8); 3] = [
 /// Runs this part of the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, attempts) = report.choose((5, 100), (1, 10));
-    let (clients, server) = (Namespace::new()?, Namespace::new()?);
-    Namespace::join((&clients, "c"), (&server, "s"))?;
-    clients.ip("addr add 10.0.0.2/24 dev c")?;
-    server.ip("addr add 10.0.0.1/24 dev s")?;
-    server.ip("route add default via 10.0.0.2 dev s")?;
-    clients.run("ethtool -K c tx off gro on")?;
+    let ground = Ground::new()?;
+    let server = &ground.server;
     let listener = server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;
     let end = listener.local_addr()?;
     let stop = AtomicBool::new(false);
     let kept = thread::scope(|scope| {
         scope.spawn(|| serve(&listener, &stop));
-        let kept = lanes(&clients, &server, end, rounds, attempts);
+        let kept = lanes(&ground, end, rounds, attempts);
         stop.store(true, Ordering::Relaxed);
         kept
     })?;
@@ -65,6 +62,36 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Clients and a server, and who floods it.
+struct Ground {
+    clients: Namespace,
+    attackers: Namespace,
+    server: Namespace,
+}
+
+impl Ground {
+    fn new() -> anyhow::Result<Self> {
+        let ground = Ground {
+            clients: Namespace::new()?,
+            attackers: Namespace::new()?,
+            server: Namespace::new()?,
+        };
+        let server = &ground.server;
+        for (namespace, theirs, own, net) in [
+            (&ground.clients, "c", "s", 0),
+            (&ground.attackers, "far", "near", 1),
+        ] {
+            Namespace::join((namespace, theirs), (server, own))?;
+            namespace.ip(&format!("addr add 10.0.{net}.2/24 dev {theirs}"))?;
+            server.ip(&format!("addr add 10.0.{net}.1/24 dev {own}"))?;
+            namespace.run(&format!("ethtool -K {theirs} tx off gro on"))?;
+        }
+        // Where the answers to invented addresses go.
+        server.ip("route add default via 10.0.1.2 dev near")?;
+        Ok(ground)
+    }
+}
+
 /// What one lane has given.
 #[derive(Default)]
 struct Lane {
@@ -73,8 +100,7 @@ struct Lane {
 }
 
 fn lanes(
-    clients: &Namespace,
-    server: &Namespace,
+    ground: &Ground,
     end: SocketAddr,
     rounds: u32,
     attempts: u32,
@@ -82,16 +108,19 @@ fn lanes(
     let mut lanes = [Lane::default(), Lane::default(), Lane::default()];
     for _ in 0..rounds {
         for ((id, _, cookies), lane) in LANES.iter().zip(&mut lanes) {
+            let server = &ground.server;
             server.run(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"))?;
             let mut guard = guard(end)?;
-            let link = match *id {
-                "guard" => Some(server.within(|| Ok(guard.fast().attach("s")?))?),
-                _ => None,
-            };
-            let (kept, kpps) = flooded(clients, server, end, attempts)?;
+            let is_guarded = *id == "guard";
+            let interfaces = if is_guarded { &["s", "near"][..] } else { &[] };
+            let mut links = Vec::new();
+            for interface in interfaces {
+                links.push(server.within(|| Ok(guard.fast().attach(interface)?))?);
+            }
+            let (kept, kpps) = flooded(ground, end, attempts)?;
             lane.kept.push(kept);
             lane.flood.push(kpps);
-            if link.is_some() {
+            if is_guarded {
                 let exits = guard.exits()?;
                 let answered = exits.iter().find(|(exit, _)| *exit == Exit::Answered);
                 anyhow::ensure!(answered.is_some_and(|it| it.1.packets > 0), "{exits:?}");
@@ -114,17 +143,17 @@ fn guard(end: SocketAddr) -> anyhow::Result<Guard> {
 }
 
 /// Percent of connections that come about in a flood, and the flood's SYNs in thousands a second.
-fn flooded(
-    clients: &Namespace,
-    server: &Namespace,
-    end: SocketAddr,
-    attempts: u32,
-) -> anyhow::Result<(f64, f64)> {
-    let to = server.within(|| Ok(hardware_address("s")?))?;
+fn flooded(ground: &Ground, end: SocketAddr, attempts: u32) -> anyhow::Result<(f64, f64)> {
+    let Ground {
+        clients,
+        attackers,
+        server,
+    } = ground;
+    let to = server.within(|| Ok(hardware_address("near")?))?;
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();
     let kept = thread::scope(|scope| {
-        let flood = scope.spawn(|| clients.within(|| flood(MacAddr(to), end, &stop, &sent)));
+        let flood = scope.spawn(|| attackers.within(|| flood(MacAddr(to), end, &stop, &sent)));
         let kept = clients.within(|| {
             // What the socket's queue has room for has come.
             thread::sleep(Duration::from_millis(300));
@@ -141,7 +170,7 @@ fn flooded(
 
 /// SYNs from invented addresses, as fast as they can be sent.
 fn flood(to: MacAddr, end: SocketAddr, stop: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
-    let mut sender = InterfaceSender::open("c")?;
+    let mut sender = InterfaceSender::open("far")?;
     let mut number = 0u32;
     while !stop.load(Ordering::Relaxed) {
         let count = sender.send(BATCH, |_, buffer| {
