@@ -14,7 +14,7 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::guard::Settings;
 use nfluid_switch::uplink::Place;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// What is needed to read a rule set anew without the host's lock.
