@@ -385,6 +385,28 @@ impl Platform {
         answer
     }
 
+    /// Asks the daemon for something without a program in between; whether it agrees.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn requests(&self, method: &str, path: &str, body: &Value) -> bool {
+        let mut stream = UnixStream::connect(self.socket()).expect("the daemon listens");
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer.starts_with("HTTP/1.1 2")
+    }
+
     /// Applies a deployment. `EDGE` stands for the namespace of the interfaces.
     ///
     /// # Panics
