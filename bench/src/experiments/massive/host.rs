@@ -7,7 +7,7 @@ use std::fs;
 
 /// Descriptors that this process may need: those of a group of NFs, what an I/O thread
 /// has of all of them, and its own.
-const DESCRIPTORS: u64 = 20_480;
+const DESCRIPTORS: u64 = 18_432;
 /// Processes that others on the host may have.
 const OTHERS: u64 = 2000;
 /// Memory of an NF with all that belongs to it, at most: 8000 took 650 each.
