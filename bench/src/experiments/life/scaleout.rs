@@ -17,7 +17,7 @@ const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let cycles = report.choose(20, 3);
+    let cycles = report.choose(20, 2);
     let mut bed = Bed::new()?;
     bed.pump_numbered(RATE)?;
     let mut held: [Samples; 3] = Default::default();
