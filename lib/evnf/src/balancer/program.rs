@@ -6,7 +6,7 @@ use crate::hook::{Hook, Objects};
 use crate::load::{Counts, END_BYTES, Fast, LoadError, because, end_bytes};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -167,14 +167,6 @@ impl Balancer {
             balancer.servers.push(server);
         }
         Ok(balancer)
-    }
-
-    /// A descriptor of the program, for those who attach it themselves.
-    ///
-    /// # Errors
-    /// When the process has no descriptor left.
-    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
-        self.fast.descriptor()
     }
 
     /// The program.

@@ -124,14 +124,6 @@ impl Firewall {
         })
     }
 
-    /// A descriptor of the program, for those who attach it themselves.
-    ///
-    /// # Errors
-    /// When the process has no descriptor left.
-    pub fn descriptor(&self) -> Result<std::os::fd::OwnedFd, LoadError> {
-        self.fast.descriptor()
-    }
-
     /// The program.
     pub fn fast(&mut self) -> &mut Fast {
         &mut self.fast

@@ -6,7 +6,6 @@ use crate::chain::Member;
 use crate::hook::Hook;
 use crate::load::{Counts, Fast, LoadError, because, end_bytes};
 use libbpf_rs::OpenMapMut;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guard.bpf.o"));
@@ -132,14 +131,6 @@ impl Guard {
             fast.enter(ENDS, &key, &[0; END_BYTES])?;
         }
         Ok(Guard { fast })
-    }
-
-    /// A descriptor of the program, for those who attach it themselves.
-    ///
-    /// # Errors
-    /// When the process has no descriptor left.
-    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
-        self.fast.descriptor()
     }
 
     /// The program.

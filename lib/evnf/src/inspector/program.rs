@@ -5,7 +5,7 @@ use super::tables::Tables;
 use crate::chain::Member;
 use crate::hook::Hook;
 use crate::load::{Counts, Fast, LoadError, because};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inspector.bpf.o"));
@@ -143,14 +143,6 @@ impl Inspector {
     /// Its tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
-    }
-
-    /// A descriptor of the program, for those who attach it themselves.
-    ///
-    /// # Errors
-    /// When the process has no descriptor left.
-    pub fn descriptor(&self) -> Result<OwnedFd, LoadError> {
-        self.fast.descriptor()
     }
 
     /// The program.
