@@ -31,21 +31,6 @@ fn with_chain(test: &str) -> Option<Platform> {
     Some(platform)
 }
 
-fn must_say(platform: &Platform, arguments: &[&str]) -> String {
-    let outcome = platform.nfluid(arguments);
-    assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
-    outcome.stdout
-}
-
-fn must_refuse(platform: &Platform, arguments: &[&str], reason: &str) {
-    let outcome = platform.nfluid(arguments);
-    assert!(!outcome.succeeded(), "{arguments:?}: {outcome:?}");
-    assert!(
-        outcome.stderr.contains(reason),
-        "{arguments:?}: {outcome:?}"
-    );
-}
-
 fn state(platform: &Platform, name: &str) -> Value {
     platform.instance(name)["state"].clone()
 }
@@ -83,37 +68,37 @@ fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     else {
         return;
     };
-    must_say(&platform, &["pause", "fw"]);
+    platform.must_say(&["pause", "fw"]);
     assert_eq!(state(&platform, "fw"), "paused");
     assert_eq!(platform.instance("fw")["paused_traffic"], "hold");
     thread::scope(|scope| {
         let held = scope.spawn(|| platform.reaches("client", SERVER));
         thread::sleep(Duration::from_millis(700));
-        must_say(&platform, &["unpause", "fw"]);
+        platform.must_say(&["unpause", "fw"]);
         assert!(held.join().expect("ended"), "what was held goes on");
     });
-    must_say(&platform, &["pause", "fw", "--traffic", "drop"]);
+    platform.must_say(&["pause", "fw", "--traffic", "drop"]);
     assert!(!platform.pings("client", SERVER));
     eventually("it is counted", || {
         drops(&platform, "br.out", "port_down") > 0
     });
-    must_refuse(&platform, &["pause", "fw"], "paused already");
-    must_refuse(&platform, &["command", "fw", "states"], "is paused");
-    must_refuse(&platform, &["upgrade", "fw"], "is paused");
-    must_say(&platform, &["unpause", "fw"]);
+    platform.must_refuse(&["pause", "fw"], "paused already");
+    platform.must_refuse(&["command", "fw", "states"], "is paused");
+    platform.must_refuse(&["upgrade", "fw"], "is paused");
+    platform.must_say(&["unpause", "fw"]);
     assert!(platform.reaches("client", SERVER));
     let before = figure(&platform, "fw", "states_created_total");
-    must_say(&platform, &["pause", "fw", "--traffic", "bypass"]);
+    platform.must_say(&["pause", "fw", "--traffic", "bypass"]);
     loses_nothing(&platform, || {});
-    must_say(&platform, &["pause", "br", "--traffic", "bypass"]);
+    platform.must_say(&["pause", "br", "--traffic", "bypass"]);
     assert!(platform.reaches("client", SERVER), "past both");
-    must_say(&platform, &["unpause", "fw"]);
+    platform.must_say(&["unpause", "fw"]);
     assert_eq!(figure(&platform, "fw", "states_created_total"), before);
     assert!(platform.reaches("client", SERVER), "past one, by the other");
     assert!(figure(&platform, "fw", "states_created_total") > before);
-    must_say(&platform, &["unpause", "br"]);
+    platform.must_say(&["unpause", "br"]);
     assert!(platform.reaches("client", SERVER));
-    must_refuse(&platform, &["unpause", "br"], "not paused");
+    platform.must_refuse(&["unpause", "br"], "not paused");
     assert_eq!(state(&platform, "br"), "running");
 }
 
@@ -134,11 +119,7 @@ links:
   - [a.out, b.in]
 ",
     );
-    must_refuse(
-        &platform,
-        &["pause", "a", "--traffic", "bypass"],
-        "on switch lan",
-    );
+    platform.must_refuse(&["pause", "a", "--traffic", "bypass"], "on switch lan");
     assert_eq!(state(&platform, "a"), "running");
 }
 
@@ -149,14 +130,14 @@ fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
         return;
     };
     let pids = platform.pids();
-    must_say(&platform, &["pause", "fw", "--traffic", "bypass"]);
-    must_say(&platform, &["pause", "br", "--traffic", "hold"]);
+    platform.must_say(&["pause", "fw", "--traffic", "bypass"]);
+    platform.must_say(&["pause", "br", "--traffic", "hold"]);
     platform.kill_daemon();
     platform.start();
     assert_eq!(platform.pids(), pids);
     assert_eq!(state(&platform, "fw"), "paused");
     assert_eq!(state(&platform, "br"), "paused");
-    must_say(&platform, &["unpause", "br"]);
+    platform.must_say(&["unpause", "br"]);
     assert!(
         platform.reaches("client", SERVER),
         "past the firewall still"
@@ -170,10 +151,10 @@ fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     });
     assert_eq!(state(&platform, "fw"), "running");
     eventually("a ping crosses", || platform.pings("client", SERVER));
-    must_say(&platform, &["pause", "fw"]);
-    must_say(&platform, &["restart", "fw"]);
+    platform.must_say(&["pause", "fw"]);
+    platform.must_say(&["restart", "fw"]);
     assert_eq!(state(&platform, "fw"), "running");
-    must_say(&platform, &["pause", "fw"]);
+    platform.must_say(&["pause", "fw"]);
     assert!(platform.nfluid(&["delete", "--all"]).succeeded());
 }
 
@@ -186,8 +167,8 @@ fn an_upgrade_loses_no_frame_and_no_state() {
     let created = figure(&platform, "fw", "states_created_total");
     loses_nothing(&platform, || {
         for _ in 0..6 {
-            must_say(&platform, &["upgrade", "fw"]);
-            must_say(&platform, &["upgrade", "br"]);
+            platform.must_say(&["upgrade", "fw"]);
+            platform.must_say(&["upgrade", "br"]);
         }
     });
     let after = platform.pids();
@@ -236,7 +217,7 @@ fn while_one_instance_is_upgraded_others_are_not_held_up() {
         },
     );
     assert_ne!(platform.pids()["fw"], pid);
-    must_say(&platform, &["restart", "fw"]);
+    platform.must_say(&["restart", "fw"]);
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
@@ -286,12 +267,12 @@ fn a_saved_instance_is_restored_as_itself_or_as_a_clone() {
     };
     let file = platform.directory().join("fw.image");
     let path = file.to_str().expect("text").to_owned();
-    must_say(&platform, &["save", "fw", &path]);
+    platform.must_say(&["save", "fw", &path]);
     let states = figure(&platform, "fw", "states");
     assert!(states > 0);
     assert!(platform.reaches("client", SERVER), "it goes on");
-    must_refuse(&platform, &["restore", &path], "already");
-    must_say(&platform, &["restore", &path, "--name", "clone"]);
+    platform.must_refuse(&["restore", &path], "already");
+    platform.must_say(&["restore", &path, "--name", "clone"]);
     assert_eq!(figure(&platform, "clone", "states"), states);
     let macs = |name: &str| -> Vec<Value> {
         let ports = platform.ask(&["get", "ports"]);
@@ -301,9 +282,9 @@ fn a_saved_instance_is_restored_as_itself_or_as_a_clone() {
         ports.map(|port| port["mac"].clone()).collect()
     };
     assert!(macs("clone").iter().all(|mac| !macs("fw").contains(mac)));
-    must_say(&platform, &["delete", "chain", "web"]);
-    must_say(&platform, &["delete", "instance", "fw"]);
-    must_say(&platform, &["restore", &path]);
+    platform.must_say(&["delete", "chain", "web"]);
+    platform.must_say(&["delete", "instance", "fw"]);
+    platform.must_say(&["restore", &path]);
     assert_eq!(figure(&platform, "fw", "states"), states);
     platform.apply(&chain());
     assert!(platform.reaches("client", SERVER));
@@ -314,17 +295,14 @@ fn frames_in_rings_are_saved_and_restored() {
     let Some(platform) = with_chain("frames_in_rings_are_saved_and_restored") else {
         return;
     };
-    must_say(&platform, &["pause", "fw"]);
+    platform.must_say(&["pause", "fw"]);
     assert!(!platform.pings("client", SERVER), "it waits");
     let path = platform.directory().join("fw.image");
     let path = path.to_str().expect("text").to_owned();
-    must_refuse(&platform, &["save", "fw", &path], "is paused");
-    must_say(&platform, &["unpause", "fw"]);
-    must_say(&platform, &["save", "br", &path]);
-    let said = must_say(
-        &platform,
-        &["restore", &path, "--name", "clone", "--paused"],
-    );
+    platform.must_refuse(&["save", "fw", &path], "is paused");
+    platform.must_say(&["unpause", "fw"]);
+    platform.must_say(&["save", "br", &path]);
+    let said = platform.must_say(&["restore", &path, "--name", "clone", "--paused"]);
     assert!(said.contains("paused"), "{said}");
     assert_eq!(state(&platform, "clone"), "paused");
 }
@@ -336,7 +314,7 @@ fn corrupt_foreign_and_truncated_images_make_nothing() {
     };
     let path = platform.directory().join("fw.image");
     let text = |path: &Path| path.to_str().expect("text").to_owned();
-    must_say(&platform, &["save", "fw", &text(&path)]);
+    platform.must_say(&["save", "fw", &text(&path)]);
     let image = fs::read(&path).expect("it was saved");
     let wrong = platform.directory().join("wrong.image");
     let mut damaged = image.clone();
@@ -349,17 +327,9 @@ fn corrupt_foreign_and_truncated_images_make_nothing() {
         (&[], "no saved instance"),
     ] {
         fs::write(&wrong, bytes).expect("the directory is ours");
-        must_refuse(
-            &platform,
-            &["restore", &text(&wrong), "--name", "x"],
-            reason,
-        );
+        platform.must_refuse(&["restore", &text(&wrong), "--name", "x"], reason);
     }
-    must_refuse(
-        &platform,
-        &["restore", &text(&path), "--name", "no good"],
-        "",
-    );
+    platform.must_refuse(&["restore", &text(&path), "--name", "no good"], "");
     assert_eq!(platform.pids().len(), 2);
     assert_eq!(platform.instance("x"), Value::Null);
 }

@@ -29,21 +29,6 @@ fn with_clients(test: &str) -> Option<Platform> {
     Some(platform)
 }
 
-fn must_say(platform: &Platform, arguments: &[&str]) -> String {
-    let outcome = platform.nfluid(arguments);
-    assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
-    outcome.stdout
-}
-
-fn must_refuse(platform: &Platform, arguments: &[&str], reason: &str) {
-    let outcome = platform.nfluid(arguments);
-    assert!(!outcome.succeeded(), "{arguments:?}: {outcome:?}");
-    assert!(
-        outcome.stderr.contains(reason),
-        "{arguments:?}: {outcome:?}"
-    );
-}
-
 /// The firewall's members.
 fn members(platform: &Platform) -> Vec<String> {
     let names = platform.pids().into_keys();
@@ -99,7 +84,7 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     let before: u64 = figures(&platform, "states_created_total").iter().sum();
     let pings = ping_meanwhile(&platform, || {
         for replicas in ["3", "2", "4", "1", "3"] {
-            must_say(&platform, &["scale", "fw", replicas]);
+            platform.must_say(&["scale", "fw", replicas]);
             thread::sleep(Duration::from_millis(50));
         }
     });
@@ -119,10 +104,10 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     );
     assert!(states.iter().all(|states| *states > 0), "{states:?}");
 
-    must_refuse(&platform, &["pause", "fw@r1"], "one of several");
-    must_refuse(&platform, &["save", "fw", "/dev/null"], "one of several");
-    must_refuse(&platform, &["scale", "fw", "17"], "cannot be 17");
-    must_refuse(&platform, &["scale", "wan", "2"], "no instance");
+    platform.must_refuse(&["pause", "fw@r1"], "one of several");
+    platform.must_refuse(&["save", "fw", "/dev/null"], "one of several");
+    platform.must_refuse(&["scale", "fw", "17"], "cannot be 17");
+    platform.must_refuse(&["scale", "wan", "2"], "no instance");
     platform.apply(&chain(1));
     assert_eq!(members(&platform), ["fw"]);
     assert_eq!(figures(&platform, "states"), [u64::from(FLOWS) + before]);
@@ -164,11 +149,11 @@ fn members_are_adopted_and_a_daemon_killed_in_between_leaves_all_flows_with_some
             });
         }
     }
-    must_say(&platform, &["scale", "fw", "1"]);
+    platform.must_say(&["scale", "fw", "1"]);
     assert_eq!(members(&platform), ["fw"]);
     // A member that ends is started again, on the ports that its flows are led to.
-    must_say(&platform, &["scale", "fw", "2"]);
-    must_say(&platform, &["restart", "fw@r1"]);
+    platform.must_say(&["scale", "fw", "2"]);
+    platform.must_say(&["restart", "fw@r1"]);
     let pings = ping_meanwhile(&platform, || {});
     for ping in pings {
         assert!(ping.succeeded(), "{ping:?}");

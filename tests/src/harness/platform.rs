@@ -354,6 +354,29 @@ impl Platform {
         Outcome::of(self.nfluid_command().args(arguments))
     }
 
+    /// What `nfluid` says.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn must_say(&self, arguments: &[&str]) -> String {
+        let outcome = self.nfluid(arguments);
+        assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
+        outcome.stdout
+    }
+
+    /// Has `nfluid` refuse something for a reason.
+    ///
+    /// # Panics
+    /// If it does not, or says another one.
+    pub fn must_refuse(&self, arguments: &[&str], reason: &str) {
+        let outcome = self.nfluid(arguments);
+        assert!(!outcome.succeeded(), "{arguments:?}: {outcome:?}");
+        assert!(
+            outcome.stderr.contains(reason),
+            "{arguments:?}: {outcome:?}"
+        );
+    }
+
     /// The command `nfluid` with the platform's socket, to be run by the test.
     pub fn nfluid_command(&self) -> Command {
         let mut command = Command::new(program("nfluid"));
