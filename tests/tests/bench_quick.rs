@@ -255,6 +255,12 @@ fn new_instances_forward_and_are_compared_with_processes() {
     for figure in [
         "l2.plain.1",
         "l2.plain.20",
+        "l2.lean.1",
+        "l2.lean.20",
+        "l2.lean_pool.1",
+        "l2.lean_pool.20",
+        "l2.batched.1",
+        "l2.batched.20",
         "l2.nopool.1",
         "l2.nopool.20",
         "l2.pool.1",

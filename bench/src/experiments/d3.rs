@@ -41,7 +41,7 @@ struct Row {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let counts = report.choose(vec![10, 40, 100, 400, 1000, 2000, 4000], vec![100]);
+    let counts = report.choose(vec![10, 40, 100, 400, 1000, 2000, 8000], vec![100]);
     let lens = report.choose(vec![LEN, 64, 1514], vec![LEN]);
     let (rounds, seconds) = report.choose((5, 1.0), (2, 0.2));
     let most = counts.iter().copied().max().unwrap_or(0);

@@ -22,7 +22,14 @@ impl Idle {
     /// # Errors
     /// As [`Platform::start`].
     pub fn new() -> anyhow::Result<Self> {
-        let platform = Platform::start()?;
+        Self::on(Platform::start()?)
+    }
+
+    /// Uses a platform that has none.
+    ///
+    /// # Errors
+    /// When the daemon takes no connection.
+    pub fn on(platform: Platform) -> anyhow::Result<Self> {
         Ok(Idle {
             requests: Requests::connect(&platform.socket())?,
             platform,

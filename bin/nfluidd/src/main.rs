@@ -15,7 +15,7 @@ mod uplink_process;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use host::{Functions, Host, Paths, Settings, lock};
+use host::{Functions, Host, Mechanism, Paths, Settings, lock};
 use io_process::IoService;
 use migration::{Files, Migration};
 use nfluid_api::types::EventKind;
@@ -71,6 +71,9 @@ struct Arguments {
         value_name = "FILTER"
     )]
     log: String,
+    /// Make instances without this, to see what it is worth; for measurements.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MECHANISM")]
+    without: Vec<Mechanism>,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -177,6 +180,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         paths: Paths::new(arguments.run_dir, pin),
         nf_program,
         log: arguments.log,
+        without: arguments.without,
     };
     let host = Arc::new(Mutex::new(Host::new(settings)?));
     let mut store = FileStore::new(arguments.state_dir.join("state.json"));

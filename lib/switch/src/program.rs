@@ -62,6 +62,8 @@ pub struct Options {
     pub pin: Option<PathBuf>,
     /// Use this form instead of the first that the kernel takes.
     pub form: Option<Form>,
+    /// For comparison: enter maps of ports one at a time, and wait for the kernel's grace period after each.
+    pub one_by_one: bool,
 }
 
 /// The loaded, attached switch.
@@ -88,6 +90,8 @@ pub struct Switch {
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
     /// Numbers may be in service that ought to be free: removing them has failed.
     pub(crate) unclean: AtomicBool,
+    /// As [`Options::one_by_one`].
+    pub(crate) one_by_one: bool,
 }
 
 impl fmt::Debug for Switch {
@@ -144,6 +148,7 @@ impl Switch {
         let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
         let mut switch = Self::of(maps, states, form, options.pin.clone(), Some(link))?;
         switch.serve = Some(serve);
+        switch.one_by_one = options.one_by_one;
         Ok(switch)
     }
 
@@ -192,6 +197,7 @@ impl Switch {
             spreads: OnceLock::new(),
             served: Mutex::new(None),
             unclean: AtomicBool::new(false),
+            one_by_one: false,
             maps,
         })
     }

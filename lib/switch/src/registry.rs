@@ -176,7 +176,13 @@ impl Switch {
             (&self.rings, &rings[..], "entering the rings"),
             (&self.bells, &bells[..], "entering the doorbells"),
         ];
-        if in_service {
+        if self.one_by_one {
+            for (outer, inner, what) in tables {
+                inner
+                    .chunks(1)
+                    .try_for_each(|one| insert(outer, one, what))?;
+            }
+        } else if in_service {
             tables
                 .iter()
                 .try_for_each(|(outer, inner, what)| insert(outer, inner, what))?;

@@ -139,6 +139,7 @@ impl Scratch {
             cgroup: home.own.clone(),
             pin: None,
             form,
+            one_by_one: false,
         })?;
         Ok(Scratch {
             switch,

@@ -2,6 +2,7 @@
 
 use crate::host::idle::{Idle, bridge};
 use crate::host::interrupt;
+use crate::host::platform::Platform;
 use crate::host::requests::Requests;
 use crate::host::said::Said;
 use crate::roles::probe;
@@ -56,9 +57,22 @@ impl Bed {
     /// Starts it, with no other instance than the probe.
     ///
     /// # Errors
-    /// As [`Idle::new`].
+    /// As [`Idle::on`].
     pub fn new() -> anyhow::Result<Self> {
-        let mut idle = Idle::new()?;
+        Self::lacking("", "")
+    }
+
+    /// As [`Bed::new`]; the platform's name ends in `name`, and its daemon does `without` some mechanisms, as its option
+    /// says.
+    ///
+    /// # Errors
+    /// As [`Idle::on`].
+    pub fn lacking(name: &str, without: &str) -> anyhow::Result<Self> {
+        let arguments: Vec<String> = match without {
+            "" => Vec::new(),
+            without => vec!["--without".to_owned(), without.to_owned()],
+        };
+        let mut idle = Idle::on(Platform::start_with(name, &arguments)?)?;
         let own = std::env::current_exe().context("finding this program")?;
         let probe = json!({
             "version": 1,

@@ -47,51 +47,90 @@ impl Lane {
     }
 }
 
+/// What a daemon does without, which instances are made on it, and beside how many others at most: without batches
+/// a thousand take a minute.
+struct Stage {
+    name: &'static str,
+    without: &'static str,
+    lanes: &'static [(&'static str, Way)],
+    most: usize,
+}
+
+/// One mechanism after the other, as fig. 9 of LightVM has them. The last one has all.
+const STAGES: [Stage; 3] = [
+    Stage {
+        name: "-lean",
+        without: "batches,zygote",
+        lanes: &[
+            ("plain", Way::Whole),
+            ("lean", Way::One),
+            ("lean_pool", Way::Pool),
+        ],
+        most: 1000,
+    },
+    Stage {
+        name: "-batched",
+        without: "zygote",
+        lanes: &[("batched", Way::One)],
+        most: 1000,
+    },
+    Stage {
+        name: "",
+        without: "",
+        lanes: &[("nopool", Way::One), ("pool", Way::Pool)],
+        most: usize::MAX,
+    },
+];
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
     let (cycles, rounds) = report.choose((100, 30), (5, 3));
-    let mut bed = Bed::new()?;
+    let mut beds = Vec::new();
+    for stage in &STAGES {
+        beds.push((stage, Bed::lacking(stage.name, stage.without)?));
+    }
     let mut peers = Peers::new()?;
     let mut lanes = Vec::new();
     let (storms, storm) = report.choose((3, 500), (1, 20));
     let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
     let mut measured = 0;
     for number in numbers {
-        let refused = bed.populate(*number).err();
-        interrupt::check()?;
+        beds.retain(|(stage, _)| *number <= stage.most);
+        let mut refused = None;
+        for (_, bed) in &mut beds {
+            refused = bed.populate(*number).err();
+            interrupt::check()?;
+        }
         if let Some(why) = &refused {
             println!("{number} instances are not to be had here: {why:#}");
         }
-        let number = bed.instances();
+        let Some((_, whole)) = beds.last() else { break };
+        let number = whole.instances();
         if number == measured {
             break;
         }
         measured = number;
-        let mut both = [Lane::new("plain", number), Lane::new("nopool", number)];
-        for _ in 0..cycles {
-            for (lane, way) in both.iter_mut().zip([Way::Whole, Way::One]) {
-                lane.push(bed.cycle(way)?);
+        lanes.extend(in_turn(&mut beds, number, cycles, |way| way != Way::Pool)?);
+        // One after the other: a pool that is refilled would be in the way of another daemon.
+        for one in beds.chunks_mut(1) {
+            one[0].1.pool(SHELLS)?;
+            lanes.extend(in_turn(one, number, cycles, |way| way == Way::Pool)?);
+            if one[0].0.without.is_empty() {
+                for _ in 0..storms {
+                    let (made, ended) = one[0].1.storm(storm)?;
+                    rate.push(made);
+                    end_rate.push(ended);
+                }
             }
+            one[0].1.pool(0)?;
         }
-        lanes.extend(both);
-        bed.pool(SHELLS)?;
-        let mut lane = Lane::new("pool", number);
-        for _ in 0..cycles {
-            lane.push(bed.cycle(Way::Pool)?);
-        }
-        lanes.push(lane);
-        for _ in 0..storms {
-            let (made, ended) = bed.storm(storm)?;
-            rate.push(made);
-            end_rate.push(ended);
-        }
-        bed.pool(0)?;
         if refused.is_some() {
             break;
         }
     }
+    drop(beds);
     let mut number = 0;
     for _ in 0..rounds {
         interrupt::check()?;
@@ -109,6 +148,26 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     report.figure("l2.end_rate_per_s", &end_rate, "1/s", &conditions);
     compare(report, &peers, measured);
     Ok(())
+}
+
+/// Makes instances in the ways that are wanted, one after the other, so many times.
+fn in_turn(
+    beds: &mut [(&Stage, Bed)],
+    number: usize,
+    cycles: usize,
+    wanted: impl Fn(Way) -> bool,
+) -> anyhow::Result<Vec<Lane>> {
+    let ways = beds.iter().enumerate().flat_map(|(bed, (stage, _))| {
+        let lanes = stage.lanes.iter().filter(|(_, way)| wanted(*way));
+        lanes.map(move |(name, way)| (bed, *way, Lane::new(name, number)))
+    });
+    let mut lanes: Vec<_> = ways.collect();
+    for _ in 0..cycles {
+        for (bed, way, lane) in &mut lanes {
+            lane.push(beds[*bed].1.cycle(*way)?);
+        }
+    }
+    Ok(lanes.into_iter().map(|(_, _, lane)| lane).collect())
 }
 
 fn show(report: &mut Report, lanes: &[Lane]) {

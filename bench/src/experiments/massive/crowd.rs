@@ -12,6 +12,7 @@ use crate::roles::{ROLE_ENV, Role, Task, Waits};
 use anyhow::Context;
 use nfluid_io::Duty;
 use nfluid_io::scratch::duties;
+use nfluid_ring::attach::PORTS_MAX;
 use nfluid_switch::scratch::{Forwarder, Scratch, ScratchInstance, mac_of};
 use nfluid_switch::{Destination, Switch, Wake};
 use std::os::fd::RawFd;
@@ -24,6 +25,8 @@ pub const RING: u32 = 64;
 pub const TRAFFIC_RING: u32 = 1024;
 /// NFs on one switch, and behind one port of the traffic: its ring takes what is under way to all of them.
 const SWITCH_NFS: u32 = 2 * TRAFFIC_RING / WINDOW;
+/// NFs that one process's traffic reaches: a port for each switch, and one for a wire.
+const HOME_NFS: u32 = SWITCH_NFS * (PORTS_MAX as u32 - 1);
 /// NFs that are made at once: bounds the descriptors of this process, which each new one copies.
 const GROUP: u32 = 250;
 /// Processes whose memory is looked at: a look takes a millisecond.
@@ -34,7 +37,7 @@ const START: Duration = Duration::from_millis(500);
 /// Very many NFs; all of them end when it is dropped.
 pub struct Crowd {
     nfs: Vec<Child>,
-    /// One for each core.
+    /// One for each core, or several.
     homes: Vec<Home>,
     /// Bytes of one NF's maps.
     map_bytes: usize,
@@ -117,8 +120,9 @@ impl Crowd {
             duties: Vec::new(),
             next_switch: plan.first_switch,
         };
-        let shares = shares(plan.nfs / 2, cores.len() as u32);
-        for (cores, share) in cores.iter().zip(shares) {
+        let homes = homes(plan.nfs, cores.len() as u32);
+        let shares = shares(plan.nfs / 2, homes);
+        for (cores, share) in cores.iter().cycle().zip(shares) {
             let switches = shares_of(share, SWITCH_NFS / 2);
             let mut home = Home::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
             let ports = 2 * share + switches.len() as u32;
@@ -278,6 +282,11 @@ impl Place {
     }
 }
 
+/// Processes of traffic for so many NFs: as many at each of `cores`.
+fn homes(nfs: u32, cores: u32) -> u32 {
+    cores * nfs.div_ceil(HOME_NFS * cores).max(1)
+}
+
 /// `count` in so many parts that are as equal as possible, none of them 0.
 fn shares(count: u32, parts: u32) -> Vec<u32> {
     let parts = parts.min(count).max(1);
@@ -323,7 +332,16 @@ impl Drop for Crowd {
 
 #[cfg(test)]
 mod tests {
-    use super::{shares, shares_of};
+    use super::{HOME_NFS, homes, shares, shares_of};
+
+    #[test]
+    fn each_core_has_as_many_processes_of_traffic_as_reach_its_nfs() {
+        assert_eq!(homes(2, 2), 2);
+        assert_eq!(homes(HOME_NFS, 1), 1);
+        assert_eq!(homes(HOME_NFS + 2, 1), 2);
+        assert_eq!(homes(8000, 2), 2);
+        assert_eq!(homes(8000, 1), 2);
+    }
 
     #[test]
     fn shares_are_equal_and_none_is_empty() {

@@ -254,7 +254,7 @@ impl Maker {
             user: record.user,
             cgroup,
             cpus: bells.cpus(spec, record),
-            zygote: &self.zygote,
+            zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
@@ -311,7 +311,7 @@ impl Maker {
             user: record.user,
             cgroup,
             cpus: Vec::new(),
-            zygote: &self.shell_zygote,
+            zygote: self.uses_zygote.then_some(&self.shell_zygote),
             program: (&program.0, &program.1),
             arguments: Vec::new(),
             limits: Limits::default(),
@@ -346,7 +346,7 @@ impl Maker {
             root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(self.empty_net.as_fd()),
             cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
-            zygote: Some(start.zygote),
+            zygote: start.zygote,
         };
         let log = bells::open_both(&self.paths.log_pipe(start.name));
         let log = log.context("opening the log pipe")?;
@@ -405,7 +405,7 @@ impl Maker {
             root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(namespace.as_fd()),
             cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
-            zygote: Some(terminator.zygote),
+            zygote: terminator.zygote,
         };
         let log = bells::open_both(&self.paths.log_pipe(terminator.name));
         let log = log.context("opening the log pipe")?;
@@ -506,7 +506,8 @@ struct Start<'a> {
     cgroup: &'a Cgroup,
     /// Empty: all.
     cpus: Vec<u32>,
-    zygote: &'a Zygote,
+    /// None: the calling thread forks.
+    zygote: Option<&'a Zygote>,
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
     limits: Limits,

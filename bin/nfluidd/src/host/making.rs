@@ -46,6 +46,8 @@ pub struct Maker {
     pub zygote: Zygote,
     /// Of shells: who makes an instance does not wait for one that is being made.
     pub shell_zygote: Zygote,
+    /// Whether instances come from them.
+    pub uses_zygote: bool,
     pub programs: Programs,
     pub logs: LogCollector,
     pub numbers: Numbers,

@@ -113,6 +113,17 @@ pub struct Settings {
     pub nf_program: PathBuf,
     /// What uplinks' processes log.
     pub log: String,
+    /// What to do without.
+    pub without: Vec<Mechanism>,
+}
+
+/// What makes the making of an instance quick, and can be left out to see how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mechanism {
+    /// Maps of ports are entered into the switch in batches, and nobody waits for the kernel's grace periods.
+    Batches,
+    /// Processes are forked from a small one that has nothing of the daemon's.
+    Zygote,
 }
 
 /// The platform on this host.
@@ -237,6 +248,7 @@ impl Host {
             cgroup: home,
             pin: Some(settings.paths.pin().to_owned()),
             form: None,
+            one_by_one: settings.without.contains(&Mechanism::Batches),
         })?);
         let events = EventLog::new(EVENTS, now_ms());
         let kernel_ids = KernelIdRange::DEFAULT;
@@ -252,6 +264,7 @@ impl Host {
             empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
             zygote: Zygote::start().context("starting the zygote")?,
             shell_zygote: Zygote::start().context("starting the zygote")?,
+            uses_zygote: !settings.without.contains(&Mechanism::Zygote),
             programs: launch::Programs::new(&settings.nf_program)?,
             logs: logs::LogCollector::start()?,
             numbers: numbers.clone(),
