@@ -2,17 +2,19 @@
 //!
 //! wrk corrects them for what it has omitted to ask while it waited: an answer that took several times as long as usual
 //! counts as if further requests had been made at the usual pace meanwhile, each answered with it (`stats_correct`, wrk 4).
-//! Its mean is what clients would see who ask whether or not they are answered; a few stalls of milliseconds, such as two programs
-//! on one core cause, decide it. The correction only ever adds to smaller values than the one that it is made for, so it can be undone.
+//! Its mean is what clients would see who ask whether or not they are answered. Here nobody does: a connection asks when it has been
+//! answered. And it compares sides badly: with c connections and r requests a second, the usual time is c / r, and a stall of s adds
+//! s / (c / r) answers of s / 2 in the mean, which is s * s / (2 c) of time for each of r: the same sum whichever side it is, however fast. A
+//! few stalls of milliseconds, such as two programs on one core cause, so bring the ratio of any two sides towards 1.
+//! The correction only ever adds to smaller values than the one that it is made for, so it can be undone.
 
 use std::collections::BTreeMap;
 
 /// Answers by the microseconds that they took.
 pub type Counts = BTreeMap<u64, u64>;
 
-/// Mean time of the answers that there really were. `corrected`: wrk's statistics; `usual_us`: the interval that it has
-/// corrected by.
-pub fn mean_us(mut corrected: Counts, usual_us: u64) -> f64 {
+/// The answers that there really were. `corrected`: wrk's statistics; `usual_us`: the interval that it has corrected by.
+pub fn of(mut corrected: Counts, usual_us: u64) -> Counts {
     let usual_us = usual_us.max(1);
     let values: Vec<u64> = corrected.keys().rev().copied().collect();
     for value in values
@@ -29,14 +31,31 @@ pub fn mean_us(mut corrected: Counts, usual_us: u64) -> f64 {
             less -= usual_us;
         }
     }
-    let answers: u64 = corrected.values().sum();
-    let sum: u64 = corrected.iter().map(|(us, count)| us * count).sum();
-    sum as f64 / answers as f64
+    corrected
+}
+
+/// Mean time of answers.
+pub fn mean_us(answers: &Counts) -> f64 {
+    let count: u64 = answers.values().sum();
+    let sum: u64 = answers.iter().map(|(us, count)| us * count).sum();
+    sum as f64 / count as f64
+}
+
+/// The time that so many of a hundred answers took at most; 0: there is none.
+pub fn percentile_us(answers: &Counts, percent: u64) -> f64 {
+    let count: u64 = answers.values().sum();
+    let wanted = (count * percent).div_ceil(100);
+    let mut seen = 0;
+    let found = answers.iter().find(|(_, count)| {
+        seen += **count;
+        seen >= wanted
+    });
+    found.map_or(0.0, |(us, _)| *us as f64)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, mean_us};
+    use super::{Counts, mean_us, of, percentile_us};
 
     /// As wrk does it.
     fn correct(counts: &Counts, usual_us: u64) -> Counts {
@@ -58,7 +77,18 @@ mod tests {
         let added: u64 = corrected.values().sum();
         assert_eq!(added, 1009 + 3 * 5 + 4 * 7 + 2 * 48, "none is below 101");
         let sum: u64 = counts.iter().map(|(us, count)| us * count).sum();
-        assert!((mean_us(corrected, 100) - sum as f64 / 1009.0).abs() < 1e-9);
-        assert!((mean_us(counts, 10_000) - sum as f64 / 1009.0).abs() < 1e-9);
+        let answers = of(corrected, 100);
+        assert!((mean_us(&answers) - sum as f64 / 1009.0).abs() < 1e-9);
+        let same = of(counts.clone(), 10_000);
+        assert_eq!(same, counts, "nothing was corrected by so long an interval");
+    }
+
+    #[test]
+    fn a_percentile_is_a_time_that_an_answer_took() {
+        let counts = Counts::from([(90, 500), (110, 490), (700, 3), (5000, 7)]);
+        assert_eq!(percentile_us(&counts, 50), 90.0);
+        assert_eq!(percentile_us(&counts, 99), 110.0);
+        assert_eq!(percentile_us(&counts, 100), 5000.0);
+        assert_eq!(percentile_us(&Counts::new(), 99), 0.0);
     }
 }

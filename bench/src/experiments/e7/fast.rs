@@ -48,7 +48,7 @@ impl Fast {
             let mut chain = Chain::new(members)?;
             place.host.within(|| Ok(chain.attach(place.interface)?))?;
             match hook {
-                Hook::Tc => chain.set_peers(&peers(place.host)?)?,
+                Hook::Tc | Hook::Egress => chain.set_peers(&peers(place.host)?)?,
                 Hook::Xdp => {
                     // What goes on to the kernel is not to wait there for more.
                     let line = format!("ethtool -K {} gro off", place.interface);

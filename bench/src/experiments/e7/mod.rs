@@ -5,6 +5,9 @@
 //! eFW and eLB stand there twice: at tc, which is what suits veths, and at XDP. On XDP's side, the ends compute checksums and cut
 //! segments themselves and poll; on the others they are as the kernel makes them.
 //!
+//! Latency is the mean of the answers that there were, on all sides alike: as many connections ask as are answered, so that it follows
+//! from the requests per second (`waiting`). What wrk makes of it is told beside it ([`answers`]).
+//!
 //! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
 
 mod answers;
@@ -100,8 +103,8 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
         let columns = [
             ("requests_per_s", of(|run| run.rate), "1/s"),
             ("mean_us", of(|run| run.mean_us), "us"),
-            ("answer_us", of(|run| run.answer_us), "us"),
             ("p99_us", of(|run| run.p99_us), "us"),
+            ("corrected_us", of(|run| run.corrected_us), "us"),
             ("wrk_cores", of(|run| run.wrk_cores), "cores"),
             ("server_cores", of(|run| run.server_cores), "cores"),
             ("proxy_cores", of(|run| run.proxy_cores), "cores"),
@@ -114,6 +117,14 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
             let id = format!("{}.{connections}.{}.{what}", report.experiment(), kind.id());
             report.figure(id, &samples, unit, how);
         }
+        let waiting: Samples = runs.iter().map(|run| run.waiting(connections)).collect();
+        let id = format!(
+            "{}.{connections}.{}.waiting",
+            report.experiment(),
+            kind.id()
+        );
+        report.figure(id, &waiting, "of 1", how);
+        row.push(significant(waiting.median()));
         row.push(format!("{:.0} %", of(|run| run.rate).spread_percent()));
         rows.push(row);
     }
@@ -123,13 +134,14 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
             "between",
             "requests/s",
             "mean us",
-            "answer us",
             "p99 us",
+            "corrected us",
             "wrk",
             "nginx",
             "proxy",
             "softirq",
             "CPU us/request",
+            "waiting",
             "spread",
         ],
         &rows,
@@ -168,10 +180,11 @@ fn compare(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how:
                 |a, b| a.mean_us / b.mean_us,
                 "x",
             ),
+            ("p99_ratio", Kind::Haproxy, |a, b| a.p99_us / b.p99_us, "x"),
             (
-                "answer_ratio",
+                "corrected_ratio",
                 Kind::Haproxy,
-                |a, b| a.answer_us / b.answer_us,
+                |a, b| a.corrected_us / b.corrected_us,
                 "x",
             ),
             ("cpu_percent", Kind::Direct, beyond_percent, "%"),
@@ -204,8 +217,8 @@ mod tests {
         let run = |rate, wrk_cores| Run {
             rate,
             mean_us: 1.0,
-            answer_us: 1.0,
             p99_us: 1.0,
+            corrected_us: 1.0,
             wrk_cores,
             server_cores: 0.5,
             proxy_cores: 0.0,

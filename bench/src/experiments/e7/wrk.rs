@@ -24,12 +24,12 @@ const ANSWERS: &str = "took ";
 pub struct Run {
     /// Requests that were answered, per second.
     pub rate: f64,
-    /// Mean time until an answer, in microseconds, as wrk says it: corrected for what was not asked meanwhile.
+    /// Mean time until an answer in microseconds, of the answers that there were.
     pub mean_us: f64,
-    /// The same of the answers that there were.
-    pub answer_us: f64,
     /// The 99th percentile of it.
     pub p99_us: f64,
+    /// The mean as wrk says it: corrected for what was not asked meanwhile.
+    pub corrected_us: f64,
     /// Cores that wrk used, soft interrupts that it caused and did not hand on included.
     pub wrk_cores: f64,
     /// The same of the servers.
@@ -44,6 +44,12 @@ impl Run {
     /// Cores that all of them used.
     pub fn cores(&self) -> f64 {
         self.wrk_cores + self.server_cores + self.proxy_cores + self.softirq_cores
+    }
+
+    /// How many of the connections wait for an answer at a time, of 1: requests per second times the mean of their answers (Little's law). What
+    /// is missing to 1 is wrk's own time between an answer and the next request; above 1, a mean would be wrong.
+    pub fn waiting(&self, connections: u32) -> f64 {
+        self.rate * self.mean_us / 1e6 / f64::from(connections)
     }
 
     /// CPU time of all of them per request, in microseconds.
@@ -83,12 +89,12 @@ pub fn run(
     let (wrk_cores, server_cores) = (cores(|used| used.wrk), cores(|used| used.servers));
     let (proxy_cores, softirq_cores) = (cores(|used| used.proxy), cores(|used| used.softirq));
     std::thread::sleep(EDGE);
-    let [rate, mean_us, p99_us, answer_us] = read(&wrk.end()?, connections)?;
+    let [rate, mean_us, p99_us, corrected_us] = read(&wrk.end()?, connections)?;
     Ok(Run {
         rate,
         mean_us,
-        answer_us,
         p99_us,
+        corrected_us,
         wrk_cores,
         server_cores,
         proxy_cores,
@@ -168,8 +174,8 @@ impl Drop for Running {
 const SCRIPT: &str = "\
 function done(summary, latency)
 local e = summary.errors
-io.write(string.format(\"measured %d %d %f %f %d\\n\", summary.requests, summary.duration,
-latency.mean, latency:percentile(99), e.connect + e.read + e.write + e.status))
+io.write(string.format(\"measured %d %d %f %d\\n\", summary.requests, summary.duration,
+latency.mean, e.connect + e.read + e.write + e.status))
 local i = 1
 while true do
 local us, count = latency(i)
@@ -180,12 +186,12 @@ end
 end
 ";
 
-/// Requests per second, mean and 99th percentile of the time until an answer in microseconds, mean of the answers that there were.
+/// Requests per second; mean and 99th percentile of the time until an answer in microseconds; wrk's corrected mean.
 fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
     let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
-    let [requests, duration_us, mean_us, p99_us, errors] = numbers?[..] else {
+    let [requests, duration_us, corrected_us, errors] = numbers?[..] else {
         bail!("wrk said: {}", said.trim());
     };
     anyhow::ensure!(
@@ -202,8 +208,10 @@ fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
     // As wrk does it: whole numbers.
     let rounds = requests as u64 / u64::from(connections);
     let usual_us = (duration_us as u64).checked_div(rounds);
-    let answer_us = answers::mean_us(counts, usual_us.unwrap_or(u64::MAX / 2));
-    Ok([requests / duration_us * 1e6, mean_us, p99_us, answer_us])
+    let answers = answers::of(counts, usual_us.unwrap_or(u64::MAX / 2));
+    let p99_us = answers::percentile_us(&answers, 99);
+    let rate = requests / duration_us * 1e6;
+    Ok([rate, answers::mean_us(&answers), p99_us, corrected_us])
 }
 
 #[cfg(test)]
@@ -212,11 +220,11 @@ mod tests {
 
     #[test]
     fn a_run_with_errors_is_none() {
-        let said = "Running 2s test\nmeasured 300000 2000000 210.5 900 0\ntook 200 1\ntook 220 3\n";
-        let expected = [150_000.0, 210.5, 900.0, 215.0];
+        let said = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";
+        let expected = [150_000.0, 215.0, 220.0, 210.5];
         assert_eq!(read(said, 36).unwrap(), expected);
-        assert!(read("measured 300000 2000000 210.5 900 1", 36).is_err());
-        assert!(read("measured 0 2000000 0 0 0", 36).is_err());
+        assert!(read("measured 300000 2000000 210.5 1", 36).is_err());
+        assert!(read("measured 0 2000000 0 0", 36).is_err());
         assert!(read("unable to connect", 36).is_err());
         assert!(SCRIPT.contains(REPORT) && SCRIPT.contains(ANSWERS));
     }
