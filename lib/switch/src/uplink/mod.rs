@@ -26,6 +26,7 @@ mod connection;
 mod direct;
 mod error;
 mod features;
+mod filter;
 mod memory;
 mod metering;
 mod netlink;
@@ -48,8 +49,10 @@ mod xsk;
 
 pub use direct::DirectOutlet;
 pub use error::{ErrorKind, ToldError, UplinkError};
+pub use filter::{FilterSeat, FilteredProgram};
 pub use metering::{ProgramTime, TimeKeeping, program_of, program_time};
 pub use netlink::Monitor;
+pub use netlink::tc::Side;
 pub use offload::Changed as ChangedFeatures;
 pub use pinned::{Attached as AttachedProgram, PinnedProgram, Place};
 pub use rules::{Prefix, RULES_MAX, Rule, VlanMatch};

@@ -1,6 +1,8 @@
 //! The few rtnetlink messages that uplinks need, with the kernel's own error texts (RFC 3549;
 //! `linux/rtnetlink.h`, `linux/if_link.h`).
 
+pub mod tc;
+
 use super::error::UplinkError;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv,

@@ -3,7 +3,8 @@
 
 use super::connection;
 use super::error::UplinkError;
-use super::netlink::{Link as Interface, Netlink, XdpHook};
+use super::netlink::tc::Side;
+use super::netlink::{Link as Interface, Netlink, XdpHook, errno};
 use super::netns::NetNs;
 use super::offload::{self, Changed};
 use super::receive::{busy, first_hook};
@@ -97,7 +98,7 @@ impl Place {
         self.on_interface(|netlink, link| offload::restore(netlink, link, changed))
     }
 
-    fn on_interface<T: Send>(
+    pub(super) fn on_interface<T: Send>(
         &self,
         work: impl FnOnce(&Netlink, &Interface) -> Result<T, UplinkError> + Send,
     ) -> Result<T, UplinkError> {
@@ -156,26 +157,33 @@ impl PinnedProgram {
         Ok((Self::pin(link, pin)?, attached))
     }
 
-    /// Puts a program at the ingress of tc on an interface, behind those that are there. `pin` as for [`PinnedProgram::attach`].
+    /// Puts a program at tc on an interface, behind those that are there. `pin` as for [`PinnedProgram::attach`]. `None`: the kernel
+    /// has no links for tc (before Linux 6.6); see [`super::FilteredProgram`].
     ///
     /// # Errors
-    /// When the interface is not there, or the kernel has no links for tc (before Linux 6.6); nothing has changed then.
+    /// When the interface is not there, or the kernel refuses; nothing has changed then.
     pub fn attach_tc(
         place: &Place,
         program: BorrowedFd<'_>,
+        side: Side,
         pin: &Path,
-    ) -> Result<Self, UplinkError> {
-        let netns = NetNs::open(place.netns.as_deref())?;
-        let link = netns.within(|| {
-            let netlink = Netlink::open()?;
-            let interface = place.find(&netlink, &netns)?;
-            let link = make_link(interface.index, program, libbpf_sys::BPF_TCX_INGRESS, 0);
-            link.map_err(UplinkError::system(format!(
-                "attaching at tc on {}, which takes Linux 6.6",
-                place.interface
-            )))
+    ) -> Result<Option<Self>, UplinkError> {
+        let hook = match side {
+            Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        };
+        let link = place.on_interface(|_, interface| {
+            match make_link(interface.index, program, hook, 0) {
+                Ok(link) => Ok(Some(link)),
+                // What it says to a kind of link that it does not know.
+                Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(None),
+                Err(error) => {
+                    let what = format!("attaching at tc on {}", place.interface);
+                    Err(UplinkError::system(what)(error))
+                }
+            }
         })?;
-        Self::pin(link, pin)
+        link.map(|link| Self::pin(link, pin)).transpose()
     }
 
     fn pin(link: OwnedFd, pin: &Path) -> Result<Self, UplinkError> {
