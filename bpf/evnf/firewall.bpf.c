@@ -19,7 +19,7 @@
 #include "parse.h"
 #include "way.h"
 
-#define STAGE_LOCAL (1 << 31) /* this stage is for packets to the host itself */
+#define STAGE_LOCAL (1 << 31) /* this stage is for packets to the host itself, or from it */
 #define STAGE_FORWARDED (1 << 30)
 #define NO_RULE 0xffffffff
 
@@ -149,7 +149,7 @@ static __always_inline bool is_local(const struct evnf_flow *flow)
 /*
  * Whether the host forwards the packet (1), takes it itself (0), or neither as far as can be seen
  * here (-1): also when it would answer before its rules are asked (no route, too long, to be
- * redirected).
+ * redirected). On the way out both are known.
  */
 static __always_inline int is_forwarded(struct evnf_packet *ctx, const struct evnf_flow *flow)
 {
@@ -158,6 +158,8 @@ static __always_inline int is_forwarded(struct evnf_packet *ctx, const struct ev
 		.dport = bpf_htons(flow->dport),
 	};
 
+	if (HOOK_LEAVES)
+		return came_by(ctx) != 0;
 	switch (find_way(ctx, flow, flow->src, flow->dst, &fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 	case BPF_FIB_LKUP_RET_NO_NEIGH:

@@ -4,7 +4,9 @@
  *
  * XDP: a packet is its bytes. The ingress of tc (EVNF_TC): a packet is a socket buffer. Its payload may be
  * elsewhere, its VLAN tag is beside it, its checksum may be left for later, and it may be several
- * segments that are cut later. All that stays as it is: only headers are read and changed.
+ * segments that are cut later. All that stays as it is: only headers are read and changed. The egress of
+ * tc (EVNF_TC, EVNF_EGRESS): the same on the way out. Routing, and the kernel's rules if it was asked for
+ * them, are behind it.
  */
 #ifndef EVNF_HOOK_H
 #define EVNF_HOOK_H
@@ -24,7 +26,14 @@
 #include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 
+/* HOOK_LEAVES: packets are on their way out. */
+#ifdef EVNF_EGRESS
+#define EVNF_SECTION "tcx/egress"
+#define HOOK_LEAVES true
+#else
 #define EVNF_SECTION "tcx/ingress"
+#define HOOK_LEAVES false
+#endif
 /* What programs get: struct evnf_packet. */
 #define evnf_packet __sk_buff
 
@@ -55,6 +64,12 @@ static __always_inline void expose_headers(struct evnf_packet *ctx)
 		bpf_skb_pull_data(ctx, wanted);
 }
 
+/* Copies bytes of the packet, wherever they are. 0: done. */
+static __always_inline long load_bytes(struct evnf_packet *ctx, __u32 at, void *to, __u32 length)
+{
+	return bpf_skb_load_bytes(ctx, at, to, length);
+}
+
 static __always_inline bool has_tag_beside(struct evnf_packet *ctx)
 {
 	return ctx->vlan_present;
@@ -72,10 +87,10 @@ static __always_inline __u32 segment_bytes(struct evnf_packet *ctx)
 	return ctx->gso_size;
 }
 
-/* The interface that the packet came in by. */
+/* The interface that the packet came in by; on its way out 0: the host has made it. */
 static __always_inline __u32 came_by(struct evnf_packet *ctx)
 {
-	return ctx->ifindex;
+	return HOOK_LEAVES ? ctx->ingress_ifindex : ctx->ifindex;
 }
 
 /* An interface, with HOOK_PEER if so. */
@@ -100,12 +115,18 @@ static __always_inline int send_out(struct evnf_packet *ctx, __u32 interface)
 
 #define EVNF_SECTION "xdp"
 #define evnf_packet xdp_md
+#define HOOK_LEAVES false
 
 #define HOOK_PASS XDP_PASS
 #define HOOK_DROP XDP_DROP
 
 static __always_inline void expose_headers(struct evnf_packet *ctx)
 {
+}
+
+static __always_inline long load_bytes(struct evnf_packet *ctx, __u32 at, void *to, __u32 length)
+{
+	return bpf_xdp_load_bytes(ctx, at, to, length);
 }
 
 static __always_inline bool has_tag_beside(struct evnf_packet *ctx)

@@ -5,8 +5,9 @@
  * on, sent out, marked or dropped here.
  *
  * Each packet is counted once: here, under its flow, if that is in the table; by the program, if it
- * got a copy that does not say otherwise; as unseen, if there was no room for the copy. Whatever is
- * passed goes on to the next member of a chain; where it is the last one, to the kernel.
+ * got a copy that does not say otherwise; as unseen, if there was no room for the copy. At tc what is
+ * cut later is one packet, and its copy has its beginning. Whatever is passed goes on to the next
+ * member of a chain; where it is the last one, to the kernel.
  */
 #include <linux/bpf.h>
 
@@ -113,7 +114,7 @@ struct dpi_way {
 	__u64 until; /* coarse monotonic time in ns */
 	__u32 dst[4]; /* to whom it leads */
 	__u32 from; /* the interface that the packet came in by */
-	__u32 interface;
+	__u32 interface; /* with_peer */
 	__u32 mtu;
 	__u32 unused;
 	__u8 mac[2 * ETH_ALEN]; /* as a frame begins */
@@ -141,14 +142,15 @@ static __always_inline int leave(enum inspector_exit by, __u64 bytes, int action
 }
 
 /* To the next member of a chain, or the kernel. */
-static __always_inline int pass(struct xdp_md *ctx, enum inspector_exit by, __u64 bytes)
+static __always_inline int pass(struct evnf_packet *ctx, enum inspector_exit by, __u64 bytes)
 {
 	count(&dpi_exits, by, bytes);
 	return go_on(ctx);
 }
 
 /* `room` is a constant. False: there is none. */
-static __always_inline bool copy_into(struct xdp_md *ctx, __u32 length, __u32 room, bool counted)
+static __always_inline bool copy_into(struct evnf_packet *ctx, __u32 length, __u32 room,
+				      bool counted)
 {
 	struct dpi_copy *record = bpf_ringbuf_reserve(&dpi_copies, sizeof(*record) + room, 0);
 	__u32 kept = length < room ? length : room;
@@ -168,7 +170,7 @@ static __always_inline bool copy_into(struct xdp_md *ctx, __u32 length, __u32 ro
 	if (kept > room)
 		goto failed;
 	barrier_var(kept);
-	if (kept < ETH_HLEN || bpf_xdp_load_bytes(ctx, 0, record + 1, kept))
+	if (kept < ETH_HLEN || load_bytes(ctx, 0, record + 1, kept))
 		goto failed;
 	bpf_ringbuf_submit(record, 0);
 	return true;
@@ -177,7 +179,7 @@ failed:
 	return false;
 }
 
-static __noinline int copy(struct xdp_md *ctx, __u32 length, bool counted)
+static __noinline int copy(struct evnf_packet *ctx, __u32 length, bool counted)
 {
 	if (length <= COPY_SHORT)
 		return copy_into(ctx, length, COPY_SHORT, counted);
@@ -214,7 +216,7 @@ static __always_inline void key_of(const struct evnf_flow *flow, union evnf_key 
 }
 
 /* Writes the DSCP; the two bits of ECN stay. */
-static __always_inline void mark(struct xdp_md *ctx, const struct evnf_flow *flow, __u8 dscp)
+static __always_inline void mark(struct evnf_packet *ctx, const struct evnf_flow *flow, __u8 dscp)
 {
 	void *l3 = (void *)(long)ctx->data + ETH_HLEN;
 	void *end = (void *)(long)ctx->data_end;
@@ -230,17 +232,20 @@ static __always_inline void mark(struct xdp_md *ctx, const struct evnf_flow *flo
 			sum_fold(sum_change((__u16)~ip->check, bpf_htons(ip->tos), bpf_htons(tos)));
 		ip->tos = tos;
 	} else {
-		__be16 *word = l3;
+		__be16 *word = l3, before;
 
 		if ((void *)(word + 1) > end)
 			return;
+		before = *word;
 		/* Version, DSCP, ECN, the first bits of the flow label. */
-		*word = (*word & bpf_htons(0xf03f)) | bpf_htons(dscp << 6);
+		*word = (before & bpf_htons(0xf03f)) | bpf_htons(dscp << 6);
+		sum_moved(ctx, sum_32(sum_change(0, before, *word)));
 	}
 }
 
 /* Asks the kernel for the way. False: it is to send the packet itself. */
-static __noinline int ask_way(struct xdp_md *ctx, const struct evnf_flow *flow, struct dpi_way *way)
+static __noinline int ask_way(struct evnf_packet *ctx, const struct evnf_flow *flow,
+			      struct dpi_way *way)
 {
 	struct bpf_fib_lookup fib = {};
 
@@ -249,13 +254,13 @@ static __noinline int ask_way(struct xdp_md *ctx, const struct evnf_flow *flow, 
 	fib.sport = bpf_htons(flow->sport);
 	fib.dport = bpf_htons(flow->dport);
 	if (find_way(ctx, flow, flow->src, flow->dst, &fib) != BPF_FIB_LKUP_RET_SUCCESS ||
-	    fib.ifindex == ctx->ingress_ifindex) {
+	    fib.ifindex == came_by(ctx)) {
 		way->until = 0;
 		return false;
 	}
 	__builtin_memcpy(way->dst, flow->dst, sizeof(way->dst));
-	way->from = ctx->ingress_ifindex;
-	way->interface = fib.ifindex;
+	way->from = came_by(ctx);
+	way->interface = with_peer(fib.ifindex);
 	way->mtu = fib.mtu_result;
 	__builtin_memcpy(way->mac, fib.dmac, ETH_ALEN);
 	__builtin_memcpy(way->mac + ETH_ALEN, fib.smac, ETH_ALEN);
@@ -263,29 +268,29 @@ static __noinline int ask_way(struct xdp_md *ctx, const struct evnf_flow *flow, 
 	return true;
 }
 
-/* Sends the packet out. XDP_PASS: the kernel has to do it. */
-static __always_inline int forward(struct xdp_md *ctx, const struct evnf_flow *flow, __u32 slot,
-				   __u64 bytes)
+/* Sends the packet out. HOOK_PASS: the kernel has to do it. */
+static __always_inline int forward(struct evnf_packet *ctx, const struct evnf_flow *flow,
+				   __u32 slot)
 {
 	__u32 at = (slot * 2 + is_reversed(flow)) & (WAYS - 1);
 	struct dpi_way *way = bpf_map_lookup_elem(&dpi_ways, &at);
 	struct ethhdr *eth;
 
 	if (!way)
-		return XDP_PASS;
-	if (way->until < bpf_ktime_get_coarse_ns() || way->from != ctx->ingress_ifindex ||
+		return HOOK_PASS;
+	if (way->until < bpf_ktime_get_coarse_ns() || way->from != came_by(ctx) ||
 	    way->dst[0] != flow->dst[0] || way->dst[1] != flow->dst[1] ||
 	    way->dst[2] != flow->dst[2] || way->dst[3] != flow->dst[3]) {
 		if (!ask_way(ctx, flow, way))
-			return XDP_PASS;
+			return HOOK_PASS;
 	}
-	if (bytes - ETH_HLEN > way->mtu || !take_hop(ctx, flow))
-		return XDP_PASS;
+	if (network_bytes(ctx, flow) > way->mtu || !take_hop(ctx, flow))
+		return HOOK_PASS;
 	eth = (void *)(long)ctx->data;
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
-		return XDP_PASS;
+		return HOOK_PASS;
 	__builtin_memcpy(eth, way->mac, sizeof(way->mac));
-	return bpf_redirect(way->interface, 0);
+	return send_out(ctx, way->interface);
 }
 
 static __always_inline bool is_forbidden(__u8 action)
@@ -296,7 +301,7 @@ static __always_inline bool is_forbidden(__u8 action)
 	return !bits || *bits >> (action & 31) & 1;
 }
 
-static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flow,
+static __always_inline int treat(struct evnf_packet *ctx, const struct evnf_flow *flow,
 				 const struct dpi_flow *known, __u64 bytes)
 {
 	__u8 wanted = known->action;
@@ -308,21 +313,21 @@ static __always_inline int treat(struct xdp_md *ctx, const struct evnf_flow *flo
 	if (known->flags & FLOW_COPY)
 		copy(ctx, bytes, true);
 	if (wanted == FLOW_DROP)
-		return leave(DPI_EXIT_DROPPED, bytes, XDP_DROP);
+		return leave(DPI_EXIT_DROPPED, bytes, HOOK_DROP);
 	if (known->flags & FLOW_MARK)
 		mark(ctx, flow, known->dscp & DSCP_MAX);
 	if (wanted == FLOW_FORWARD) {
-		action = forward(ctx, flow, known->slot, bytes);
-		if (action != XDP_PASS)
+		action = forward(ctx, flow, known->slot);
+		if (action != HOOK_PASS)
 			return leave(DPI_EXIT_FORWARDED, bytes, action);
 	}
 	return pass(ctx, DPI_EXIT_PASSED, bytes);
 }
 
-SEC("xdp")
-int evnf_inspector(struct xdp_md *ctx)
+SEC(EVNF_SECTION)
+int evnf_inspector(struct evnf_packet *ctx)
 {
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = packet_bytes(ctx);
 	enum inspector_exit by = DPI_EXIT_COPIED;
 	struct evnf_flow flow = {};
 	union evnf_key key = {};

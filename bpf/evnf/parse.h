@@ -43,6 +43,12 @@ static __always_inline void *take(struct cursor *c, __u32 size)
 	return taken;
 }
 
+/* Whether the host answers a packet with so few hops left: not if it is on its way out. */
+static __always_inline bool ends_here(__u8 hops)
+{
+	return !HOOK_LEAVES && hops <= 1;
+}
+
 /* Reads the ports, if the protocol has some. */
 static __always_inline enum evnf_exit parse_ports(struct cursor *c, struct evnf_flow *flow)
 {
@@ -76,7 +82,7 @@ static __always_inline enum evnf_exit parse_ipv4(struct cursor *c, struct evnf_f
 		return EVNF_EXIT_FRAGMENT;
 	flow->proto = ip->protocol;
 	found = parse_ports(c, flow);
-	return found == EVNF_EXIT_ACCEPT && ip->ttl <= 1 ? EVNF_EXIT_TTL : found;
+	return found == EVNF_EXIT_ACCEPT && ends_here(ip->ttl) ? EVNF_EXIT_TTL : found;
 }
 
 static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_flow *flow)
@@ -101,7 +107,7 @@ static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_f
 		return EVNF_EXIT_EXTENSION;
 	}
 	found = parse_ports(c, flow);
-	return found == EVNF_EXIT_ACCEPT && ip->hop_limit <= 1 ? EVNF_EXIT_TTL : found;
+	return found == EVNF_EXIT_ACCEPT && ends_here(ip->hop_limit) ? EVNF_EXIT_TTL : found;
 }
 
 /*
@@ -120,7 +126,8 @@ static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf
 	eth = take(&c, sizeof(*eth));
 	if (!eth)
 		return EVNF_EXIT_MALFORMED;
-	if (eth->h_dest[0] & 1)
+	/* What goes out to a group meets the same rules as what goes to one. */
+	if (!HOOK_LEAVES && eth->h_dest[0] & 1)
 		return EVNF_EXIT_GROUP;
 	if (has_tag_beside(ctx))
 		return EVNF_EXIT_TAGGED;

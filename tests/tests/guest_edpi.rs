@@ -1,5 +1,7 @@
 //! eDPI's fast path on each kernel: it is taken, counts each packet once, and treats those of flows in its table as that says.
 
+use nfluid_evnf::chain::Chain;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::inspector::{Action as Treated, Copied, Entry, Exit, FlowKey, Inspector, Sizes};
 use nfluid_evnf::load::{Action, Counts};
 use nfluid_tests::harness::skip::is_root;
@@ -49,8 +51,12 @@ fn load(copies: u32) -> Inspector {
     Inspector::load(sizes).unwrap()
 }
 
-fn pass(inspector: &mut Inspector, packet: &[u8]) -> (Action, Vec<u8>) {
-    let run = inspector.fast().test_run(packet, 1).unwrap();
+fn at_hook(inspector: &Inspector, hook: Hook) -> Chain {
+    Chain::new(vec![inspector.member_at(hook).unwrap()]).unwrap()
+}
+
+fn pass(inspector: &mut Chain, packet: &[u8]) -> (Action, Vec<u8>) {
+    let run = inspector.test_run(packet, 1).unwrap();
     (run.action, run.packet)
 }
 
@@ -71,7 +77,14 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
     if !is_root("packets_of_flows_in_the_table_are_counted_there_and_others_are_copied") {
         return;
     }
-    let mut inspector = load(1 << 16);
+    for hook in [Hook::Xdp, Hook::Tc] {
+        counts_and_copies(hook);
+    }
+}
+
+fn counts_and_copies(hook: Hook) {
+    let inspector = load(1 << 16);
+    let mut chain = at_hook(&inspector, hook);
     let copies = Arc::new(Mutex::new(Vec::new()));
     let own = Arc::clone(&copies);
     let reader = inspector.tables().copies(move |copied: Copied<'_>| {
@@ -90,10 +103,7 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
         let back = [ends[1], ends[0]];
         for (ends, payload) in [(ends, 20), (back, 1400)] {
             let packet = bytes(udp(ends), payload);
-            assert_eq!(
-                pass(&mut inspector, &packet),
-                (Action::Pass, packet.clone())
-            );
+            assert_eq!(pass(&mut chain, &packet), (Action::Pass, packet.clone()));
             reader.wait(Duration::ZERO);
             let expected = (packet.len() as u32, false, packet);
             assert_eq!(copies.lock().unwrap().pop(), Some(expected));
@@ -101,10 +111,7 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
         inspector.tables().enter(&key(ends), &ENTRY).unwrap();
         for (ends, payload) in [(ends, 20), (back, 1400)] {
             let packet = bytes(udp(ends), payload);
-            assert_eq!(
-                pass(&mut inspector, &packet),
-                (Action::Pass, packet.clone())
-            );
+            assert_eq!(pass(&mut chain, &packet), (Action::Pass, packet.clone()));
             sum.packets += 1;
             sum.bytes += packet.len() as u64;
         }
@@ -121,7 +128,7 @@ fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
         };
         inspector.tables().enter(&key(back), &copied).unwrap();
         let packet = bytes(udp(ends), 30);
-        pass(&mut inspector, &packet);
+        pass(&mut chain, &packet);
         sum.packets += 1;
         sum.bytes += packet.len() as u64;
         reader.wait(Duration::ZERO);
@@ -143,7 +150,14 @@ fn flows_are_dropped_and_marked_by_their_entry() {
     if !is_root("flows_are_dropped_and_marked_by_their_entry") {
         return;
     }
-    let mut inspector = load(1 << 16);
+    for hook in [Hook::Xdp, Hook::Tc] {
+        drops_and_marks(hook);
+    }
+}
+
+fn drops_and_marks(hook: Hook) {
+    let inspector = load(1 << 16);
+    let mut chain = at_hook(&inspector, hook);
     for ends in ENDS {
         let packet = bytes(udp(ends).traffic_class(1), 20);
         let mark = Entry {
@@ -153,16 +167,13 @@ fn flows_are_dropped_and_marked_by_their_entry() {
         inspector.tables().enter(&key(ends), &mark).unwrap();
         // The two bits of ECN stay; the checksum is right.
         let expected = bytes(udp(ends).traffic_class(46 << 2 | 1), 20);
-        assert_eq!(pass(&mut inspector, &packet), (Action::Pass, expected));
+        assert_eq!(pass(&mut chain, &packet), (Action::Pass, expected));
         let drop = Entry {
             action: Treated::Drop,
             ..ENTRY
         };
         inspector.tables().enter(&key(ends), &drop).unwrap();
-        assert_eq!(
-            pass(&mut inspector, &packet),
-            (Action::Drop, packet.clone())
-        );
+        assert_eq!(pass(&mut chain, &packet), (Action::Drop, packet.clone()));
     }
     assert_eq!(counted(&inspector, Exit::Dropped).packets, 2);
     assert_eq!(counted(&inspector, Exit::Passed).packets, 2);
@@ -174,7 +185,8 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
     if !is_root("what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit") {
         return;
     }
-    let mut inspector = load(4096);
+    let inspector = load(4096);
+    let mut chain = at_hook(&inspector, Hook::Xdp);
     let tags = [VlanTag::new(5)];
     let tagged = bytes(udp(ENDS[0]).vlans(&tags), 20);
     let cut = bytes(udp(ENDS[0]), 20)[..36].to_vec();
@@ -185,7 +197,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
         (&arp, Exit::NotIp),
     ] {
         let before = counted(&inspector, exit);
-        assert_eq!(pass(&mut inspector, packet), (Action::Pass, packet.clone()));
+        assert_eq!(pass(&mut chain, packet), (Action::Pass, packet.clone()));
         let after = counted(&inspector, exit);
         assert_eq!(after.packets, before.packets + 1, "{exit:?}");
         assert_eq!(after.bytes, before.bytes + packet.len() as u64);
@@ -193,7 +205,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
     // Nobody reads the copies.
     let packet = bytes(udp(ENDS[0]), 100);
     for _ in 0..100 {
-        assert_eq!(pass(&mut inspector, &packet).0, Action::Pass);
+        assert_eq!(pass(&mut chain, &packet).0, Action::Pass);
     }
     let copied = counted(&inspector, Exit::Copied).packets;
     assert!((1..100).contains(&copied), "{copied}");

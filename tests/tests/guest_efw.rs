@@ -139,6 +139,39 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
     assert_eq!(firewall.dropped_by(3).unwrap().packets, 3, "by rule");
 }
 
+/// As packets of a run have come in by no interface, the host has made them.
+#[test]
+fn on_the_way_out_groups_and_last_hops_are_decided_too() {
+    if !is_root("on_the_way_out_groups_and_last_hops_are_decided_too") {
+        return;
+    }
+    let of = |traffic| Firewall::load(&[Stage { traffic, ..stage() }], &[]).unwrap();
+    let refused = || udp("10.0.0.3:1000", "10.1.0.1:53");
+    let mut group = bytes(refused());
+    group[0] |= 1;
+    let tags = [VlanTag::new(5)];
+    for (traffic, expected) in [
+        (Traffic::All, Exit::Drop),
+        (Traffic::Local, Exit::Drop),
+        (Traffic::Forwarded, Exit::Accept),
+    ] {
+        let firewall = of(traffic);
+        let mut chain = at_hook(&firewall, Hook::Egress);
+        for packet in [bytes(refused()), bytes(refused().ttl(1)), group.clone()] {
+            let before = counted(&firewall, expected);
+            chain.test_run(&packet, 1).unwrap();
+            let after = counted(&firewall, expected);
+            assert_eq!(
+                after.packets,
+                before.packets + 1,
+                "{traffic:?}: {packet:02x?}"
+            );
+        }
+        chain.test_run(&bytes(refused().vlans(&tags)), 1).unwrap();
+        assert_eq!(counted(&firewall, Exit::Tagged).packets, 1);
+    }
+}
+
 fn at_hook(firewall: &Firewall, hook: Hook) -> Chain {
     Chain::new(vec![firewall.member_at(hook).unwrap()]).unwrap()
 }

@@ -77,6 +77,9 @@ pub struct FastInterface {
     /// `native`, `generic` or `tc`; absent: the interface is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// `egress`: it sees what goes out; absent: what comes in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direction: Option<String>,
     /// Why this mode, or why it is not there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

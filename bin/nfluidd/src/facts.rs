@@ -1,7 +1,8 @@
 //! What validation asks of this host and of the catalogue of NFs.
 
 use crate::host::TERMINATOR;
-use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfConfigError};
+use nfluid_control::fast::Attach;
+use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
 use nfluid_control::spec::PortSpec;
 use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;
@@ -125,6 +126,10 @@ impl Catalogue for BuiltIn {
 
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
         crate::host::check_fast_config(nf, config)
+    }
+
+    fn validate_attach(&self, nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
+        crate::host::check_fast_attach(nf, attach)
     }
 
     fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {

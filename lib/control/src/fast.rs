@@ -15,10 +15,24 @@ pub struct Attach {
     /// Which XDP mode.
     #[serde(skip_serializing_if = "is_auto")]
     pub mode: XdpMode,
+    /// Which packets it sees.
+    #[serde(skip_serializing_if = "is_ingress")]
+    pub direction: Direction,
     /// Its place among the fast paths of an interface, the lowest first: what one lets pass goes on to the next. Absent: it is
     /// alone there. Written only where it says something: an instance that an older daemon has recorded is adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<u16>,
+}
+
+/// Which packets of an interface a fast path sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Those that come in by it.
+    #[default]
+    Ingress,
+    /// Those that go out by it; at tc only.
+    Egress,
 }
 
 /// Most fast paths on one interface: the kernel follows 33 tail calls.
@@ -35,6 +49,10 @@ impl Attach {
         };
         place(self) == place(other)
     }
+}
+
+fn is_ingress(direction: &Direction) -> bool {
+    *direction == Direction::Ingress
 }
 
 fn is_auto(mode: &XdpMode) -> bool {

@@ -1,5 +1,6 @@
 //! What validation asks of the outside world, as traits: the host and the NF catalogue.
 
+use crate::fast::Attach;
 use crate::spec::PortSpec;
 use serde_json::Value;
 
@@ -72,6 +73,14 @@ pub trait Catalogue {
         Ok(())
     }
 
+    /// Whether an NF that has one can be in this mode, for packets that go this way.
+    ///
+    /// # Errors
+    /// Why not.
+    fn validate_attach(&self, _nf: &str, _attach: &Attach) -> Result<(), NfAttachError> {
+        Ok(())
+    }
+
     /// Whether an NF with this valid configuration can work on several queues of its ports, each with
     /// an NF of its own.
     ///
@@ -80,6 +89,17 @@ pub trait Catalogue {
     fn queues(&self, _nf: &str, _config: &Value, _ports: &[PortSpec]) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// A way to be on an interface that an NF has no form for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfAttachError {
+    /// The key that asks for it.
+    pub key: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 /// A configuration that an NF refuses.

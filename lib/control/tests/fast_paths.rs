@@ -100,6 +100,25 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
         &["instances.lb.mode: instance 'fw' wants another mode of the interface 'eth1'"],
     );
     says(&chain("order: 0"), &["0 is out of range"]);
+    for mode in ["native", "generic"] {
+        says(
+            &format!(
+                "  fw: {{ tier: xdp, nf: efw, interface: eth1, mode: {mode}, direction: egress }}\n"
+            ),
+            &[
+                "instances.fw.direction: XDP sees only what comes in",
+                "'mode: tc'",
+            ],
+        );
+    }
+    says(
+        "  lb: { tier: xdp, nf: elb, interface: eth1, mode: tc, direction: egress, config: { services: {} } }\n",
+        &["instances.lb.direction: 'elb' has no form for what goes out"],
+    );
+    says(
+        "  fw: { tier: xdp, nf: efw, interface: eth1, direction: out }\n",
+        &["instances.fw.direction", "ingress, egress"],
+    );
     says(
         "  fw: { tier: xdp, nf: efw, interface: [eth1, eth1], order: 10 }\n",
         &["'eth1' is in the list twice"],
@@ -109,6 +128,21 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     );
     let found = lines(&found.expect_err("one program has room"));
     assert!(found.contains("uplink 'wan' has the interface"), "{found}");
+}
+
+#[test]
+fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
+    let both = deployment(
+        "version: 1\ninstances:\n  in: { tier: xdp, nf: efw, interface: eth1 }\n  out: { tier: xdp, nf: efw, interface: eth1, mode: tc, direction: egress }\n",
+    );
+    assert_eq!(
+        steps(&Deployment::default(), &both),
+        ["create instance in", "create instance out"]
+    );
+    says(
+        "  a: { tier: xdp, nf: efw, interface: eth1, mode: tc, direction: egress }\n  b: { tier: xdp, nf: efw, interface: eth1, mode: tc, direction: egress }\n",
+        &["instances.b.interface: instance 'a' has the interface 'eth1' already"],
+    );
 }
 
 #[test]

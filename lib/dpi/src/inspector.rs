@@ -18,6 +18,7 @@ use crate::ledger::{Entry, Ledger};
 use crate::library::Library;
 use crate::policy::Treatment;
 use nfluid_evnf::chain::Member;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::inspector::{Exit, Inspector as FastPath, Sizes};
 use nfluid_evnf::load::{Counts, Fast, LoadError};
 use std::collections::BTreeMap;
@@ -181,6 +182,14 @@ impl Inspector {
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
         self.fast.member()
+    }
+
+    /// The same at a hook.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or it has no form for the hook.
+    pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
+        self.fast.member_at(hook)
     }
 
     /// Waits for copies of packets and handles them; returns after `patience`, or when some have been handled.

@@ -276,7 +276,7 @@ fn join(members: &mut [Member], folder: Option<&Path>) -> Result<(), LoadError> 
     }
     let hook = members[0].fast.hook();
     if members.iter().any(|member| member.fast.hook() != hook) {
-        let why = "some are for XDP and some for tc";
+        let why = "some are for XDP and some for tc, or for both ways";
         return Err(because(NAME, "joining its members")(why));
     }
     let joined = enter_successors(members).and_then(|()| {

@@ -17,6 +17,9 @@ pub enum Hook {
     /// are, with several segments in one and checksums that are computed later or never; XDP would have them copied.
     /// Other programs can be there too. From Linux 6.6 on.
     Tc,
+    /// The egress of tc: what an interface sends, whoever has made it, as the last thing before its queue. The kernel's rules,
+    /// where it was asked for them, have been met before.
+    Egress,
 }
 
 /// A program, compiled for its hooks.
@@ -25,11 +28,17 @@ pub(crate) struct Objects {
     pub xdp: &'static [u8],
     /// Absent: it is for XDP only.
     pub tc: Option<&'static [u8]>,
+    /// Absent: it is for what comes in only.
+    pub egress: Option<&'static [u8]>,
 }
 
 impl From<&'static [u8]> for Objects {
     fn from(xdp: &'static [u8]) -> Self {
-        Objects { xdp, tc: None }
+        Objects {
+            xdp,
+            tc: None,
+            egress: None,
+        }
     }
 }
 
@@ -38,6 +47,7 @@ impl Objects {
         match hook {
             Hook::Xdp => Some(self.xdp),
             Hook::Tc => self.tc,
+            Hook::Egress => self.egress,
         }
     }
 }
@@ -58,7 +68,7 @@ impl Hook {
     pub(crate) fn action(self, returned: u32) -> Action {
         let (drop, pass) = match self {
             Hook::Xdp => (XDP_DROP, XDP_PASS),
-            Hook::Tc => (TC_ACT_SHOT, TC_ACT_UNSPEC),
+            Hook::Tc | Hook::Egress => (TC_ACT_SHOT, TC_ACT_UNSPEC),
         };
         match returned {
             value if value == drop => Action::Drop,
@@ -73,7 +83,7 @@ impl Hook {
             Hook::Xdp => program
                 .attach_xdp(interface)
                 .map_err(|error| io::Error::other(error.to_string())),
-            Hook::Tc => attach_tcx(program, interface),
+            Hook::Tc | Hook::Egress => attach_tcx(program, interface),
         }
     }
 }
@@ -125,6 +135,7 @@ mod tests {
         assert_eq!(Hook::Xdp.action(2), Action::Pass);
         assert_eq!(Hook::Tc.action(2), Action::Drop);
         assert_eq!(Hook::Tc.action(u32::MAX), Action::Pass);
+        assert_eq!(Hook::Egress.action(2), Action::Drop);
         for redirected in [(Hook::Xdp, 4), (Hook::Tc, 7)] {
             assert_eq!(redirected.0.action(redirected.1), Action::Send);
         }

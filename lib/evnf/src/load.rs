@@ -109,7 +109,10 @@ impl Fast {
         mut prepare: impl FnMut(&mut OpenMapMut<'_>) -> Result<(), LoadError>,
     ) -> Result<Self, LoadError> {
         let object = source.of(hook).ok_or_else(|| {
-            because(program, "loading")("it is for XDP only: it has no variant for tc")
+            because(program, "loading")(match hook {
+                Hook::Egress => "it is for what comes in only: it has no variant for egress",
+                _ => "it is for XDP only: it has no variant for tc",
+            })
         })?;
         let mut open = ObjectBuilder::default()
             .open_memory(object)

@@ -1,13 +1,14 @@
-//! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; and who is sent a packet gets it, be
-//! it handed to the other end of a veth or not.
+//! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; who is sent a packet gets it, be
+//! it handed to the other end of a veth or not; and what goes out meets a firewall there, whoever has made or redirected it.
 
 use crate::ground::{Ground, HOSTS, OWN, SERVICE, datagram, firewall, left, move_to};
 use nfluid_evnf::chain::Chain;
-use nfluid_evnf::firewall::Exit;
+use nfluid_evnf::firewall::{Exit, Family, Firewall, Pattern, Rule, Stage, Traffic, Verdict};
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
 use nfluid_tests::harness::skip::is_root;
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a packet that is on its way.
@@ -95,4 +96,60 @@ fn who_is_sent_a_packet_at_tc_gets_it_directly_or_not() {
         });
     }
     assert_eq!(ground.sent_to(crate::ground::SERVER), 3);
+}
+
+/// Drops all of IPv4 that the host forwards, or all that it has made.
+fn drops(traffic: Traffic) -> Firewall {
+    let rules = vec![Rule {
+        patterns: vec![Pattern::any(Family::V4)],
+        verdict: Verdict::Drop,
+    }];
+    Firewall::load(&[Stage { traffic, rules }], &[]).unwrap()
+}
+
+#[test]
+fn what_goes_out_is_decided_by_who_has_made_it() {
+    if !is_root("what_goes_out_is_decided_by_who_has_made_it") {
+        return;
+    }
+    let ground = Ground::new("egress");
+    move_to(&ground.namespaces.hosts);
+    let mut sender = InterfaceSender::open("h0").unwrap();
+    let mut receiver = InterfaceReceiver::open("h1").unwrap();
+    move_to(&ground.namespaces.kernel);
+    let own = UdpSocket::bind("192.0.2.1:7").unwrap();
+    let packet = datagram("10.0.0.2:2000", SERVICE, 0);
+    let mut comes = |from: u16, what: &str| {
+        await_that(what, || {
+            let mut came = false;
+            let take = |frame: &[u8]| came |= frame.get(34..36) == Some(&from.to_be_bytes()[..]);
+            receiver.receive(256, take).unwrap();
+            came
+        });
+    };
+    for traffic in [Traffic::Forwarded, Traffic::Local] {
+        let firewall = drops(traffic);
+        let member = firewall.member_at(Hook::Egress).unwrap();
+        let mut chain = Chain::new(vec![member]).unwrap();
+        chain.attach("n1").expect("there is room for it");
+        let dropped = |count| await_that("it is dropped", || left(&firewall, Exit::Drop) == count);
+        if traffic == Traffic::Forwarded {
+            send(&mut sender, &packet);
+            dropped(1);
+            own.send_to(b"x", SERVICE).unwrap();
+            comes(7, "what the host makes is not what it forwards");
+            // Past the kernel's stack, which would have been asked.
+            let mut sends = Chain::new(vec![ground.member_at(Hook::Tc)]).unwrap();
+            sends.attach("n0").expect("a veth takes it");
+            send(&mut sender, &packet);
+            dropped(2);
+            assert_eq!(ground.sent_to(crate::ground::SERVER), 1);
+        } else {
+            // Whoever sends may be told.
+            let _told = own.send_to(b"x", SERVICE);
+            dropped(1);
+            send(&mut sender, &packet);
+            comes(2000, "what the host forwards is not what it makes");
+        }
+    }
 }

@@ -2,9 +2,10 @@
 
 use super::ground::{are_dropped, connect, metric, nft, nothing_is_left, program_on, routed};
 use super::uplink_ground::within;
-use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::platform::{Platform, eventually, list};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::thread;
 
 /// None that asks connection tracking: what may match it would be the kernel's, which knows no service.
@@ -91,4 +92,80 @@ fn fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing() {
     assert!(deleted.succeeded(), "{deleted:?}");
     nothing_is_left(&platform, &["client", "s1"]);
     assert!(connect(&platform).is_none(), "nobody translates any more");
+}
+
+/// What the balancer sends on meets no chain of the kernel's: only what is on the way out can ask.
+const ON_THE_WAY_OUT: &str = "table ip filter { chain post { type filter hook postrouting priority 0; \
+    tcp dport 8080 drop; }; }";
+
+#[test]
+fn a_firewall_on_the_way_out_stops_what_goes_around_the_kernels_rules() {
+    let test = "a_firewall_on_the_way_out_stops_what_goes_around_the_kernels_rules";
+    let Some(mut platform) = Platform::new(test) else {
+        return;
+    };
+    routed(
+        &mut platform,
+        &[
+            ("client", "10.0.0.2", "10.0.0.1"),
+            ("s1", "10.0.1.2", "10.0.1.1"),
+        ],
+    );
+    nft(&platform, ON_THE_WAY_OUT);
+    let _server = within(&platform.host_netns("s1"), || {
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).expect("a port")
+    });
+    let balancer = AT_TC
+        .lines()
+        .filter(|line| !line.contains("fw:"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    platform.apply(&balancer);
+    // Where a server is the kernel has to find out, with a packet that it lets pass.
+    let other = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 2), 8081));
+    let edge = Path::new("/run/netns").join(platform.edge());
+    let _refused = within(&edge, || TcpStream::connect(other));
+    assert!(connect(&platform).is_some(), "nobody asks postrouting");
+    let refused = platform.try_apply(&format!(
+        "{balancer}\n  out: {{ tier: xdp, nf: efw, interface: s1, netns: EDGE, mode: native, direction: egress }}"
+    ));
+    assert!(refused.stderr.contains("write 'mode: tc'"), "{refused:?}");
+    let guard = "version: 1\ninstances: { g: { tier: xdp, nf: guard, interface: s1, netns: EDGE, mode: tc } }";
+    let refused = platform.try_apply(guard);
+    assert!(
+        refused.stderr.contains("it has no form for tc"),
+        "{refused:?}"
+    );
+
+    let both = format!(
+        "{balancer}\n  out: {{ tier: xdp, nf: efw, interface: s1, netns: EDGE, mode: tc, direction: egress }}"
+    );
+    platform.apply(&both);
+    let interface = &platform.instance("out")["fast"]["interfaces"][0];
+    assert_eq!(
+        (&interface["mode"], &interface["direction"]),
+        (&"tc".into(), &"egress".into())
+    );
+    let drop = "xdp_packets{verdict=\"drop\",reason=\"rule\"}";
+    assert!(
+        connect(&platform).is_none(),
+        "it is asked for the interface"
+    );
+    assert!(metric(&platform, "out", drop) > 0);
+    platform.kill_daemon();
+    assert!(connect(&platform).is_none(), "it needs no daemon");
+    platform.start();
+    assert!(platform.events_of("out").contains(&"adopted".to_owned()));
+    assert!(
+        connect(&platform).is_none(),
+        "the next one has taken it over"
+    );
+    nft(&platform, "flush chain ip filter post");
+    eventually("another rule set is followed", || {
+        connect(&platform).is_some()
+    });
+
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    nothing_is_left(&platform, &["client", "s1"]);
 }

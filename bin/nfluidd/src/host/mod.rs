@@ -48,7 +48,10 @@ mod written;
 pub use capture::capture;
 pub use changes::Changed;
 pub use clients::{ClientPorts, by as client_by};
-pub use fast::{NAMES as FAST_NAMES, check_config as check_fast_config, watch as follow_fast};
+pub use fast::{
+    NAMES as FAST_NAMES, check_attach as check_fast_attach, check_config as check_fast_config,
+    watch as follow_fast,
+};
 pub use functions::Functions;
 pub use health::run as look_after;
 pub use image::Image;

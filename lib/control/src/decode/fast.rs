@@ -4,11 +4,16 @@ use super::fields::{Fields, text};
 use super::instance::config;
 use super::network::fast_mode;
 use super::{Attachments, instance};
-use crate::fast::{Attach, ORDER_MAX};
+use crate::fast::{Attach, Direction, ORDER_MAX};
 use crate::model::{Instance, Program, Tier};
 use crate::report::Report;
 use crate::table::Table;
 use crate::yaml::{Kind, Node};
+
+const DIRECTIONS: [(&str, Direction); 2] = [
+    ("ingress", Direction::Ingress),
+    ("egress", Direction::Egress),
+];
 
 /// Whether an instance says that it is one.
 pub fn is_one(node: &Node) -> bool {
@@ -59,6 +64,9 @@ pub fn fast_path(
         interfaces,
         netns: fields.text("netns", report),
         mode: fast_mode(&mut fields, report),
+        direction: fields
+            .choice("direction", &DIRECTIONS, report)
+            .unwrap_or_default(),
         order: fields
             .integer("order", (1, i64::from(ORDER_MAX)), report)
             .and_then(|order| u16::try_from(order).ok()),

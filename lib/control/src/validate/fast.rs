@@ -3,8 +3,8 @@
 use super::instances::report_config;
 use super::uplinks::{check_place, is_interface_name, not_an_interface};
 use super::{Background, Environment};
-use crate::fast::{Attach, MEMBERS_MAX};
-use crate::model::{Deployment, Instance};
+use crate::fast::{Attach, Direction, MEMBERS_MAX};
+use crate::model::{Deployment, Instance, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
@@ -39,6 +39,7 @@ pub fn check(
         let before = present.and_then(|present| present.instances.get(name));
         if before != Some(instance) {
             check_function(instance, &path, background, environment, report);
+            check_direction(instance, attach, &path, environment, report);
         }
         check_interfaces(attach, &path, &mut users, name, report);
         // One in use may vanish and return at any time: that the daemon sees to.
@@ -72,6 +73,31 @@ fn check_function(
     }
     if let Err(error) = catalogue.validate_fast(nf, &instance.config) {
         report_config(&error, &format!("{path}.config"), background.root, report);
+    }
+}
+
+/// XDP sees nothing of what goes out, and not every NF has a form for each place.
+fn check_direction(
+    instance: &Instance,
+    attach: &Attach,
+    path: &str,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    let is_xdp = matches!(attach.mode, XdpMode::Native | XdpMode::Generic);
+    if attach.direction == Direction::Egress && is_xdp {
+        report.error(
+            &format!("{path}.direction"),
+            "XDP sees only what comes in by an interface, not what goes out",
+            "write 'mode: tc', where both are seen, or remove 'direction: egress'",
+        );
+        return;
+    }
+    let checked = environment
+        .catalogue
+        .validate_attach(instance.program.name(), attach);
+    if let Err(why) = checked {
+        report.error(&format!("{path}.{}", why.key), why.message, why.remedy);
     }
 }
 
@@ -113,8 +139,13 @@ fn dispute(
     name: &str,
     attach: &Attach,
     interface: &str,
-    others: &[(&str, &Attach)],
+    all: &[(&str, &Attach)],
 ) -> Option<(&'static str, String, String)> {
+    // Each way has a row of its own.
+    let others: Vec<_> = all
+        .iter()
+        .filter(|(_, other)| other.direction == attach.direction)
+        .collect();
     if others.iter().any(|(other, _)| *other == name) {
         let message = format!("the interface '{interface}' is in the list twice");
         return Some(("interface", message, "remove one of them".to_owned()));

@@ -6,9 +6,10 @@ use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
 use nfluid_control::congestion::Congestion;
 use nfluid_control::document::{Checked, read};
+use nfluid_control::fast::{Attach, Direction};
 use nfluid_control::group::Group;
 use nfluid_control::health::Health;
-use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfConfigError};
+use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
 use nfluid_control::inventory::{Inventory, Ways};
 use nfluid_control::io::{IoModel, IoSettings};
 use nfluid_control::model::{Deployment, PortRef, Restart, Switch};
@@ -115,6 +116,17 @@ impl Catalogue for TestCatalogue {
             ("elb", None) => Err(NfConfigError {
                 message: "it has no 'services'".into(),
                 ..NfConfigError::default()
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_attach(&self, nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
+        match (nf, attach.direction) {
+            ("elb", Direction::Egress) => Err(NfAttachError {
+                key: "direction",
+                message: "'elb' has no form for what goes out".into(),
+                remedy: "remove it".into(),
             }),
             _ => Ok(()),
         }

@@ -16,6 +16,7 @@ const OBJECTS: Objects = Objects {
         env!("OUT_DIR"),
         "/balancer.tc.bpf.o"
     ))),
+    egress: None,
 };
 
 const PROGRAM: &str = "evnf_balancer";

@@ -15,6 +15,10 @@ const OBJECTS: Objects = Objects {
         env!("OUT_DIR"),
         "/firewall.tc.bpf.o"
     ))),
+    egress: Some(include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/firewall.egress.bpf.o"
+    ))),
 };
 
 const PROGRAM: &str = "evnf_firewall";
@@ -138,7 +142,8 @@ impl Firewall {
         self.member_at(Hook::Xdp)
     }
 
-    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    /// The same at a hook. Its tables are those of all its members, at whichever hook they are. At [`Hook::Egress`] the stages must be
+    /// those of [`crate::nft::split_leaving`].
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -149,11 +149,11 @@ pub struct Rule {
 /// Which packets pass a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Traffic {
-    /// All that come in.
+    /// All that come in, or go out.
     All,
     /// Those that the host forwards.
     Forwarded,
-    /// Those for the host itself.
+    /// Those for the host itself; on the way out those that it has made.
     Local,
 }
 

@@ -3,12 +3,19 @@
 use super::entry::Action;
 use super::tables::Tables;
 use crate::chain::Member;
-use crate::hook::Hook;
+use crate::hook::{Hook, Objects};
 use crate::load::{Counts, Fast, LoadError, because};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inspector.bpf.o"));
+const OBJECTS: Objects = Objects {
+    xdp: include_bytes!(concat!(env!("OUT_DIR"), "/inspector.bpf.o")),
+    tc: Some(include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/inspector.tc.bpf.o"
+    ))),
+    egress: None,
+};
 
 const PROGRAM: &str = "evnf_inspector";
 const FLOWS: &str = "dpi_flows";
@@ -95,7 +102,7 @@ impl Inspector {
     }
 
     fn load_in(sizes: Sizes, folder: Option<&Path>) -> Result<Self, LoadError> {
-        let fast = Fast::load(OBJECT, PROGRAM, |map| {
+        let fast = Fast::load(OBJECTS, PROGRAM, |map| {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
                 FLOWS | COUNTS => Some(sizes.flows.max(1)),
@@ -155,7 +162,15 @@ impl Inspector {
     /// # Errors
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
-        Member::of(&self.fast, Hook::Xdp)
+        self.member_at(Hook::Xdp)
+    }
+
+    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or it has no form for the hook.
+    pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
+        Member::of(&self.fast, hook)
     }
 
     /// How packets have left since the program was loaded.

@@ -89,8 +89,10 @@ pub struct Place<'a> {
     pub ruleset: &'a Ruleset,
     /// The rule's table.
     pub table: &'a Table,
-    /// The interface by which packets come in.
+    /// The interface by which packets come in, or go out.
     pub interface: &'a str,
+    /// They go out.
+    pub leaving: bool,
 }
 
 /// A field with what it implies, and its width.
@@ -99,7 +101,8 @@ enum Field {
     Port(Option<u8>, bool),
     Protocol(Option<Family>),
     Version,
-    Interface,
+    /// By which packets go out (true), or come in.
+    Interface(bool),
 }
 
 impl Place<'_> {
@@ -124,7 +127,8 @@ impl Place<'_> {
             Field::Port(proto, source) => port(proto, source, is, &values),
             Field::Protocol(family) if is => protocol(family, &values),
             Field::Version if is => version(&values),
-            Field::Interface => self.interface(is, &values),
+            Field::Interface(out) if out == self.leaving => self.interface(is, &values),
+            Field::Interface(_) => return Condition::Unknown(name_of(&statement["left"])),
             Field::Protocol(_) | Field::Version => None,
         };
         found.map_or_else(
@@ -185,7 +189,8 @@ fn field_of(left: &Value) -> Option<Field> {
         return match key {
             "l4proto" => Some(Field::Protocol(None)),
             "nfproto" | "protocol" => Some(Field::Version),
-            "iifname" | "iif" => Some(Field::Interface),
+            "iifname" | "iif" => Some(Field::Interface(false)),
+            "oifname" | "oif" => Some(Field::Interface(true)),
             _ => None,
         };
     }
@@ -358,6 +363,7 @@ mod tests {
             ruleset: &ruleset,
             table: &table,
             interface: "eth1",
+            leaving: false,
         };
         place.condition(&statement)
     }

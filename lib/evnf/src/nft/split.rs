@@ -82,28 +82,64 @@ struct Met {
 
 /// Splits a rule set for what comes in by an interface.
 pub fn split(ruleset: &Ruleset, interface: &str) -> Split {
-    let translates = why_translated(ruleset);
-    let mut split = Split {
+    let split = Split {
         only_kernel_asks: only_kernel_asks(ruleset),
         ..Split::default()
     };
+    let unseen = Unseen {
+        why: why_translated(ruleset),
+        is_unseen: is_behind_conntrack,
+    };
+    fill(split, ruleset, interface, &unseen, false)
+}
+
+/// Splits a rule set for what goes out by an interface: the chains at `output`, `forward`, `postrouting`, and its own at `egress`. The
+/// kernel has asked them before, except for what goes around them. `Traffic::Local` is what the host has made.
+pub fn split_leaving(ruleset: &Ruleset, interface: &str) -> Split {
+    let changed = why_changed(ruleset);
+    let unseen = Unseen {
+        is_unseen: match changed {
+            Some(_) => |_| true,
+            // What chains before the last have seen may not be what goes out.
+            None => |base| base.hook != "egress",
+        },
+        why: changed.or_else(|| why_translated(ruleset)),
+    };
+    fill(Split::default(), ruleset, interface, &unseen, true)
+}
+
+/// Chains that see other packets than the fast path.
+struct Unseen {
+    /// Why; absent: there are none.
+    why: Option<String>,
+    is_unseen: fn(&Base) -> bool,
+}
+
+fn fill(
+    mut split: Split,
+    ruleset: &Ruleset,
+    interface: &str,
+    unseen: &Unseen,
+    leaving: bool,
+) -> Split {
     let mut met: Vec<Met> = Vec::new();
     for ((table, name), chain) in &ruleset.chains {
         let Some((base, order)) = chain
             .base
             .as_ref()
-            .and_then(|base| Some((base, order(table, base, interface)?)))
+            .and_then(|base| Some((base, order(table, base, interface, leaving)?)))
         else {
             continue;
         };
-        if translates.is_some() && is_behind_conntrack(base) {
-            split.all_behind.clone_from(&translates);
+        if unseen.why.is_some() && (unseen.is_unseen)(base) {
+            split.all_behind.clone_from(&unseen.why);
             continue;
         }
         let place = Place {
             ruleset,
             table,
             interface,
+            leaving,
         };
         let (mut stage, mut lines) = stage_of(&place, name, chain, base);
         match ruleset.is_dormant(table) {
@@ -199,7 +235,7 @@ fn stage_of(place: &Place<'_>, name: &str, chain: &Chain, base: &Base) -> (Stage
     }
     let traffic = match base.hook.as_str() {
         "forward" => Traffic::Forwarded,
-        "input" => Traffic::Local,
+        "input" | "output" => Traffic::Local,
         _ => Traffic::All,
     };
     (Stage { traffic, rules }, lines)
@@ -234,17 +270,34 @@ fn families_of(table: &Table) -> &'static [Family] {
     }
 }
 
-/// When a packet that comes in by the interface meets a chain. `None`: never, or behind the last that can drop it unseen.
-fn order(table: &Table, base: &Base, interface: &str) -> Option<(u8, i64)> {
-    let hook = match (table.family.as_str(), base.hook.as_str()) {
-        ("netdev" | "inet", "ingress") if base.devices.iter().any(|device| device == interface) => {
-            0
-        }
-        ("ip" | "ip6" | "inet", "prerouting") => 1,
-        ("ip" | "ip6" | "inet", "forward" | "input") => 2,
+/// When a packet that comes in by the interface, or goes out, meets a chain. `None`: never, or behind the last that can drop it
+/// unseen.
+fn order(table: &Table, base: &Base, interface: &str, leaving: bool) -> Option<(u8, i64)> {
+    let is_own = || base.devices.iter().any(|device| device == interface);
+    let hook = match (table.family.as_str(), base.hook.as_str(), leaving) {
+        ("netdev" | "inet", "ingress", false) if is_own() => 0,
+        ("ip" | "ip6" | "inet", "prerouting", false) => 1,
+        ("ip" | "ip6" | "inet", "forward" | "input", false) => 2,
+        ("ip" | "ip6" | "inet", "forward" | "output", true) => 0,
+        ("ip" | "ip6" | "inet", "postrouting", true) => 1,
+        ("netdev", "egress", true) if is_own() => 2,
         _ => return None,
     };
     Some((hook, base.priority))
+}
+
+/// Why packets may go out with other headers than chains have seen: a rule writes some.
+fn why_changed(ruleset: &Ruleset) -> Option<String> {
+    let mut chains = ruleset.chains.iter();
+    let found = chains.find(|(_, chain)| {
+        let mut statements = chain.rules.iter().flat_map(|(_, statements)| statements);
+        statements.any(|statement| {
+            let key = &statement["mangle"]["key"];
+            // Marks are beside the packet.
+            !key.is_null() && key["meta"].is_null() && key["ct"].is_null()
+        })
+    });
+    found.map(|((table, chain), _)| format!("chain {chain} of table {table} changes packets"))
 }
 
 /// Why addresses behind connection tracking may not be those of the packet on the wire.
@@ -280,6 +333,64 @@ mod tests {
             "type": "filter", "policy": policy });
         let document = json!({ "nftables": [{ "chain": chain }] });
         Ruleset::read(document.to_string().as_bytes()).unwrap()
+    }
+
+    fn rule_at(hook: &str, statements: &serde_json::Value) -> Ruleset {
+        let chain = json!({ "family": "inet", "table": "t", "name": "c", "hook": hook, "prio": 0, "type": "filter",
+            "policy": "accept" });
+        let rule = json!({ "family": "inet", "table": "t", "chain": "c", "handle": 7, "expr": statements });
+        let document = json!({ "nftables": [{ "chain": chain }, { "rule": rule }] });
+        Ruleset::read(document.to_string().as_bytes()).unwrap()
+    }
+
+    fn goes_by(key: &str, name: &str) -> serde_json::Value {
+        json!({ "match": { "op": "==", "left": { "meta": { "key": key } }, "right": name } })
+    }
+
+    #[test]
+    fn on_the_way_out_other_chains_and_the_other_interface_count() {
+        for (hook, comes, goes) in [
+            ("prerouting", 1, 0),
+            ("input", 1, 0),
+            ("forward", 1, 1),
+            ("output", 0, 1),
+            ("postrouting", 0, 1),
+        ] {
+            let ruleset = base("inet", hook, "drop");
+            assert_eq!(split(&ruleset, "eth0").stages.len(), comes, "{hook}");
+            assert_eq!(split_leaving(&ruleset, "eth0").stages.len(), goes, "{hook}");
+        }
+        let drop = json!({ "drop": null });
+        let decided = |key: &str, name: &str| {
+            let ruleset = rule_at("forward", &json!([goes_by(key, name), drop]));
+            let decided = |split: Split| split.lines[0].decided.clone();
+            (
+                decided(split(&ruleset, "eth0")),
+                decided(split_leaving(&ruleset, "eth0")),
+            )
+        };
+        let slow = |what: &str| Decided::Slow(what.to_owned());
+        assert_eq!(
+            decided("oifname", "eth0"),
+            (slow("meta oifname"), Decided::Fast)
+        );
+        assert_eq!(decided("oifname", "eth1").1, Decided::Never);
+        assert_eq!(
+            decided("iifname", "eth0"),
+            (Decided::Fast, slow("meta iifname"))
+        );
+    }
+
+    #[test]
+    fn what_went_by_a_chain_under_another_name_is_not_asked_again() {
+        let payload = json!({ "payload": { "protocol": "ip", "field": "daddr" } });
+        let writes = json!({ "mangle": { "key": payload, "value": "10.0.0.2" } });
+        let marks = json!({ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 1 } });
+        for (statement, is_left) in [(writes, true), (marks, false)] {
+            let split = split_leaving(&rule_at("output", &json!([statement])), "eth0");
+            assert_eq!(split.all_behind.is_some(), is_left, "{statement}");
+            assert_eq!(split.lines.is_empty(), is_left, "{statement}");
+        }
     }
 
     #[test]

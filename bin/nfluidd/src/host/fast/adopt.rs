@@ -3,12 +3,14 @@
 use super::super::{Host, record, written};
 use super::config::{Function, parse};
 use super::guarding::takes_cookies;
+use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
 use super::record::{Numbers, Record};
-use super::row::{self, LINK, Row, RowRecord, Seat};
+use super::row::{self, Row, RowRecord, Seat};
 use super::{FastPath, Work, broken, function_of, places};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::fast::Direction;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_switch::uplink::Place;
@@ -65,7 +67,7 @@ impl Host {
             match record {
                 Ok(record) => {
                     let row = Row::of(record, &self.settings.paths);
-                    self.rows.insert(Row::key(row.place()), row);
+                    self.rows.insert(row.key(), row);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "{} is damaged", file.display());
@@ -140,7 +142,7 @@ impl Host {
         written::save(&record, &file).map_err(broken)?;
         let mut problem = refusal(&function, &places);
         let mut kept = true;
-        let work = match Work::load(&function, &places, &pins, &mut record) {
+        let work = match Work::load(&function, spec, &pins, &mut record) {
             Ok(work) => work,
             // The rules that it knows are in force meanwhile, and the kernel's are.
             Err(why) if function == Function::Firewall => {
@@ -155,7 +157,7 @@ impl Host {
                 record.numbers = Numbers::default();
                 function.number(&mut record.numbers).map_err(broken)?;
                 written::save(&record, &file).map_err(broken)?;
-                Work::load(&function, &places, &pins, &mut record)?
+                Work::load(&function, spec, &pins, &mut record)?
             }
         };
         record.spec = serde_json::to_string(spec).map_err(broken)?;
@@ -190,7 +192,7 @@ impl Host {
                 features: record.features.get(number).cloned().unwrap_or_default(),
                 ..RowRecord::default()
             };
-            let key = Row::key(place);
+            let key = Row::key_of(place, Direction::Ingress);
             let pins = paths.row_pins(&key);
             let moved =
                 std::fs::create_dir(&pins).and_then(|()| std::fs::rename(&old, pins.join(LINK)));

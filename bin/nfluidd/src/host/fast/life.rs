@@ -5,13 +5,13 @@ use super::config::Function;
 use super::guarding::{Guarding, takes_cookies};
 use super::pins::remove_pins;
 use super::record::Record;
-use super::row::Row;
 use super::splitting::{Splitting, failed};
-use super::{Before, FastPath, Work, broken, function_of, places, splittings};
+use super::{Before, FastPath, Work, broken, function_of, hook, places, splittings};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::guard::Settings;
+use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::Place;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use std::time::Instant;
 /// What is needed to read a rule set anew without the host's lock.
 pub struct Reading {
     places: Vec<Place>,
+    hook: Hook,
     pins: PathBuf,
     before: Vec<Before>,
 }
@@ -30,7 +31,7 @@ impl Reading {
     /// # Errors
     /// When they cannot be read or loaded.
     pub fn read(&self) -> Result<Vec<Option<Splitting>>, PlatformError> {
-        splittings(&self.places, &self.pins, &self.before)
+        splittings(&self.places, self.hook, &self.pins, &self.before)
     }
 
     fn prints(&self) -> impl Iterator<Item = Option<u64>> {
@@ -89,7 +90,7 @@ impl Host {
         function.number(&mut record.numbers).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
         std::fs::create_dir(&pins).map_err(broken)?;
-        let work = Work::load(function, &places(spec), &pins, &mut record)?;
+        let work = Work::load(function, spec, &pins, &mut record)?;
         let mut made = FastPath {
             spec: spec.clone(),
             record,
@@ -114,7 +115,7 @@ impl Host {
             return;
         };
         let rows = places(&fast.spec).into_iter();
-        let rows = rows.filter_map(|place| self.rows.get(&Row::key(&place)));
+        let rows = rows.filter_map(|place| self.rows.get(&self.key_at(name, &place)));
         let places = rows.map(|row| {
             let (mode, why) = row.mode();
             let why = if why.is_empty() {
@@ -296,6 +297,7 @@ impl Host {
         });
         Some(Reading {
             before: before.collect(),
+            hook: hook(&fast.spec),
             places,
             pins: fast.pins.clone(),
         })

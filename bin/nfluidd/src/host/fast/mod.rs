@@ -16,6 +16,7 @@ mod balancing;
 mod checks;
 mod config;
 mod guarding;
+mod hold;
 mod inspecting;
 mod life;
 mod load;
@@ -37,7 +38,8 @@ use config::{Function, parse};
 use guarding::Guarding;
 use inspecting::Inspecting;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::host::NfConfigError;
+use nfluid_control::fast::{Attach, Direction};
+use nfluid_control::host::{NfAttachError, NfConfigError};
 use nfluid_control::model::XdpMode;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::chain::Member;
@@ -82,6 +84,34 @@ pub fn check_config(nf: &str, config: &Value) -> Result<(), NfConfigError> {
     parse(nf, config).map(drop)
 }
 
+/// Checks whether a network function has a form for where it is asked for.
+///
+/// # Errors
+/// It has none.
+pub fn check_attach(nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
+    let leaves = attach.direction == Direction::Egress;
+    let (key, message, remedy) = match nf {
+        "efw" => return Ok(()),
+        "elb" | "edpi" if !leaves => return Ok(()),
+        "elb" | "edpi" => (
+            "direction",
+            format!("'{nf}' is for what comes in: it has no form for what goes out"),
+            "remove 'direction: egress', and name the interfaces by which its packets come in",
+        ),
+        _ if leaves || attach.mode == XdpMode::Tc => (
+            if leaves { "direction" } else { "mode" },
+            format!("'{nf}' is for XDP: it has no form for tc"),
+            "remove 'mode: tc' and 'direction': it is at XDP then, natively where the driver can",
+        ),
+        _ => return Ok(()),
+    };
+    Err(NfAttachError {
+        key,
+        message,
+        remedy: remedy.to_owned(),
+    })
+}
+
 /// What a specification asks for. It has been checked, but by whoever has written the state.
 fn function_of(spec: &InstanceSpec) -> Result<Function, PlatformError> {
     parse(spec.program.name(), &spec.config).map_err(|error| {
@@ -107,9 +137,15 @@ fn places(spec: &InstanceSpec) -> Vec<Place> {
 /// Where a specification wants it.
 fn hook(spec: &InstanceSpec) -> Hook {
     match spec.attach.as_ref().map(|attach| attach.mode) {
+        _ if direction(spec) == Direction::Egress => Hook::Egress,
         Some(XdpMode::Tc) => Hook::Tc,
         _ => Hook::Xdp,
     }
+}
+
+fn direction(spec: &InstanceSpec) -> Direction {
+    let attach = spec.attach.as_ref();
+    attach.map_or_else(Direction::default, |attach| attach.direction)
 }
 
 fn mode(spec: &InstanceSpec) -> Mode {
@@ -128,13 +164,13 @@ impl Work {
     /// Loads what `function` needs, on the tables that are pinned, if they are.
     fn load(
         function: &Function,
-        places: &[Place],
+        spec: &InstanceSpec,
         pins: &Path,
         record: &mut Record,
     ) -> Result<Self, PlatformError> {
         match function {
             Function::Firewall => {
-                let loaded = splittings(places, pins, &[])?;
+                let loaded = splittings(&places(spec), hook(spec), pins, &[])?;
                 Ok(Work::Firewall(loaded))
             }
             Function::Balancer(config) => {
@@ -177,13 +213,14 @@ impl Work {
                     .member(hook, before_senders, &exits(pins))
             }
             Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
-            Work::Guard(_) | Work::Inspector(_) if hook == Hook::Tc => {
+            // One that an older daemon has recorded: it is refused by now before it gets here.
+            Work::Guard(_) if hook != Hook::Xdp => {
                 let message = "it has no form for tc";
                 Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
                     .with_remedy("leave 'mode: tc' out"))
             }
             Work::Guard(guarding) => guarding.guard().member().map_err(broken),
-            Work::Inspector(inspecting) => inspecting.member().map_err(broken),
+            Work::Inspector(inspecting) => inspecting.member(hook).map_err(broken),
         }
     }
 }
@@ -197,9 +234,10 @@ struct Before {
     senders: bool,
 }
 
-/// The host's rules as programs for these interfaces, all of one namespace.
+/// The host's rules as programs for these interfaces, all of one namespace, at a hook.
 fn splittings(
     places: &[Place],
+    hook: Hook,
     pins: &Path,
     before: &[Before],
 ) -> Result<Vec<Option<Splitting>>, PlatformError> {
@@ -209,8 +247,8 @@ fn splittings(
     let rules = HostRules::read(first)?;
     let exits = exits(pins);
     let loaded = places.iter().enumerate().map(|(number, place)| {
-        let Before { print, senders } = before.get(number).copied().unwrap_or_default();
-        rules.load(&place.interface, &exits, print, senders)
+        let before = before.get(number).copied().unwrap_or_default();
+        rules.load(&place.interface, hook, &exits, before)
     });
     loaded.collect()
 }

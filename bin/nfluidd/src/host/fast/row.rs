@@ -7,19 +7,21 @@
 
 use super::super::paths::Paths;
 use super::super::written;
+use super::hold::{Held, Hold, LINK};
 use super::splitting::failed;
-use super::{broken, pins};
+use super::{broken, hold, pins};
 use nfluid_control::apply::PlatformError;
+use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{ChangedFeatures, Mode, PinnedProgram, Place, ReceivePath};
+use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, Place, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// All interfaces with fast paths, by [`Row::key`].
+/// All interfaces with fast paths, each way, by [`Row::key`].
 pub type Rows = BTreeMap<String, Row>;
 
 /// What is kept of it beside its pins, for a later daemon. Written before the interface is changed.
@@ -29,6 +31,12 @@ pub struct RowRecord {
     pub interface: String,
     /// Path of its namespace; absent: the daemon's own.
     pub netns: Option<PathBuf>,
+    /// They see what goes out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
+    /// A filter at tc is the hold on it, or is about to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterSeat>,
     /// Who is there, in the order in which packets meet them.
     pub seats: Vec<Seat>,
     /// In which mode, and why not natively.
@@ -40,6 +48,16 @@ pub struct RowRecord {
     /// Frames could not go out of the interface when they were switched: what the other end has to take note of it may have missed.
     #[serde(default)]
     pub is_unsettled: bool,
+}
+
+impl RowRecord {
+    fn direction(&self) -> Direction {
+        if self.leaves {
+            Direction::Egress
+        } else {
+            Direction::Ingress
+        }
+    }
 }
 
 /// A member's place.
@@ -61,7 +79,7 @@ pub struct Row {
     file: PathBuf,
     pins: PathBuf,
     /// Absent: the interface is not there, or nobody is on it.
-    hold: Option<PinnedProgram>,
+    hold: Option<Hold>,
     /// What this daemon has put there. Absent: nothing yet, an earlier one's goes on.
     chain: Option<Chain>,
     /// The names of its members.
@@ -83,17 +101,26 @@ pub struct Wanted {
 }
 
 impl Row {
-    /// The name of an interface's files.
-    pub fn key(place: &Place) -> String {
-        let name = format!("{:?} {}", place.netns, place.interface);
+    /// The name of an interface's files, those for what goes this way.
+    pub fn key_of(place: &Place, direction: Direction) -> String {
+        let mut name = format!("{:?} {}", place.netns, place.interface);
+        if direction == Direction::Egress {
+            name += " egress";
+        }
         format!("{:016x}", xxh3_64(name.as_bytes()))
     }
 
+    /// The name of its files.
+    pub fn key(&self) -> String {
+        Self::key_of(&self.place, self.record.direction())
+    }
+
     /// With nobody on it.
-    pub fn new(place: &Place, paths: &Paths) -> Self {
+    pub fn new(place: &Place, direction: Direction, paths: &Paths) -> Self {
         let record = RowRecord {
             interface: place.interface.clone(),
             netns: place.netns.clone(),
+            leaves: direction == Direction::Egress,
             ..RowRecord::default()
         };
         Self::of(record, paths)
@@ -105,13 +132,13 @@ impl Row {
             interface: record.interface.clone(),
             netns: record.netns.clone(),
         };
-        let key = Self::key(&place);
+        let key = Self::key_of(&place, record.direction());
         let pins = paths.row_pins(&key);
         Row {
+            hold: Hold::left(&place, &pins, record.filter.as_ref()),
             place,
             record,
             file: paths.row_record(&key),
-            hold: held(&pins.join(LINK)),
             pins,
             chain: None,
             standing: Vec::new(),
@@ -138,7 +165,8 @@ impl Row {
     pub fn hook(&self, wanted: Hook) -> Hook {
         match self.record.mode.0.as_str() {
             _ if !self.holds() => wanted,
-            AT_TC => Hook::Tc,
+            hold::AT_TC if self.record.leaves => Hook::Egress,
+            hold::AT_TC => Hook::Tc,
             _ => Hook::Xdp,
         }
     }
@@ -156,7 +184,7 @@ impl Row {
     /// Whether a program is on the interface.
     pub fn holds(&self) -> bool {
         let hold = self.hold.as_ref();
-        hold.is_some_and(PinnedProgram::is_attached)
+        hold.is_some_and(Hold::is_attached)
     }
 
     /// Whether the interface is gone with what was on it.
@@ -215,7 +243,7 @@ impl Row {
         let (names, members): (Vec<String>, Vec<Member>) = wanted.members.into_iter().unzip();
         match (&self.hold, &mut self.chain) {
             (Some(hold), Some(chain)) => {
-                let replaced = chain.replace_all_under(members, |first| put(hold, first));
+                let replaced = chain.replace_all_under(members, |first| hold.put(first));
                 replaced.map_err(broken)?;
             }
             (Some(hold), none) => {
@@ -271,8 +299,7 @@ impl Row {
         let chain = Chain::kept(members, &self.pins).map_err(broken)?;
         chain.take_over();
         let head = chain.head().map_err(broken)?;
-        let link = self.pins.join(LINK);
-        let (hold, mode) = put_on(&self.place, head.as_fd(), hook, mode, &link)?;
+        let (hold, mode) = self.take_hold(head.as_fd(), hook, mode)?;
         self.hold = Some(hold);
         self.chain = Some(chain);
         self.record.mode = mode;
@@ -280,6 +307,28 @@ impl Row {
             tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
         }
         Ok(())
+    }
+
+    fn take_hold(
+        &mut self,
+        head: BorrowedFd<'_>,
+        hook: Hook,
+        mode: Mode,
+    ) -> Result<Held, PlatformError> {
+        let pin = self.pins.join(LINK);
+        let side = match hook {
+            Hook::Xdp => return hold::at_xdp(&self.place, head, mode, &pin),
+            Hook::Tc => Side::Ingress,
+            Hook::Egress => Side::Egress,
+        };
+        if let Some(held) = hold::at_tc(&self.place, head, side, &pin)? {
+            return Ok(held);
+        }
+        let seat = FilterSeat::prepare(&self.place, side).map_err(|error| failed(&error))?;
+        // Before it is there: by this it is found.
+        self.record.filter = Some(seat.clone());
+        self.save()?;
+        hold::by_filter(&self.place, seat, head)
     }
 
     /// Puts another program in the place of a member, between two packets.
@@ -290,7 +339,7 @@ impl Row {
         let (Some(hold), Some(chain)) = (&self.hold, &mut self.chain) else {
             return Ok(());
         };
-        let replaced = chain.replace_under(at, member, |first| put(hold, first));
+        let replaced = chain.replace_under(at, member, |first| hold.put(first));
         replaced.map_err(broken)
     }
 
@@ -302,6 +351,7 @@ impl Row {
         if let Some(hold) = self.hold.take() {
             hold.remove().map_err(|error| failed(&error))?;
         }
+        self.record.filter = None;
         self.chain = None;
         self.standing.clear();
         pins::remove_pins(&self.pins).map_err(broken)
@@ -335,43 +385,6 @@ impl Row {
     }
 }
 
-/// The pin of a hold, in a row's folder.
-pub const LINK: &str = "link";
-
-fn held(link: &Path) -> Option<PinnedProgram> {
-    let found = link.exists().then(|| PinnedProgram::open(link));
-    found.and_then(Result::ok)
-}
-
-/// Puts a program on an interface: the hold on it, and in which mode, and why not natively.
-fn put_on(
-    place: &Place,
-    program: BorrowedFd<'_>,
-    hook: Hook,
-    mode: Mode,
-    pin: &Path,
-) -> Result<(PinnedProgram, (String, String)), PlatformError> {
-    if hook == Hook::Tc {
-        let hold = PinnedProgram::attach_tc(place, program, pin);
-        let hold = hold.map_err(|error| failed(&error))?;
-        return Ok((hold, (AT_TC.to_owned(), String::new())));
-    }
-    let attached = PinnedProgram::attach(place, program, mode, pin);
-    let (hold, attached) = attached.map_err(|error| failed(&error))?;
-    let path = match attached.path {
-        ReceivePath::Native => "native",
-        _ => "generic",
-    };
-    Ok((hold, (path.to_owned(), attached.why)))
-}
-
-/// What the mode at tc is called.
-const AT_TC: &str = "tc";
-
-fn put(hold: &PinnedProgram, first: &Member) -> anyhow::Result<()> {
-    Ok(hold.replace(first.descriptor()?.as_fd())?)
-}
-
 /// The records of an earlier daemon.
 pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {
     let files = std::fs::read_dir(paths.row_records());
@@ -399,7 +412,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("nfluid-row-{}", std::process::id()));
         let paths = Paths::new(folder.join("run"), folder.join("pins"));
         std::fs::create_dir_all(paths.row_records()).expect("the directory is ours");
-        Row::new(&place, &paths)
+        Row::new(&place, Direction::Ingress, &paths)
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use super::super::Host;
 use super::row::{Row, Seat, Wanted};
-use super::{FastPath, hook, mode, places};
+use super::{FastPath, direction, hook, mode, places};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::Place;
@@ -17,6 +18,16 @@ impl Host {
         rows.map(|(key, _)| key.clone()).collect()
     }
 
+    fn direction_of(&self, name: &str) -> Direction {
+        let fast = self.fast.get(name);
+        fast.map_or_else(Direction::default, |fast| direction(&fast.spec))
+    }
+
+    /// The row of an interface that a fast path is to be in.
+    pub(super) fn key_at(&self, name: &str, place: &Place) -> String {
+        Row::key_of(place, self.direction_of(name))
+    }
+
     /// Puts a fast path on an interface, at its place among those that are there.
     ///
     /// # Errors
@@ -27,12 +38,12 @@ impl Host {
         place: &Place,
         order: Option<u16>,
     ) -> Result<(), PlatformError> {
-        let key = Row::key(place);
-        let paths = &self.settings.paths;
+        let key = self.key_at(name, place);
+        let (paths, direction) = (&self.settings.paths, self.direction_of(name));
         let row = self
             .rows
             .entry(key.clone())
-            .or_insert_with(|| Row::new(place, paths));
+            .or_insert_with(|| Row::new(place, direction, paths));
         let before = row.seats().to_vec();
         let mut seats = before.clone();
         seats.retain(|seat| seat.name != name);
@@ -169,7 +180,7 @@ impl Host {
 
     /// Puts another program of a fast path in the place of the one that is on an interface.
     pub(super) fn renew_member(&mut self, name: &str, place: &Place) -> Result<(), PlatformError> {
-        let key = Row::key(place);
+        let key = self.key_at(name, place);
         let Some(row) = self.rows.get(&key).filter(|row| row.holds()) else {
             // It is put there when the interface returns.
             return Ok(());
@@ -188,7 +199,7 @@ impl Host {
 
     /// Whether somebody behind a fast path on an interface sends on what it lets pass.
     pub(super) fn sends_behind(&self, name: &str, place: &Place) -> bool {
-        let row = self.rows.get(&Row::key(place));
+        let row = self.rows.get(&self.key_at(name, place));
         let seats = row.map_or(&[][..], Row::seats).iter();
         let mut behind = seats.skip_while(|seat| seat.name != name).skip(1);
         behind.any(|seat| {
@@ -318,7 +329,7 @@ impl Host {
         let (places, order) = (places(&fast.spec), fast.spec.order());
         let there = self.rows_of(name);
         for place in places {
-            if !there.contains(&Row::key(&place))
+            if !there.contains(&self.key_at(name, &place))
                 && place.look().is_ok()
                 && let Err(error) = self.take_seat(name, &place, order)
             {

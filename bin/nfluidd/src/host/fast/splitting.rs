@@ -6,13 +6,14 @@ use nfluid_evnf::chain::Member;
 use nfluid_evnf::firewall::Firewall;
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
-use nfluid_evnf::nft::{Decided, Ruleset, Split, split};
+use nfluid_evnf::nft::{Decided, Ruleset, Split, split, split_leaving};
 use nfluid_switch::uplink::{Place, ToldError, UplinkError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::uplinks::uplink_failed;
+use super::Before;
 
 /// What a host's own firewall is made of.
 pub struct HostRules {
@@ -29,8 +30,8 @@ pub struct Splitting {
     print: u64,
     /// What the kernel may stop behind the stages is left to it: others send on what they accept.
     before_senders: bool,
-    /// Loaded with it, to be the next that stands in a row.
-    prepared: Option<Member>,
+    /// Loaded with it for a hook, to be the next that stands in a row.
+    prepared: Option<(Hook, Member)>,
 }
 
 impl HostRules {
@@ -48,32 +49,35 @@ impl HostRules {
         Ok(HostRules { ruleset, addresses })
     }
 
-    /// The fast path's part of them at an interface. `exits`: where its counters are pinned. `before`: what is there;
-    /// `None`: that is the same. `before_senders`: as for [`Splitting::member`].
+    /// The fast path's part of them at an interface, at a hook. `exits`: where its counters are pinned. `None`: it is what is there.
     ///
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(
         &self,
         interface: &str,
+        hook: Hook,
         exits: &Path,
-        before: Option<u64>,
-        before_senders: bool,
+        before: Before,
     ) -> Result<Option<Splitting>, PlatformError> {
-        let split = split(&self.ruleset, interface);
+        let split = match hook {
+            Hook::Egress => split_leaving(&self.ruleset, interface),
+            Hook::Xdp | Hook::Tc => split(&self.ruleset, interface),
+        };
         let print = xxh3_64(format!("{:?} {:?}", split, self.addresses).as_bytes());
-        if before == Some(print) {
+        if before.print == Some(print) {
             return Ok(None);
         }
+        let before_senders = before.senders;
         let firewall = load(&split, &self.addresses, exits, before_senders)?;
-        let prepared = firewall.member().map_err(refused)?;
+        let prepared = firewall.member_at(hook).map_err(refused)?;
         Ok(Some(Splitting {
             firewall,
             split,
             addresses: self.addresses.clone(),
             print,
             before_senders,
-            prepared: Some(prepared),
+            prepared: Some((hook, prepared)),
         }))
     }
 }
@@ -116,9 +120,10 @@ impl Splitting {
             }
             self.before_senders = before_senders;
         }
-        // It is for XDP.
-        let prepared = self.prepared.take().filter(|_| hook == Hook::Xdp);
-        prepared.map_or_else(|| self.firewall.member_at(hook).map_err(refused), Ok)
+        match self.prepared.take() {
+            Some((at, member)) if at == hook => Ok(member),
+            _ => self.firewall.member_at(hook).map_err(refused),
+        }
     }
 
     /// What tells it from others.

@@ -3,11 +3,12 @@
 use super::super::Host;
 use super::row::Row;
 use super::splitting::Splitting;
-use super::{FastPath, Work, places};
+use super::{FastPath, Work, direction, places};
 use nfluid_api::types::{
     FastInspection, FastInterface, FastPathStatus, FastRules, FastService, InstanceState,
     InstanceStats, InstanceStatus,
 };
+use nfluid_control::fast::Direction;
 use nfluid_evnf::load::Counts;
 use nfluid_evnf::{balancer, firewall, guard, inspector};
 use nfluid_switch::uplink::Place;
@@ -29,8 +30,9 @@ impl Host {
     /// For each interface of a fast path what is there.
     fn rows_at(&self, fast: &FastPath) -> Vec<Option<&Row>> {
         let places = places(&fast.spec).into_iter();
+        let direction = direction(&fast.spec);
         places
-            .map(|place| self.rows.get(&Row::key(&place)))
+            .map(|place| self.rows.get(&Row::key_of(&place, direction)))
             .collect()
     }
 
@@ -76,7 +78,12 @@ impl FastPath {
     fn interfaces(&self, rows: &[Option<&Row>]) -> Vec<FastInterface> {
         let places = places(&self.spec);
         let each = places.iter().zip(rows);
-        each.map(|(place, row)| interface(place, *row)).collect()
+        let leaves = direction(&self.spec) == Direction::Egress;
+        each.map(|(place, row)| FastInterface {
+            direction: leaves.then(|| "egress".to_owned()),
+            ..interface(place, *row)
+        })
+        .collect()
     }
 
     fn status(&self, name: &str, rows: &[Option<&Row>]) -> InstanceStatus {

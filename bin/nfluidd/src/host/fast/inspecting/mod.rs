@@ -15,6 +15,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_dpi::inspector::Accounts;
 use nfluid_dpi::ledger::{Entry, Ledger};
 use nfluid_evnf::chain::Member;
+use nfluid_evnf::hook::Hook;
 use nfluid_evnf::inspector::{Exit, Inspector};
 use nfluid_evnf::load::Counts;
 use std::os::fd::OwnedFd;
@@ -45,12 +46,12 @@ impl Inspecting {
         })
     }
 
-    /// Its program as a part of a row.
+    /// Its program as a part of a row, at a hook.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn member(&self) -> anyhow::Result<Member> {
-        Ok(self.fast.member()?)
+    pub fn member(&self, hook: Hook) -> anyhow::Result<Member> {
+        Ok(self.fast.member_at(hook)?)
     }
 
     /// What it was told last.
