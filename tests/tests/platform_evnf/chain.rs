@@ -253,6 +253,11 @@ fn a_direct_server_answers_by_itself_and_an_interface_without_native_xdp_is_told
     assert_eq!(interfaces[0]["mode"], "generic", "{interfaces}");
     assert!(interfaces[0]["reason"].is_string(), "{interfaces}");
     assert_eq!(interfaces[1]["mode"], "native", "{interfaces}");
+    let told = interfaces[1]["reason"].as_str();
+    assert!(
+        told.is_some_and(|why| why.contains("'mode: tc'")),
+        "{interfaces}"
+    );
 
     let at = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 1), 8080));
     let mut stream = None;

@@ -82,6 +82,12 @@ impl Place {
         asked.unwrap_or(false)
     }
 
+    /// Whether it is an end of a veth.
+    pub fn is_veth(&self) -> bool {
+        let asked = self.on_interface(|_, link| Ok(link.kind.as_deref() == Some("veth")));
+        asked.unwrap_or(false)
+    }
+
     /// Has the other end of a veth take redirected frames, if it was not up when [`Place::prepare`] has asked for that.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ pub fn check_attach(nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
             format!("'{nf}' is for what comes in: it has no form for what goes out"),
             "remove 'direction: egress', and name the interfaces by which its packets come in",
         ),
-        _ if leaves || attach.mode == XdpMode::Tc => (
+        "guard" if leaves || attach.mode == XdpMode::Tc => (
             if leaves { "direction" } else { "mode" },
             format!("'{nf}' is for XDP: it has no form for tc"),
             "remove 'mode: tc' and 'direction': it is at XDP then, natively where the driver can",
@@ -158,6 +158,14 @@ fn mode(spec: &InstanceSpec) -> Mode {
 
 fn broken(error: impl Into<anyhow::Error>) -> PlatformError {
     super::platform::error(error.into())
+}
+
+impl FastPath {
+    /// Whether nobody has said how it is to be on its interfaces, and it has a form for tc.
+    fn may_be_at_tc(&self) -> bool {
+        let mode = self.spec.attach.as_ref().map(|attach| attach.mode);
+        mode == Some(XdpMode::Auto) && !matches!(self.work, Work::Guard(_))
+    }
 }
 
 impl Work {

@@ -98,6 +98,8 @@ pub struct Wanted {
     pub mode: Mode,
     /// One of them changes packets.
     pub rewrites: bool,
+    /// It was not said how, and all of them have a form for tc.
+    pub may_be_at_tc: bool,
 }
 
 impl Row {
@@ -253,7 +255,12 @@ impl Row {
                 chain.take_over();
                 *none = Some(chain);
             }
-            (None, _) => self.attach(members, wanted.hook, wanted.mode)?,
+            (None, _) => {
+                self.attach(members, wanted.hook, wanted.mode)?;
+                if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
+                    self.advise();
+                }
+            }
         }
         self.standing = names;
         self.problem = None;
@@ -307,6 +314,18 @@ impl Row {
             tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
         }
         Ok(())
+    }
+
+    /// Says what would be better than being at XDP.
+    fn advise(&mut self) {
+        let why = &mut self.record.mode.1;
+        if !why.is_empty() {
+            why.push_str("; ");
+        }
+        why.push_str(BETTER_AT_TC);
+        if let Err(error) = self.save() {
+            tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
+        }
     }
 
     fn take_hold(
@@ -384,6 +403,9 @@ impl Row {
         }
     }
 }
+
+/// For an end of a veth, at XDP.
+const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all interfaces of the row takes them as they are";
 
 /// The records of an earlier daemon.
 pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {

@@ -171,6 +171,10 @@ impl Host {
             hook,
             mode: first.map_or_else(Default::default, |first| mode(&first.spec)),
             rewrites,
+            may_be_at_tc: names.iter().all(|name| {
+                let fast = self.fast.get(name);
+                fast.is_some_and(FastPath::may_be_at_tc)
+            }),
         };
         match self.rows.get_mut(key) {
             Some(row) => row.stand(wanted),
