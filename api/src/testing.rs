@@ -325,6 +325,7 @@ impl Server for FakeServer {
             name: "small".into(),
             flavor: "small".into(),
             ports: 2,
+            purpose: "built-in".into(),
             wanted: 8,
             ready: 7,
             taken: 3,

@@ -1,7 +1,9 @@
 //! Instances that are made from shells are instances like any other, and leave as little.
 
 use libbpf_rs::query::MapInfoIter;
-use nfluid_tests::harness::platform::{Platform, eventually, signal};
+use nfluid_tests::harness::attempt::{Answer, Report, Reports};
+use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
+use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -79,12 +81,7 @@ fn an_instance_from_a_shell_is_like_any_other() {
     await_shells(&platform, 3);
 
     // Shells that have died are of no use, and do no harm.
-    let instances: Vec<u32> = platform.pids().into_values().collect();
-    for pid in platform.instance_processes() {
-        if !instances.contains(&pid) {
-            signal(pid, Signal::KILL);
-        }
-    }
+    kill_shells(&platform);
     let added = "version: 1\ninstances: { more: { nf: bridge } }\n";
     let file = platform.directory().join("more.yaml");
     std::fs::write(&file, added).expect("a file");
@@ -103,13 +100,134 @@ fn an_instance_from_a_shell_is_like_any_other() {
 
     let deleted = platform.nfluid(&["delete", "--all"]);
     assert!(deleted.succeeded(), "{deleted:?}");
-    let left = || -> Vec<String> {
-        let is_left = |name: &String| name.starts_with('_') || name.starts_with("i-");
-        let files = belongings(&platform).into_iter().filter(is_left);
-        let processes = platform.instance_processes().into_iter();
-        files.chain(processes.map(|pid| pid.to_string())).collect()
+    eventually("nothing is left", || left(&platform).is_empty());
+}
+
+/// What is left of instances and shells.
+fn left(platform: &Platform) -> Vec<String> {
+    let is_left = |name: &String| name.starts_with('_') || name.starts_with("i-");
+    let files = belongings(platform).into_iter().filter(is_left);
+    let processes = platform.instance_processes().into_iter();
+    files.chain(processes.map(|pid| pid.to_string())).collect()
+}
+
+/// Kills the processes of all shells.
+fn kill_shells(platform: &Platform) {
+    let instances: Vec<u32> = platform.pids().into_values().collect();
+    for pid in platform.instance_processes() {
+        if !instances.contains(&pid) {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// What a program tries, as in the tests of the sandbox's barriers; the last kills it.
+const ATTEMPTS: [&str; 18] = [
+    "open:/etc/passwd",
+    "open:/dev/null",
+    "list-root",
+    "create:/x",
+    "create:/usr/lib/x",
+    "mkdir:/x",
+    "socket:2:1",
+    "socket:1:1",
+    "socket:17:3",
+    "become-root",
+    "capabilities",
+    "bounding",
+    "no-new-privileges",
+    "dumpable",
+    "pid",
+    "uid",
+    "list-descriptors",
+    "trace:1",
+];
+/// So many of them are refused; only a look at the root may not be.
+const REFUSED: usize = 10;
+
+/// What the program of an instance has reported; nothing until it has been killed for its last attempt.
+fn report(platform: &Platform, name: &str) -> Option<Report> {
+    let path = platform.run_dir().join("logs").join(name);
+    let path = path.with_extension("log");
+    let text = std::fs::read_to_string(&path).ok()?;
+    let last = ATTEMPTS.last().expect("attempts");
+    let is_over = text.contains(&format!("begin {last}\n")) && !platform.pids().contains_key(name);
+    is_over.then(|| Reports::new(std::fs::File::open(&path).expect("a log").into()).rest())
+}
+
+fn await_report(platform: &Platform, name: &str) -> Report {
+    eventually("it has made all attempts", || {
+        report(platform, name).is_some()
+    });
+    report(platform, name).expect("a report")
+}
+
+#[test]
+fn programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers() {
+    let test = "programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers";
+    let Some(mut platform) = Platform::new(test) else {
+        return;
     };
-    eventually("nothing is left", || left().is_empty());
+    let hostile = program("nfluid-test-hostile");
+    let hostile = format!(
+        "{{ program: {}, args: ['report-to:1', '{}'], ports: [in], restart: never }}",
+        hostile.display(),
+        ATTEMPTS.join("', '")
+    );
+    let begin =
+        format!("version: 1\ngroups: {{ us: {{ share: 50% }} }}\ninstances:\n  plain: {hostile}\n");
+    platform.apply(&begin);
+    let plain = await_report(&platform, "plain");
+    let refused = |answer: &Answer| matches!(answer, Answer::Refused(_));
+    let tries = plain.0[..REFUSED].iter();
+    let done: Vec<_> = tries.filter(|(_, answer)| !refused(answer)).collect();
+    assert!(done.iter().all(|(name, _)| name == "list-root"), "{done:?}");
+
+    let pools = "pool:\n  own: { size: 1, ports: 1, for: programs }\n  trusting: { size: 1, trust: friends }\n  tenants: { size: 1, group: us }\n";
+    let all_ready = |platform: &Platform| {
+        let pools = platform.ask(&["get", "pools"]);
+        let mut pools = list(&pools);
+        pools.all(|pool| pool["ready"] == 1)
+    };
+    platform.apply(&format!("{begin}{pools}"));
+    eventually("the shells are ready", || all_ready(&platform));
+    let more = "  friend: { nf: bridge, trust: friends }\n  tenant: { nf: bridge, group: us }\n";
+    platform.apply(&format!("{begin}  pooled: {hostile}\n{more}{pools}"));
+    let taken = |name: &str, key: &str| {
+        let pools = platform.ask(&["get", "pools"]);
+        let pool = list(&pools).find(|pool| pool["name"] == name);
+        pool.expect("it is there")[key].as_u64()
+    };
+    for pool in ["own", "trusting", "tenants"] {
+        assert_eq!(taken(pool, "taken"), Some(1), "{pool}");
+    }
+    assert_eq!(await_report(&platform, "pooled"), plain);
+    assert_eq!(platform.instance("friend")["trust"], "friends");
+    // Those that have ended would be started again by the next daemon.
+    let begin = begin.replace(&format!("  plain: {hostile}\n"), "");
+    platform.apply(&format!("{begin}{more}{pools}"));
+    let pids = platform.pids();
+    let cgroup = std::fs::read_to_string(format!("/proc/{}/cgroup", pids["tenant"]));
+    assert!(
+        cgroup.expect("it runs").contains("/g-us/i-_"),
+        "in its group"
+    );
+
+    // The next daemon has them, and makes new shells.
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.pids(), pids);
+    eventually("there are new shells", || all_ready(&platform));
+
+    // A shell whose process has died is of no use; a group changes without the shells that are in it.
+    kill_shells(&platform);
+    let late = "  late: { program: /bin/sleep, args: ['1000'], ports: [in] }\n";
+    let changed = begin.replace("50%", "30%");
+    platform.apply(&format!("{changed}{more}{late}{pools}"));
+    assert_eq!(platform.instance("late")["state"], "running");
+    eventually("there are shells again", || all_ready(&platform));
+    assert!(platform.nfluid(&["delete", "--all"]).succeeded());
+    eventually("nothing is left", || left(&platform).is_empty());
 }
 
 #[test]

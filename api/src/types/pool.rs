@@ -12,6 +12,15 @@ pub struct PoolStatus {
     pub flavor: String,
     /// Ports of each.
     pub ports: u32,
+    /// What they can become: `built-in` NFs, `programs` of users, or `static-programs`.
+    #[serde(rename = "for", default)]
+    pub purpose: String,
+    /// The group that they are in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The trust group that they are members of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
     /// How many there are to be now.
     pub wanted: u32,
     /// How many there are.

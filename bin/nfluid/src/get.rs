@@ -286,18 +286,23 @@ fn by_nic(steering: &SteeringStatus) -> String {
 
 fn pools_table(pools: &[PoolStatus]) -> Table {
     let mut table = Table::new(&[
-        "NAME", "FLAVOR", "PORTS", "WANTED", "READY", "TAKEN", "MISSED", "PROBLEM",
+        "NAME", "FLAVOR", "PORTS", "FOR", "GROUP", "TRUST", "WANTED", "READY", "TAKEN", "MISSED",
+        "PROBLEM",
     ]);
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
     for pool in pools {
         table.row([
             pool.name.clone(),
             pool.flavor.clone(),
             pool.ports.to_string(),
+            pool.purpose.clone(),
+            or_none(&pool.group),
+            or_none(&pool.trust),
             pool.wanted.to_string(),
             pool.ready.to_string(),
             pool.taken.to_string(),
             pool.missed.to_string(),
-            pool.problem.clone().unwrap_or_else(|| "-".into()),
+            or_none(&pool.problem),
         ]);
     }
     table

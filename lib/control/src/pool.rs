@@ -1,4 +1,4 @@
-//! Pools of shells: prepared instances of built-in NFs, of which creating takes one.
+//! Pools of shells: prepared instances, of which creating takes one.
 
 use crate::model::{Deployment, Instance, Program};
 use crate::placement::Placement;
@@ -13,6 +13,43 @@ pub const SIZE_MAX: u32 = 4096;
 pub const MOST_DEFAULT: u32 = 64;
 /// Ports of a shell that does not say.
 pub const PORTS_DEFAULT: u32 = 2;
+
+/// What the shells of a pool can become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// A built-in NF: the program that hosts them has started already.
+    #[default]
+    BuiltIn,
+    /// A program of the user's that needs a loader, as most do: it finds the host's library directories.
+    Programs,
+    /// A program of the user's that is linked statically: it finds no file at all.
+    StaticPrograms,
+}
+
+impl Purpose {
+    /// Every purpose, by the word that a document has for it.
+    pub const WORDS: [(&str, Purpose); 3] = [
+        ("built-in", Purpose::BuiltIn),
+        ("programs", Purpose::Programs),
+        ("static-programs", Purpose::StaticPrograms),
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        let found = Self::WORDS.iter().find(|(_, purpose)| *purpose == self);
+        found.map_or("built-in", |(word, _)| word)
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Purpose::default()
+    }
+}
+
+impl Serialize for Purpose {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
 
 /// How many shells there are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +88,12 @@ pub struct Pool {
     pub flavor: String,
     /// Ports of each shell, of one queue.
     pub ports: u32,
+    /// What shells can become.
+    pub purpose: Purpose,
+    /// The group of tenants that shells are in.
+    pub group: Option<String>,
+    /// The trust group that shells are members of.
+    pub trust: Option<String>,
     /// How many shells.
     pub size: Size,
 }
@@ -61,6 +104,14 @@ impl Serialize for Pool {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("flavor", &self.flavor)?;
         map.serialize_entry("ports", &self.ports)?;
+        if !self.purpose.is_default() {
+            map.serialize_entry("for", &self.purpose)?;
+        }
+        for (key, name) in [("group", &self.group), ("trust", &self.trust)] {
+            if let Some(name) = name {
+                map.serialize_entry(key, name)?;
+            }
+        }
         map.serialize_entry("size", &self.size)?;
         if let Size::Rate { most } = self.size {
             map.serialize_entry("most", &most)?;
@@ -80,6 +131,15 @@ pub struct PoolSpec {
     pub memory: Bytes,
     /// Ports of each shell.
     pub ports: u32,
+    /// What shells can become. Written only where it says something, as the groups below.
+    #[serde(rename = "for", skip_serializing_if = "Purpose::is_default")]
+    pub purpose: Purpose,
+    /// The group of tenants that shells are in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The trust group that shells are members of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
     /// How many shells.
     pub size: Size,
 }
@@ -96,6 +156,9 @@ pub fn pools(deployment: &Deployment) -> Pools {
             ring: flavor.ring,
             memory: flavor.memory,
             ports: pool.ports,
+            purpose: pool.purpose,
+            group: pool.group.clone(),
+            trust: pool.trust.clone(),
             size: pool.size,
         };
         Some((name.to_owned(), spec))
@@ -113,16 +176,53 @@ impl PoolSpec {
         sized == *other
     }
 
-    /// Whether a shell of this pool can become such an instance.
+    /// Whether a shell of this pool can become such an instance, as far as its document tells: how a program is linked does
+    /// not show there.
     pub fn suits(&self, instance: &InstanceSpec) -> bool {
+        self.misfit(instance).is_none()
+    }
+
+    /// Why no shell of this pool can become such an instance; nothing if one can.
+    pub fn misfit(&self, instance: &InstanceSpec) -> Option<&'static str> {
         let resources = &instance.resources;
-        matches!(instance.program, Program::BuiltIn { .. })
-            && instance.ring == self.ring
-            && instance.ports.len() == self.ports as usize
-            && instance.ports.iter().all(|port| port.queues == 1)
-            && instance.trust.is_none()
-            && resources.group.is_none()
-            && resources.placement == Placement::Free
+        let is_built_in = matches!(instance.program, Program::BuiltIn { .. });
+        let reasons = [
+            (
+                instance.stack.is_some(),
+                "who listens on the kernel's stack has a network namespace of its own, and no shell has one",
+            ),
+            (
+                resources.placement != Placement::Free,
+                "'placement' chooses a core before a process is there, and shells have theirs already",
+            ),
+            (
+                instance.ports.iter().any(|port| port.queues != 1),
+                "ports of shells have one queue each",
+            ),
+            (
+                is_built_in && self.purpose != Purpose::BuiltIn,
+                "its shells become programs, and this is a built-in NF",
+            ),
+            (
+                !is_built_in && self.purpose == Purpose::BuiltIn,
+                "its shells become built-in NFs; a pool 'for: programs' (or 'static-programs') serves programs",
+            ),
+            (instance.ring != self.ring, "its flavor has other rings"),
+            (
+                instance.ports.len() != self.ports as usize,
+                "its shells have another number of ports",
+            ),
+            (
+                instance.trust != self.trust,
+                "its shells are not in the same trust group; see the pool's 'trust'",
+            ),
+            (
+                resources.group != self.group,
+                "its shells are not in the same group; see the pool's 'group'",
+            ),
+        ];
+        let found = reasons.into_iter().find(|(is_so, _)| *is_so);
+        found.map(|(_, reason)| reason)
     }
 }
 
@@ -132,4 +232,105 @@ pub fn ports_of(instance: &Instance) -> u64 {
     ports
         .map(|(_, port)| u64::from(port.queues.unwrap_or(1)))
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PoolSpec, Purpose, Size};
+    use crate::model::{DEFAULT_MTU, Program, Tier};
+    use crate::placement::Placement;
+    use crate::quantity::{Bytes, Mac};
+    use crate::spec::{InstanceSpec, PortSpec};
+
+    fn pool() -> PoolSpec {
+        PoolSpec {
+            flavor: "small".to_owned(),
+            ring: 64,
+            memory: Bytes(16 << 20),
+            ports: 1,
+            purpose: Purpose::BuiltIn,
+            group: None,
+            trust: None,
+            size: Size::Fixed(1),
+        }
+    }
+
+    fn instance(program: Program) -> InstanceSpec {
+        InstanceSpec {
+            ring: 64,
+            ports: vec![PortSpec {
+                name: "in".to_owned(),
+                mac: Mac([2, 0, 0, 0, 0, 1]),
+                mtu: DEFAULT_MTU,
+                queues: 1,
+            }],
+            ..InstanceSpec::bare(program, Tier::Process)
+        }
+    }
+
+    fn built_in() -> InstanceSpec {
+        instance(Program::BuiltIn {
+            nf: "bridge".to_owned(),
+        })
+    }
+
+    fn own() -> InstanceSpec {
+        instance(Program::Path {
+            program: "/usr/bin/nf".to_owned(),
+            args: Vec::new(),
+        })
+    }
+
+    fn reason(pool: &PoolSpec, instance: &InstanceSpec) -> &'static str {
+        pool.misfit(instance).expect("it does not suit")
+    }
+
+    #[test]
+    fn a_pool_serves_what_it_is_for() {
+        let programs = |purpose| PoolSpec { purpose, ..pool() };
+        assert!(pool().suits(&built_in()));
+        assert!(reason(&pool(), &own()).contains("for: programs"));
+        for purpose in [Purpose::Programs, Purpose::StaticPrograms] {
+            assert!(programs(purpose).suits(&own()));
+            assert!(reason(&programs(purpose), &built_in()).contains("built-in"));
+        }
+    }
+
+    #[test]
+    fn groups_are_served_by_pools_in_them() {
+        let us = || Some("us".to_owned());
+        let mut trusting = built_in();
+        trusting.trust = us();
+        let mut tenant = built_in();
+        tenant.resources.group = us();
+        let trusted = PoolSpec {
+            trust: us(),
+            ..pool()
+        };
+        let rented = PoolSpec {
+            group: us(),
+            ..pool()
+        };
+        assert!(trusted.suits(&trusting) && rented.suits(&tenant));
+        assert!(reason(&pool(), &trusting).contains("'trust'"));
+        assert!(reason(&trusted, &built_in()).contains("'trust'"));
+        assert!(reason(&pool(), &tenant).contains("'group'"));
+        assert!(reason(&rented, &built_in()).contains("'group'"));
+    }
+
+    #[test]
+    fn what_no_shell_can_become_is_told() {
+        let mut several = built_in();
+        several.ports[0].queues = 2;
+        assert!(reason(&pool(), &several).contains("queue"));
+        let mut pinned = built_in();
+        pinned.resources.placement = Placement::Pinned;
+        assert!(reason(&pool(), &pinned).contains("placement"));
+        let mut large = built_in();
+        large.ring = 1024;
+        assert!(reason(&pool(), &large).contains("rings"));
+        let mut wide = built_in();
+        wide.ports.extend(built_in().ports);
+        assert!(reason(&pool(), &wide).contains("ports"));
+    }
 }

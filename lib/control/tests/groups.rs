@@ -275,3 +275,26 @@ fn a_guarantee_of_more_than_its_cores_is_refused() {
     let queues = "placement: spread, ports: { in: { queues: 2 }, out: { queues: 2 } }";
     assert!(check(&of(queues)).is_ok());
 }
+
+#[test]
+fn pools_of_groups_are_read_written_back_and_checked() {
+    let pools = "pool:\n  p: { flavor: small, size: 4, for: programs, group: alice, trust: us }\n";
+    let read = deployment(&format!("{TENANTS}{pools}"));
+    let text = nfluid_control::yaml::to_text(&serde_json::to_value(&read).unwrap());
+    assert_eq!(deployment(&text), read);
+    for (wrong, named) in [
+        ("group: alic", "there is no group 'alic'"),
+        ("for: program", "there is no for 'program'"),
+        ("trust: '../x'", "pool.p.trust"),
+        ("trust: us, ports: 64, size: 4096", "slots"),
+    ] {
+        let pool = if wrong.contains("size") {
+            ""
+        } else {
+            "size: 4, "
+        };
+        let text = format!("{TENANTS}pool: {{ p: {{ flavor: small, {pool}{wrong} }} }}\n");
+        let found = errors(&text);
+        assert!(found.contains(named), "{wrong}: {found}");
+    }
+}

@@ -3,6 +3,8 @@
 use super::Paths;
 use super::ids::Ids;
 use anyhow::Context;
+use nfluid_control::host::slots;
+use nfluid_control::pool::Pools;
 use nfluid_ring::layout::SHARED_SLOTS_MAX;
 use nfluid_switch::abi::GROUPS_MAX;
 use nfluid_switch::instance::slots_of;
@@ -28,6 +30,8 @@ struct Known {
     groups: BTreeMap<String, Arc<Group>>,
     /// Slots that the members which the plan in progress makes need, by group.
     planned: BTreeMap<String, u32>,
+    /// Slots that the shells of all pools need, by group.
+    pooled: BTreeMap<String, u32>,
 }
 
 impl Groups {
@@ -52,6 +56,19 @@ impl Groups {
         }
     }
 
+    /// Notes which shells there are to be: a group that is made later has room for those in it.
+    pub fn plan_pools(&self, pools: &Pools) {
+        let mut pooled = BTreeMap::new();
+        for pool in pools.values() {
+            if let Some(trust) = &pool.trust {
+                let all = slots(pool.ring, pool.ports as usize) * u64::from(pool.size.most());
+                let sum: &mut u32 = pooled.entry(trust.clone()).or_default();
+                *sum = sum.saturating_add(u32::try_from(all).unwrap_or(u32::MAX));
+            }
+        }
+        self.known().pooled = pooled;
+    }
+
     /// The memory of a new member of group `name`, which is made if it is not there.
     ///
     /// # Errors
@@ -67,8 +84,10 @@ impl Groups {
         let group = match known.groups.get(name) {
             Some(group) => Arc::clone(group),
             None => {
-                let planned = known.planned.get(name).copied().unwrap_or(0);
-                let need = planned.max(slots_of(ports));
+                let noted = |slots: &BTreeMap<String, u32>| slots.get(name).copied().unwrap_or(0);
+                let members = noted(&known.planned).max(slots_of(ports));
+                let need = members.saturating_add(noted(&known.pooled));
+                let need = need.min(SHARED_SLOTS_MAX);
                 let group = self.make(switch, name, need)?;
                 known.groups.insert(name.to_owned(), Arc::clone(&group));
                 group

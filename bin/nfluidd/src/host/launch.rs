@@ -1,7 +1,7 @@
 //! Starting the program of an instance in its sandbox.
 
 use super::instance::give_slice;
-use super::making::shell::{Numbers, Waiting};
+use super::making::shell::{Hosting, Numbers};
 use super::making::{self, Maker};
 use super::placing::pinned_to;
 use super::record::Record;
@@ -18,7 +18,7 @@ use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
-    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, ShellSpec, Zygote, spawn,
+    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec, Zygote, spawn,
 };
 use nfluid_switch::instance::Bells;
 use nfluid_switch::{Handover, InstanceMemory};
@@ -41,6 +41,9 @@ const FIRST_FD: RawFd = 3;
 const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
 /// The level of TCP's socket options, of which a connector sets one.
 const TCP_OPTIONS: u32 = 6;
+
+/// A program that is open, and its system call filter.
+pub type OpenProgram = Arc<(Program, Filter)>;
 
 /// The host of built-in NFs, opened once for each version of it.
 pub struct Programs {
@@ -85,6 +88,14 @@ impl Programs {
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
             terminator: Mutex::new(None),
         })
+    }
+
+    /// Opens a program of the user's.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
+        Ok(Arc::new(with_filter(Program::open(Path::new(path))?)?))
     }
 
     /// The program of terminators, beside that of built-in NFs, in the version that is installed now.
@@ -160,6 +171,16 @@ pub struct Launched {
     pub io_bell: RawFd,
 }
 
+/// The instance whose program is started.
+pub struct Target<'a> {
+    pub name: &'a str,
+    pub spec: &'a InstanceSpec,
+    pub cgroup: &'a Cgroup,
+    pub record: &'a Record,
+    /// Its program, if that is open already.
+    pub program: Option<OpenProgram>,
+}
+
 /// The bells that a program is given beside its own.
 pub struct GivenBells<'a> {
     /// The instances at the other ends of its ports' links.
@@ -201,6 +222,12 @@ pub fn peers_by_queue<'a>(
         .collect()
 }
 
+/// The number under which an instance with these ports finds the bell of its I/O thread: after its maps and sockets, and its
+/// own bell.
+pub fn io_bell_number(handover: &Handover) -> RawFd {
+    FIRST_FD + handover.fds().len() as RawFd + 1
+}
+
 /// What an instance inherits, besides its maps and sockets.
 struct Inheritance {
     /// The number of the first of them.
@@ -219,31 +246,37 @@ impl Inheritance {
 }
 
 impl Maker {
-    /// Starts the instance's program on its ports, which exist.
+    /// Starts the instance's program on its ports, which exist: in a shell, which listens on the socket with it, if one is
+    /// given, or in a sandbox that is made now.
     ///
     /// # Errors
     /// Nothing runs.
     pub fn launch(
         &self,
-        name: &str,
-        spec: &InstanceSpec,
+        target: Target<'_>,
         ports: (&InstanceMemory, &Handover),
-        cgroup: &Cgroup,
-        record: &Record,
         bells: &GivenBells<'_>,
+        shell: Option<(Shell, OwnedFd)>,
     ) -> anyhow::Result<Launched> {
+        let Target {
+            name,
+            spec,
+            cgroup,
+            record,
+            program,
+        } = target;
         let equipment = spec.stack.as_ref();
         let equipment = equipment.map(|stack| terminator::equip(spec, stack));
         let mut equipment = equipment.transpose()?;
-        let program = match &spec.program {
+        let program = match (program, &spec.program) {
+            (Some(open), _) => open,
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
-            ProgramModel::BuiltIn { .. } => self.programs.built_in(),
-            ProgramModel::Path { program, .. } => {
-                Arc::new(with_filter(Program::open(Path::new(program))?)?)
-            }
+            (None, ProgramModel::BuiltIn { .. }) => self.programs.built_in(),
+            (None, ProgramModel::Path { program, .. }) => self.programs.open(program)?,
         };
         let (program, filter) = &*program;
-        let mut inheritance = self.inheritance(name, spec, ports, record.seed, bells)?;
+        let (shell, control) = shell.unzip();
+        let mut inheritance = self.inheritance(name, spec, ports, record.seed, bells, control)?;
         if let Some(equipment) = &mut equipment {
             let memory = spec.resources.memory.0;
             let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
@@ -265,7 +298,8 @@ impl Maker {
         {
             self.start_connector(&start, &equipment.namespace, connecting)?;
         }
-        let instance = self.start(&start, ports.1, inheritance.env, &inheritance.fds)?;
+        let Inheritance { env, fds, .. } = &mut inheritance;
+        let instance = self.start(&start, shell, ports.1, std::mem::take(env), fds)?;
         if let Err(why) = give_slice(&instance, spec.resources.slice) {
             making::end(&instance)?;
             return Err(why.into());
@@ -287,7 +321,7 @@ impl Maker {
         cgroup: &Cgroup,
         record: &Record,
         io_bell: OwnedFd,
-    ) -> anyhow::Result<(Instance, Waiting)> {
+    ) -> anyhow::Result<(Instance, Hosting)> {
         let program = self.programs.built_in();
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -318,11 +352,12 @@ impl Maker {
         };
         let instance = self.start(
             &start,
+            None,
             handover,
             environment(env.map(|(key, number)| (key, number.to_string())))?,
             &[bell, io_bell, control, theirs, table],
         )?;
-        Ok((instance, Waiting { socket, numbers }))
+        Ok((instance, Hosting { socket, numbers }))
     }
 
     /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `handover` and
@@ -330,24 +365,12 @@ impl Maker {
     fn start(
         &self,
         start: &Start<'_>,
+        shell: Option<Shell>,
         handover: &Handover,
         env: Vec<CString>,
         fds: &[OwnedFd],
     ) -> anyhow::Result<Instance> {
         let (program, filter) = start.program;
-        let cpus = &start.cpus;
-        let shell = ShellSpec {
-            name: start.name.to_owned(),
-            id: self
-                .kernel_ids
-                .get(start.user)
-                .context("no kernel user is left")?,
-            cgroup: start.cgroup,
-            root: Root::for_linkage(program.linkage()),
-            net: NetNs::Shared(self.empty_net.as_fd()),
-            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
-            zygote: start.zygote,
-        };
         let log = bells::open_both(&self.paths.log_pipe(start.name));
         let log = log.context("opening the log pipe")?;
         descriptors::check_room(&log)?;
@@ -374,7 +397,11 @@ impl Maker {
                 .zip(all)
                 .map(|(number, fd): (RawFd, BorrowedFd<'_>)| InheritedFd { fd, number }),
         );
-        let spawned = spawn(&shell, &launch)?;
+        let shell = match shell {
+            Some(shell) => shell,
+            None => self.sandbox(start)?,
+        };
+        let spawned = shell.launch(&launch)?;
         tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
         // Until then nobody else has the pipe should it end at once, and its last words are in there.
         if let Err(why) = self.logs.await_reading(start.name) {
@@ -382,6 +409,23 @@ impl Maker {
             return Err(why);
         }
         Ok(spawned.instance)
+    }
+
+    /// A sandbox for a program.
+    fn sandbox(&self, start: &Start<'_>) -> anyhow::Result<Shell> {
+        let cpus = &start.cpus;
+        Ok(Shell::prepare(&ShellSpec {
+            name: start.name.to_owned(),
+            id: self
+                .kernel_ids
+                .get(start.user)
+                .context("no kernel user is left")?,
+            cgroup: start.cgroup,
+            root: Root::for_linkage(start.program.0.linkage()),
+            net: NetNs::Shared(self.empty_net.as_fd()),
+            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
+            zygote: start.zygote,
+        })?)
     }
 
     /// Starts the connector of a terminator: with the same barriers in its cgroup, but in the network namespace of its
@@ -428,7 +472,8 @@ impl Maker {
         Ok(())
     }
 
-    /// Own bell, peers' bells, port table, configuration, control socket - and their numbers.
+    /// Own bell, peers' bells, port table, configuration, control socket, which is made unless there is one - and their
+    /// numbers.
     fn inheritance(
         &self,
         name: &str,
@@ -436,6 +481,7 @@ impl Maker {
         (memory, handover): (&InstanceMemory, &Handover),
         seed: u64,
         given: &GivenBells<'_>,
+        control: Option<OwnedFd>,
     ) -> anyhow::Result<Inheritance> {
         let paths = &self.paths;
         let map_fds = handover.fds().len() as RawFd;
@@ -484,7 +530,8 @@ impl Maker {
             }
             None => paths.control(name),
         };
-        env.push((CONTROL_ENV, give(control_socket(&listens_at)?).to_string()));
+        let control = control.map_or_else(|| control_socket(&listens_at), Ok)?;
+        env.push((CONTROL_ENV, give(control).to_string()));
         inheritance.env = environment(env)?;
         inheritance.io_bell = io_bell;
         Ok(inheritance)

@@ -1,12 +1,13 @@
 //! Making an instance: numbers, pipes, ports, cgroup, process, record. All of it, or nothing.
 
+mod empty;
 pub mod shell;
 
 use super::groups::Groups;
 use super::health::Condition;
 use super::ids::{InUse, Numbers};
 use super::instance::{Running, port_specs, set_resources};
-use super::launch::{GivenBells, Programs};
+use super::launch::{GivenBells, OpenProgram, Programs, Target};
 use super::logs::LogCollector;
 use super::placing::{Load, pinned_to};
 use super::record::Record;
@@ -21,7 +22,7 @@ use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
-use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Zygote};
+use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Shell, Zygote};
 use nfluid_switch::{Handover, InstanceMemory, Switch};
 use shell::Waiting;
 use std::hash::{BuildHasher, RandomState};
@@ -95,7 +96,9 @@ pub struct Making {
     cgroup: Option<Cgroup>,
     process: Option<Instance>,
     io_bell: Option<OwnedFd>,
-    /// The program runs and waits to be told what it is.
+    /// Its program, if that is open already.
+    program: Option<OpenProgram>,
+    /// Its process waits to be told what it is.
     waiting: Option<Waiting>,
     /// What was done when.
     laps: Vec<Lap>,
@@ -130,6 +133,7 @@ impl Making {
             cgroup: None,
             process: None,
             io_bell: None,
+            program: None,
             waiting: None,
             laps: Vec::new(),
         };
@@ -167,9 +171,15 @@ impl Making {
             cgroup: Some(running.cgroup),
             process: running.process,
             io_bell: running.io_bell,
+            program: None,
             waiting: None,
             laps: Vec::new(),
         }
+    }
+
+    /// The program that it is to run is open.
+    pub fn set_program(&mut self, program: Option<OpenProgram>) {
+        self.program = program;
     }
 
     /// What was done for it, and when, since it was known what it is to be.
@@ -266,31 +276,57 @@ impl Making {
     /// # Errors
     /// Says what failed; what has been made is still to be taken back.
     pub fn complete(&mut self) -> anyhow::Result<()> {
-        if let Some(waiting) = self.waiting.take() {
-            return self.assign(&waiting);
+        match self.waiting.take() {
+            Some(Waiting::Hosting(hosting)) => self.assign(&hosting),
+            Some(Waiting::Empty(empty)) => self.execute(*empty),
+            None => {
+                let io_bell = self.settle()?;
+                self.start_program(io_bell, None)
+            }
         }
-        let io_bell = self.settle()?;
+    }
+
+    /// Starts its program, in a shell if there is one, which listens on the socket with it.
+    fn start_program(
+        &mut self,
+        io_bell: OwnedFd,
+        shell: Option<(Shell, OwnedFd)>,
+    ) -> anyhow::Result<()> {
         let (Some(memory), Some(handover), Some(cgroup)) =
             (&self.memory, &self.handover, &self.cgroup)
         else {
             anyhow::bail!("it is not settled");
         };
-        let ports = (memory, handover);
+        let target = Target {
+            name: &self.name,
+            spec: &self.spec,
+            cgroup,
+            record: &self.record,
+            program: self.program.clone(),
+        };
         let bells = GivenBells {
             peers: &self.peers,
             io: &io_bell,
             succession: None,
         };
-        let launched =
-            self.maker
-                .launch(&self.name, &self.spec, ports, cgroup, &self.record, &bells)?;
+        let launched = self
+            .maker
+            .launch(target, (memory, handover), &bells, shell)?;
         self.handover = None;
         self.laps.push(Lap::now("launch"));
-        self.record.process = Some(launched.instance.identity().clone());
-        self.record.bells = self.peers.clone();
-        self.record.io_bell = Some(launched.io_bell);
+        let record = Record {
+            process: Some(launched.instance.identity().clone()),
+            bells: self.peers.clone(),
+            io_bell: Some(launched.io_bell),
+            ..self.record.clone()
+        };
         self.process = Some(launched.instance);
         self.io_bell = self.spec.io.has_threads().then_some(io_bell);
+        // That of a shell says it already.
+        if record == self.record {
+            return Ok(());
+        }
+        self.record = record;
         self.write_down()
     }
 
@@ -411,6 +447,8 @@ impl Making {
         let told = |what: &str, error: &dyn std::fmt::Display| {
             tracing::warn!(instance = self.name, %error, "{what}");
         };
+        // One that has executed nothing ends with this.
+        self.waiting = None;
         if let Some(process) = self.process.take()
             && let Err(error) = end(&process)
         {

@@ -356,6 +356,7 @@ impl Host {
         let instances = self.instances.values();
         let used = instances.filter_map(|running| number_of(running.cgroup.name()));
         pool.number_from(used.max().map_or(0, |last| last + 1));
+        pool.enter_groups(self.tenants.clone());
         std::thread::Builder::new()
             .name("pool".to_owned())
             .spawn(move || pool.refill(&maker))

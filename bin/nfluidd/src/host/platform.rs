@@ -1,7 +1,7 @@
 //! The actions of a plan, one by one.
 
 use super::instance::{Running, cap_of, port_specs, supervisor_time};
-use super::launch::GivenBells;
+use super::launch::{GivenBells, Target};
 use super::making::{self, Making, Site};
 use super::placing::Load;
 use super::terminator::drain;
@@ -16,7 +16,7 @@ use nfluid_control::group::Group;
 use nfluid_control::health::Health;
 use nfluid_control::inventory::Ways;
 use nfluid_control::io::{IoModel, IoSettings};
-use nfluid_control::model::{PortRef, Restart, Switch as SwitchModel};
+use nfluid_control::model::{PortRef, Program, Restart, Switch as SwitchModel};
 use nfluid_control::pool::Pools;
 use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
 use nfluid_control::stopwatch::Lap;
@@ -76,6 +76,7 @@ impl Platform for HostPlatform {
         let mut host = lock(&self.0);
         if std::mem::take(&mut host.groups_change) {
             host.remove_empty_groups();
+            host.pool.enter_groups(host.tenants.clone());
         }
     }
 
@@ -270,7 +271,11 @@ impl Platform for HostPlatform {
     }
 
     fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError> {
-        let pool = lock(&self.0).pool();
+        let pool = {
+            let host = lock(&self.0);
+            host.maker.groups.plan_pools(pools);
+            host.pool()
+        };
         pool.set(pools);
         Ok(())
     }
@@ -350,8 +355,12 @@ impl Host {
                 Action::ReplaceInstance { name, new, .. } if !new.is_fast_path() => {
                     self.maker.make_pipes(name)?;
                 }
+                Action::SetPools { new, .. } => self.maker.groups.plan_pools(new),
                 _ => {}
             }
+        }
+        if self.groups_change {
+            self.pool.leave_groups();
         }
         let to_be_made = actions.iter().filter_map(|action| match action {
             Action::CreateInstance { spec, .. } => Some(spec),
@@ -407,7 +416,16 @@ impl Host {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Making> {
-        if let Some(mut shell) = self.pool.take(spec) {
+        // How a program is linked decides which shell suits.
+        let program = match &spec.program {
+            Program::Path { program, .. } if self.pool.asks_for_linkage(spec) => {
+                self.maker.programs.open(program).ok()
+            }
+            _ => None,
+        };
+        let linkage = program.as_ref().map(|open| open.0.linkage());
+        if let Some(mut shell) = self.pool.take(name, spec, linkage) {
+            shell.set_program(program);
             match shell.become_instance(name, spec, site.clone(), peers.clone()) {
                 Ok(()) => return Ok(shell),
                 Err(why) => tracing::warn!(instance = name, "a shell is of no use: {why:#}"),
@@ -516,7 +534,13 @@ impl Host {
                 .core_for(name, spec),
         };
         let mut making = self.begin_one(name, spec, site, peers)?;
-        Making::enter(std::slice::from_mut(&mut making))?;
+        if let Err(why) = Making::enter(std::slice::from_mut(&mut making)) {
+            // What it lacks in its trust group, shells may have.
+            if spec.trust.is_none() || !self.pool.give_up() {
+                return Err(why);
+            }
+            Making::enter(std::slice::from_mut(&mut making))?;
+        }
         making.complete()?;
         Ok(making)
     }
@@ -577,14 +601,15 @@ impl Host {
         };
         let maps = running.maps(&self.settings.paths, name)?;
         let handover = self.switch.hand_over(&running.memory, maps)?;
-        let launched = self.maker.launch(
+        let target = Target {
             name,
-            &running.spec,
-            (&running.memory, &handover),
-            &running.cgroup,
-            &running.record,
-            &bells,
-        )?;
+            spec: &running.spec,
+            cgroup: &running.cgroup,
+            record: &running.record,
+            program: None,
+        };
+        let ports = (&running.memory, &handover);
+        let launched = self.maker.launch(target, ports, &bells, None)?;
         let process = launched.instance;
         let mut record = running.record.clone();
         record.process = Some(process.identity().clone());

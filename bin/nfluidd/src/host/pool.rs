@@ -1,25 +1,28 @@
 //! The pools of shells: made in the background, a batch at a time, and handed out.
 
+mod lane;
+
 use super::making::shell::{name_of, spec_of};
 use super::making::{Maker, Making, Site};
+use lane::{Lane, WINDOW};
 use nfluid_api::types::PoolStatus;
-use nfluid_control::pool::{PoolSpec, Pools, Size};
+use nfluid_control::group::Groups as Tenants;
+use nfluid_control::pool::{PoolSpec, Pools};
 use nfluid_control::spec::InstanceSpec;
-use std::collections::{BTreeMap, VecDeque};
+use nfluid_sandbox::Linkage;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shells that are made together.
 const BATCH: u32 = 16;
-/// A pool that follows the rate of creations has at least so many.
-const LEAST: u32 = 4;
-/// The rate is that of so long.
-const WINDOW: Duration = Duration::from_secs(1);
 /// After a failure nothing is made for so long.
 const REST: Duration = Duration::from_secs(5);
 /// Shells are made when none was taken for so long, so that whoever takes one has the cores and the kernel's locks for
 /// itself; earlier if few are left.
 const QUIET: Duration = Duration::from_millis(10);
+/// Of so many pools is told why they are not for an instance.
+const TOLD_MAX: usize = 8;
 /// The thread yields to everybody.
 const NICE: i32 = 19;
 
@@ -28,6 +31,8 @@ const NICE: i32 = 19;
 pub struct Pool {
     state: Mutex<State>,
     changed: Condvar,
+    /// The thread has done what it was at.
+    idle: Condvar,
 }
 
 #[derive(Default)]
@@ -40,6 +45,10 @@ struct State {
     taken_at: Option<Instant>,
     /// How many want nothing to be made now.
     holders: u32,
+    /// The groups of tenants; while they change, no shell is in one.
+    tenants: Option<Arc<Tenants>>,
+    /// The thread makes shells, or takes some down.
+    is_busy: bool,
 }
 
 /// While it lives, no shells are made, however few are left: see [`Pool::hold`].
@@ -52,73 +61,17 @@ impl Drop for Held {
     }
 }
 
-struct Lane {
+/// Shells that are to be made.
+struct Order {
+    lane: String,
     spec: PoolSpec,
-    ready: VecDeque<Making>,
-    taken: u64,
-    missed: u64,
-    problem: Option<String>,
-    recent: Recent,
-}
-
-/// How many were asked for of late.
-#[derive(Default)]
-struct Recent {
-    since: Option<Instant>,
-    now: u32,
-    before: u32,
-}
-
-impl Recent {
-    fn turn(&mut self, now: Instant) {
-        let passed = self.since.map(|since| now.duration_since(since));
-        if passed.is_none_or(|passed| passed >= WINDOW) {
-            let is_next = passed.is_some_and(|passed| passed < 2 * WINDOW);
-            self.before = if is_next { self.now } else { 0 };
-            self.now = 0;
-            self.since = Some(now);
-        }
-    }
-
-    fn count(&mut self, now: Instant) {
-        self.turn(now);
-        self.now += 1;
-    }
-
-    fn rate(&mut self, now: Instant) -> u32 {
-        self.turn(now);
-        self.now.max(self.before)
-    }
-}
-
-impl Lane {
-    fn new(spec: &PoolSpec) -> Self {
-        Lane {
-            spec: spec.clone(),
-            ready: VecDeque::new(),
-            taken: 0,
-            missed: 0,
-            problem: None,
-            recent: Recent::default(),
-        }
-    }
-
-    fn wanted(&mut self, now: Instant) -> u32 {
-        match self.spec.size {
-            Size::Fixed(count) => count,
-            Size::Rate { most } => self.recent.rate(now).clamp(LEAST.min(most), most),
-        }
-    }
-
-    /// Whether half of the shells are gone: then they are made at once.
-    fn are_few(&mut self, now: Instant) -> bool {
-        self.ready.len() <= self.wanted(now) as usize / 2
-    }
+    names: Vec<String>,
+    site: Site,
 }
 
 /// What the thread does next.
 enum Task {
-    Make(String, PoolSpec, Vec<String>),
+    Make(Order),
     TakeDown(Vec<Making>),
 }
 
@@ -156,13 +109,29 @@ impl Pool {
         self.state().made = first;
     }
 
-    /// A shell for such an instance, if one is ready.
-    pub fn take(&self, spec: &InstanceSpec) -> Option<Making> {
+    /// Whether a shell may become such an instance if its program is linked as the shell expects it.
+    pub fn asks_for_linkage(&self, spec: &InstanceSpec) -> bool {
+        let state = self.state();
+        let mut lanes = state.lanes.values();
+        lanes.any(|lane| lane.depends_on_linkage(spec))
+    }
+
+    /// A shell for such an instance, whose program, if it is the user's, is linked so; if one is ready. That no pool is for
+    /// it is told in the daemon's log.
+    pub fn take(
+        &self,
+        name: &str,
+        spec: &InstanceSpec,
+        linkage: Option<&Linkage>,
+    ) -> Option<Making> {
         let now = Instant::now();
         let mut gone = Vec::new();
         let mut state = self.state();
         let mut lanes = state.lanes.values_mut();
-        let lane = lanes.find(|lane| lane.spec.suits(spec))?;
+        let Some(lane) = lanes.find(|lane| lane.misfit(spec, linkage).is_none()) else {
+            state.tell_misfits(name, spec, linkage);
+            return None;
+        };
         lane.recent.count(now);
         let mut found = None;
         while let Some(mut shell) = lane.ready.pop_front() {
@@ -184,6 +153,31 @@ impl Pool {
             self.changed.notify_one();
         }
         found
+    }
+
+    /// Takes the shells that are in groups down, before groups change or end. None is made in a group until
+    /// [`Pool::enter_groups`].
+    pub fn leave_groups(&self) {
+        let mut shells = Vec::new();
+        let mut state = self.state();
+        state.tenants = None;
+        let lanes = state.lanes.values_mut();
+        for lane in lanes.filter(|lane| lane.spec.group.is_some()) {
+            shells.extend(lane.ready.drain(..));
+        }
+        drop(state);
+        Making::take_back(&mut shells);
+        let mut state = self.state();
+        while state.is_busy {
+            let waited = self.idle.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The groups as they are now; shells may be made in them.
+    pub fn enter_groups(&self, tenants: Tenants) {
+        self.state().tenants = Some(Arc::new(tenants));
+        self.changed.notify_one();
     }
 
     /// Gives up all shells, so that instances can have their numbers; whether there were any.
@@ -213,17 +207,8 @@ impl Pool {
     pub fn statuses(&self) -> Vec<PoolStatus> {
         let now = Instant::now();
         let mut state = self.state();
-        let status = |(name, lane): (&String, &mut Lane)| PoolStatus {
-            name: name.clone(),
-            flavor: lane.spec.flavor.clone(),
-            ports: lane.spec.ports,
-            wanted: lane.wanted(now),
-            ready: lane.ready.len() as u32,
-            taken: lane.taken,
-            missed: lane.missed,
-            problem: lane.problem.clone(),
-        };
-        state.lanes.iter_mut().map(status).collect()
+        let lanes = state.lanes.iter_mut();
+        lanes.map(|(name, lane)| lane.status(name, now)).collect()
     }
 
     /// Keeps the pools as they are to be, until they end.
@@ -234,11 +219,14 @@ impl Pool {
         while let Some(task) = self.next_task() {
             match task {
                 Task::TakeDown(mut shells) => Making::take_back(&mut shells),
-                Task::Make(lane, spec, names) => {
-                    let (made, problem) = make(maker, &spec, &names);
-                    self.put(&lane, &spec, made, problem);
+                Task::Make(order) => {
+                    let (made, problem) = make(maker, &order);
+                    self.put(&order, made, problem);
                 }
             }
+            // Who waits for it finds nothing half done in a group.
+            self.state().is_busy = false;
+            self.idle.notify_all();
         }
     }
 
@@ -251,6 +239,7 @@ impl Pool {
             }
             let now = Instant::now();
             if let Some(task) = state.task(now) {
+                state.is_busy = true;
                 return Some(task);
             }
             state = if state.lanes.is_empty() {
@@ -264,13 +253,14 @@ impl Pool {
         }
     }
 
-    fn put(&self, lane: &str, spec: &PoolSpec, made: Vec<Making>, problem: Option<String>) {
+    fn put(&self, order: &Order, made: Vec<Making>, problem: Option<String>) {
         let mut state = self.state();
         if problem.is_some() {
             state.rests_until = Some(Instant::now() + REST);
         }
-        let lane = state.lanes.get_mut(lane);
-        let unwanted = match lane.filter(|lane| lane.spec.makes_as(spec)) {
+        let is_welcome = order.spec.group.is_none() || state.tenants.is_some();
+        let lane = state.lanes.get_mut(&order.lane);
+        let unwanted = match lane.filter(|lane| is_welcome && lane.spec.makes_as(&order.spec)) {
             Some(lane) => {
                 lane.problem = problem;
                 lane.ready.extend(made);
@@ -302,15 +292,41 @@ impl State {
             if !is_quiet && !lane.are_few(now) {
                 continue;
             }
+            let groups = match (&lane.spec.group, &self.tenants) {
+                (None, _) => Arc::default(),
+                (Some(_), Some(tenants)) => Arc::clone(tenants),
+                (Some(_), None) => continue,
+            };
             let missing = lane.wanted(now).saturating_sub(lane.ready.len() as u32);
             if missing > 0 {
                 let first = self.made;
                 self.made += u64::from(missing.min(BATCH));
-                let names = (first..self.made).map(name_of).collect();
-                return Some(Task::Make(name.clone(), lane.spec.clone(), names));
+                return Some(Task::Make(Order {
+                    lane: name.clone(),
+                    spec: lane.spec.clone(),
+                    names: (first..self.made).map(name_of).collect(),
+                    site: Site { groups, core: None },
+                }));
             }
         }
         None
+    }
+
+    /// Says why no pool has a shell for an instance; nothing if there are no pools.
+    fn tell_misfits(&self, name: &str, spec: &InstanceSpec, linkage: Option<&Linkage>) {
+        if self.lanes.is_empty() {
+            return;
+        }
+        let told = |(pool, lane): (&String, &Lane)| {
+            let reason = lane.misfit(spec, linkage)?;
+            Some(format!("{pool}: {reason}"))
+        };
+        let reasons: Vec<String> = self.lanes.iter().filter_map(told).take(TOLD_MAX).collect();
+        tracing::info!(
+            instance = name,
+            "made without a shell, no pool is for it: {}",
+            reasons.join("; ")
+        );
     }
 
     fn is_quiet(&self, now: Instant) -> bool {
@@ -328,13 +344,13 @@ impl State {
     }
 }
 
-/// Makes shells of these names; those that were made, and why not all.
-fn make(maker: &Arc<Maker>, pool: &PoolSpec, names: &[String]) -> (Vec<Making>, Option<String>) {
-    let spec = spec_of(pool);
+/// Makes shells; those that were made, and why not all.
+fn make(maker: &Arc<Maker>, order: &Order) -> (Vec<Making>, Option<String>) {
+    let spec = spec_of(&order.spec);
     let mut begun = Vec::new();
     let mut problem = None;
-    for name in names {
-        match Making::begin(maker, name, &spec, Site::default(), Vec::new()) {
+    for name in &order.names {
+        match Making::begin(maker, name, &spec, order.site.clone(), Vec::new()) {
             Ok(making) => begun.push(making),
             Err(why) => {
                 problem = Some(format!("{why:#}"));
@@ -347,7 +363,7 @@ fn make(maker: &Arc<Maker>, pool: &PoolSpec, names: &[String]) -> (Vec<Making>, 
     }
     let mut made = Vec::new();
     for mut making in begun {
-        match making.complete_waiting() {
+        match making.complete_waiting(order.spec.purpose) {
             Ok(()) => made.push(making),
             Err(why) => problem = Some(format!("{why:#}")),
         }
@@ -360,21 +376,45 @@ fn make(maker: &Arc<Maker>, pool: &PoolSpec, names: &[String]) -> (Vec<Making>, 
 
 #[cfg(test)]
 mod tests {
-    use super::{Lane, Pool, Recent, WINDOW};
-    use nfluid_control::pool::{PoolSpec, Size};
+    use super::{Lane, Pool};
+    use nfluid_control::group::Groups;
+    use nfluid_control::pool::{PoolSpec, Purpose, Size};
     use nfluid_control::quantity::Bytes;
     use std::sync::Arc;
     use std::time::Instant;
 
-    #[test]
-    fn nothing_is_made_while_somebody_is_in_a_hurry() {
-        let spec = PoolSpec {
+    fn two_shells() -> PoolSpec {
+        PoolSpec {
             flavor: "small".to_owned(),
             ring: 64,
             memory: Bytes(16 << 20),
             ports: 2,
+            purpose: Purpose::BuiltIn,
+            group: None,
+            trust: None,
             size: Size::Fixed(2),
+        }
+    }
+
+    #[test]
+    fn shells_are_in_groups_only_while_these_do_not_change() {
+        let spec = PoolSpec {
+            group: Some("us".to_owned()),
+            ..two_shells()
         };
+        let pool = Pool::default();
+        pool.state().lanes.insert("p".to_owned(), Lane::new(&spec));
+        let is_made = || pool.state().task(Instant::now()).is_some();
+        assert!(!is_made(), "nobody has said which groups there are");
+        pool.enter_groups(Groups::new());
+        assert!(is_made());
+        pool.leave_groups();
+        assert!(!is_made());
+    }
+
+    #[test]
+    fn nothing_is_made_while_somebody_is_in_a_hurry() {
+        let spec = two_shells();
         let pool = Arc::new(Pool::default());
         pool.state().lanes.insert("p".to_owned(), Lane::new(&spec));
         let is_made = || pool.state().task(Instant::now()).is_some();
@@ -385,20 +425,5 @@ mod tests {
         assert!(!is_made());
         drop(other);
         assert!(is_made());
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_last_window_and_is_forgotten() {
-        let mut recent = Recent::default();
-        let start = Instant::now();
-        assert_eq!(recent.rate(start), 0);
-        for _ in 0..7 {
-            recent.count(start);
-        }
-        assert_eq!(recent.rate(start), 7);
-        assert_eq!(recent.rate(start + WINDOW), 7);
-        assert_eq!(recent.rate(start + 2 * WINDOW), 0);
-        recent.count(start + 9 * WINDOW);
-        assert_eq!(recent.rate(start + 9 * WINDOW), 1);
     }
 }

@@ -4,7 +4,7 @@
 //! between, the next one finds exactly one of them.
 
 use super::instance::supervisor_time;
-use super::launch::{GivenBells, Succession, memory_file};
+use super::launch::{GivenBells, Succession, Target, memory_file};
 use super::placing::{pin, pinned_to};
 use super::platform::{error, no_instance};
 use super::record::Record;
@@ -274,14 +274,15 @@ impl Host {
         };
         let maps = running.maps(&self.settings.paths, name)?;
         let handover = self.switch.hand_over(&running.memory, maps)?;
-        let launched = self.maker.launch(
+        let target = Target {
             name,
-            new,
-            (&running.memory, &handover),
-            &running.cgroup,
-            &running.record,
-            &given,
-        )?;
+            spec: new,
+            cgroup: &running.cgroup,
+            record: &running.record,
+            program: None,
+        };
+        let ports = (&running.memory, &handover);
+        let launched = self.maker.launch(target, ports, &given, None)?;
         drop(its_way);
         let identity = launched.instance.identity().clone();
         let successor = Successor {

@@ -1,8 +1,8 @@
 //! Pools of shells.
 
-use super::fields::{Fields, integer};
+use super::fields::{Fields, integer, name};
 use crate::model::DEFAULT_FLAVOR;
-use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, SIZE_MAX, Size};
+use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, Purpose, SIZE_MAX, Size};
 use crate::report::Report;
 use crate::validate::PORTS_MAX;
 use crate::yaml::Node;
@@ -11,6 +11,9 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
     let mut pool = Pool {
         flavor: DEFAULT_FLAVOR.into(),
         ports: PORTS_DEFAULT,
+        purpose: Purpose::default(),
+        group: None,
+        trust: None,
         size: Size::Fixed(0),
     };
     let Some(mut fields) = Fields::new(node, path, report) else {
@@ -21,6 +24,14 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
     }
     let ports = fields.integer("ports", (1, PORTS_MAX as i64), report);
     pool.ports = ports.map_or(PORTS_DEFAULT, |ports| ports as u32);
+    if let Some(purpose) = fields.choice("for", &Purpose::WORDS, report) {
+        pool.purpose = purpose;
+    }
+    for (key, place) in [("group", &mut pool.group), ("trust", &mut pool.trust)] {
+        if let Some((node, path)) = fields.get(key) {
+            *place = name(node, &path, report);
+        }
+    }
     let most = fields.get("most");
     let bounds = (1, SIZE_MAX.into());
     match fields.get("size") {

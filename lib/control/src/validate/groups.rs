@@ -10,7 +10,9 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     let instances = deployment.instances.iter();
     let instances =
         instances.map(|(name, instance)| (format!("instances.{name}.group"), &instance.group));
-    for (path, parent) in groups.chain(instances) {
+    let pools = deployment.pool.iter();
+    let pools = pools.map(|(name, pool)| (format!("pool.{name}.group"), &pool.group));
+    for (path, parent) in groups.chain(instances).chain(pools) {
         if let Some(parent) = parent
             && !deployment.groups.contains(parent)
         {

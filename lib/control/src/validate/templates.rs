@@ -4,7 +4,7 @@ use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
 use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{Deployment, NAME_MAX, PortRef, Tier};
+use crate::model::{Deployment, NAME_MAX, PortRef, Program, Tier};
 use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
@@ -149,11 +149,15 @@ fn check_instance(
     let spec = InstanceSpec::resolve(deployment, &guest.name(), &instance);
     let pools = pools(deployment);
     if !pools.values().any(|pool| pool.suits(&spec)) {
+        let purpose = match instance.program {
+            Program::BuiltIn { .. } => "",
+            Program::Path { .. } => "for: programs, ",
+        };
         report.warning(
             &path,
             "there is no pool of such instances: each client's first frame waits for a new process",
             format!(
-                "add 'pool: {{ NAME: {{ flavor: {}, ports: {}, size: rate }} }}'",
+                "add 'pool: {{ NAME: {{ flavor: {}, ports: {}, {purpose}size: rate }} }}'",
                 instance.flavor,
                 instance.ports.len()
             ),

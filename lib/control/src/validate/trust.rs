@@ -6,29 +6,59 @@ use crate::model::{Deployment, Instance};
 use crate::report::Report;
 use std::collections::BTreeMap;
 
+/// What takes slots of a group: where it is in the document, and how many.
+#[derive(Default)]
+struct Members {
+    instances: Vec<(String, u64)>,
+    pools: Vec<(String, u64)>,
+}
+
 pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
-    let mut groups: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Members> = BTreeMap::new();
     for (name, instance) in deployment.instances.iter() {
         if let Some(trust) = &instance.trust {
-            let member = (name, need(deployment, instance));
-            groups.entry(trust).or_default().push(member);
+            let member = (
+                format!("instances.{name}.trust"),
+                need(deployment, instance),
+            );
+            groups.entry(trust).or_default().instances.push(member);
         }
     }
-    for (trust, members) in groups {
-        let path = format!("instances.{}.trust", members[0].0);
-        let all: u64 = members.iter().map(|(_, slots)| slots).sum();
+    for (name, pool) in deployment.pool.iter() {
+        if let Some(trust) = &pool.trust {
+            let ring = deployment
+                .flavor(&pool.flavor)
+                .map_or(0, |flavor| flavor.ring);
+            let each = slots(ring, pool.ports as usize);
+            let shells = (
+                format!("pool.{name}.trust"),
+                each * u64::from(pool.size.most()),
+            );
+            groups.entry(trust).or_default().pools.push(shells);
+        }
+    }
+    for (trust, Members { instances, pools }) in groups {
+        let all: u64 = instances.iter().chain(&pools).map(|(_, slots)| slots).sum();
+        let Some((path, _)) = instances.first().or(pools.first()) else {
+            continue;
+        };
         if all > SHARED_SLOTS_MAX {
+            let beside = if pools.is_empty() {
+                ""
+            } else {
+                " and the shells of its pools"
+            };
             report.error(
-                &path,
+                path,
                 format!(
-                    "the {} instances of trust group '{trust}' need {all} slots for frames together, a group has at most {SHARED_SLOTS_MAX}",
-                    members.len()
+                    "the {} instances of trust group '{trust}'{beside} need {all} slots for frames together, a group has at most {SHARED_SLOTS_MAX}",
+                    instances.len()
                 ),
                 "give them a flavor with smaller rings, or make several groups of them",
             );
-        } else if members.len() == 1 {
+        } else if instances.len() == 1 && pools.is_empty() {
             report.warning(
-                &path,
+                path,
                 format!("nobody else is in trust group '{trust}'"),
                 "give those that it trusts the same 'trust', or leave it out",
             );

@@ -11,6 +11,7 @@ use crate::netns::NetNs;
 use crate::root::{self, LibraryDirectory, Root};
 use crate::spec::ShellSpec;
 use crate::sys::{self, Fork, Kind, SignalsBlocked};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};
 use std::ffi::CString;
@@ -123,6 +124,35 @@ impl Shell {
     /// Its process number, which the instance will keep.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// What messages call it from now on. The host name that it sees stays.
+    pub fn set_name(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
+    /// Whether it still waits for its program: it has not ended, and has not said that it cannot go on.
+    pub fn waits(&self) -> bool {
+        let Some(held) = &self.held else { return false };
+        let at_once = Timespec::default();
+        let mut polled = [
+            PollFd::new(&held.pidfd, PollFlags::IN),
+            PollFd::new(&held.control, PollFlags::IN),
+        ];
+        matches!(rustix::event::poll(&mut polled, Some(&at_once)), Ok(0))
+    }
+
+    /// Moves it to `cpus`, of which there is one at least: its program begins there.
+    ///
+    /// # Errors
+    /// None of the CPUs is there, or it has ended.
+    pub fn pin(&self, cpus: &[usize]) -> Result<(), SpawnError> {
+        let failed = |errno| {
+            let error = OsError::new("pin to CPUs", format!("{cpus:?}"), errno);
+            self.os(error.remedy(affinity::REMEDY))
+        };
+        let set = affinity::set_of(cpus).map_err(|_| failed(Errno::INVAL))?;
+        rustix::thread::sched_setaffinity(Some(self.pid), &set).map_err(failed)
     }
 
     fn complete(&mut self, spec: &ShellSpec<'_>) -> Result<(), SpawnError> {

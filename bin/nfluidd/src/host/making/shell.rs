@@ -1,10 +1,12 @@
-//! Shells: instances that are made before it is known which they are to be. Everything is there, the program has started and
-//! waits for its name. A shell's own name cannot be an instance's.
+//! Shells: instances that are made before it is known which they are to be. Everything is there. The program that hosts
+//! built-in NFs has started and waits for its name; or, for a program of the user's, a process is in its sandbox and waits for
+//! what to execute. A shell's own name cannot be an instance's.
 //!
 //! A daemon that is killed leaves a shell or an instance, never both: a shell becomes an instance by one rename of its
-//! record. The program of a shell ends by itself when the daemon's end of its socket is closed; what else is left of it is
+//! record. The process of a shell ends by itself when the daemon's end of its socket is closed; what else is left of it is
 //! removed by the next daemon, as of any instance that nobody desires.
 
+use super::empty::Empty;
 use super::{Making, Site};
 use crate::host::bells;
 use crate::host::instance::{cap_of, give_slice, port_specs, set_weight};
@@ -14,12 +16,13 @@ use crate::host::record::Record;
 use crate::host::written;
 use anyhow::Context;
 use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
-use nfluid_control::pool::PoolSpec;
+use nfluid_control::pool::{PoolSpec, Purpose};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
 use nfluid_control::stopwatch::Lap;
 use nfluid_ring::assignment;
 use nfluid_ring::attach::Table;
+use nfluid_sandbox::Root;
 use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Bells;
@@ -30,7 +33,15 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 const PREFIX: char = '_';
 
 /// The process of a shell.
-pub struct Waiting {
+pub enum Waiting {
+    /// It hosts built-in NFs, and is told which.
+    Hosting(Hosting),
+    /// It is in its sandbox, and executes what it is given.
+    Empty(Box<Empty>),
+}
+
+/// A program that waits to be told which NF it hosts.
+pub struct Hosting {
     /// On which it is told what to be.
     pub socket: OwnedFd,
     /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
@@ -40,9 +51,14 @@ pub struct Waiting {
 impl Waiting {
     /// Whether nobody listens any more.
     fn is_over(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let at_once = Timespec::default();
-        !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+        match self {
+            Waiting::Empty(empty) => !empty.shell.waits(),
+            Waiting::Hosting(hosting) => {
+                let mut fds = [PollFd::new(&hosting.socket, PollFlags::empty())];
+                let at_once = Timespec::default();
+                !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+            }
+        }
     }
 }
 
@@ -106,8 +122,10 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),
         ring: pool.ring,
+        trust: pool.trust.clone(),
         resources: Resources {
             memory: pool.memory,
+            group: pool.group.clone(),
             ..bare.resources
         },
         ..bare
@@ -115,41 +133,56 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
 }
 
 impl Making {
-    /// Does what [`Making::complete`] does, but for what depends on the NF. Until it is told what to be it weighs next to
-    /// nothing.
+    /// Does what [`Making::complete`] does, but for what depends on the NF or the program. Until it is told what to be it
+    /// weighs next to nothing.
     ///
     /// # Errors
     /// Says what failed; what has been made is still to be taken back.
-    pub fn complete_waiting(&mut self) -> anyhow::Result<()> {
+    pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
         let io_bell = self.settle()?;
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.set_weight(Share::from_per_mille(1)?)?;
+        }
+        match purpose {
+            Purpose::BuiltIn => self.start_hosting(io_bell)?,
+            Purpose::Programs => {
+                let extra = Vec::new();
+                self.start_empty(Root::Libraries { extra }, io_bell)?;
+            }
+            Purpose::StaticPrograms => self.start_empty(Root::Empty, io_bell)?,
+        }
+        self.write_down()
+    }
+
+    fn start_hosting(&mut self, io_bell: OwnedFd) -> anyhow::Result<()> {
         let (Some(memory), Some(handover), Some(cgroup)) =
             (&self.memory, &self.handover, &self.cgroup)
         else {
             anyhow::bail!("it is not settled");
         };
-        cgroup.set_weight(Share::from_per_mille(1)?)?;
-        let (process, waiting) = self.maker.launch_waiting(
-            &self.name,
-            (memory, handover),
-            cgroup,
-            &self.record,
-            io_bell,
-        )?;
+        let ports = (memory, handover);
+        let maker = &self.maker;
+        let (process, hosting) =
+            maker.launch_waiting(&self.name, ports, cgroup, &self.record, io_bell)?;
         self.handover = None;
         let sliced = give_slice(&process, None);
         self.record.process = Some(process.identity().clone());
-        self.record.io_bell = Some(waiting.numbers.io_bell);
+        self.record.io_bell = Some(hosting.numbers.io_bell);
         self.process = Some(process);
         sliced?;
-        self.waiting = Some(waiting);
-        self.write_down()
+        self.waiting = Some(Waiting::Hosting(hosting));
+        Ok(())
     }
 
     /// Whether the process of a shell still waits.
     pub fn waits(&mut self) -> bool {
         // One that is being killed has closed it before its end can be waited for.
-        if self.waiting.as_ref().is_none_or(Waiting::is_over) {
-            return false;
+        match &self.waiting {
+            Some(waiting) if !waiting.is_over() => {}
+            _ => return false,
+        }
+        if matches!(self.waiting, Some(Waiting::Empty(_))) {
+            return true;
         }
         let process = self.process.as_ref();
         match process.map(nfluid_sandbox::Instance::try_wait) {
@@ -224,31 +257,37 @@ impl Making {
         Ok(())
     }
 
-    /// Gives a shell that has become an instance what it may use, and tells its program what it is.
-    pub(super) fn assign(&mut self, waiting: &Waiting) -> anyhow::Result<()> {
-        let (Some(memory), Some(cgroup), Some(process)) =
-            (&self.memory, &self.cgroup, &self.process)
-        else {
-            anyhow::bail!("a shell that was not completed");
-        };
+    /// Gives a shell that has become an instance what it may use, beside its share and cap what the process itself has.
+    pub(super) fn limit(&self) -> anyhow::Result<()> {
+        let cgroup = self.cgroup.as_ref().context("it has no cgroup")?;
         let resources = &self.spec.resources;
-        // It has the slice of all, and no cap; its memory is set already.
+        // It has no cap; its memory is set already. In a group, its cap follows as for one that is made from nothing.
         set_weight(cgroup, resources)?;
-        if resources.cap.is_some() {
+        if resources.cap.is_some() && resources.group.is_none() {
             cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
         }
+        Ok(())
+    }
+
+    /// Tells the program of a shell that has become an instance what it is.
+    pub(super) fn assign(&mut self, hosting: &Hosting) -> anyhow::Result<()> {
+        self.limit()?;
+        let (Some(memory), Some(process)) = (&self.memory, &self.process) else {
+            anyhow::bail!("a shell that was not completed");
+        };
         let cpus = pinned_to(&self.spec, None);
         if !cpus.is_empty() {
             pin(process, &cpus)?;
         }
-        if resources.slice.is_some() {
-            give_slice(process, resources.slice)?;
+        // It has the slice of all.
+        if self.spec.resources.slice.is_some() {
+            give_slice(process, self.spec.resources.slice)?;
         }
         let Program::BuiltIn { nf } = &self.spec.program else {
-            anyhow::bail!("a shell runs built-in NFs only");
+            anyhow::bail!("a shell that hosts built-in NFs, for a program");
         };
         self.laps.push(Lap::now("limits"));
-        let table = waiting.numbers.table(memory).to_bytes();
+        let table = hosting.numbers.table(memory).to_bytes();
         let config = seeded(&self.spec.program, &self.spec.config, self.record.seed);
         let config = serde_json::to_vec(&config)?;
         let mut rung = Vec::new();
@@ -262,7 +301,7 @@ impl Making {
             .iter()
             .map(|(port, bell)| (*port, bell.as_fd()))
             .collect();
-        assignment::send(&waiting.socket, nf, &table, &config, &rung)
+        assignment::send(&hosting.socket, nf, &table, &config, &rung)
             .context("telling a shell what it is")?;
         self.laps.push(Lap::now("tell"));
         Ok(())

@@ -1,0 +1,100 @@
+//! Shells for programs of users: a process in its sandbox, which executes what it is given. What belongs to its ports stays
+//! open in the daemon until then.
+
+use super::shell::Waiting;
+use super::{Maker, Making};
+use crate::descriptors;
+use crate::host::launch::{control_socket, io_bell_number};
+use crate::host::placing::pinned_to;
+use crate::host::record::Record;
+use anyhow::Context;
+use nfluid_control::stopwatch::Lap;
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::{NetNs, ProcessIdentity, Root, Shell, ShellSpec};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A sandbox without a program.
+pub struct Empty {
+    /// The process.
+    pub shell: Shell,
+    /// The socket on which its program is to listen for the daemon.
+    pub control: OwnedFd,
+    /// The bell of its I/O thread.
+    pub io_bell: OwnedFd,
+}
+
+impl Maker {
+    /// Makes the sandbox of a shell.
+    ///
+    /// # Errors
+    /// Nothing of it is left.
+    fn prepare(
+        &self,
+        name: &str,
+        root: Root,
+        cgroup: &Cgroup,
+        record: &Record,
+        io_bell: OwnedFd,
+    ) -> anyhow::Result<Empty> {
+        let control = control_socket(&self.paths.control(name))?;
+        descriptors::check_room(&control)?;
+        let spec = ShellSpec {
+            name: name.to_owned(),
+            id: self
+                .kernel_ids
+                .get(record.user)
+                .context("no kernel user is left")?,
+            cgroup,
+            root,
+            net: NetNs::Shared(self.empty_net.as_fd()),
+            cpus: None,
+            zygote: self.uses_zygote.then_some(&self.shell_zygote),
+        };
+        Ok(Empty {
+            shell: Shell::prepare(&spec)?,
+            control,
+            io_bell,
+        })
+    }
+}
+
+impl Making {
+    /// What its program is given of the ports stays open until it has one.
+    pub(super) fn start_empty(&mut self, root: Root, io_bell: OwnedFd) -> anyhow::Result<()> {
+        let (Some(handover), Some(cgroup)) = (&self.handover, &self.cgroup) else {
+            anyhow::bail!("it is not settled");
+        };
+        let maker = &self.maker;
+        let empty = maker.prepare(&self.name, root, cgroup, &self.record, io_bell)?;
+        // It keeps its number when it executes a program.
+        self.record.process = Some(ProcessIdentity::of(empty.shell.pid())?);
+        self.record.io_bell = Some(io_bell_number(handover));
+        self.waiting = Some(Waiting::Empty(Box::new(empty)));
+        Ok(())
+    }
+
+    /// Executes the program of a shell that has become an instance, or, if its process has ended meanwhile, in another.
+    pub(super) fn execute(&mut self, empty: Empty) -> anyhow::Result<()> {
+        self.limit()?;
+        if !empty.shell.waits() {
+            tracing::warn!(
+                instance = self.name,
+                "the process of its shell has ended; another is started"
+            );
+            return self.start_program(empty.io_bell, None);
+        }
+        let cpus = pinned_to(&self.spec, None);
+        if !cpus.is_empty() {
+            let cpus: Vec<usize> = cpus.iter().map(|cpu| *cpu as usize).collect();
+            empty.shell.pin(&cpus)?;
+        }
+        self.laps.push(Lap::now("limits"));
+        let Empty {
+            mut shell,
+            control,
+            io_bell,
+        } = empty;
+        shell.set_name(&self.name);
+        self.start_program(io_bell, Some((shell, control)))
+    }
+}
