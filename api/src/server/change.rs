@@ -5,8 +5,7 @@ use super::query::{ChangeQuery, RemovalQuery};
 use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
 use super::router::Shared;
 use crate::types::{
-    ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
-    Kind, ObjectName, Problem,
+    ApplyRequest, ApplyResponse, CreateRequest, DeleteRequest, Kind, ObjectName, Problem,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -203,31 +202,6 @@ delete_one!(
     /// Removes a flavor that no instance has.
     delete_flavor, "/v1/flavors/{name}", "flavors", Kind::Flavor
 );
-
-/// Runs a command of an instance's NF.
-#[utoipa::path(
-    post,
-    path = "/v1/instances/{name}/command",
-    tag = "instances",
-    params(("name" = String, Path, description = "The instance")),
-    request_body = CommandRequest,
-    responses(
-        (status = 200, body = CommandResponse),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub async fn command<S: Server>(
-    State(shared): State<Shared<S>>,
-    name: PathResult<String>,
-    request: JsonResult<CommandRequest>,
-) -> Answer<CommandResponse> {
-    let (name, request) = (name?.0, request?.0);
-    blocking(shared.server, move |server| server.command(&name, request))
-        .await
-        .map(Json)
-}
 
 /// Ends and starts an instance.
 #[utoipa::path(

@@ -1,88 +1,17 @@
-//! Handlers that pause, upgrade, save and restore instances.
+//! Handlers of what is done to an instance: commands of its NF, and what it lives through.
 
 use super::Server;
 use super::respond::{Answer, JsonResult, PathResult, blocking};
 use super::router::Shared;
 use crate::types::{
-    MigrateReport, MigrateRequest, PauseRequest, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
+    CommandRequest, CommandResponse, MigrateReport, MigrateRequest, PauseRequest, Problem,
+    RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
 };
 use axum::Json;
 use axum::extract::State;
 
-/// Stops an instance where it is.
-#[utoipa::path(
-    post,
-    path = "/v1/instances/{name}/pause",
-    tag = "instances",
-    params(("name" = String, Path, description = "The instance")),
-    request_body = PauseRequest,
-    responses(
-        (status = 200, body = Took),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub async fn pause<S: Server>(
-    State(shared): State<Shared<S>>,
-    name: PathResult<String>,
-    request: JsonResult<PauseRequest>,
-) -> Answer<Took> {
-    let (name, request) = (name?.0, request?.0);
-    blocking(shared.server, move |server| server.pause(&name, request))
-        .await
-        .map(Json)
-}
-
-/// Divides the flows of an instance among another number of instances.
-#[utoipa::path(
-    post,
-    path = "/v1/instances/{name}/scale",
-    tag = "instances",
-    params(("name" = String, Path, description = "The instance")),
-    request_body = ScaleRequest,
-    responses(
-        (status = 200, body = ScaleReport),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub async fn scale<S: Server>(
-    State(shared): State<Shared<S>>,
-    name: PathResult<String>,
-    request: JsonResult<ScaleRequest>,
-) -> Answer<ScaleReport> {
-    let (name, request) = (name?.0, request?.0);
-    blocking(shared.server, move |server| server.scale(&name, request))
-        .await
-        .map(Json)
-}
-
-/// Moves an instance to another daemon, with its state and the frames in its rings.
-#[utoipa::path(
-    post,
-    path = "/v1/instances/{name}/migrate",
-    tag = "instances",
-    params(("name" = String, Path, description = "The instance")),
-    request_body = MigrateRequest,
-    responses(
-        (status = 200, body = MigrateReport),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub async fn migrate<S: Server>(
-    State(shared): State<Shared<S>>,
-    name: PathResult<String>,
-    request: JsonResult<MigrateRequest>,
-) -> Answer<MigrateReport> {
-    let (name, request) = (name?.0, request?.0);
-    blocking(shared.server, move |server| server.migrate(&name, request))
-        .await
-        .map(Json)
-}
-
-/// A handler of a request that is about one instance and says nothing else.
+/// A handler of a request that is about one instance, and says nothing else or has a body. That of a body tells which statuses there
+/// are beside those of all.
 macro_rules! of_instance {
     ($(#[doc = $doc:tt])+ $method:ident, $handler:ident, $call:ident, $path:tt, $answer:ty) => {
         $(#[doc = $doc])+
@@ -107,7 +36,56 @@ macro_rules! of_instance {
                 .map(Json)
         }
     };
+    (
+        $(#[doc = $doc:tt])+
+        $method:ident, $handler:ident, $path:tt, $request:ty => $answer:ty $(, $status:tt)*
+    ) => {
+        $(#[doc = $doc])+
+        #[utoipa::path(
+            $method,
+            path = $path,
+            tag = "instances",
+            params(("name" = String, Path, description = "The instance")),
+            request_body = $request,
+            responses(
+                (status = 200, body = $answer),
+                $((status = $status, body = Problem, content_type = "application/problem+json"),)*
+                (status = 404, body = Problem, content_type = "application/problem+json"),
+                (status = "default", body = Problem, content_type = "application/problem+json"),
+            )
+        )]
+        pub async fn $handler<S: Server>(
+            State(shared): State<Shared<S>>,
+            name: PathResult<String>,
+            request: JsonResult<$request>,
+        ) -> Answer<$answer> {
+            let (name, request) = (name?.0, request?.0);
+            blocking(shared.server, move |server| server.$handler(&name, request))
+                .await
+                .map(Json)
+        }
+    };
 }
+
+of_instance!(
+    /// Stops an instance where it is.
+    post, pause, "/v1/instances/{name}/pause", PauseRequest => Took
+);
+
+of_instance!(
+    /// Divides the flows of an instance among another number of instances.
+    post, scale, "/v1/instances/{name}/scale", ScaleRequest => ScaleReport
+);
+
+of_instance!(
+    /// Moves an instance to another daemon, with its state and the frames in its rings.
+    post, migrate, "/v1/instances/{name}/migrate", MigrateRequest => MigrateReport
+);
+
+of_instance!(
+    /// Runs a command of an instance's NF.
+    post, command, "/v1/instances/{name}/command", CommandRequest => CommandResponse, 400
+);
 
 of_instance!(
     /// Lets a paused instance go on.

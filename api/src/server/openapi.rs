@@ -25,7 +25,7 @@ use utoipa::OpenApi;
         change::delete_uplink,
         change::delete_group,
         change::delete_flavor,
-        change::command,
+        life::command,
         change::restart,
         life::pause,
         life::unpause,

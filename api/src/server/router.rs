@@ -81,7 +81,7 @@ fn changes<S: Server>() -> Router<Shared<S>> {
         .route("/v1/uplinks/{name}", delete(change::delete_uplink::<S>))
         .route("/v1/groups/{name}", delete(change::delete_group::<S>))
         .route("/v1/flavors/{name}", delete(change::delete_flavor::<S>))
-        .route("/v1/instances/{name}/command", post(change::command::<S>))
+        .route("/v1/instances/{name}/command", post(life::command::<S>))
         .route("/v1/instances/{name}/restart", post(change::restart::<S>))
         .route("/v1/instances/{name}/pause", post(life::pause::<S>))
         .route("/v1/instances/{name}/unpause", post(life::unpause::<S>))
