@@ -10,8 +10,9 @@ use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{Platform, eventually, is_alive, metrics_of};
 use nfluid_tests::harness::two_hosts::SERVER;
+use nfluid_tls::testing::Authority;
 use serde_json::Value;
-use two_platforms::{Authority, FIREWALL, TwoPlatforms};
+use two_platforms::{FIREWALL, TwoPlatforms};
 
 /// Answers before and after the moves.
 const ANSWERS: u64 = 50;
@@ -144,9 +145,10 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     assert!(!has_it(b));
     assert_eq!(b.ask(&["get", "chains"]), Value::Array(Vec::new()));
     assert!(a.reaches("client", SERVER));
-    let other = Authority::new();
+    let other = Authority::new().expect("a key");
     two.b.kill_daemon();
-    two.b.set_arguments(other.arguments(&two.b, &two.b_address));
+    let arguments = two_platforms::arguments(&other, &two.b, &two.b_address);
+    two.b.set_arguments(arguments);
     two.b.start();
     refuses(&two.a, &two.b_address, "certificate");
     two.b.kill_daemon();

@@ -8,6 +8,8 @@ pub mod config;
 pub mod identity;
 pub mod key;
 pub mod listening;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 /// Numbers and names under which a terminator finds what it inherits.
 pub mod inherited {

@@ -2,8 +2,7 @@
 
 use nfluid_tests::harness::platform::{Platform, must};
 use nfluid_tests::harness::two_hosts::{CLIENT, SERVER};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use std::fs;
+use nfluid_tls::testing::Authority;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -66,43 +65,12 @@ pub fn full() -> String {
     format!("{UPLINKS}instances: {{ big: {{ nf: bridge, cpus: [0], share: 60% }} }}\n")
 }
 
-/// Who signs the certificates of a test's daemons.
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl Authority {
-    pub fn new() -> Self {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).expect("signed").pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            certificate,
-        }
-    }
-
-    /// What a daemon that listens at `address` is started with.
-    pub fn arguments(&self, platform: &Platform, address: &str) -> Vec<String> {
-        let at: SocketAddr = address.parse().expect("an address");
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![at.ip().to_string()]).expect("an address");
-        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
-        let file = |option: &str, text: &str| {
-            let path = platform.directory().join(option);
-            fs::write(&path, text).expect("the directory is ours");
-            [format!("--{option}"), path.display().to_string()]
-        };
-        [
-            ["--migrate-listen".to_owned(), address.to_owned()],
-            file("migrate-cert", &certificate.pem()),
-            file("migrate-key", &key.serialize_pem()),
-            file("migrate-ca", &self.certificate),
-        ]
-        .concat()
-    }
+/// What a daemon of `platform` that listens at `address` is started with; `authority` signs its certificate.
+pub fn arguments(authority: &Authority, platform: &Platform, address: &str) -> Vec<String> {
+    let at: SocketAddr = address.parse().expect("an address");
+    let names = ("migrate", at.ip().to_string());
+    let written = authority.write(authority, platform.directory(), (names.0, &names.1));
+    written.expect("the directory is ours").arguments(address)
 }
 
 /// The platforms. The hosts `client` and `server` are the first one's.
@@ -183,11 +151,11 @@ impl TwoPlatforms {
             b_address,
             segments,
         };
-        let authority = Authority::new();
+        let authority = Authority::new().expect("a key");
         two.a
-            .set_arguments(authority.arguments(&two.a, &two.a_address));
+            .set_arguments(arguments(&authority, &two.a, &two.a_address));
         two.b
-            .set_arguments(authority.arguments(&two.b, &two.b_address));
+            .set_arguments(arguments(&authority, &two.b, &two.b_address));
         Some(two)
     }
 

@@ -15,9 +15,8 @@ use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::time::Duration;
 
@@ -220,8 +219,9 @@ impl Road {
         for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
             end.enter_neighbour(address, other)?;
         }
-        let authority = Authority::new()?;
-        let [one, other] = [("-a", &a), ("-b", &b)].map(|(name, edge)| authority.host(name, edge));
+        let (authority, folder) = (Authority::new()?, Workshop::new()?);
+        let start = |host| start_host(&authority, &folder, host);
+        let [one, other] = [("-a", &a), ("-b", &b)].map(start);
         let mut hosts = [one?, other?];
         let request = json!({ "text": subject().to_string(), "merge": true });
         hosts[0].requests.ask("POST", "/v1/apply", &request)?;
@@ -313,49 +313,22 @@ fn subject() -> Value {
     })
 }
 
-/// Who signs the daemons' certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-    folder: Workshop,
-}
-
-impl Authority {
-    fn new() -> anyhow::Result<Self> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key)?.pem();
-        Ok(Authority {
-            issuer: Issuer::new(params, key),
-            certificate,
-            folder: Workshop::new()?,
-        })
-    }
-
-    /// Starts a host whose uplinks are in `edge`.
-    fn host(&self, name: &str, edge: &Namespace) -> anyhow::Result<Host> {
-        // Free a moment ago, and nobody else is about to listen here.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec![address.ip().to_string()])?;
-        let own = params.signed_by(&key, &self.issuer)?;
-        let mut arguments = vec!["--migrate-listen".to_owned(), address.to_string()];
-        for (option, text) in [
-            ("migrate-cert", own.pem()),
-            ("migrate-key", key.serialize_pem()),
-            ("migrate-ca", self.certificate.clone()),
-        ] {
-            let path = self.folder.path(&format!("{option}{name}"));
-            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-            arguments.extend([format!("--{option}"), path.display().to_string()]);
-        }
-        let platform = Platform::start_with(name, &arguments)?;
-        platform.apply(&common(edge).to_string())?;
-        Ok(Host {
-            requests: Requests::connect(&platform.socket())?,
-            _platform: platform,
-            address: address.to_string(),
-        })
-    }
+/// Starts a host whose uplinks are in `edge`; its certificate is in `folder`.
+fn start_host(
+    authority: &Authority,
+    folder: &Workshop,
+    (name, edge): (&str, &Namespace),
+) -> anyhow::Result<Host> {
+    // Free a moment ago, and nobody else is about to listen here.
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let host = address.ip().to_string();
+    let files = authority.write(authority, folder.as_ref(), (name, &host));
+    let files = files.context("writing the files of a host")?;
+    let platform = Platform::start_with(name, &files.arguments(&address.to_string()))?;
+    platform.apply(&common(edge).to_string())?;
+    Ok(Host {
+        requests: Requests::connect(&platform.socket())?,
+        _platform: platform,
+        address: address.to_string(),
+    })
 }

@@ -12,8 +12,6 @@
 //! target, if it has written so down. A source that does not hear `started` lets the instance stand still, asks the target
 //! until it answers, and goes on if the answer is no: after that answer the move cannot be completed.
 
-#[cfg(test)]
-mod certificates;
 mod channel;
 mod ledger;
 mod message;

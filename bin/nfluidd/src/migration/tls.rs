@@ -175,9 +175,9 @@ fn dial(to: &str) -> anyhow::Result<TcpStream> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::certificates::Authority;
     use super::super::message::{Message, Taken};
     use super::*;
+    use nfluid_tls::testing::Authority;
     use std::io::Write;
     use std::net::TcpListener;
     use std::thread::{self, JoinHandle};
@@ -193,10 +193,23 @@ mod tests {
         _folder: TempDir,
     }
 
+    fn authority() -> Authority {
+        Authority::new().expect("a key")
+    }
+
+    fn files(trusted: &Authority, signer: &Authority, folder: &Path, name: &str) -> Files {
+        let written = trusted.write(signer, folder, (name, name)).expect("room");
+        Files {
+            certificate: written.certificate,
+            key: written.key,
+            authority: written.authority,
+        }
+    }
+
     /// A host that accepts whom `trusted` has signed, and shows a certificate for `name` that `signer` has signed.
     fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
         let folder = tempfile::tempdir().expect("a folder");
-        let files = trusted.files(signer, folder.path(), name);
+        let files = files(trusted, signer, folder.path(), name);
         Host {
             tls: Tls::load(&files).expect("they fit"),
             _folder: folder,
@@ -218,7 +231,7 @@ mod tests {
 
     #[test]
     fn hosts_of_one_authority_talk_to_each_other() {
-        let authority = Authority::new();
+        let authority = authority();
         let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
         let caller = host(&authority, &authority, "edge1");
         let mut channel = caller.tls.connect(&address).expect("it is known");
@@ -229,7 +242,7 @@ mod tests {
 
     #[test]
     fn who_is_signed_by_another_gets_no_answer() {
-        let (ours, theirs) = (Authority::new(), Authority::new());
+        let (ours, theirs) = (authority(), authority());
         let (address, served) = serve(host(&ours, &ours, "127.0.0.1"));
         // It accepts us, and shows what we do not accept.
         let caller = host(&ours, &theirs, "edge1");
@@ -243,7 +256,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_to_who_is_signed_by_another_or_for_another() {
-        let (ours, theirs) = (Authority::new(), Authority::new());
+        let (ours, theirs) = (authority(), authority());
         for (signer, name) in [(&theirs, "127.0.0.1"), (&ours, "127.0.0.2")] {
             let (address, served) = serve(host(&ours, signer, name));
             let caller = host(&ours, &ours, "edge1");
@@ -254,7 +267,7 @@ mod tests {
 
     #[test]
     fn who_shows_nothing_gets_no_answer() {
-        let authority = Authority::new();
+        let authority = authority();
         for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01"] {
             let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
             let mut stream = TcpStream::connect(&address).expect("it listens");
@@ -286,9 +299,9 @@ mod tests {
     #[test]
     fn files_that_are_none_are_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let authority = Authority::new();
-        let files = authority.files(&authority, folder.path(), "edge1");
-        let other = authority.files(&authority, folder.path(), "edge2");
+        let authority = authority();
+        let own = files(&authority, &authority, folder.path(), "edge1");
+        let other = files(&authority, &authority, folder.path(), "edge2");
         let why = |files: Files| match Tls::load(&files) {
             Ok(_) => panic!("accepted"),
             Err(why) => format!("{why:#}"),
@@ -297,28 +310,28 @@ mod tests {
         assert!(
             why(Files {
                 key: missing.clone(),
-                ..files.clone()
+                ..own.clone()
             })
             .contains("none")
         );
         assert!(
             why(Files {
                 certificate: missing,
-                ..files.clone()
+                ..own.clone()
             })
             .contains("none")
         );
         assert!(
             why(Files {
                 key: other.key,
-                ..files.clone()
+                ..own.clone()
             })
             .contains("does not fit")
         );
         assert!(
             why(Files {
-                key: files.certificate.clone(),
-                ..files
+                key: own.certificate.clone(),
+                ..own
             })
             .contains("private key")
         );
