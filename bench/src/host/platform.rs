@@ -3,6 +3,7 @@
 
 use super::program::{beside_this_program, output};
 use super::service::Service;
+use super::shares::outweigh_others;
 use super::workshop::Workshop;
 use anyhow::Context;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
@@ -88,6 +89,14 @@ impl Platform {
     pub fn cgroup(&self, instance: &str) -> anyhow::Result<Cgroup> {
         let root = CgroupRoot::new(&self.name)?;
         Ok(root.open(&format!("i-{instance}"))?)
+    }
+
+    /// Gives its instances together the weight that [`Shares`](super::shares::Shares) have.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn outweigh_others(&self) -> anyhow::Result<()> {
+        outweigh_others(&CgroupRoot::new(&self.name)?)
     }
 
     /// Restarts an instance; its failures are forgiven.

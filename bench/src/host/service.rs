@@ -87,14 +87,19 @@ impl Service {
         Ok(())
     }
 
-    /// Tells it to end and waits for that.
-    pub fn end(&mut self) {
+    /// Tells it to end, for who has many to wait for.
+    pub fn tell_to_end(&mut self) {
         let pid = Pid::from_child(&self.child);
         if self.lives() {
             let _ = kill_process(pid, Signal::TERM);
             // It may have been stopped.
             let _ = kill_process(pid, Signal::CONT);
         }
+    }
+
+    /// Tells it to end and waits for that.
+    pub fn end(&mut self) {
+        self.tell_to_end();
         let start = Instant::now();
         while self.lives() && start.elapsed() < GRACE {
             std::thread::sleep(Duration::from_millis(20));

@@ -17,6 +17,15 @@ pub struct Shares {
     groups: Vec<Cgroup>,
 }
 
+/// Whatever else the machine does has little to say in how those in `root` share its cores.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn outweigh_others(root: &CgroupRoot) -> anyhow::Result<()> {
+    let heavy = Share::from_percent(WEIGHT_PERCENT)?;
+    root.set_weight(heavy).context("weighing the cgroups")
+}
+
 impl Shares {
     /// None yet.
     ///
@@ -29,10 +38,8 @@ impl Shares {
             root: Some(root),
             groups: Vec::new(),
         };
-        // Whatever else the machine does has little to say in how the experiment shares its cores.
         if let Some(root) = &shares.root {
-            let heavy = Share::from_percent(WEIGHT_PERCENT)?;
-            root.set_weight(heavy).context("weighing the cgroups")?;
+            outweigh_others(root)?;
         }
         Ok(shares)
     }

@@ -1,4 +1,7 @@
 //! The terminators of both sides, and wrk, in one network namespace.
+//!
+//! Both sides are in cgroups: each terminator in one of its own, with the same weight, the same memory limit and the same time slice, in
+//! one for its side with the same weight. What is left as a difference is what instances are for: namespaces, filters, the daemon.
 
 use super::Kind;
 use crate::host::interrupt;
@@ -6,8 +9,10 @@ use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
 use crate::host::program::{beside_this_program, output};
 use crate::host::service::Service;
+use crate::host::shares::Shares;
 use crate::host::workshop::Workshop;
 use anyhow::{Context, bail};
+use nfluid_sandbox::cgroup::Share;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -19,6 +24,10 @@ use std::time::{Duration, Instant};
 const FIRST_PORTS: [u16; 2] = [10_000, 20_000];
 /// The terminators' core, and wrk's.
 const CORES: [u32; 2] = [0, 1];
+/// What each terminator has: percent of a core as a weight, MiB of memory, connections at once.
+const SHARE_PERCENT: u32 = 100;
+const MEMORY_MIB: u64 = 16;
+const CONNECTIONS_MAX: u32 = 128;
 /// Connections that wrk keeps under way at least.
 const CONNECTIONS_MIN: usize = 32;
 /// Keys that are made at most: an RSA key takes a tenth of a second and more. Beyond, end points have the same in turn.
@@ -57,7 +66,9 @@ pub struct Run {
 
 /// Both sides. What lives in the namespace comes before it: it ends first.
 pub struct Ground {
-    _bare: Vec<Service>,
+    bare: Vec<Service>,
+    /// After those who are in them.
+    _shares: Shares,
     _platform: Platform,
     workshop: Workshop,
     namespace: Namespace,
@@ -73,7 +84,8 @@ impl Ground {
             .map(|number| make_pair(&workshop, kind, number))
             .collect::<Result<_, _>>()?;
         let pair_of = |at: usize| &keys[at % keys.len()];
-        let platform = Platform::start()?;
+        let (platform, mut shares) = (Platform::start()?, Shares::new()?);
+        platform.outweigh_others()?;
         platform.apply(&deployment(namespace.name(), count, pair_of)?)?;
         let mut bare = Vec::with_capacity(count);
         for at in 0..count {
@@ -86,14 +98,18 @@ impl Ground {
                 .arg("alone")
                 .arg(address(Side::Bare, at).to_string())
                 .arg(&file);
-            bare.push(Service::start(
-                "nfluid-tls",
-                &mut command,
-                workshop.path("bare.log"),
-            )?);
+            let log = workshop.path("bare.log");
+            bare.push(Service::start("nfluid-tls", &mut command, log)?);
+            if let Some(started) = bare.last() {
+                // At once: what it uses from its beginning on is accounted for there.
+                let weight = Share::from_percent(SHARE_PERCENT)?;
+                shares.give(&[started.pid()], None, Some(weight))?;
+                shares.limit_memory(MEMORY_MIB << 20)?;
+            }
         }
         let mut ground = Ground {
-            _bare: bare,
+            bare,
+            _shares: shares,
             _platform: platform,
             workshop,
             namespace,
@@ -145,6 +161,13 @@ impl Ground {
     }
 }
 
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // They end side by side; each is waited for as it is dropped.
+        self.bare.iter_mut().for_each(Service::tell_to_end);
+    }
+}
+
 /// Where an end point is.
 fn address(side: Side, at: usize) -> SocketAddr {
     let first = FIRST_PORTS[usize::from(side == Side::Bare)];
@@ -188,7 +211,9 @@ fn only_owner(path: &Path) -> anyhow::Result<()> {
 }
 
 fn config([certificate, key]: &[PathBuf; 2]) -> serde_json::Value {
-    json!({ "certificate": certificate, "key": key, "answer": "" })
+    json!({
+        "certificate": certificate, "key": key, "answer": "", "connections": CONNECTIONS_MAX,
+    })
 }
 
 fn deployment<'a>(
@@ -202,7 +227,8 @@ fn deployment<'a>(
         let core = CORES[0];
         writeln!(
             text,
-            "  t{at}: {{ nf: tls, flavor: small, cpus: [{core}], netns: {netns}, listen: \"{address}\", config: {config} }}"
+            "  t{at}: {{ nf: tls, flavor: small, cpus: [{core}], share: {SHARE_PERCENT}%, memory: {MEMORY_MIB}MiB, \
+             netns: {netns}, listen: \"{address}\", config: {config} }}"
         )?;
     }
     Ok(text)
