@@ -1,8 +1,10 @@
-//! The example of nested groups, applied as it is printed.
+//! Examples, applied or run as they are printed.
 
 use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::program::program;
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// The example's deployment, with interfaces in a namespace instead of the host's.
 fn deployment() -> String {
@@ -54,4 +56,22 @@ fn nested_groups_placement_and_congestion_work_as_they_are_printed() {
     let deleted = platform.nfluid(&["delete", "--all"]);
     assert!(deleted.succeeded(), "{deleted:?}");
     assert_eq!(platform.instance_processes(), [0; 0]);
+}
+
+#[test]
+fn tenants_are_served_over_tls_as_the_example_shows() {
+    // Whether platforms can be here at all.
+    let Some(_platform) = Platform::at_rest("tenants_are_served_over_tls_as_the_example_shows")
+    else {
+        return;
+    };
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/tls/run");
+    let programs = program("nfluidd");
+    let folder = programs.parent().expect("it is in one");
+    let ran = Command::new(example).env("NFLUID_BIN_DIR", folder).output();
+    let ran = ran.expect("it is there");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}\n{errors}");
+    assert_eq!(said.matches("a page over plain HTTP").count(), 4, "{said}");
 }

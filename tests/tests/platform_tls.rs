@@ -59,8 +59,8 @@ impl Tenant {
         )
     }
 
-    /// What comes back of what a client sends.
-    fn echoes(&self, text: &[u8]) -> io::Result<Vec<u8>> {
+    /// A client of it.
+    fn client(&self) -> io::Result<Client> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -73,11 +73,12 @@ impl Tenant {
         stream.set_read_timeout(Some(PATIENCE))?;
         let name = ServerName::try_from("shop").expect("a name");
         let client = ClientConnection::new(Arc::new(config), name).expect("a client");
-        let mut stream = StreamOwned::new(client, stream);
-        stream.write_all(text)?;
-        let mut back = vec![0; text.len()];
-        stream.read_exact(&mut back)?;
-        Ok(back)
+        Ok(StreamOwned::new(client, stream))
+    }
+
+    /// What comes back of what a client sends.
+    fn echoes(&self, text: &[u8]) -> io::Result<Vec<u8>> {
+        echo(&mut self.client()?, text)
     }
 
     fn await_echo(&self) {
@@ -85,6 +86,40 @@ impl Tenant {
             self.echoes(b"hello").is_ok_and(|back| back == b"hello")
         });
     }
+}
+
+type Client = StreamOwned<ClientConnection, TcpStream>;
+
+fn echo(client: &mut Client, text: &[u8]) -> io::Result<Vec<u8>> {
+    client.write_all(text)?;
+    let mut back = vec![0; text.len()];
+    client.read_exact(&mut back)?;
+    Ok(back)
+}
+
+/// A client in the middle of a conversation hears that it is over: it neither waits nor gets anything that nobody has said.
+fn hears_the_end(mut client: Client) {
+    let mut rest = Vec::new();
+    match client.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(why) => assert!(
+            matches!(
+                why.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+            ),
+            "{why}"
+        ),
+    }
+    assert_eq!(rest, [0; 0]);
+}
+
+/// The other process of an instance.
+fn connector_of(platform: &Platform, pid: u32) -> u32 {
+    let cgroup = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    let own = cgroup(pid).expect("it runs");
+    let all = platform.instance_processes().into_iter();
+    let mut others = all.filter(|other| *other != pid && cgroup(*other).is_ok_and(|it| it == own));
+    others.next().expect("it has a backend")
 }
 
 fn free_address() -> SocketAddr {
@@ -160,11 +195,25 @@ fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     let filter = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     assert!(filter.contains("Seccomp:\t2"), "{filter}");
 
-    // One that dies is started again, and so is its connector; others do not notice.
-    signal(pid, Signal::KILL);
-    shop.await_echo();
+    // One that dies is started again, and so is its connector, whichever of the two it is; clients hear of it, others do not.
+    let mut others = bank.client().expect("it serves");
+    let first = pid;
+    let itself = |_: &Platform, pid: u32| pid;
+    let both_die: [fn(&Platform, u32) -> u32; 2] = [connector_of, itself];
+    for dies in both_die {
+        let mut client = shop.client().expect("it serves");
+        assert_eq!(echo(&mut client, b"held").expect("it serves"), b"held");
+        assert_eq!(echo(&mut others, b"held").expect("it serves"), b"held");
+        let pid = platform.pids()["shop"];
+        signal(dies(&platform, pid), Signal::KILL);
+        hears_the_end(client);
+        shop.await_echo();
+        assert_ne!(platform.pids()["shop"], pid);
+    }
+    assert_eq!(echo(&mut others, b"still").expect("it serves"), b"still");
+    drop(others);
     let again = platform.pids()["shop"];
-    assert_ne!(pid, again);
+    assert_ne!(first, again);
     platform.kill_daemon();
     assert!(shop.echoes(b"alone").expect("it serves") == b"alone");
     platform.start();

@@ -40,6 +40,7 @@ const TRAFFIC: Packages = &[
     "iputils-ping",
     "nftables",
     "nginx-light",
+    "openssl",
     "procps",
     "tcpdump",
     "tcpreplay",
