@@ -1,5 +1,9 @@
 //! Instances of which there are several: flows are divided among them, and change hands while frames pass.
 
+#[path = "platform_scaling/ambush.rs"]
+mod ambush;
+
+use ambush::{Ambush, Moment};
 use nfluid_tests::harness::platform::{Outcome, Platform, eventually, metrics_of, must};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use std::thread;
@@ -74,6 +78,13 @@ fn answers(pings: &Outcome) -> Vec<u32> {
     pings.stdout.lines().filter_map(number).collect()
 }
 
+/// Frames that came back into the chain, whichever member got them.
+fn returned(platform: &Platform) -> u64 {
+    let stats = platform.ask(&["stats"]);
+    let chain = &stats["chains"][0];
+    chain["return_packets"].as_u64().expect("a chain")
+}
+
 #[test]
 fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overtaken() {
     let test = "flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overtaken";
@@ -104,6 +115,10 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     );
     assert!(states.iter().all(|states| *states > 0), "{states:?}");
 
+    // All that crossed is counted, also what crossed members that have gone.
+    let crossed = returned(&platform);
+    assert!(crossed >= u64::from(FLOWS * PINGS), "{crossed}");
+
     platform.must_refuse(&["pause", "fw@r1"], "one of several");
     platform.must_refuse(&["save", "fw", "/dev/null"], "one of several");
     platform.must_refuse(&["scale", "fw", "17"], "cannot be 17");
@@ -111,6 +126,7 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     platform.apply(&chain(1));
     assert_eq!(members(&platform), ["fw"]);
     assert_eq!(figures(&platform, "states"), [u64::from(FLOWS) + before]);
+    assert!(returned(&platform) >= crossed);
     let nat = chain(2).replace(
         "nf: bridge",
         "nf: nat, config: { pool: [192.0.2.1] }, replicas: 2",
@@ -120,42 +136,83 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     assert!(refused.stderr.contains(why), "{refused:?}");
 }
 
+/// Pings from each client's address, with one number for all of its pings: they are one flow.
+fn ping_each(platform: &Platform) {
+    for flow in 0..FLOWS {
+        let (from, id) = (101 + flow, 4000 + flow);
+        let ping = format!("ping -n -e {id} -c 1 -W 1 -I 10.0.0.{from} {SERVER}");
+        eventually("every flow crosses", || {
+            platform.on("client", &ping).succeeded()
+        });
+    }
+}
+
+/// Every flow crosses, with the state that it had: none is made anew.
+fn all_flows_go_on(platform: &Platform, created: u64, what: &str) {
+    ping_each(platform);
+    let now: u64 = figures(platform, "states_created_total").iter().sum();
+    assert_eq!(now, created, "{what}");
+    let states: u64 = figures(platform, "states").iter().sum();
+    assert_eq!(states, created, "{what}");
+}
+
+/// Asks for so many members; the daemon is killed at that request to that member, and another one is started. Who is there
+/// then is `left`, and every flow goes on.
+fn strike(
+    platform: &mut Platform,
+    replicas: &str,
+    (member, request, moment): (&str, &str, Moment),
+    left: &[&str],
+) {
+    let what = format!("to {replicas}, {moment:?} {request} of {member}");
+    let created: u64 = figures(platform, "states_created_total").iter().sum();
+    let first = platform.pids()["fw"];
+    let control = platform.run_dir().join("control").join(member);
+    let ambush = Ambush::lay(&control, platform.daemon_pid(), request, moment);
+    let mut scale = platform.nfluid_command();
+    let scale = scale.args(["scale", "fw", replicas]);
+    let mut scale = scale.spawn().expect("it is built");
+    ambush.end();
+    assert!(!scale.wait().expect("our child").success(), "{what}");
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(members(platform), left, "{what}");
+    assert_eq!(platform.pids()["fw"], first, "{what}");
+    all_flows_go_on(platform, created, &what);
+}
+
 #[test]
-fn members_are_adopted_and_a_daemon_killed_in_between_leaves_all_flows_with_somebody() {
-    let test = "members_are_adopted_and_a_daemon_killed_in_between_leaves_all_flows_with_somebody";
+fn a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state() {
+    let test = "a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state";
     let Some(mut platform) = with_clients(test) else {
         return;
     };
     platform.apply(&chain(3));
-    let before = platform.pids();
+    ping_each(&platform);
+    let created: u64 = figures(&platform, "states_created_total").iter().sum();
+    assert_eq!(created, u64::from(FLOWS) + 1, "and that of the first ping");
+    // What was decided on holds: three, and one.
+    let three = ["fw", "fw@r1", "fw@r2"];
+    // Frames are led to the first one, and nobody has told it of the flows.
+    let led = ("fw@r1", "drain", Moment::Before);
+    strike(&mut platform, "1", led, &three);
+    // It was told already, and is told again.
+    let told = ("fw", "import", Moment::After);
+    strike(&mut platform, "1", told, &three);
+    platform.must_say(&["scale", "fw", "1"]);
+    strike(&mut platform, "3", ("fw", "drain", Moment::After), &["fw"]);
+    // All is done, and not kept yet: the first one has forgotten what goes with the others.
+    let parted = ("fw", "part_with", Moment::After);
+    strike(&mut platform, "3", parted, &["fw"]);
+    platform.must_say(&["scale", "fw", "2"]);
+    let there = platform.pids();
     platform.kill_daemon();
     platform.start();
-    assert_eq!(platform.pids(), before);
-    for (delay_ms, replicas) in [(0, "1"), (5, "3"), (15, "1"), (30, "3")] {
-        let mut scale = platform.nfluid_command();
-        let scale = scale.args(["scale", "fw", replicas]);
-        let mut scale = scale.spawn().expect("it is built");
-        thread::sleep(Duration::from_millis(delay_ms));
-        platform.kill_daemon();
-        // Cut off, or done before.
-        let _ = scale.wait().expect("our child");
-        platform.start();
-        let there = members(&platform).len();
-        assert!(there == 1 || there == 3, "after {delay_ms} ms: {there}");
-        for flow in 0..FLOWS {
-            let ping = format!("ping -n -c 1 -W 1 -I 10.0.0.{} {SERVER}", 101 + flow);
-            eventually("every flow crosses", || {
-                platform.on("client", &ping).succeeded()
-            });
-        }
-    }
-    platform.must_say(&["scale", "fw", "1"]);
-    assert_eq!(members(&platform), ["fw"]);
+    assert_eq!(platform.pids(), there, "members are adopted");
+    all_flows_go_on(&platform, created, "adopted");
     // A member that ends is started again, on the ports that its flows are led to.
-    platform.must_say(&["scale", "fw", "2"]);
     platform.must_say(&["restart", "fw@r1"]);
-    let pings = ping_meanwhile(&platform, || {});
-    for ping in pings {
+    for ping in ping_meanwhile(&platform, || {}) {
         assert!(ping.succeeded(), "{ping:?}");
     }
 }

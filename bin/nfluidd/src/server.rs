@@ -1,6 +1,5 @@
 //! The logic behind the API.
 
-use crate::congestion::Figures;
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
 use crate::host::{self, Functions, HostPlatform, Image, Moved, Shared, lock};
@@ -9,19 +8,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
 use nfluid_api::types::{
-    ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Check, CheckStatus, CommandRequest,
-    CommandResponse, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
-    FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
-    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
-    PoolStatus, PortState, PortStats, PortStatus, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Timeline, Took,
-    UpgradeReport, UplinkStatus, Version,
+    ApplyRequest, ApplyResponse, ChainStatus, Check, CheckStatus, CommandRequest, CommandResponse,
+    DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport, FunctionRequest,
+    GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus, Kind, LinkStatus,
+    Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase, PoolStatus, PortState,
+    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest,
+    Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::inventory::Inventory;
-use nfluid_control::matching::MatchRule;
-use nfluid_control::model::{Chain, Deployment, PortRef};
+use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::state::FileStore;
 use nfluid_control::state::journal::Durable;
 use nfluid_control::state::tidying::Tidying;
@@ -261,17 +258,10 @@ impl Server for Daemon {
     fn chains(&self) -> Vec<ChainStatus> {
         let model = self.model();
         let host = lock(&self.host);
-        let words = |rules: &[MatchRule]| rules.iter().map(ToString::to_string).collect();
-        let status = |(name, chain): (&str, &Chain)| ChainStatus {
-            name: name.to_owned(),
-            from: chain.from.to_string(),
-            to: chain.to.to_string(),
-            via: chain.via.iter().map(|hop| hop.instance.clone()).collect(),
-            rules: words(&chain.rules),
-            return_rules: words(&chain.effective_return_rules()),
-            state: all_up(chain_ports(chain).iter().map(|port| host.port_state(port))),
-        };
-        model.chains.iter().map(status).collect()
+        let chains = model.chains.iter();
+        chains
+            .map(|(name, chain)| host.chain_status(name, chain))
+            .collect()
     }
 
     fn uplinks(&self) -> Vec<UplinkStatus> {
@@ -303,7 +293,7 @@ impl Server for Daemon {
             stats.chains = model
                 .chains
                 .iter()
-                .map(|(name, chain)| chain_stats(&host, name, chain, &stats.ports, &found))
+                .map(|(name, chain)| host.chain_stats(name, chain, &found))
                 .collect();
             (stats, host.control_sockets())
         };
@@ -659,67 +649,5 @@ fn all_up(mut states: impl Iterator<Item = PortState>) -> PortState {
         PortState::Up
     } else {
         PortState::Down
-    }
-}
-
-/// Every port that a chain's frames go through.
-fn chain_ports(chain: &Chain) -> Vec<PortRef> {
-    let hops = chain
-        .via
-        .iter()
-        .flat_map(|hop| [hop.input_port(), hop.output_port()]);
-    [chain.from.clone()]
-        .into_iter()
-        .chain(hops)
-        .chain([chain.to.clone()])
-        .collect()
-}
-
-/// What entered a chain: what its first, and backwards its last, NF received; and what waits in the
-/// rings on its way.
-fn chain_stats(
-    host: &crate::host::Host,
-    name: &str,
-    chain: &Chain,
-    ports: &[PortStats],
-    found: &Figures,
-) -> ChainStats {
-    let refused = |port: Option<PortRef>| {
-        let reason = nfluid_switch::DropReason::Refused.name();
-        let drops = port.map(|port| host.counters_of(&port).drops);
-        drops
-            .and_then(|drops| drops.get(reason).copied())
-            .unwrap_or(0)
-    };
-    let received =
-        |port: Option<PortRef>| port.map_or(0, |port| host.counters_of(&port).rx_packets);
-    let waiting = |receivers: &[PortRef]| {
-        let rings = receivers.iter().map(|receiver| {
-            let name = receiver.to_string();
-            let port = ports.iter().find(|port| port.name == name)?;
-            port.rx_ring_used.map(u64::from)
-        });
-        rings.sum()
-    };
-    let inputs = chain.via.iter().map(|hop| hop.input_port());
-    let forward: Vec<PortRef> = inputs.chain([chain.to.clone()]).collect();
-    let outputs = chain.via.iter().map(|hop| hop.output_port());
-    let back: Vec<PortRef> = outputs.chain([chain.from.clone()]).collect();
-    ChainStats {
-        name: name.to_owned(),
-        forward_packets: received(chain.via.first().map(|hop| hop.input_port())),
-        return_packets: received(chain.via.last().map(|hop| hop.output_port())),
-        forward_waiting: waiting(&forward),
-        return_waiting: waiting(&back),
-        forward: found.way(
-            name,
-            true,
-            refused(chain.via.first().map(|hop| hop.input_port())),
-        ),
-        back: found.way(
-            name,
-            false,
-            refused(chain.via.last().map(|hop| hop.output_port())),
-        ),
     }
 }

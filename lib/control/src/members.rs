@@ -6,6 +6,7 @@
 
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Instance, PortRef};
+use crate::spec::InstanceSpec;
 use std::collections::BTreeMap;
 
 /// Most members of an instance.
@@ -80,6 +81,13 @@ impl Inventory {
             Some(members) => *members,
             None => u16::from(self.instances.contains_key(instance)),
         }
+    }
+
+    /// What an instance is to be that an earlier daemon has left: as it is desired, or one member more than desired. That one may
+    /// have flows, and what is known of them: it goes as members go, after its flows.
+    pub fn spec_left(&self, name: &str) -> Option<&InstanceSpec> {
+        let desired = self.instances.get(name);
+        desired.or_else(|| self.instances.get(front_of(name)?))
     }
 
     /// Whether flows of an instance with several members are led to this one: then its ports have to stay.

@@ -5,6 +5,7 @@ mod support;
 use nfluid_api::types::{ApplyRequest, ApplyResponse, DeleteRequest, Kind, ObjectName, Problem};
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
+use nfluid_control::plan::plan;
 use nfluid_control::state::{FileStore, Store};
 use support::{ENVIRONMENT, MemoryStore, ModelPlatform, deployment, request};
 
@@ -154,15 +155,49 @@ fn another_nf_on_the_same_ports_takes_them_over_while_they_stay_wired() {
     assert_consistent(&mut controller);
 }
 
+/// [`BASE`] with so many firewalls.
+fn with_members(replicas: u16) -> String {
+    let several = format!("fw: {{ replicas: {replicas}, nf: firewall");
+    BASE.replace("fw: { nf: firewall", &several)
+}
+
+#[test]
+fn a_daemon_that_ends_at_any_step_of_a_division_leaves_no_member_with_flows_behind() {
+    for (old, new) in [(1, 3), (3, 1), (3, 2)] {
+        let inventory = |replicas| {
+            let built = controller(&with_members(replicas));
+            built.platform().inventory.clone()
+        };
+        let (before, after) = (inventory(old), inventory(new));
+        let steps = plan(&before, &after);
+        for done in 0..=steps.len() {
+            let mut left = before.clone();
+            steps[..done].iter().for_each(|step| left.record(step));
+            // What the next one takes over: it knows nothing of wires.
+            left.instances
+                .retain(|name, spec| before.spec_left(name) == Some(spec));
+            left.wires.clear();
+            let platform = ModelPlatform {
+                inventory: left.clone(),
+                ..ModelPlatform::default()
+            };
+            let kept = controller(&with_members(old)).deployment().clone();
+            let store = MemoryStore {
+                committed: Some(kept),
+                ..MemoryStore::default()
+            };
+            let mut next = Controller::load(platform, store, left).expect("a store");
+            let failures = next.restore();
+            assert!(failures.is_empty(), "{old} to {new}, {done}: {failures:?}");
+            assert_eq!(next.platform().inventory, before, "{old} to {new}, {done}");
+        }
+    }
+}
+
 #[test]
 fn members_come_before_flows_and_go_after_them() {
     let mut controller = controller(BASE);
-    let with = |replicas| {
-        BASE.replace(
-            "fw: { nf: firewall",
-            &format!("fw: {{ replicas: {replicas}, nf: firewall"),
-        )
-    };
+    let with = with_members;
     assert_ne!(with(3), BASE);
     controller.platform_mut().log.clear();
     apply(&mut controller, &with(3)).expect("right");

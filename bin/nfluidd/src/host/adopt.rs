@@ -30,7 +30,7 @@ impl Host {
         present.groups = self.tenants.clone();
         let recorded = record::names(&self.settings.paths.records());
         for name in &recorded {
-            let Some(spec) = desired.instances.get(name) else {
+            let Some(spec) = desired.spec_left(name) else {
                 continue;
             };
             match self.adopt_instance(name, spec) {

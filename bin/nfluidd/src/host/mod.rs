@@ -3,6 +3,7 @@
 mod adopt;
 mod bells;
 mod capture;
+mod chains;
 mod changes;
 mod clients;
 mod ends;

@@ -60,6 +60,16 @@ impl Paths {
         self.control(name).with_extension("next")
     }
 
+    /// What is written down of a division of flows that has begun.
+    pub fn scaling(&self, name: &str) -> PathBuf {
+        self.scalings().join(format!("{name}.json"))
+    }
+
+    /// All of them.
+    pub fn scalings(&self) -> PathBuf {
+        self.run.join("scaling")
+    }
+
     /// Scripts of functions that run.
     pub fn functions(&self) -> PathBuf {
         self.run.join("functions")
@@ -186,6 +196,7 @@ impl Paths {
             "io",
             "fast",
             "rows",
+            "scaling",
         ];
         let below = below.map(|name| self.run.join(name));
         let pins =

@@ -286,6 +286,7 @@ impl Platform for HostPlatform {
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         drain(&self.0, name);
+        let counts = scaling::counts_of(&self.0, name);
         let mut host = lock(&self.0);
         if host.is_fast(name) {
             host.remove_fast(name)?;
@@ -295,6 +296,10 @@ impl Platform for HostPlatform {
             host.forget_bell(name);
         }
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
+        drop(host);
+        if let Some(counts) = counts {
+            counts.leave();
+        }
         Ok(())
     }
 
@@ -565,7 +570,9 @@ impl Host {
         if running.spec.io.has_threads() {
             self.ask_to_leave(name);
         }
+        let came = self.came_to_member(name);
         let running = self.let_go(name);
+        self.leave_to_first(name, came);
         Ok(running.map(|running| Making::of(&self.maker, name, running)))
     }
 

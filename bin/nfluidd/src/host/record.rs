@@ -1,11 +1,12 @@
 //! What the daemon writes down about what runs, so that a later daemon can adopt it.
 
+use super::chains::Came;
 use nfluid_api::types::PausedTraffic;
 use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::path::Path;
 
@@ -41,6 +42,9 @@ pub struct Record {
     /// Time that it was held back by its cap before that.
     #[serde(default)]
     pub former_throttled_ns: u64,
+    /// What came to the ports of members of it that have gone, by port.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub came_to_members: BTreeMap<String, Came>,
     /// Its cgroup, in the directory of its group; absent: it is called after the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,

@@ -1,0 +1,172 @@
+//! Chains as they are, for the API: what has entered them, what waits in them. Where an instance has several members, all of
+//! them count, also those that have gone.
+
+use super::Host;
+use crate::congestion::Figures;
+use nfluid_api::types::{ChainStats, ChainStatus, PortState};
+use nfluid_control::matching::MatchRule;
+use nfluid_control::members::{front_of, member_names};
+use nfluid_control::model::{Chain, PortRef};
+use nfluid_switch::{DropReason, PortCounters};
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// What has come to a port that is an end of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Came {
+    /// Frames that it got.
+    received: u64,
+    /// Frames for it that were refused: the chain is held up.
+    refused: u64,
+}
+
+impl Came {
+    fn of(counters: &PortCounters) -> Self {
+        Came {
+            received: counters.rx_frames,
+            refused: counters.dropped(DropReason::Refused),
+        }
+    }
+}
+
+impl AddAssign for Came {
+    fn add_assign(&mut self, other: Self) {
+        self.received = self.received.saturating_add(other.received);
+        self.refused = self.refused.saturating_add(other.refused);
+    }
+}
+
+impl Host {
+    /// A chain.
+    pub fn chain_status(&self, name: &str, chain: &Chain) -> ChainStatus {
+        let words = |rules: &[MatchRule]| rules.iter().map(ToString::to_string).collect();
+        let hops = chain.via.iter();
+        let hops = hops.flat_map(|hop| [hop.input_port(), hop.output_port()]);
+        let ends = [chain.from.clone(), chain.to.clone()];
+        let mut ports = ends
+            .into_iter()
+            .chain(hops)
+            .flat_map(|it| self.members_port(&it));
+        let is_up = ports.all(|port| self.port_state(&port) == PortState::Up);
+        ChainStatus {
+            name: name.to_owned(),
+            from: chain.from.to_string(),
+            to: chain.to.to_string(),
+            via: chain.via.iter().map(|hop| hop.instance.clone()).collect(),
+            rules: words(&chain.rules),
+            return_rules: words(&chain.effective_return_rules()),
+            state: if is_up {
+                PortState::Up
+            } else {
+                PortState::Down
+            },
+        }
+    }
+
+    /// What entered a chain: what its first, and backwards its last, NF received; and what waits in the rings on its way.
+    pub fn chain_stats(&self, name: &str, chain: &Chain, found: &Figures) -> ChainStats {
+        let came = |port: Option<PortRef>| port.map(|port| self.came_to(&port)).unwrap_or_default();
+        let there = came(chain.via.first().map(|hop| hop.input_port()));
+        let back = came(chain.via.last().map(|hop| hop.output_port()));
+        let inputs = chain.via.iter().map(|hop| hop.input_port());
+        let outputs = chain.via.iter().map(|hop| hop.output_port());
+        ChainStats {
+            name: name.to_owned(),
+            forward_packets: there.received,
+            return_packets: back.received,
+            forward_waiting: self.waiting(inputs.chain([chain.to.clone()])),
+            return_waiting: self.waiting(outputs.chain([chain.from.clone()])),
+            forward: found.way(name, true, there.refused),
+            back: found.way(name, false, back.refused),
+        }
+    }
+
+    /// A port, and the same of the other members of its instance.
+    fn members_port(&self, port: &PortRef) -> Vec<PortRef> {
+        match port {
+            PortRef::Instance { instance, port } => {
+                let members = self.members.get(instance).copied().unwrap_or(1);
+                let members = member_names(instance, members);
+                members
+                    .map(|member| PortRef::instance(&member, port))
+                    .collect()
+            }
+            PortRef::Uplink(_) => vec![port.clone()],
+        }
+    }
+
+    fn waiting(&self, receivers: impl Iterator<Item = PortRef>) -> Option<u64> {
+        let ports = receivers.flat_map(|receiver| self.members_port(&receiver));
+        let rings = ports.map(|port| {
+            let used = self
+                .queue_ids(&port)?
+                .map(|id| self.switch.rx_ring_used(id));
+            used.map(|used| used.map(u64::from)).sum::<Option<u64>>()
+        });
+        rings.sum()
+    }
+
+    fn came_to(&self, port: &PortRef) -> Came {
+        let mut all = Came::default();
+        for port in self.members_port(port) {
+            if let Some(ids) = self.queue_ids(&port) {
+                all += Came::of(&self.switch.counters_of(ids));
+            }
+        }
+        if let PortRef::Instance { instance, port } = port
+            && let Some(running) = self.instances.get(instance)
+            && let Some(before) = running.record.came_to_members.get(port)
+        {
+            all += *before;
+        }
+        all
+    }
+
+    /// What came to the ports of a member that is about to go; nothing for who is no further member.
+    pub(super) fn came_to_member(&self, name: &str) -> Vec<(String, Came)> {
+        let Some(running) = self
+            .instances
+            .get(name)
+            .filter(|_| front_of(name).is_some())
+        else {
+            return Vec::new();
+        };
+        let ports = running.spec.ports.iter().map(|port| {
+            let ids = self.queue_ids(&PortRef::instance(name, &port.name));
+            let came = ids.map(|ids| Came::of(&self.switch.counters_of(ids)));
+            (port.name.clone(), came.unwrap_or_default())
+        });
+        ports.collect()
+    }
+
+    /// Leaves that to the first member: what chains have counted stays counted.
+    pub(super) fn leave_to_first(&mut self, member: &str, came: Vec<(String, Came)>) {
+        let Some(first) = front_of(member).filter(|_| !came.is_empty()) else {
+            return;
+        };
+        let Some(running) = self.instances.get_mut(first) else {
+            return;
+        };
+        for (port, came) in came {
+            *running.record.came_to_members.entry(port).or_default() += came;
+        }
+        let path = self.settings.paths.record(first);
+        if let Err(error) = super::written::save(&running.record, &path) {
+            tracing::warn!(instance = first, %error, "writing down what came to a member that has gone");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_is_added_up_and_never_wraps() {
+        let mut all = Came::default();
+        for (received, refused) in [(3, 1), (u64::MAX, 0), (1, u64::MAX)] {
+            all += Came { received, refused };
+        }
+        assert_eq!((all.received, all.refused), (u64::MAX, u64::MAX));
+    }
+}

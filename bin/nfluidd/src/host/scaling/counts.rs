@@ -1,0 +1,58 @@
+//! What a member has counted, when it goes: the first one goes on counting from there.
+//!
+//! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
+
+use crate::host::launch::memory_file;
+use crate::host::{Shared, lock, nf_socket};
+use nfluid_control::members::front_of;
+use nfluid_ring::flow::Buckets;
+use serde_json::{Value, json};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+/// What a member has counted.
+pub struct Counts {
+    /// Where the first member listens.
+    first: PathBuf,
+    state: OwnedFd,
+    bytes: u64,
+}
+
+/// What this instance has counted, if it is a further member of one. The host is not locked meanwhile.
+pub fn counts_of(host: &Shared, name: &str) -> Option<Counts> {
+    let front = front_of(name)?;
+    let (own, first) = {
+        let host = lock(host);
+        let socket = |name| {
+            let runs = host.instances.get(name)?.process.is_some();
+            runs.then(|| host.settings.paths.control(name))
+        };
+        (socket(name)?, socket(front)?)
+    };
+    let state = memory_file("state", &[]).ok()?;
+    let request = json!({ "op": "export", "state_only": true });
+    let answer = nf_socket::ask_about(&own, &request, Some(state.as_fd()));
+    let answer = answer.inspect_err(|why| {
+        tracing::debug!(
+            instance = name,
+            "it does not say what it has counted: {why:#}"
+        );
+    });
+    let bytes = answer.ok()?.get("state_bytes").and_then(Value::as_u64)?;
+    Some(Counts {
+        first,
+        state,
+        bytes,
+    })
+}
+
+impl Counts {
+    /// Leaves them to the first member. None of them is a flow.
+    pub fn leave(self) {
+        let part = json!({ "flows": Buckets::default().0, "counts": true });
+        let request = json!({ "op": "import", "bytes": self.bytes, "part": part });
+        if let Err(why) = nf_socket::ask_about(&self.first, &request, Some(self.state.as_fd())) {
+            tracing::warn!("what a member that has gone has counted is lost: {why:#}");
+        }
+    }
+}
