@@ -9,7 +9,7 @@ use nfluid_evnf::firewall::{
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::InterfaceSender;
 use nfluid_gen::io::Sender;
-use nfluid_switch::uplink::{FilterSeat, FilteredProgram, Place, Side};
+use nfluid_switch::uplink::{FilterSeat, FilteredProgram, PinnedProgram, Place, Side};
 use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::platform::eventually;
 use nfluid_tests::harness::skip::is_root;
@@ -21,6 +21,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
 
 const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
@@ -68,6 +69,15 @@ fn send(sender: &mut InterfaceSender, from: &str) {
     sender.flush().unwrap();
 }
 
+/// Whether this kernel has links at tc: from Linux 6.6 on.
+fn has_links() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
+    let version: [Option<u32>; 2] = [numbers.next(), numbers.next()];
+    version >= [Some(6), Some(6)]
+}
+
 /// What `tc` says of an interface.
 fn tc(line: &str) -> String {
     let output = Command::new("tc").args(line.split(' ')).output();
@@ -99,6 +109,13 @@ fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
     let stranger = dropping("10.0.0.9");
     let at = |firewall: &Firewall, hook| -> Member { firewall.member_at(hook).unwrap() };
     let first = at(&firewalls[0], Hook::Tc).descriptor().unwrap();
+
+    if !has_links() {
+        let nowhere = Path::new("/nowhere");
+        let link = PinnedProgram::attach_tc(&place, first.as_fd(), Side::Ingress, nowhere);
+        let link = link.expect("that there are none is no error");
+        assert!(link.is_none(), "a filter has to do");
+    }
 
     let seat = FilterSeat::prepare(&place, Side::Ingress).expect("clsact is made");
     let hold = FilteredProgram::attach(&place, seat.clone(), first.as_fd()).expect("it takes it");
