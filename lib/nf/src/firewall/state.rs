@@ -508,6 +508,11 @@ impl States {
         })
     }
 
+    /// So many flows of another instance are about to come.
+    pub(super) fn expect(&mut self, flows: usize) {
+        self.table.expect(flows);
+    }
+
     /// Takes over a flow of another instance, if it has none of its own and `rule_now` gives a rule for it.
     ///
     /// # Errors

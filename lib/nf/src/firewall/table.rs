@@ -9,6 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 const BUCKET: usize = 8;
+const BUCKETS_PER_PAGE: usize = 4096 / (BUCKET * size_of::<u64>());
 
 /// Position of an item, valid until it is removed.
 pub type Slot = u32;
@@ -68,6 +69,15 @@ impl<T> Table<T> {
     fn candidates(&self, hash: u64) -> [usize; 2] {
         let mask = self.buckets.len() - 1;
         [hash as usize & mask, (hash >> 32) as usize & mask]
+    }
+
+    /// Makes a table that was never used ready for about so many items at once: they lie on as many pages, each of which would
+    /// be touched twice by the kernel when it is read before it is written to, and in no order.
+    pub fn expect(&mut self, items: usize) {
+        let pages = self.buckets.len() / BUCKETS_PER_PAGE;
+        if self.items.is_empty() && items >= pages {
+            self.buckets.fill([0; BUCKET]);
+        }
     }
 
     /// The item with this hash for which `is_it` holds.

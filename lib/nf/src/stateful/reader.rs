@@ -69,6 +69,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Bytes of the records that are left.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Leaves out all records that are left.
     pub fn skip_rest(&mut self) {
         self.rest = &[];
