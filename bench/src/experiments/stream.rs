@@ -37,6 +37,8 @@ pub struct Passage {
     pub lost: u64,
     /// The longest time between two that were received.
     pub gap: Duration,
+    /// When those that were lost were to be sent.
+    pub lost_at: Vec<Instant>,
 }
 
 impl Stream {
@@ -115,18 +117,21 @@ impl Stream {
                 .map_err(|_| anyhow!("the receiver failed"))?;
             done.and(Ok((sent, received?)))
         })?;
-        let arrived = received.count();
-        anyhow::ensure!(arrived > 0, "nothing arrives");
+        let (sent, begun) = sent;
+        anyhow::ensure!(received.count() > 0, "nothing arrives");
+        let planned = |number: u32| begun + Duration::from_secs(1) * number / pps;
+        let lost_at: Vec<Instant> = received.missing(sent).map(planned).collect();
         Ok(Passage {
-            sent,
-            lost: sent.saturating_sub(arrived),
+            sent: u64::from(sent),
+            lost: lost_at.len() as u64,
             gap: received.gap,
+            lost_at,
         })
     }
 }
 
-/// Sends by an absolute schedule; how many were sent.
-fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Result<u64> {
+/// Sends by an absolute schedule; how many were sent, and when it began.
+fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Result<(u32, Instant)> {
     let start = Instant::now();
     let mut sent = 0u32;
     let mut datagram = [0; PAYLOAD];
@@ -141,7 +146,7 @@ fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Resul
             sent += 1;
         }
         if elapsed == time {
-            return Ok(u64::from(sent));
+            return Ok((sent, start));
         }
         thread::sleep(GATHER);
     }
@@ -166,6 +171,11 @@ impl Received {
             self.seen.resize(number + 1, false);
         }
         self.seen[number] = true;
+    }
+
+    /// Those of the first `sent` that have not arrived.
+    fn missing(&self, sent: u32) -> impl Iterator<Item = u32> {
+        (0..sent).filter(|number| self.seen.get(*number as usize) != Some(&true))
     }
 
     /// Different ones.
@@ -220,6 +230,7 @@ mod tests {
             received.note(number, start + Duration::from_millis(ms));
         }
         assert_eq!(received.count(), 4, "0, 1, 3 and 4");
+        assert_eq!(received.missing(7).collect::<Vec<_>>(), [2, 5, 6]);
         assert_eq!(received.gap, Duration::from_millis(10));
     }
 }

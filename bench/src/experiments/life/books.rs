@@ -1,9 +1,11 @@
-//! Where frames were lost: what the platforms and the kernel have counted between two looks.
+//! Where frames were lost: what the platforms and the kernel have counted between two looks; and when.
 
 use crate::host::namespace::Namespace;
 use crate::host::requests::Requests;
+use nfluid_api::types::Timeline;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Frames by place and reason.
 #[derive(Clone, Debug, Default)]
@@ -92,9 +94,46 @@ impl Books {
     }
 }
 
+/// Frames by the part of a move in which they were to be sent, in the order of the parts.
+#[derive(Debug, Default)]
+pub struct When(Vec<(String, u64)>);
+
+impl When {
+    /// Adds those of a move that was asked for then.
+    pub fn note(&mut self, asked: Instant, took: &Timeline, lost_at: &[Instant]) {
+        let mut until = asked;
+        let mut ends = vec![("before".to_owned(), asked)];
+        for phase in &took.phases {
+            until += Duration::from_nanos(phase.took_ns);
+            ends.push((phase.what.clone(), until));
+        }
+        let parts = ends.iter().map(|(what, _)| what.as_str());
+        parts.chain(["after"]).for_each(|part| self.count(part, 0));
+        for at in lost_at {
+            let part = ends.iter().find(|(_, end)| at < end);
+            self.count(part.map_or("after", |(what, _)| what), 1);
+        }
+    }
+
+    fn count(&mut self, part: &str, frames: u64) {
+        match self.0.iter_mut().find(|(what, _)| what == part) {
+            Some((_, count)) => *count += frames,
+            None => self.0.push((part.to_owned(), frames)),
+        }
+    }
+
+    /// Part and how many.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let row = |(what, count): &(String, u64)| vec![what.clone(), count.to_string()];
+        self.0.iter().map(row).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Books;
+    use super::{Books, When};
+    use nfluid_api::types::{Phase, Timeline};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn what_was_made_again_counts_from_nothing() {
@@ -109,5 +148,30 @@ mod tests {
         let after = books(&[("a", 5), ("b", 9), ("c", 1), ("d", 4)]);
         let rows = after.since(&before).rows();
         assert_eq!(rows, [["d", "4"], ["b", "2"], ["c", "1"]]);
+    }
+
+    #[test]
+    fn what_is_lost_is_of_the_part_in_which_it_was_sent() {
+        let asked = Instant::now();
+        let phase = |what: &str, ms: u64| Phase {
+            what: what.to_owned(),
+            took_ns: ms * 1_000_000,
+        };
+        let took = Timeline {
+            begun_ns: 0,
+            phases: vec![phase("prepare", 30), phase("stop", 2)],
+        };
+        let before = asked - Duration::from_millis(1);
+        let at = |ms| asked + Duration::from_millis(ms);
+        let mut when = When::default();
+        when.note(asked, &took, &[at(31), before, at(29), at(40), at(41)]);
+        when.note(asked, &took, &[at(31)]);
+        let expected = [
+            ["before", "1"],
+            ["prepare", "1"],
+            ["stop", "2"],
+            ["after", "2"],
+        ];
+        assert_eq!(when.rows(), expected);
     }
 }

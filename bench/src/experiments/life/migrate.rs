@@ -3,7 +3,8 @@
 //! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
 
 use super::bed::number;
-use super::books::Books;
+use super::books::{Books, When};
+use crate::experiments::phases::Phases;
 use crate::experiments::stream::Stream;
 use crate::experiments::two_cores;
 use crate::host::interrupt;
@@ -15,10 +16,11 @@ use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_api::types::Timeline;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PPS: u32 = 100_000;
 const FLOWS: u16 = 1000;
@@ -44,17 +46,26 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut moved = Lane::new("l7.migrate", "the firewall moves in the middle");
     let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
     let mut all_lost = Books::default();
+    let mut phases = Phases::default();
+    let mut when = When::default();
     for _ in 0..rounds {
         interrupt::check()?;
         stream.answer()?;
         none.push(&stream.run(PPS, time, || Ok(()))?);
         let before = road.books()?;
         let mut said = Value::Null;
+        let mut asked = Instant::now();
         let passage = stream.run(PPS, time, || {
+            asked = Instant::now();
             said = road.migrate()?;
             Ok(())
         })?;
         moved.push(&passage);
+        let parts: Timeline =
+            serde_json::from_value(said["took"].clone()).context("where the time went")?;
+        when.note(asked, &parts, &passage.lost_at);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        phases.push(parts.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
         let mut lost = road.books()?.since(&before);
         for (what, key) in [
             ("the rings of the one that left", "frames_dropped"),
@@ -86,8 +97,23 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["place and reason", "frames"],
         &all_lost.rows(),
     );
+    table(
+        "And by the part of the move in which they were to be sent",
+        &["part", "frames"],
+        &when.rows(),
+    );
     let conditions =
         format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
+    let rows = phases.report(
+        report,
+        "l7.migrate",
+        &format!("a part of a move; {conditions}"),
+    );
+    table(
+        "A move, where the time goes, ms",
+        &["phase", "median", "p99"],
+        &rows,
+    );
     for lane in [&none, &moved] {
         let conditions = format!("{conditions}; {}", lane.what);
         report.figure(
