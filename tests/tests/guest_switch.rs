@@ -6,7 +6,7 @@ mod switch_ground;
 use nfluid_ring::port::WhenFull;
 use nfluid_switch::fdb::FdbEntry;
 use nfluid_switch::scratch::Scratch;
-use nfluid_switch::{Destination, DropReason};
+use nfluid_switch::{Destination, DropReason, Inlet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use switch_ground::{BROADCAST, Members, for_each_form, frame, received, send, tagged};
@@ -478,5 +478,35 @@ fn a_frame_that_changes_under_way_is_dropped_and_counted() {
         assert_eq!(counters.dropped(DropReason::Changed), 1);
         assert_eq!(counters.dropped_total(), 1);
         assert_eq!(counters.tx_frames, 64 + 3);
+    });
+}
+
+#[test]
+fn what_is_put_into_a_ring_leaves_room_for_those_who_send_there() {
+    for_each_form("deposit", |scratch| {
+        let mut members = Members::of_switch(scratch, 0, 2);
+        let macs = [members.mac(0), members.mac(1)];
+        let frames: Vec<Vec<u8>> = (0..80).map(|n| frame(macs[0], macs[1], 60, n)).collect();
+        let slices: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        let instance = &members.instances[0];
+        let inlet = Inlet::of((&instance.memory, &instance.handover.maps), 0).expect("mapped");
+        let inlet = inlet.expect("of no group");
+        assert_eq!((inlet.port(), inlet.slots()), (members.id(0), 64));
+        let switch = &scratch.switch;
+        assert_eq!(switch.deposit_at(&inlet, &slices, 32), 32);
+        assert_eq!(switch.deposit_at(&inlet, &slices[32..], 32), 0, "spared");
+        for _ in 0..32 {
+            send(&mut members.ports[1], &frames[79]);
+        }
+        members.ports[1].flush(WhenFull::Drop).expect("sent");
+        assert_eq!(switch.deposit_at(&inlet, &slices[32..], 0), 0, "full");
+        let found = received(&mut members.ports[0]);
+        assert_eq!(found[..32], frames[..32]);
+        assert!(found.len() == 64 && found[32..].iter().all(|it| *it == frames[79]));
+        let counters = switch.counters(members.id(0));
+        assert_eq!(counters.dropped(DropReason::RingFull), 0);
+        assert_eq!(counters.rx_frames, 64);
+        let short = [slices[0], &[0; 13]];
+        assert_eq!(switch.deposit_at(&inlet, &short, 0), 0, "one is no frame");
     });
 }

@@ -1,4 +1,4 @@
-//! Frames that the daemon itself puts into a port's ring: those of a saved instance.
+//! Frames that the daemon itself puts into a port's ring: those of a saved instance, or of one that has moved.
 
 use crate::SwitchError;
 use crate::handover::Maps;
@@ -10,37 +10,84 @@ use nfluid_ring::memory::{Pool, RingMemory};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-impl Switch {
-    /// Puts frames into the ring of an instance's port, counted from 0, as a sender of the switch would: who receives them
-    /// finds them like any others, but nobody rings for them. Returns how many there was room for. A member of a trust group
-    /// is given none: its slots are others' as well.
+/// A port's ring and its slots, mapped: for who puts frames there again and again. It is good as long as the port is that
+/// instance's.
+#[derive(Debug)]
+pub struct Inlet {
+    port: u32,
+    rx_base: u32,
+    slots: u32,
+    pool: Pool,
+    ring: RingMemory,
+}
+
+impl Inlet {
+    /// Of an instance's port, counted from 0. Nothing for a member of a trust group: its slots are others' as well.
     ///
     /// # Errors
     /// There is no such port, or its memory cannot be mapped.
-    pub fn deposit(
-        &self,
+    pub fn of(
         (memory, maps): (&InstanceMemory, &Maps),
         port: usize,
-        frames: &[&[u8]],
-    ) -> Result<usize, SwitchError> {
+    ) -> Result<Option<Self>, SwitchError> {
         let found = memory.ports.get(port).zip(maps.rings.get(port));
         let (part, ring) =
             found.ok_or_else(|| SwitchError::Limit(format!("there is no port {port}")))?;
-        if memory.group.is_some() || !frames.iter().all(|frame| is_frame(frame)) {
-            return Ok(0);
+        if memory.group.is_some() {
+            return Ok(None);
         }
         let unmapped = |error| SwitchError::Limit(format!("mapping port {port}: {error}"));
-        let pool = Pool::map(maps.pool.as_fd(), memory.pool_slots).map_err(unmapped)?;
-        let ring = RingMemory::map(ring.as_fd()).map_err(unmapped)?;
-        let words = ring.ring();
-        let state = self.state(part.spec.id);
-        let slots = part.spec.ring_slots;
+        Ok(Some(Inlet {
+            port: part.spec.id,
+            rx_base: part.rx_base,
+            slots: part.spec.ring_slots,
+            pool: Pool::map(maps.pool.as_fd(), memory.pool_slots).map_err(unmapped)?,
+            ring: RingMemory::map(ring.as_fd()).map_err(unmapped)?,
+        }))
+    }
+
+    /// Platform-wide number of the port.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Slots of the ring.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+}
+
+impl Switch {
+    /// Puts frames into the ring of an instance's port, counted from 0: see [`Switch::deposit_at`]. A member of a trust group
+    /// is given none.
+    ///
+    /// # Errors
+    /// As [`Inlet::of`].
+    pub fn deposit(
+        &self,
+        instance: (&InstanceMemory, &Maps),
+        port: usize,
+        frames: &[&[u8]],
+    ) -> Result<usize, SwitchError> {
+        let inlet = Inlet::of(instance, port)?;
+        Ok(inlet.map_or(0, |inlet| self.deposit_at(&inlet, frames, 0)))
+    }
+
+    /// Puts frames into a ring as a sender of the switch would: who receives them finds them like any others, but nobody rings
+    /// for them. Returns how many there was room for, with so many slots spared for other senders; none if one is no frame.
+    pub fn deposit_at(&self, inlet: &Inlet, frames: &[&[u8]], spared: u32) -> usize {
+        if !frames.iter().all(|frame| is_frame(frame)) {
+            return 0;
+        }
+        let words = inlet.ring.ring();
+        let state = self.state(inlet.port);
+        let slots = inlet.slots;
         let (first, count) = loop {
             let reserved = state.rx_reserved.load(Acquire);
             // The owner's word: believed only as far as its ring goes.
             let head = words.receiver.rx_head.load(Acquire);
-            let room = (slots - used(reserved as u32, head, slots)) as usize;
-            let count = room.min(frames.len());
+            let taken = used(reserved as u32, head, slots).saturating_add(spared);
+            let count = (slots.saturating_sub(taken) as usize).min(frames.len());
             let next = reserved + count as u64;
             let reserve = state
                 .rx_reserved
@@ -49,11 +96,11 @@ impl Switch {
                 break (reserved as u32, count);
             }
         };
-        let (start, _) = pool.as_raw_parts();
+        let (start, _) = inlet.pool.as_raw_parts();
         for (offset, frame) in (0u32..).zip(&frames[..count]) {
             let position = first.wrapping_add(offset);
             let index = position & (slots - 1);
-            let slot = part.rx_base + index;
+            let slot = inlet.rx_base + index;
             // SAFETY: the slot lies in the pool, whose size its ports' slots were added up to; it is reserved above and not
             // published, so that nobody else uses it; a frame is not longer than a slot.
             unsafe {
@@ -65,7 +112,7 @@ impl Switch {
             state.rx_frames.fetch_add(1, Relaxed);
             state.rx_bytes.fetch_add(frame.len() as u64, Relaxed);
         }
-        Ok(count)
+        count
     }
 }
 

@@ -32,6 +32,7 @@ mod states;
 pub mod uplink;
 
 pub use abi::DropReason;
+pub use deposit::Inlet;
 pub use group::Group;
 pub use handover::{Handover, Maps};
 pub use instance::{InstanceMemory, PortSpec, Wake};
