@@ -499,6 +499,7 @@ impl Server for FakeServer {
             frames: 190,
             frames_left_out: 0,
             frames_dropped: 0,
+            took: crate::types::Timeline::default(),
         })
     }
 

@@ -183,16 +183,20 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
         }
     }
     assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
-    // While it is prepared, and in doubt. A daemon takes its time to start: not everywhere.
-    for blow in [Blow::KillSource, Blow::KillTarget] {
-        for records in [3, 6] {
-            strike(&mut two, blow, Way::ToTarget, records);
+    // Before the source says 'state', 'go', and the first word after that: the instance has offered its state; it is held, and
+    // the target has that; it is in doubt. What the target finds in its records is the same before 'go'.
+    for (blow, all) in [
+        (Blow::KillSource, &[5, 6, 7][..]),
+        (Blow::KillTarget, &[5, 7]),
+    ] {
+        for records in all {
+            strike(&mut two, blow, Way::ToTarget, *records);
         }
     }
 }
 
-/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared' and 'ready'.
-const BEFORE_STARTED: usize = 5;
+/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared', 'rehearsed' and 'ready'.
+const BEFORE_STARTED: usize = 6;
 
 /// Moves the firewall; when the target has taken it and nobody has heard so yet, `blow` falls.
 fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms)) {

@@ -109,7 +109,7 @@ pub struct MigrateRequest {
 
 /// What a move has done. All is 0 if the connection was cut in the end and the other host has said later that it has the
 /// instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MigrateReport {
     /// Microseconds for all of it.
     pub took_us: u64,
@@ -130,6 +130,9 @@ pub struct MigrateReport {
     /// Frames that were dropped here since the move began, as the instance's rings were full.
     #[serde(default)]
     pub frames_dropped: u64,
+    /// Where the time went; from `stop` to `first` nobody served the ports.
+    #[serde(default)]
+    pub took: Timeline,
 }
 
 /// Longest image of a saved instance in bytes: what a request may carry, in base64.

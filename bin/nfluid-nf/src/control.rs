@@ -65,7 +65,7 @@ pub enum Request {
         /// What it keeps.
         kept: [u64; 4],
     },
-    /// As [`Request::Import`], to a successor that has no ports yet: it forgets the state again.
+    /// As [`Request::Import`], to a successor that has no ports yet, or to one that has just been made: it forgets the state again.
     Rehearse {
         /// So many bytes of the file.
         bytes: u64,

@@ -6,27 +6,39 @@
 //! | word | meaning |
 //! |---|---|
 //! | `H` | held: from now on it does not go on by itself |
-//! | `F` | another has its place: what waits in the rings, and what still comes, is written to the socket: port (1 byte), length (2, little-endian), bytes |
+//! | `F` | another has its place: what waits, and what still comes, is written to the socket: port (1 byte), length (2, little-endian), bytes. Where the length is 0 all was written that waited |
+//! | `E` | the end: what waits now is written, then the socket is closed |
 //! | `G` | it goes on here |
 //!
 //! **Before `H` a closed socket lets it go on, after `H` it does not:** a daemon that dies before it has told another to go on
 //! has moved nothing; of one that dies later, nobody here knows what it has told. Then `resume` on the control socket says so,
 //! or the process is ended.
+//!
+//! From the stop on it empties its rings into memory of its own ([`Luggage`]), which holds many times as much: at a high rate
+//! rings are full after milliseconds, and neither the way to the other host nor who runs there keeps that time. If it goes on
+//! here these frames come first.
 
-use crate::succession::transmit;
-use anyhow::Context;
+#[cfg(test)]
+mod tests;
+
+use crate::luggage::{BYTES_MAX, Luggage};
+use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long it waits for `H`, as nobody serves the ports meanwhile. Longer than the daemon waits for the other host: that one
 /// decides.
 const OFFERED: Duration = Duration::from_secs(20);
-/// How long it sleeps between two looks at its rings, while it hands on what comes.
+/// How long the daemon may take no byte of the image.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it sleeps between two looks at its rings, while a move is under way.
 const LOOK: Duration = Duration::from_micros(500);
-/// How long it sleeps between two looks otherwise; it is woken by what it waits for.
+/// Nobody knows how long it stands still in doubt: after this time without a word it looks at its rings rarely.
+const LONG: Duration = Duration::from_secs(5);
+/// How long it sleeps between two looks then; it is woken by words.
 const IDLE: Duration = Duration::from_secs(1);
 /// Reverse ARP: what another host says of itself when it has taken over an address. Not to be handed on: it is where that
 /// comes from.
@@ -37,8 +49,9 @@ pub trait Station {
     /// Answers requests on the control socket; whether one of them has asked it to go on.
     fn answer(&mut self) -> bool;
 
-    /// Takes some of what waits in the rings; returns how many frames.
-    fn take(&mut self, see: &mut dyn FnMut(u8, &[u8])) -> usize;
+    /// Takes what waits in the rings, at most so many bytes with [`HEAD`](crate::luggage::HEAD) for each frame. True: nothing
+    /// waits any more.
+    fn take(&mut self, most: usize, see: &mut dyn FnMut(u8, &[u8])) -> bool;
 
     /// Readable when a request waits.
     fn wake(&self) -> &OwnedFd;
@@ -53,29 +66,61 @@ enum Stage {
     HandingOn {
         was_empty: bool,
     },
+    /// Nothing more is taken.
+    Ending,
 }
 
-/// Offers `image` and stands still until it is settled that the instance goes on here. It does not return if it does not.
+impl Stage {
+    fn is_handing_on(self) -> bool {
+        matches!(self, Stage::HandingOn { .. } | Stage::Ending)
+    }
+
+    /// Whether a frame is for whoever has the instance's place.
+    fn wants(self, frame: &[u8]) -> bool {
+        let is_for_group = frame.first().is_some_and(|byte| byte & 1 == 1);
+        match self {
+            Stage::Offered(_) | Stage::Held => true,
+            Stage::HandingOn { was_empty: false } => frame.get(12..14) != Some(&RARP),
+            Stage::HandingOn { was_empty: true } | Stage::Ending => {
+                frame.get(12..14) != Some(&RARP) && !is_for_group
+            }
+        }
+    }
+}
+
+/// Offers `image` and stands still until it is settled that the instance goes on here, with the frames that it returns before
+/// any others. It does not return if it does not.
 ///
 /// # Errors
 /// The kernel's, when it cannot wait.
-pub fn depart(socket: OwnedFd, image: &[u8], station: &mut dyn Station) -> anyhow::Result<()> {
+pub fn depart(socket: OwnedFd, image: &[u8], station: &mut dyn Station) -> anyhow::Result<Luggage> {
+    let mut luggage = Luggage::default();
     let mut offer = (image.len() as u64).to_le_bytes().to_vec();
     offer.extend_from_slice(image);
-    if transmit(&socket, &offer).is_err() {
-        return Ok(());
+    if transmit(&socket, &offer, station, &mut luggage).is_err() {
+        return Ok(luggage);
     }
     drop(offer);
     let mut stage = Stage::Offered(Instant::now() + OFFERED);
     let mut way = Some(socket);
+    let mut heard_at = Instant::now();
+    let mut is_marked = false;
     loop {
         if station.answer() {
-            return Ok(());
+            return Ok(luggage);
         }
-        match way.as_ref().map_or(Heard::Nothing, hear) {
-            Heard::Word(b'G') => return Ok(()),
+        let heard = way.as_ref().map_or(Heard::Nothing, hear);
+        if !matches!(heard, Heard::Nothing) {
+            heard_at = Instant::now();
+        }
+        match heard {
+            Heard::Word(b'G') => return Ok(luggage),
             Heard::Word(b'H') => stage = Stage::Held,
             Heard::Word(b'F') => stage = Stage::HandingOn { was_empty: false },
+            Heard::Word(b'E') => {
+                pack(stage, station, &mut luggage);
+                stage = Stage::Ending;
+            }
             Heard::Word(_) | Heard::End => way = None,
             Heard::Nothing => {
                 if let (Stage::Offered(until), Some(socket)) = (stage, &way)
@@ -84,23 +129,86 @@ pub fn depart(socket: OwnedFd, image: &[u8], station: &mut dyn Station) -> anyho
                     // From here on nothing more can be said to it; what was said counts.
                     shutdown(socket, Shutdown::Both).context("closing the way to the daemon")?;
                 }
-                if let (Stage::HandingOn { was_empty }, Some(socket)) = (stage, &way) {
-                    match hand_on(socket, was_empty, station) {
-                        Ok(0) => stage = Stage::HandingOn { was_empty: true },
-                        Ok(_) => continue,
-                        Err(_) => way = None,
+                let is_all = stage == Stage::Ending || pack(stage, station, &mut luggage);
+                if let Stage::HandingOn { was_empty } = &mut stage {
+                    *was_empty |= is_all;
+                }
+                if let Some(socket) = way.as_ref().filter(|_| stage.is_handing_on())
+                    && luggage.write(socket).is_err()
+                {
+                    way = None;
+                }
+                if luggage.is_empty() {
+                    match stage {
+                        Stage::HandingOn { was_empty: true } if !is_marked => {
+                            luggage.push_mark();
+                            is_marked = true;
+                            continue;
+                        }
+                        Stage::Ending => way = None,
+                        _ => {}
                     }
                 }
-                sleep(way.as_ref(), station.wake(), stage);
+                if !is_all && luggage.room() > BYTES_MAX / 2 {
+                    continue;
+                }
+                let mut fds = vec![(station.wake(), PollFlags::IN)];
+                let is_writing = stage.is_handing_on() && !luggage.is_empty();
+                let writable = if is_writing {
+                    PollFlags::OUT
+                } else {
+                    PollFlags::empty()
+                };
+                fds.extend(way.as_ref().map(|way| (way, PollFlags::IN | writable)));
+                let is_long = heard_at.elapsed() > LONG;
+                sleep(&fds, if is_long { IDLE } else { LOOK });
             }
         }
         if way.is_none() {
             match stage {
-                Stage::Offered(_) => return Ok(()),
-                Stage::Held | Stage::HandingOn { .. } => stage = Stage::Held,
+                Stage::Offered(_) => return Ok(luggage),
+                Stage::Held | Stage::HandingOn { .. } | Stage::Ending => stage = Stage::Held,
             }
         }
     }
+}
+
+/// Takes what waits out of the rings, as far as there is room. True: nothing waits any more.
+fn pack(stage: Stage, station: &mut dyn Station, luggage: &mut Luggage) -> bool {
+    station.take(luggage.room(), &mut |port, frame| {
+        if stage.wants(frame) {
+            luggage.push(port, frame);
+        }
+    })
+}
+
+/// Writes all of `bytes` to the daemon; what comes meanwhile is packed.
+fn transmit(
+    socket: &OwnedFd,
+    mut bytes: &[u8],
+    station: &mut dyn Station,
+    luggage: &mut Luggage,
+) -> anyhow::Result<()> {
+    let mut taken_at = Instant::now();
+    while !bytes.is_empty() {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(socket, bytes, flags) {
+            Ok(sent) => {
+                bytes = &bytes[sent..];
+                taken_at = Instant::now();
+            }
+            Err(Errno::AGAIN) if taken_at.elapsed() > PATIENCE => {
+                bail!("the daemon takes nothing for {} s", PATIENCE.as_secs())
+            }
+            Err(Errno::AGAIN) => {
+                pack(Stage::Held, station, luggage);
+                sleep(&[(socket, PollFlags::OUT)], LOOK);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 enum Heard {
@@ -119,37 +227,10 @@ fn hear(socket: &OwnedFd) -> Heard {
     }
 }
 
-/// Returns how many frames waited.
-fn hand_on(
-    socket: &OwnedFd,
-    without_groups: bool,
-    station: &mut dyn Station,
-) -> anyhow::Result<usize> {
-    let mut bytes = Vec::new();
-    let taken = station.take(&mut |port, frame| {
-        let is_for_group = frame.first().is_some_and(|byte| byte & 1 == 1);
-        if frame.get(12..14) == Some(&RARP) || (is_for_group && without_groups) {
-            return;
-        }
-        bytes.push(port);
-        bytes.extend_from_slice(&(frame.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(frame);
-    });
-    transmit(socket, &bytes)?;
-    Ok(taken)
-}
-
-fn sleep(way: Option<&OwnedFd>, wake: &OwnedFd, stage: Stage) {
-    let for_long = match stage {
-        Stage::HandingOn { .. } => LOOK,
-        Stage::Offered(_) | Stage::Held => IDLE,
-    };
-    let timeout = Timespec::try_from(for_long).unwrap_or_default();
-    let mut fds: Vec<PollFd<'_>> = way
-        .into_iter()
-        .chain([wake])
-        .map(|fd| PollFd::new(fd, PollFlags::IN))
-        .collect();
+fn sleep(fds: &[(&OwnedFd, PollFlags)], at_most: Duration) {
+    let timeout = Timespec::try_from(at_most).unwrap_or_default();
+    let fds = fds.iter();
+    let mut fds: Vec<PollFd<'_>> = fds.map(|(fd, what)| PollFd::new(*fd, *what)).collect();
     // Interrupted or not: look.
     let _ = poll(&mut fds, Some(&timeout));
 }
@@ -165,162 +246,4 @@ pub fn announcement(mac: [u8; 6]) -> [u8; 60] {
     frame[22..28].copy_from_slice(&mac);
     frame[32..38].copy_from_slice(&mac);
     frame
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::event::{EventfdFlags, eventfd};
-    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::JoinHandle;
-
-    struct Fake {
-        resumed: Receiver<()>,
-        frames: Receiver<(u8, Vec<u8>)>,
-        empty: Sender<()>,
-        wake: OwnedFd,
-    }
-
-    impl Station for Fake {
-        fn answer(&mut self) -> bool {
-            self.resumed.try_recv().is_ok()
-        }
-
-        fn take(&mut self, see: &mut dyn FnMut(u8, &[u8])) -> usize {
-            let frames = self.frames.try_iter();
-            let taken = frames.map(|(port, frame)| see(port, &frame)).count();
-            if taken == 0 {
-                // Nobody may want to know.
-                let _ = self.empty.send(());
-            }
-            taken
-        }
-
-        fn wake(&self) -> &OwnedFd {
-            &self.wake
-        }
-    }
-
-    struct Daemon {
-        way: Option<OwnedFd>,
-        resume: Sender<()>,
-        frames: Sender<(u8, Vec<u8>)>,
-        empty: Receiver<()>,
-        wake: OwnedFd,
-        instance: JoinHandle<anyhow::Result<()>>,
-    }
-
-    /// An instance that has offered the state `state`.
-    fn offered() -> Daemon {
-        let flags = SocketFlags::CLOEXEC;
-        let (way, its_way) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
-        let wake = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
-        let (resume, resumed) = channel();
-        let (frames, waiting) = channel();
-        let (found, empty) = channel();
-        let mut station = Fake {
-            resumed,
-            frames: waiting,
-            empty: found,
-            wake: wake.try_clone().expect("a descriptor"),
-        };
-        let instance = std::thread::spawn(move || depart(its_way, b"state", &mut station));
-        let daemon = Daemon {
-            way: Some(way),
-            resume,
-            frames,
-            empty,
-            wake,
-            instance,
-        };
-        assert_eq!(daemon.hear(13), b"\x05\0\0\0\0\0\0\0state");
-        daemon
-    }
-
-    impl Daemon {
-        fn say(&self, word: u8) {
-            let way = self.way.as_ref().expect("it is open");
-            send(way, &[word], SendFlags::NOSIGNAL).expect("it hears");
-        }
-
-        fn hear(&self, length: usize) -> Vec<u8> {
-            let mut bytes = vec![0; length];
-            let mut filled = 0;
-            while filled < length {
-                let way = self.way.as_ref().expect("it is open");
-                let (read, _) = recv(way, &mut bytes[filled..], RecvFlags::empty()).expect("said");
-                assert!(read > 0, "it has gone");
-                filled += read;
-            }
-            bytes
-        }
-
-        fn goes_on(self) {
-            self.instance.join().expect("ended").expect("goes on");
-        }
-
-        /// It is there still when it was asked whether it is, and goes on when it is told.
-        fn stands_still(self) {
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(!self.instance.is_finished());
-            self.resume.send(()).expect("it is there");
-            rustix::io::write(&self.wake, &1u64.to_ne_bytes()).expect("an eventfd");
-            self.goes_on();
-        }
-    }
-
-    #[test]
-    fn one_whose_daemon_dies_before_it_is_held_goes_on() {
-        let mut daemon = offered();
-        daemon.way = None;
-        daemon.goes_on();
-    }
-
-    #[test]
-    fn one_that_is_held_stands_still_when_its_daemon_dies() {
-        let mut daemon = offered();
-        daemon.say(b'H');
-        daemon.way = None;
-        daemon.stands_still();
-        let mut daemon = offered();
-        daemon.say(b'H');
-        daemon.say(b'F');
-        daemon.way = None;
-        daemon.stands_still();
-    }
-
-    #[test]
-    fn one_that_is_held_goes_on_when_it_is_told() {
-        let daemon = offered();
-        daemon.say(b'H');
-        daemon.say(b'G');
-        daemon.goes_on();
-    }
-
-    #[test]
-    fn frames_are_handed_on_but_not_what_its_successor_has_heard_itself() {
-        let daemon = offered();
-        let mut group = vec![7; 60];
-        group[0] = 0xff;
-        let ours = announcement([2, 0, 0, 0, 0, 9]).to_vec();
-        let single = vec![2; 60];
-        for frame in [&group, &ours, &single] {
-            daemon.frames.send((1, frame.clone())).expect("it is there");
-        }
-        daemon.say(b'H');
-        daemon.say(b'F');
-        let told = |frame: &Vec<u8>| [&[1, 60, 0], frame.as_slice()].concat();
-        assert_eq!(daemon.hear(63), told(&group), "it waited before");
-        assert_eq!(daemon.hear(63), told(&single));
-        let later = vec![4; 60];
-        daemon.empty.recv().expect("it looks again");
-        for frame in [&group, &later] {
-            daemon.frames.send((1, frame.clone())).expect("it is there");
-        }
-        assert_eq!(daemon.hear(63), told(&later));
-        daemon.say(b'G');
-        daemon.goes_on();
-    }
 }

@@ -2,6 +2,7 @@
 
 use crate::control::{Answer, Control, Order, Request, port_stats};
 use crate::departure::{self, Station};
+use crate::luggage::{HEAD, Luggage};
 use crate::recent::Recent;
 use crate::scaling::{self, PartRequest, Standing};
 use crate::{inheritance, moving, queues, succession};
@@ -15,7 +16,9 @@ use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::doorbell::{AGEING_IDLE, Doorbell};
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::flow::Buckets;
+use nfluid_ring::layout::{FRAME_MAX, RING_MAX};
 use nfluid_ring::port::{Port, PortsOutbox};
+use nfluid_ring::slice;
 use nfluid_ring::{Batch, Outbox};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -28,8 +31,8 @@ const TICK: Nanos = Nanos(50_000_000);
 const TIMER: Duration = Duration::from_millis(500);
 /// The NF with which a process that waits makes itself ready.
 const REHEARSED: &str = "bridge";
-/// Frames of a port that one that leaves hands on between two looks.
-const HANDED_ON_AT_ONCE: usize = 64;
+/// Frames that one that leaves takes out of a ring before it gives their slots back.
+const PACKED_AT_ONCE: usize = 64;
 /// Rounds over all ports between two looks at the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
@@ -54,6 +57,8 @@ fn wait_for_assignment(socket: &OwnedFd) -> anyhow::Result<()> {
     let prepared = Prepared::from_env()?;
     let controls = Control::start(inheritance::control_socket()?, 1)?;
     rehearse(&prepared);
+    // Whoever tells it waits for it, and for its first answers.
+    slice::set_light(true);
     let Some(told) = assignment::receive(socket)? else {
         return Ok(());
     };
@@ -161,6 +166,8 @@ pub struct Host {
     recent: Recent,
     /// Memory in which the state was exported a moment ago, and will be again.
     image: Vec<u8>,
+    /// It has taken in the state of another.
+    has_imported: bool,
     /// Another has its ports.
     has_left: bool,
     /// It is about to leave: the way to the daemon, and the state that it leaves with.
@@ -188,6 +195,7 @@ impl Host {
             engine: Engine::new(),
             last_tick: Nanos(0),
             image: Vec::new(),
+            has_imported: false,
             has_left: false,
             departure: None,
             standing: None,
@@ -225,7 +233,11 @@ impl Host {
             succession::leave();
         }
         if let Some((way, image)) = self.departure.take() {
-            departure::depart(way, &image, &mut Leaving(self, control))?;
+            // It takes out of its rings what comes, again and again, and handles none of it.
+            slice::set_light(true);
+            let luggage = departure::depart(way, &image, &mut Leaving(self, control))?;
+            slice::set_light(false);
+            self.unpack(luggage);
         }
         Ok(())
     }
@@ -245,6 +257,18 @@ impl Host {
             taken += self.engine.run_once(ports, port as u8, &mut decide);
         }
         taken
+    }
+
+    /// Goes on with frames that were taken out of the rings before those that are in them.
+    fn unpack(&mut self, mut luggage: Luggage) {
+        let ports = &mut self.attached.ports;
+        while let Some((port, frame)) = luggage.pop() {
+            let (nf, recent, now) = (&mut self.nf, &mut self.recent, monotonic());
+            recent.note(now, usize::from(port), &frame);
+            let mut decide = |batch: &mut Batch<'_, '_>| nf.process(now, batch);
+            self.engine.run_copy(ports, port, &frame, &mut decide);
+        }
+        flush_all(ports);
     }
 
     fn tick(&mut self, now: Nanos) {
@@ -277,7 +301,7 @@ impl Host {
             Request::Stand => answer(self.stand(order.fd)),
             Request::Drain { until } => answer(self.drain(&until, order.fd)),
             Request::PartWith { kept } => Answer::Ok(json!(self.part_with(kept))),
-            Request::Rehearse { .. } => Answer::Error("it has its ports already".to_owned()),
+            Request::Rehearse { bytes } => answer(self.rehearse(bytes, order.fd)),
             Request::HandOver => answer(self.hand_over(now, order.fd)),
             Request::Depart => answer(self.depart(now, order.fd)),
             // It has not left.
@@ -317,7 +341,8 @@ impl Host {
     ) -> anyhow::Result<Value> {
         let file = file.context("there is no file to read from")?;
         let begun = Instant::now();
-        let image = moving::read(Vec::new(), file, bytes)?;
+        self.has_imported = true;
+        let image = moving::read(std::mem::take(&mut self.image), file, bytes)?;
         let (name, nf) = (&self.name, self.nf.as_mut());
         let imported = match part {
             None => nfluid_nf::stateful::import(name, nf, now, &image)?,
@@ -328,6 +353,14 @@ impl Host {
             "left_out": imported.left_out,
             "took_us": begun.elapsed().as_micros() as u64,
         }))
+    }
+
+    fn rehearse(&mut self, bytes: u64, file: Option<OwnedFd>) -> anyhow::Result<Value> {
+        if self.has_imported || self.engine.stats().received > 0 {
+            bail!("it may have a state already");
+        }
+        let (name, nf) = (&self.name, self.nf.as_mut());
+        rehearse_import(name, nf, &mut self.image, bytes, file)
     }
 
     fn stand(&mut self, way: Option<OwnedFd>) -> anyhow::Result<Value> {
@@ -494,11 +527,23 @@ impl Station for Leaving<'_> {
         goes_on
     }
 
-    fn take(&mut self, see: &mut dyn FnMut(u8, &[u8])) -> usize {
-        let ports = (0..=u8::MAX).zip(&mut self.0.attached.ports);
-        ports
-            .map(|(number, port)| port.receive(HANDED_ON_AT_ONCE, |frame| see(number, frame)))
-            .sum()
+    fn take(&mut self, most: usize, see: &mut dyn FnMut(u8, &[u8])) -> bool {
+        let ports = &mut self.0.attached.ports;
+        let each = (most / ports.len().max(1) / (FRAME_MAX + HEAD)).min(RING_MAX);
+        let mut is_all = true;
+        for (number, port) in (0..=u8::MAX).zip(ports) {
+            let mut left = each;
+            loop {
+                let wanted = left.min(PACKED_AT_ONCE);
+                let taken = port.receive(wanted, |frame| see(number, frame));
+                left -= taken;
+                if taken < wanted || left == 0 {
+                    break;
+                }
+            }
+            is_all &= left > 0;
+        }
+        is_all
     }
 
     fn wake(&self) -> &OwnedFd {

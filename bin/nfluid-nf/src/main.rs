@@ -7,6 +7,7 @@ mod control;
 mod departure;
 mod host;
 mod inheritance;
+mod luggage;
 mod moving;
 mod queues;
 mod recent;

@@ -214,7 +214,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8], patience: Duration) -> anyhow::R
 }
 
 /// Writes all of `bytes`, waiting for room each time no longer than [`PATIENCE`].
-pub fn transmit(socket: &OwnedFd, mut bytes: &[u8]) -> anyhow::Result<()> {
+fn transmit(socket: &OwnedFd, mut bytes: &[u8]) -> anyhow::Result<()> {
     while !bytes.is_empty() {
         wait_for(socket, PollFlags::OUT, PATIENCE)?;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -603,7 +603,7 @@ pub(crate) fn wait_for(durable: Durable) -> Result<(), Problem> {
 }
 
 /// Where the time went, for somebody on the same host.
-fn timeline(watch: &Stopwatch) -> Timeline {
+pub(crate) fn timeline(watch: &Stopwatch) -> Timeline {
     let phase = |(what, took): (&str, Duration)| Phase {
         what: what.to_owned(),
         took_ns: took.as_nanos() as u64,

@@ -53,6 +53,12 @@ impl Stopwatch {
         self.laps.extend(other.laps);
     }
 
+    /// When a part was over, if it was.
+    pub fn until(&self, what: &str) -> Option<Instant> {
+        let found = self.laps.iter().find(|lap| lap.what == what);
+        found.map(|lap| lap.until)
+    }
+
     /// What each part took.
     pub fn parts(&self) -> Vec<(&'static str, Duration)> {
         let mut from = self.begun;
@@ -95,5 +101,7 @@ mod tests {
         watch.absorb(other);
         let names: Vec<_> = watch.parts().into_iter().map(|(what, _)| what).collect();
         assert_eq!(names, ["own", "other"]);
+        assert!(watch.until("own") <= watch.until("other"));
+        assert_eq!(watch.until("none"), None);
     }
 }

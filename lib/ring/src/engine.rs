@@ -5,8 +5,8 @@
 //! The slot is released only after the call in which the switch has copied it to its receiver. An I/O
 //! thread makes that call later: until then the slots are held.
 
-use crate::batch::{Action, Batch, Frame};
-use crate::layout::BATCH_MAX;
+use crate::batch::{Action, Batch, Frame, Outbox};
+use crate::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, SLOT_SIZE};
 use crate::memory::Pool;
 use crate::port::{Port, PortsOutbox, Received, WhenFull};
 use crate::turn::Turns;
@@ -146,6 +146,37 @@ impl Engine {
             self.turns.pass();
         }
         taken.len()
+    }
+
+    /// Lets `decide` handle a frame that was taken out of the ring of port `input` before, by [`Port::receive`]. It is copied,
+    /// and sent from a slot of the port that it goes on by, when that is flushed.
+    pub fn run_copy(
+        &mut self,
+        ports: &mut [Port],
+        input: u8,
+        frame: &[u8],
+        decide: &mut dyn FnMut(&mut Batch<'_, '_>),
+    ) {
+        if !(FRAME_MIN..=FRAME_MAX).contains(&frame.len()) {
+            return;
+        }
+        let mut slot = [0; SLOT_SIZE];
+        slot[..frame.len()].copy_from_slice(frame);
+        let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
+        frames.push(Frame::new(&mut slot, frame.len() as u16, input));
+        let mut outbox = PortsOutbox(ports);
+        decide(&mut Batch::new(&mut frames, &mut outbox));
+        self.stats.received += 1;
+        self.stats.batches += 1;
+        for frame in &frames {
+            match frame.action() {
+                Action::Send(out) if outbox.emit(out, frame.bytes()) => self.stats.forwarded += 1,
+                // A port that cannot send counts that itself.
+                Action::Send(out) if usize::from(out) < outbox.0.len() => {}
+                Action::Send(_) => self.stats.no_such_port += 1,
+                Action::Drop => self.stats.discarded += 1,
+            }
+        }
     }
 
     /// Hands over what is queued and notes what I/O threads have consumed. True: of all frames taken so far, none lies in a

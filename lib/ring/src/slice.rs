@@ -83,13 +83,33 @@ fn read(thread: Option<Pid>) -> io::Result<Attributes> {
     }
 }
 
+/// Says that the calling thread has little to do for now, but that in a hurry, or that this is over. An operator's slice stays,
+/// and so does the kernel's where there are no others.
+pub fn set_light(light: bool) {
+    let slice = of(None).ok().and_then(|now| instead_of(now, light));
+    if let Some(slice) = slice {
+        let _as_before = give(None, slice);
+    }
+}
+
 /// Whether a thread has little to do, and its slice.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slices {
     /// Activations with few frames since the clock was looked at, and when that was.
     few: u32,
     since_ns: u64,
     light: bool,
+}
+
+impl Default for Slices {
+    fn default() -> Self {
+        Slices {
+            few: 0,
+            since_ns: 0,
+            // Before its first frames it may have said so.
+            light: true,
+        }
+    }
 }
 
 impl Slices {
@@ -117,11 +137,7 @@ impl Slices {
         if !light && !self.light {
             return;
         }
-        // Without a slice of its own it runs as all others do.
-        let Ok(now) = of(None) else { return };
-        if let Some(slice) = instead_of(now, light) {
-            let _as_before = give(None, slice);
-        }
+        set_light(light);
         self.light = light;
     }
 }
@@ -181,6 +197,12 @@ mod tests {
             slices.many();
         };
         assert_eq!(on_a_thread_with(PLATFORM, busy), Some(PLATFORM));
+        let begins = |slices: &mut Slices| {
+            set_light(true);
+            assert_eq!(of(None).unwrap(), LIGHT);
+            slices.many();
+        };
+        assert_eq!(on_a_thread_with(PLATFORM, begins), Some(PLATFORM));
         let often = |slices: &mut Slices| {
             activations(slices, 2_000_000);
             activations(slices, 10_000);
@@ -192,6 +214,7 @@ mod tests {
     fn an_operators_slice_stays() {
         const CHOSEN: u64 = 5_000_000;
         let light = |slices: &mut Slices| {
+            set_light(true);
             activations(slices, 2_000_000);
             slices.many();
         };

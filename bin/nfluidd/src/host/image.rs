@@ -153,23 +153,36 @@ fn ports_of(instance: &mut Value) -> impl Iterator<Item = &mut serde_json::Map<S
 ///
 /// # Errors
 /// One is none.
-pub fn frames(mut bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
+pub fn frames(bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
+    let frames = frames_in(bytes)?.into_iter();
+    Ok(frames.map(|(port, frame)| (port, frame.to_vec())).collect())
+}
+
+/// As [`frames`], where they lie.
+///
+/// # Errors
+/// One is none.
+pub fn frames_in(mut bytes: &[u8]) -> anyhow::Result<Vec<(u8, &[u8])>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
         let [port] = array(&mut bytes)?;
         let length = usize::from(u16::from_le_bytes(array(&mut bytes)?));
         ensure!(FRAME.contains(&length), "a frame of {length} bytes is none");
-        all.push((port, part(&mut bytes, length as u64)?.to_vec()));
+        all.push((port, part(&mut bytes, length as u64)?));
     }
     Ok(all)
 }
 
-/// How many of the first bytes are whole frames, as an instance writes them.
+/// What an instance that leaves writes when it has written all that waited: no frame is as short.
+pub const MARK: [u8; 3] = [0; 3];
+
+/// How many of the first bytes are whole frames, as an instance writes them; at most as far as a [`MARK`].
 pub fn whole_frames(bytes: &[u8]) -> usize {
     let mut whole = 0;
     while let Some([low, high]) = bytes.get(whole + 1..).and_then(<[u8]>::first_chunk) {
-        let end = whole + 3 + usize::from(u16::from_le_bytes([*low, *high]));
-        if end > bytes.len() {
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let end = whole + MARK.len() + length;
+        if length == 0 || end > bytes.len() {
             break;
         }
         whole = end;

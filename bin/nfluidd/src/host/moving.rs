@@ -1,8 +1,8 @@
 //! Instances that leave for another host, and those that arrive from one: what is done to them here. Who of the two hosts has
 //! an instance is settled in [`crate::migration`].
 
+use super::landing::{ADDRESSES_MAX, Address};
 use super::platform::no_instance;
-use super::wires::failed;
 use super::{Host, Shared, image, lock, nf_socket};
 use anyhow::{Context, bail, ensure};
 use nfluid_api::types::SAVED_BYTES_MAX;
@@ -13,12 +13,11 @@ use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::DropReason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long an instance may take to write its state.
 const STATE: Duration = Duration::from_secs(5);
@@ -26,14 +25,6 @@ const STATE: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(20);
 /// Bytes of frames that are handed on at once.
 const PIECE: usize = 64 << 10;
-/// How long to try to find room in a ring, which its owner is emptying.
-const ROOM: Duration = Duration::from_millis(20);
-const ROOM_POLL: Duration = Duration::from_micros(200);
-/// Addresses that are told of at a port, at most.
-const ADDRESSES_MAX: usize = 256;
-
-/// A port of an instance, counted from 0, and an address that frames were for which came by it.
-pub type Address = (u8, [u8; 6]);
 
 /// The way to an instance that stands still. Dropped before [`Way::hold`], it lets the instance go on.
 pub struct Way {
@@ -51,7 +42,7 @@ impl Way {
         self.say(b'H')
     }
 
-    /// The instance hands on what waits in its rings: see [`Way::frames`].
+    /// The instance hands on what waits, and what still comes: see [`Way::handed`].
     ///
     /// # Errors
     /// It has ended.
@@ -60,34 +51,61 @@ impl Way {
         self.say(b'F')
     }
 
+    /// The instance hands on what waits now, and no more.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn end(&mut self) -> anyhow::Result<()> {
+        self.stream.set_read_timeout(Some(STATE))?;
+        self.say(b'E')
+    }
+
     fn say(&mut self, word: u8) -> anyhow::Result<()> {
         self.stream
             .write_all(&[word])
             .context("the instance has ended")
     }
 
-    /// The next frames, whole ones; nothing after some time without one, or when the instance has ended.
+    /// What the instance hands on next.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn frames(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
-        let mut buffer = vec![0; PIECE];
+    pub fn handed(&mut self) -> anyhow::Result<Handed> {
         loop {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(None),
-                Ok(read) => {
-                    self.rest.extend_from_slice(&buffer[..read]);
-                    let whole = image::whole_frames(&self.rest);
-                    if whole > 0 {
-                        return Ok(Some(self.rest.drain(..whole).collect()));
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            let whole = image::whole_frames(&self.rest);
+            if whole > 0 {
+                return Ok(Handed::Frames(self.rest.drain(..whole).collect()));
+            }
+            if self.rest.starts_with(&image::MARK) {
+                self.rest.drain(..image::MARK.len());
+                return Ok(Handed::AllThatWaited);
+            }
+            let before = self.rest.len();
+            self.rest.resize(before + PIECE, 0);
+            let read = self.stream.read(&mut self.rest[before..]);
+            self.rest.truncate(before + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Ok(Handed::End),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Handed::Nothing),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
+}
+
+/// What an instance that stands still hands on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Handed {
+    /// Whole frames, as it writes them.
+    Frames(Vec<u8>),
+    /// No more than was handed on by now has waited. An instance of an older version does not say so.
+    AllThatWaited,
+    /// Nothing for a while.
+    Nothing,
+    /// Nothing will come any more.
+    End,
 }
 
 /// Begins to move an instance away: whatever else concerns it is refused until [`settle`].
@@ -249,86 +267,6 @@ pub fn reopen(host: &Shared, name: &str) {
     }
 }
 
-/// Puts frames into an instance's rings; returns for how many there was room.
-///
-/// # Errors
-/// They are none, or there is no such instance.
-pub fn deposit(host: &Shared, name: &str, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
-    let frames = image::frames(bytes)?;
-    let mut waiting: Vec<&(u8, Vec<u8>)> = frames.iter().collect();
-    let deadline = Instant::now() + ROOM;
-    let mut put = 0;
-    loop {
-        let mut left = Vec::new();
-        for port in waiting
-            .iter()
-            .map(|(port, _)| *port)
-            .collect::<BTreeSet<u8>>()
-        {
-            let own = waiting.iter().filter(|(to, _)| *to == port).copied();
-            let own: Vec<&(u8, Vec<u8>)> = own.collect();
-            let bytes: Vec<&[u8]> = own.iter().map(|(_, frame)| frame.as_slice()).collect();
-            let done = lock(host).deposit(name, port, &bytes)?;
-            put += done as u64;
-            left.extend(own.into_iter().skip(done));
-        }
-        waiting = left;
-        if waiting.is_empty() || Instant::now() > deadline {
-            return Ok((put, waiting.len() as u64));
-        }
-        std::thread::sleep(ROOM_POLL);
-    }
-}
-
-/// The addresses that frames were for: whoever sent them has to learn that those are behind this instance now.
-#[derive(Default)]
-pub struct Addresses {
-    told: BTreeSet<Address>,
-}
-
-impl Addresses {
-    /// Those of the instance's own ports.
-    pub fn of_ports(&mut self, host: &Shared, name: &str) -> Vec<Address> {
-        let host = lock(host);
-        let running = host.instances.get(name);
-        let ports = running.iter().flat_map(|running| &running.spec.ports);
-        let own = (0..=u8::MAX).zip(ports);
-        self.add(own.map(|(number, port)| (number, port.mac.0)))
-    }
-
-    /// Those of some frames that are new.
-    pub fn new_of(&mut self, bytes: &[u8]) -> Vec<Address> {
-        let frames = image::frames(bytes).unwrap_or_default();
-        let found = frames.iter();
-        self.add(found.filter_map(|(port, frame)| Some((*port, *frame.first_chunk::<6>()?))))
-    }
-
-    /// Those of these that are new; a group has no place.
-    pub fn add(&mut self, found: impl Iterator<Item = Address>) -> Vec<Address> {
-        let mut new = Vec::new();
-        for address in found.filter(|(_, mac)| mac[0] & 1 == 0) {
-            if self.told.len() < ADDRESSES_MAX && self.told.insert(address) {
-                new.push(address);
-            }
-        }
-        new
-    }
-}
-
-/// Has an instance tell the hosts at its ports that addresses are behind it.
-///
-/// # Errors
-/// It does not answer.
-pub fn announce(host: &Shared, name: &str, addresses: &[Address]) -> anyhow::Result<()> {
-    if addresses.is_empty() {
-        return Ok(());
-    }
-    let control = lock(host).control_socket(name);
-    let control = control.context("there is no such instance")?;
-    let request: Value = json!({ "op": "announce", "addresses": addresses });
-    nf_socket::ask(&control, &request).map(drop)
-}
-
 impl Host {
     pub(super) fn set_moving(&mut self, name: &str, moving: bool) {
         if moving {
@@ -339,25 +277,12 @@ impl Host {
         self.note_change_of(name);
     }
 
-    fn process_of(&self, name: &str) -> Option<ProcessIdentity> {
+    pub(super) fn process_of(&self, name: &str) -> Option<ProcessIdentity> {
         let process = self.instances.get(name)?.process.as_ref()?;
         // Asked so, its end is still the supervisor's to find.
         let mut ended = [PollFd::new(process, PollFlags::IN)];
         let at_once = Timespec::default();
         let runs = matches!(poll(&mut ended, Some(&at_once)), Ok(0));
         runs.then(|| process.identity().clone())
-    }
-
-    fn deposit(&self, name: &str, port: u8, frames: &[&[u8]]) -> Result<usize, PlatformError> {
-        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
-        let maps = running.maps(&self.settings.paths, name).map_err(failed)?;
-        let put = self
-            .switch
-            .deposit((&running.memory, &maps), usize::from(port), frames)
-            .map_err(failed)?;
-        if put > 0 {
-            self.ring(name);
-        }
-        Ok(put)
     }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 /// The state of an instance's NF, and the frames that wait in its rings.
@@ -48,31 +49,60 @@ pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
         host.control_socket(name).ok_or_else(|| no_instance(name))?
     };
     let asked = || -> anyhow::Result<Moved> {
-        let mut file = File::from(memory_file("state", &[])?);
-        let request = json!({ "op": "export" });
-        let answer = nf_socket::ask_about(&control, &request, Some(file.as_fd()))?;
-        let length = |key: &str| answer.get(key).and_then(Value::as_u64);
-        let state = length("state_bytes").context("it does not say how long its state is")?;
-        let waiting = length("waiting_bytes").unwrap_or(0);
-        // What an instance says is not believed: no more than this is read.
-        ensure!(
-            state.saturating_add(waiting) <= SAVED_BYTES_MAX as u64,
-            "its state is longer than the {} bytes that can be saved",
-            SAVED_BYTES_MAX
-        );
-        file.rewind()?;
-        let mut bytes = vec![0; state as usize];
-        file.read_exact(&mut bytes)
-            .context("its state is not whole")?;
-        let mut frames = vec![0; waiting as usize];
-        file.read_exact(&mut frames)
-            .context("its frames are not whole")?;
+        let (state, frames) = exported(&control, false)?;
         Ok(Moved {
-            state: bytes,
+            state,
             frames: image::frames(&frames)?,
         })
     };
     asked().map_err(error)
+}
+
+/// The state of an instance as it is now. It goes on, and is going to be asked for it again soon.
+///
+/// # Errors
+/// As for [`export`].
+pub fn state_now(host: &Shared, name: &str) -> anyhow::Result<Vec<u8>> {
+    let control = lock(host).control_socket(name);
+    let control = control.ok_or_else(|| no_instance(name))?;
+    Ok(exported(&control, true)?.0)
+}
+
+/// The state of an instance, and the frames that wait in its rings, as it writes them.
+fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+    let mut file = File::from(memory_file("state", &[])?);
+    let request = json!({ "op": "export", "state_only": state_only });
+    let answer = nf_socket::ask_about(control, &request, Some(file.as_fd()))?;
+    let length = |key: &str| answer.get(key).and_then(Value::as_u64);
+    let state = length("state_bytes").context("it does not say how long its state is")?;
+    let waiting = length("waiting_bytes").unwrap_or(0);
+    // What an instance says is not believed: no more than this is read.
+    ensure!(
+        state.saturating_add(waiting) <= SAVED_BYTES_MAX as u64,
+        "its state is longer than the {} bytes that can be saved",
+        SAVED_BYTES_MAX
+    );
+    file.rewind()?;
+    let mut bytes = vec![0; state as usize];
+    file.read_exact(&mut bytes)
+        .context("its state is not whole")?;
+    let mut frames = vec![0; waiting as usize];
+    file.read_exact(&mut frames)
+        .context("its frames are not whole")?;
+    Ok((bytes, frames))
+}
+
+/// Has an instance that was just made take in a state and forget it: what that needs of memory is there then when it takes in
+/// the one that counts.
+///
+/// # Errors
+/// It does not; it has no state either way.
+pub fn rehearse(host: &Shared, name: &str, state: &[u8]) -> anyhow::Result<()> {
+    let control = lock(host).control_socket(name);
+    let control = control.ok_or_else(|| no_instance(name))?;
+    let file = memory_file("state", state)?;
+    let request = json!({ "op": "rehearse", "bytes": state.len() });
+    nf_socket::ask_about(&control, &request, Some(file.as_fd())).map(drop)
 }
 
 /// Gives state and frames to an instance that was just made and is not wired. With `paused` it stands still afterwards.

@@ -3,7 +3,7 @@
 //! The source speaks first, and each of its words has one answer, but for frames. No length in it allocates anything: bytes
 //! are kept as they come, and a message longer than its kind may be is refused before the first of them.
 
-use crate::host::moving::Address;
+use crate::host::landing::Address;
 use anyhow::{Context, bail, ensure};
 use nfluid_api::types::SAVED_BYTES_MAX;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 
 /// What this version speaks.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Longest message of a kind that carries no state, in bytes.
 pub const TEXT_MAX: usize = 4 << 20;
 /// Bytes that are sent with the head of their message.
@@ -62,7 +62,11 @@ pub enum Message {
     Hello(Box<Hello>),
     /// Target: it is made and stands still.
     Prepared,
-    /// Source: this is its state.
+    /// Source: its state was this a moment ago.
+    Rehearsal(Vec<u8>),
+    /// Target: it has the memory for that, if it can.
+    Rehearsed,
+    /// Source: it stands still, and this is its state.
     State(Vec<u8>),
     /// Target: it has it.
     Ready(Taken),
@@ -72,6 +76,8 @@ pub enum Message {
     Started,
     /// Source: frames that waited, or still come: port (1), length (2), bytes.
     Frames(Vec<u8>),
+    /// Source: those were all that waited; from now on the network may send to the target.
+    Announce,
     /// Source: there are no more.
     End,
     /// Target: so many frames found room in the rings, and so many did not; and what it owns outlives a power cut.
@@ -102,6 +108,9 @@ impl Message {
             Message::Ask(_) => 11,
             Message::Verdict(_) => 12,
             Message::Refused(_) => 13,
+            Message::Announce => 14,
+            Message::Rehearsal(_) => 15,
+            Message::Rehearsed => 16,
         }
     }
 
@@ -121,6 +130,9 @@ impl Message {
             Message::Ask(_) => "ask",
             Message::Verdict(_) => "verdict",
             Message::Refused(_) => "refused",
+            Message::Announce => "announce",
+            Message::Rehearsal(_) => "rehearsal",
+            Message::Rehearsed => "rehearsed",
         }
     }
 
@@ -131,8 +143,13 @@ impl Message {
     pub fn write(&self, to: &mut impl Write) -> anyhow::Result<()> {
         let text;
         let bytes: &[u8] = match self {
-            Message::State(bytes) | Message::Frames(bytes) => bytes,
-            Message::Prepared | Message::Started | Message::End | Message::Done => &[],
+            Message::State(bytes) | Message::Rehearsal(bytes) | Message::Frames(bytes) => bytes,
+            Message::Prepared
+            | Message::Rehearsed
+            | Message::Started
+            | Message::Announce
+            | Message::End
+            | Message::Done => &[],
             Message::Go(addresses) => {
                 text = serde_json::to_vec(addresses)?;
                 &text
@@ -217,6 +234,9 @@ impl Message {
             11 => Message::Ask(serde_json::from_slice(&bytes)?),
             12 => Message::Verdict(serde_json::from_slice(&bytes)?),
             13 => Message::Refused(serde_json::from_slice(&bytes)?),
+            14 => Message::Announce,
+            15 => Message::Rehearsal(bytes),
+            16 => Message::Rehearsed,
             _ => bail!("there is no such message"),
         })
     }
@@ -254,9 +274,9 @@ fn hello(bytes: &[u8]) -> anyhow::Result<Hello> {
 fn length_max(kind: u8) -> Option<usize> {
     match kind {
         1 => Some(TEXT_MAX),
-        2 | 6 | 8 | 10 => Some(0),
+        2 | 6 | 8 | 10 | 14 | 16 => Some(0),
         5 => Some(64 << 10),
-        3 => Some(SAVED_BYTES_MAX),
+        3 | 15 => Some(SAVED_BYTES_MAX),
         4 | 9 | 11 | 12 => Some(256),
         7 => Some(FRAMES_MAX),
         13 => Some(64 << 10),
@@ -280,6 +300,8 @@ mod tests {
                 chains: vec!["web".into()],
             })),
             Message::Prepared,
+            Message::Rehearsal(vec![1; 300_000]),
+            Message::Rehearsed,
             Message::State(vec![1; 300_000]),
             Message::Ready(Taken {
                 taken: 3,
@@ -288,6 +310,7 @@ mod tests {
             Message::Go(vec![(1, [2, 0, 0, 0, 0, 9])]),
             Message::Started,
             Message::Frames(vec![2; 63]),
+            Message::Announce,
             Message::End,
             Message::Kept(Taken::default()),
             Message::Done,

@@ -3,9 +3,10 @@
 //! | | source | target |
 //! |---|---|---|
 //! | before it stops | `hello`: specification, links, chains | makes all of it, its ports shut: `prepared` |
+//! | | `rehearsal`: the state that it has now | takes it in and forgets it: the memory is there then: `rehearsed` |
 //! | it stands still | `state` | takes it in: `ready` |
 //! | | holds the instance for good: `go` | writes down that it has it, opens the ports: `started` |
-//! | it runs there | hands on the frames of its rings: `frames`, `end` | puts them into the rings, tells the network; all is on the disk: `kept` |
+//! | it runs there | hands on the frames that waited: `frames`; those were all: `announce`; and what still comes: `frames`, `end` | puts them into the rings; tells the network; all is on the disk: `kept` |
 //! | | removes it: `done` | forgets the move |
 //!
 //! **Who has it**: before `go` the source, whatever happens; the target withdraws when the conversation ends. From then on the
@@ -13,6 +14,8 @@
 //! until it answers, and goes on if the answer is no: after that answer the move cannot be completed.
 
 mod channel;
+mod handing;
+mod hurry;
 mod ledger;
 mod message;
 mod source;

@@ -1,16 +1,19 @@
 //! The host that an instance leaves.
 
 use super::channel::{Channel, Patience, Refused, unexpected};
+use super::handing::{self, hand_on};
+use super::hurry::Hurry;
 use super::ledger::{Departure, new_id};
 use super::message::{Hello, Message, PROTOCOL};
 use super::{Migration, wires};
-use crate::host::moving::{self, Way};
-use crate::server::{Daemon, problem};
+use crate::host::moving;
+use crate::server::{Daemon, problem, timeline};
 use anyhow::{Context, ensure};
 use nfluid_api::server::Server as _;
 use nfluid_api::types::{
     DeleteRequest, EventKind, Kind, MigrateReport, ObjectName, PausedTraffic, Problem,
 };
+use nfluid_control::stopwatch::Stopwatch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,8 +32,6 @@ const ANSWER: Patience = Patience {
     idle: Duration::from_secs(5),
     whole: Duration::from_secs(10),
 };
-/// How long frames are handed on at most. Who has not learned by then where the instance is, sends to nobody.
-const HANDING_ON: Duration = Duration::from_secs(1);
 /// How often the other host is asked at once what has become of a move, and how long between.
 const ASKED_AT_ONCE: u32 = 3;
 const ASKED_EVERY: Duration = Duration::from_millis(500);
@@ -51,7 +52,7 @@ impl Daemon {
     /// # Errors
     /// It goes on here, unless the problem says otherwise.
     pub fn migrate_to(&self, name: &str, to: &str) -> Result<MigrateReport, Problem> {
-        let begun = Instant::now();
+        let mut watch = Stopwatch::start();
         let tls = self.migration.tls.as_ref().ok_or_else(|| {
             Problem::conflict("this daemon has no certificate to show to other hosts").with_remedy(
                 "start nfluidd with --migrate-cert, --migrate-key and --migrate-ca; docs/guide/migration.md says how to make them",
@@ -71,19 +72,23 @@ impl Daemon {
             daemon: self,
             departure: &departure,
         };
+        watch.lap("check");
         let left = tls
             .connect(to)
             .map_err(Failed::Here)
             .and_then(|mut channel| {
-                let mut report = leaving.leave(&mut channel, hello)?;
+                watch.lap("connect");
+                let mut report = leaving.leave(&mut channel, hello, &mut watch)?;
                 report.frames_dropped =
                     moving::overflowed(&self.host, name).saturating_sub(overflowed);
-                report.took_us = begun.elapsed().as_micros() as u64;
+                report.took_us = watch.begun.elapsed().as_micros() as u64;
                 Ok((channel, report))
             });
         match left {
-            Ok((mut channel, report)) => {
+            Ok((mut channel, mut report)) => {
                 self.remove_moved(&departure)?;
+                watch.lap("remove");
+                report.took = timeline(&watch);
                 // If it is not heard, the other host remembers the move, which costs a small file.
                 let _ = channel.say(&Message::Done, ANSWER);
                 Ok(report)
@@ -251,7 +256,21 @@ struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
-    fn leave(&self, channel: &mut Channel, hello: Hello) -> Result<MigrateReport, Failed> {
+    /// Has the other host take in the state that there is now, and forget it, while the instance goes on here.
+    fn rehearse(&self, channel: &mut Channel) -> anyhow::Result<()> {
+        let state = crate::host::state_now(&self.daemon.host, &self.departure.name)?;
+        match channel.ask(&Message::Rehearsal(state), PREPARE)? {
+            Message::Rehearsed => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn leave(
+        &self,
+        channel: &mut Channel,
+        hello: Hello,
+        watch: &mut Stopwatch,
+    ) -> Result<MigrateReport, Failed> {
         let name = &self.departure.name;
         let hello = Message::Hello(Box::new(hello));
         let prepared = channel.ask(&hello, PREPARE).map_err(Failed::Here)?;
@@ -259,19 +278,26 @@ impl Leaving<'_> {
             return Err(Failed::Here(unexpected(&prepared)));
         }
         drop(hello);
+        watch.lap("prepare");
         let ledger = &self.daemon.migration.ledger;
         ledger.depart(self.departure).map_err(Failed::Here)?;
+        watch.lap("record");
 
+        self.rehearse(channel).map_err(Failed::Here)?;
+        watch.lap("rehearse");
+        let hurry = Hurry::begin();
         let stopped = Instant::now();
         let (mut way, state, addresses) =
             moving::stop(&self.daemon.host, name).map_err(Failed::Here)?;
         let state_bytes = state.len() as u64;
+        watch.lap("stop");
         let taken = match channel.ask(&Message::State(state), IMPORT) {
             Ok(Message::Ready(taken)) => taken,
             Ok(other) => return Err(Failed::Here(unexpected(&other))),
             Err(why) => return Err(Failed::Here(why)),
         };
         let ready = stopped.elapsed();
+        watch.lap("import");
         way.hold().map_err(Failed::Here)?;
 
         // From here on only the other host knows.
@@ -283,6 +309,7 @@ impl Leaving<'_> {
             Message::Refused(refusal) => return Err(Failed::Here(Refused(refusal).into())),
             other => return Err(Failed::Unknown(unexpected(&other))),
         }
+        watch.lap("start");
         let mut report = MigrateReport {
             state_bytes,
             state_taken: taken.taken,
@@ -291,7 +318,11 @@ impl Leaving<'_> {
             blocked_us: stopped.elapsed().as_micros() as u64,
             ..MigrateReport::default()
         };
-        let handed_on = hand_on(channel, &mut way, stopped, &mut report);
+        let handed_on = hand_on(channel, &mut way, watch);
+        drop(hurry);
+        if let Some(first) = watch.until(handing::FIRST) {
+            report.blocked_us = first.duration_since(stopped).as_micros() as u64;
+        }
         // The instance may have ended: what its rings held is lost, and the other one runs.
         if let Err(why) = handed_on {
             tracing::warn!(instance = name, "handing its frames on: {why:#}");
@@ -303,31 +334,12 @@ impl Leaving<'_> {
             Message::Kept(frames) => {
                 report.frames = frames.taken;
                 report.frames_left_out = frames.left_out;
+                watch.lap("keep");
                 Ok(report)
             }
             other => Err(Failed::Unknown(unexpected(&other))),
         }
     }
-}
-
-/// Sends on what waits in the rings and what still comes, until nothing does.
-fn hand_on(
-    channel: &mut Channel,
-    way: &mut Way,
-    stopped: Instant,
-    report: &mut MigrateReport,
-) -> anyhow::Result<()> {
-    way.hand_on()?;
-    let begun = Instant::now();
-    let mut is_first = true;
-    while begun.elapsed() < HANDING_ON {
-        let Some(frames) = way.frames()? else { break };
-        channel.say(&Message::Frames(frames), ANSWER)?;
-        if std::mem::take(&mut is_first) {
-            report.blocked_us = stopped.elapsed().as_micros() as u64;
-        }
-    }
-    Ok(())
 }
 
 /// Takes up the moves that an earlier daemon has not settled, and settles them; it never returns.

@@ -1,9 +1,11 @@
 //! The host that an instance arrives at.
 
 use super::channel::{Channel, Patience, unexpected};
+use super::hurry::Hurry;
 use super::ledger::{Arrival, Found, is_id};
 use super::message::{Hello, Message, PROTOCOL, Refusal, Taken};
-use super::wires;
+use super::{handing, wires};
+use crate::host::landing::{Addresses, Landing};
 use crate::host::{self, Moved, moving};
 use crate::server::{Daemon, wait_for};
 use anyhow::{Context, bail};
@@ -33,7 +35,7 @@ const STATE: Patience = Patience {
     whole: Duration::from_secs(60),
 };
 /// How long it may take for any other step.
-const STEP: Patience = Patience {
+pub(super) const STEP: Patience = Patience {
     idle: Duration::from_secs(10),
     whole: Duration::from_secs(20),
 };
@@ -162,7 +164,21 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
     let _held = host::lock(&daemon.host).pool().hold();
     let mut guest = Guest::prepare(daemon, hello)?;
     let name = guest.arrival.name.clone();
+    // What takes time is done before the instance stops there.
+    let process = guest.process.as_ref().context("it was not made")?;
+    let landing = Landing::of(&daemon.host, &name, process)?;
     channel.say(&Message::Prepared, STEP)?;
+    match channel.hear(STATE)? {
+        Message::Rehearsal(state) => {
+            if let Err(why) = host::rehearse(&daemon.host, &name, &state) {
+                // It takes longer then.
+                tracing::debug!(instance = name, "a move without a rehearsal: {why:#}");
+            }
+        }
+        other => return Err(unexpected(&other)),
+    }
+    channel.say(&Message::Rehearsed, STEP)?;
+    let hurry = Hurry::begin();
     let state = match channel.hear(STATE)? {
         Message::State(state) => state,
         other => return Err(unexpected(&other)),
@@ -187,10 +203,9 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
     };
     // It is here, whatever becomes of the conversation.
     let said = channel.say(&Message::Started, STEP);
-    let mut addresses = moving::Addresses::default();
+    let mut addresses = Addresses::default();
     let mut behind = addresses.of_ports(&daemon.host, &name);
     behind.extend(addresses.add(recent.into_iter()));
-    announce(daemon, &name, &behind);
     daemon.tell(
         EventKind::Started,
         &name,
@@ -201,46 +216,17 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
             given.left_out
         ),
     );
-    said?;
-    let frames = take_frames(daemon, channel, &name, addresses)?;
+    let frames = handing::take(daemon, &name, (addresses, behind), |told| {
+        said?;
+        handing::take_frames(daemon, channel, &landing, told)
+    })?;
+    drop(hurry);
     daemon.migration.ledger.keep(&guest.arrival.id)?;
     channel.say(&Message::Kept(frames), STEP)?;
     if channel.hear(STEP)? == Message::Done {
         daemon.migration.ledger.forget_arrival(&guest.arrival.id);
     }
     Ok(())
-}
-
-/// Puts the frames that the source hands on into the rings, and tells the network where the addresses are that they are for.
-fn take_frames(
-    daemon: &Daemon,
-    channel: &mut Channel,
-    name: &str,
-    mut addresses: moving::Addresses,
-) -> anyhow::Result<Taken> {
-    let mut all = Taken::default();
-    loop {
-        match channel.hear(STEP)? {
-            Message::Frames(frames) => {
-                match moving::deposit(&daemon.host, name, &frames) {
-                    Ok((put, left)) => {
-                        all.taken += put;
-                        all.left_out += left;
-                    }
-                    Err(why) => tracing::warn!(instance = name, "frames for it: {why:#}"),
-                }
-                announce(daemon, name, &addresses.new_of(&frames));
-            }
-            Message::End => return Ok(all),
-            other => return Err(unexpected(&other)),
-        }
-    }
-}
-
-fn announce(daemon: &Daemon, name: &str, addresses: &[moving::Address]) {
-    if let Err(why) = moving::announce(&daemon.host, name, addresses) {
-        tracing::warn!(instance = name, "telling the network where it is: {why:#}");
-    }
 }
 
 /// An instance that arrives. Dropped before it is taken, nothing of it is left.

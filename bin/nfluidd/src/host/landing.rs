@@ -1,0 +1,162 @@
+//! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
+
+use super::platform::no_instance;
+use super::{Shared, bells, image, lock, nf_socket};
+use anyhow::{Context, ensure};
+use nfluid_sandbox::ProcessIdentity;
+use nfluid_switch::Inlet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// After so long without room in a ring its owner is not emptying it. The other host keeps its frames meanwhile, and waits
+/// longer for each of its words.
+const STALLED: Duration = Duration::from_secs(2);
+/// Between two looks for room.
+const ROOM_POLL: Duration = Duration::from_micros(500);
+/// Addresses that are told of at a port, at most.
+pub const ADDRESSES_MAX: usize = 256;
+
+/// A port of an instance, counted from 0, and an address that frames were for which came by it.
+pub type Address = (u8, [u8; 6]);
+
+/// The rings of an instance that has come.
+pub struct Landing {
+    name: String,
+    process: ProcessIdentity,
+    inlets: Vec<Option<Inlet>>,
+    bell: OwnedFd,
+}
+
+impl Landing {
+    /// Of an instance with this process, while it is the one that has the ports.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn of(host: &Shared, name: &str, process: &ProcessIdentity) -> anyhow::Result<Self> {
+        let host = lock(host);
+        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let paths = &host.settings.paths;
+        let maps = running.maps(paths, name)?;
+        let ports = 0..running.memory.ports.len();
+        let inlets = ports.map(|port| Inlet::of((&running.memory, &maps), port));
+        Ok(Landing {
+            name: name.to_owned(),
+            process: process.clone(),
+            inlets: inlets.collect::<Result<_, _>>()?,
+            bell: bells::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
+        })
+    }
+
+    /// Puts frames into the rings, in their order, when there is room. Half of a ring is left to who sends there by now.
+    /// Returns how many found room, and how many did not, as nobody empties the rings.
+    ///
+    /// # Errors
+    /// They are none.
+    pub fn put(&self, host: &Shared, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
+        let mut waiting: BTreeMap<u8, Vec<&[u8]>> = BTreeMap::new();
+        for (port, frame) in image::frames_in(bytes)? {
+            waiting.entry(port).or_default().push(frame);
+        }
+        waiting.values_mut().for_each(|frames| frames.reverse());
+        let mut put_at = Instant::now();
+        let mut all = 0;
+        loop {
+            let put = self.put_some(host, &mut waiting);
+            waiting.retain(|_, frames| !frames.is_empty());
+            let is_over = match put {
+                Ok(0) => put_at.elapsed() > STALLED,
+                Ok(put) => {
+                    all += put;
+                    put_at = Instant::now();
+                    false
+                }
+                Err(why) => {
+                    tracing::warn!(instance = self.name, "frames for it: {why:#}");
+                    true
+                }
+            };
+            if waiting.is_empty() || is_over {
+                let left: usize = waiting.values().map(Vec::len).sum();
+                return Ok((all, left as u64));
+            }
+            std::thread::sleep(ROOM_POLL);
+        }
+    }
+
+    /// Puts as many as there is room for; the next one of a port is the last of its list.
+    fn put_some(
+        &self,
+        host: &Shared,
+        waiting: &mut BTreeMap<u8, Vec<&[u8]>>,
+    ) -> anyhow::Result<u64> {
+        let host = lock(host);
+        // Its ports' numbers may be another's afterwards.
+        let is_there = host.process_of(&self.name).as_ref() == Some(&self.process);
+        ensure!(is_there, "it has ended, or was upgraded, meanwhile");
+        let mut all = 0;
+        for (port, frames) in waiting {
+            let inlet = self.inlets.get(usize::from(*port)).and_then(Option::as_ref);
+            let inlet = inlet.with_context(|| format!("it has no port {port}"))?;
+            let next: Vec<&[u8]> = frames.iter().rev().copied().collect();
+            let put = host.switch.deposit_at(inlet, &next, inlet.slots() / 2);
+            frames.truncate(frames.len() - put);
+            all += put as u64;
+        }
+        if all > 0 {
+            // A full pipe is a ring that has not been answered yet.
+            let _ = rustix::io::write(&self.bell, &[1]);
+        }
+        Ok(all)
+    }
+}
+
+/// The addresses that frames were for: whoever sent them has to learn that those are behind this instance now.
+#[derive(Default)]
+pub struct Addresses {
+    told: BTreeSet<Address>,
+}
+
+impl Addresses {
+    /// Those of the instance's own ports.
+    pub fn of_ports(&mut self, host: &Shared, name: &str) -> Vec<Address> {
+        let host = lock(host);
+        let running = host.instances.get(name);
+        let ports = running.iter().flat_map(|running| &running.spec.ports);
+        let own = (0..=u8::MAX).zip(ports);
+        self.add(own.map(|(number, port)| (number, port.mac.0)))
+    }
+
+    /// Those of some frames that are new.
+    pub fn new_of(&mut self, bytes: &[u8]) -> Vec<Address> {
+        let frames = image::frames_in(bytes).unwrap_or_default();
+        let found = frames.iter();
+        self.add(found.filter_map(|(port, frame)| Some((*port, *frame.first_chunk::<6>()?))))
+    }
+
+    /// Those of these that are new; a group has no place.
+    pub fn add(&mut self, found: impl Iterator<Item = Address>) -> Vec<Address> {
+        let mut new = Vec::new();
+        for address in found.filter(|(_, mac)| mac[0] & 1 == 0) {
+            if self.told.len() < ADDRESSES_MAX && self.told.insert(address) {
+                new.push(address);
+            }
+        }
+        new
+    }
+}
+
+/// Has an instance tell the hosts at its ports that addresses are behind it.
+///
+/// # Errors
+/// It does not answer.
+pub fn announce(host: &Shared, name: &str, addresses: &[Address]) -> anyhow::Result<()> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let control = lock(host).control_socket(name);
+    let control = control.context("there is no such instance")?;
+    let request: Value = json!({ "op": "announce", "addresses": addresses });
+    nf_socket::ask(&control, &request).map(drop)
+}
