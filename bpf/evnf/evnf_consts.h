@@ -12,6 +12,9 @@
 /* Interfaces of kind veth that a program knows. */
 #define EVNF_PEERS_MAX 16384
 
+/* Flows whose packets in a slow path are counted. */
+#define EVNF_SLOW_FLOWS_MAX 65536
+
 /* Servers and services of a balancer. */
 #define EVNF_SERVERS_MAX 4096
 #define EVNF_SERVICES_MAX 1024

@@ -70,7 +70,7 @@ struct evnf_decision {
 struct evnf_cached {
 	union evnf_key key;
 	struct evnf_decision decision;
-	__u32 unused;
+	__u32 settled; /* 1: accepted, and none of its packets is in a slow path */
 };
 
 struct evnf_count {
@@ -110,6 +110,26 @@ enum evnf_exit {
 	EVNF_EXIT_TTL, /* the host answers it */
 	EVNF_EXIT_NO_ROUTE, /* neither forwarded nor local as far as the fast path can see */
 	EVNF_EXITS,
+};
+
+/* Packets of a flow in a slow path. Counters go round. */
+struct evnf_slow_flow {
+	__u64 since; /* monotonic time in ns: fast: when it became so; else: when it first might, 0 for not yet */
+	__u32 in; /* packets handed to it */
+	__u32 out; /* packets that it has given back */
+	__u32 late; /* what it gives back before this one is overtaken */
+	__u32 fast; /* 1: packets take the fast path: what the slow path gives back is overtaken */
+};
+
+/* What becomes of packets between the fast path and a slow path of its own. */
+enum evnf_slow_exit {
+	EVNF_SLOW_BEHIND, /* accepted, but handed up: earlier ones of its flow are there still */
+	EVNF_SLOW_ABSENT, /* dropped: there is no slow path */
+	EVNF_SLOW_HANDED, /* handed up: each of those is counted by its reason as well */
+	EVNF_SLOW_RETURNED, /* given back, on its way into the kernel's stack */
+	EVNF_SLOW_ANSWERED, /* sent out by the slow path, where packets come in */
+	EVNF_SLOW_LATE, /* given back when its flow had gone fast: dropped */
+	EVNF_SLOW_EXITS,
 };
 
 #endif

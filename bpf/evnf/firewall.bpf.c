@@ -18,6 +18,9 @@
 #include "flow.h"
 #include "parse.h"
 #include "way.h"
+#ifndef EVNF_TC
+#include "slow.h"
+#endif
 
 #define STAGE_LOCAL (1 << 31) /* this stage is for packets to the host itself, or from it */
 #define STAGE_FORWARDED (1 << 30)
@@ -170,24 +173,23 @@ static __always_inline int is_forwarded(struct evnf_packet *ctx, const struct ev
 	return -1;
 }
 
-/* How the packet leaves. */
-static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, __u64 bytes)
+/* The place of a packet's flow in the cache. */
+static __always_inline struct evnf_cached *place_of(const union evnf_key *key)
 {
-	union evnf_key key = {};
-	struct evnf_decision decision;
-	struct evnf_cached *cached;
-	enum evnf_exit found;
-	__u32 slot;
+	__u32 slot = flow_hash(key, firewall.seed) >> 32 & (EVNF_CACHE_SLOTS - 1);
 
-	found = parse(ctx, &key.flow);
-	if (found != EVNF_EXIT_ACCEPT)
-		return found;
-	slot = flow_hash(&key, firewall.seed) >> 32 & (EVNF_CACHE_SLOTS - 1);
-	cached = bpf_map_lookup_elem(&evnf_cache, &slot);
-	if (!cached)
-		return EVNF_EXIT_ASK;
-	if (!cached->decision.known || !same_flow(&cached->key, &key)) {
-		cached->key = key;
+	return bpf_map_lookup_elem(&evnf_cache, &slot);
+}
+
+/* How a packet leaves, by what the rules say of its flow. */
+static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, const union evnf_key *key,
+					    struct evnf_cached *cached, __u64 bytes)
+{
+	struct evnf_decision decision;
+
+	if (!cached->decision.known || !same_flow(&cached->key, key)) {
+		cached->key = *key;
+		cached->settled = 0;
 		decide(cached);
 	}
 	decision = cached->decision;
@@ -196,7 +198,7 @@ static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, __u64 bytes
 		return decision.forwarded | decision.local ? EVNF_EXIT_ASK : EVNF_EXIT_ACCEPT;
 	if (decision.forwarded != decision.local ||
 	    decision.forwarded_rule != decision.local_rule) {
-		switch (is_forwarded(ctx, &key.flow)) {
+		switch (is_forwarded(ctx, &key->flow)) {
 		case 0:
 			decision.forwarded = decision.local;
 			decision.forwarded_rule = decision.local_rule;
@@ -215,12 +217,70 @@ static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, __u64 bytes
 	return EVNF_EXIT_ACCEPT;
 }
 
+#ifndef EVNF_TC
+
+/*
+ * Whether the slow path gets a packet, where that is one of its own. What the host needs to find its neighbours
+ * is the kernel's still. `cached`: the place of its flow, NULL: it has none.
+ */
+static __always_inline bool goes_up(enum evnf_exit by, const union evnf_key *key,
+				    struct evnf_cached *cached)
+{
+	switch (by) {
+	case EVNF_EXIT_DROP:
+	case EVNF_EXIT_NOT_IP:
+	case EVNF_EXIT_GROUP:
+		return false;
+	case EVNF_EXIT_ACCEPT:
+		if (!cached || (!cached->settled && !may_go_fast(key)))
+			return true;
+		cached->settled = 1;
+		return false;
+	default:
+		/* What is accepted of this flow next may be behind this packet. */
+		if (cached)
+			cached->settled = 0;
+		return true;
+	}
+}
+
+/* Has the slow path get a packet, of a flow if there is one. What to return. */
+static __always_inline int send_up(struct evnf_packet *ctx, enum evnf_exit by,
+				   const union evnf_key *flow, __u64 bytes)
+{
+	bool waits = by == EVNF_EXIT_ACCEPT;
+	int action = hand_up(ctx, bytes);
+
+	if (action != XDP_REDIRECT)
+		return action;
+	if (flow)
+		note_in(flow, waits);
+	if (waits)
+		count(&evnf_slow_exits, EVNF_SLOW_BEHIND, bytes);
+	else
+		count(&evnf_exits, by, bytes);
+	return action;
+}
+
+#endif
+
 SEC(EVNF_SECTION)
 int evnf_firewall(struct evnf_packet *ctx)
 {
 	__u64 bytes = packet_bytes(ctx);
-	enum evnf_exit by = judge(ctx, bytes);
+	struct evnf_cached *cached = NULL;
+	union evnf_key key = {};
+	enum evnf_exit by = parse(ctx, &key.flow);
+	bool has_flow = is_of_flow(by);
 
+	if (has_flow)
+		cached = place_of(&key);
+	if (by == EVNF_EXIT_ACCEPT)
+		by = cached ? judge(ctx, &key, cached, bytes) : EVNF_EXIT_ASK;
+#ifndef EVNF_TC
+	if (slow_path.on && goes_up(by, &key, cached))
+		return send_up(ctx, by, has_flow ? &key : NULL, bytes);
+#endif
 	count(&evnf_exits, by, bytes);
 	switch (by) {
 	case EVNF_EXIT_DROP:

@@ -143,4 +143,10 @@ static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf
 	return EVNF_EXIT_NOT_IP;
 }
 
+/* Whether a packet was read so far that its flow is known, by what parse() has said of it. */
+static __always_inline bool is_of_flow(enum evnf_exit parsed)
+{
+	return parsed == EVNF_EXIT_ACCEPT || parsed == EVNF_EXIT_TTL;
+}
+
 #endif

@@ -15,6 +15,8 @@ use uplink_ground::within;
 mod chain;
 #[path = "platform_evnf/ground.rs"]
 mod ground;
+#[path = "platform_evnf/slow.rs"]
+mod slow;
 #[path = "platform_evnf/tc.rs"]
 mod tc;
 use ground::{

@@ -17,7 +17,7 @@ pub struct FastPathStatus {
     /// The interfaces' network namespace; absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Who gets the packets that it does not decide: `kernel`.
+    /// Who gets the packets that it does not decide: `kernel`, or `tap NAME, back NAME`, where a program or an uplink has them.
     pub slow_path: String,
     /// Packets by what became of them, and by whom: `drop` and `send` are the fast path's own doing, what it `pass`es is in
     /// order as far as it knows, `up` is handed up to the slow path for the reason named behind it.

@@ -22,6 +22,29 @@ pub struct Attach {
     /// alone there. Written only where it says something: an instance that an older daemon has recorded is adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<u16>,
+    /// Who gets what it does not decide; absent: the kernel's stack. Written only where it says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow: Option<Slow>,
+}
+
+/// A slow path of a fast path's own: taps in its interface's namespace, each of which a program or an uplink has open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Slow {
+    /// Who gets what is handed up. What is sent into it goes out of the interface; if there is no `back`, on into the kernel's stack.
+    pub tap: String,
+    /// What is sent into this one goes on into the kernel's stack, as if it had just come in by the interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub back: Option<String>,
+}
+
+impl Slow {
+    /// Its taps.
+    pub fn taps(&self) -> impl Iterator<Item = &str> {
+        [Some(&self.tap), self.back.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+    }
 }
 
 /// Which packets of an interface a fast path sees.

@@ -234,3 +234,103 @@ fn members_of_a_chain_come_in_their_order_and_go_the_last_one_first() {
         "who was alone stays where it is"
     );
 }
+
+const BESIDE: &str = "
+version: 1
+instances:
+  fw: { tier: xdp, nf: efw, interface: eth1, slow: { port: rest.in, back: rest.out } }
+  rest: { nf: firewall }
+";
+
+#[test]
+fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
+    let beside = deployment(BESIDE);
+    let slow = |deployment: &Deployment| {
+        let fw = deployment.instances.get("fw").expect("it is there");
+        fw.attach.clone().expect("it is somewhere").slow
+    };
+    let taps = slow(&beside).expect("it has one of its own");
+    let uplinks: Vec<_> = beside.uplinks.iter().collect();
+    let interfaces: Vec<_> = uplinks.iter().map(|(_, it)| it.interface.clone()).collect();
+    assert_eq!(interfaces, [taps.tap, taps.back.expect("another one")]);
+    let links: Vec<String> = beside.links.iter().map(|link| link.name()).collect();
+    assert_eq!(links, ["fw-slow--rest.in", "fw-back--rest.out"]);
+    // What is written out is what is kept, and means the same.
+    let written = serde_json::to_string(&beside).expect("it serializes");
+    assert!(!written.contains("port\":\"rest"), "{written}");
+    let again = read_unchecked(&written, None);
+    assert_eq!(again.expect("it is right"), beside);
+    let kernel = BESIDE.replace("{ port: rest.in, back: rest.out }", "kernel");
+    let kernel = deployment(&kernel);
+    assert_eq!((slow(&kernel), kernel.uplinks.len()), (None, 0));
+    let steps = steps(&kernel, &beside);
+    let position = |step: &str| steps.iter().position(|one| one.starts_with(step));
+    assert!(
+        position("create uplink fw-slow") < position("replace instance fw"),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
+    let fw = |more: &str| format!("  fw: {{ tier: xdp, nf: efw, interface: eth1, {more} }}\n");
+    for (more, what) in [
+        ("slow: user", "write 'kernel', {tap: NAME}"),
+        ("slow: {}", "either a tap or a port"),
+        ("slow: { tap: a, port: b.in }", "either a tap or a port"),
+        ("slow: { tap: a, on: b }", "unknown key 'on'"),
+        ("slow: { port: wan }", "'wan' is no port of an instance"),
+        ("slow: { port: nobody.in }", "there is no instance 'nobody'"),
+        ("slow: { tap: eth1 }", "a loop: name a tap"),
+        ("slow: { tap: a, back: a }", "taps of its own"),
+        ("slow: { tap: 'a/b' }", "cannot be an interface"),
+        (
+            "slow: { tap: a }, mode: generic",
+            "instances.fw.mode: what a slow path gives back",
+        ),
+        (
+            "slow: { tap: a }, mode: tc",
+            "instances.fw.mode: what a slow path gives back",
+        ),
+    ] {
+        says(&fw(more), &[what]);
+    }
+    says(
+        "  fw: { tier: xdp, nf: efw, interface: [eth1, eth2], slow: { tap: a } }\n",
+        &["these are several"],
+    );
+    says(
+        "  lb: { tier: xdp, nf: elb, interface: eth1, slow: { tap: a }, config: { services: {} } }\n",
+        &["'elb' has no slow path but the kernel"],
+    );
+    let rest = "  rest: { nf: firewall }\n";
+    says(
+        &format!("{}{rest}", fw("slow: { port: rest.in, back: rest.in }")),
+        &["port 'rest.in' is used twice"],
+    );
+    says(
+        &format!("{}{rest}", fw("slow: { port: rest.up }")),
+        &["the instance 'rest' has no port 'up'"],
+    );
+    let two = "  fw: { tier: xdp, nf: efw, interface: eth1, slow: { tap: a } }\n  \
+               gw: { tier: xdp, nf: efw, interface: eth2, slow: { tap: a } }\n";
+    says(
+        two,
+        &["instances.gw.slow: 'a' is in the slow path of instance 'fw'"],
+    );
+    let at_xdp = check(
+        "version: 1\nuplinks: { up: { interface: eth2 } }\ninstances:\n  \
+         fw: { tier: xdp, nf: efw, interface: eth1, slow: { tap: eth2 } }\n",
+    );
+    let at_xdp = lines(&at_xdp.expect_err("nobody would read it"));
+    assert!(at_xdp.contains("write 'kind: tap'"), "{at_xdp}");
+    let taken = check(&BESIDE.replace(
+        "instances:",
+        "uplinks: { fw-slow: { interface: eth3 } }\ninstances:",
+    ));
+    let taken = lines(&taken.expect_err("the name is taken"));
+    assert!(
+        taken.contains("the uplink 'fw-slow', which is another one"),
+        "{taken}"
+    );
+}

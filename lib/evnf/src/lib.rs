@@ -10,3 +10,4 @@ pub mod inspector;
 mod interface;
 pub mod load;
 pub mod nft;
+pub mod slow;

@@ -102,7 +102,7 @@ impl Fast {
         Fast::load_at(Hook::Xdp, source.into(), program, prepare)
     }
 
-    fn load_at(
+    pub(crate) fn load_at(
         hook: Hook,
         source: Objects,
         program: &'static str,

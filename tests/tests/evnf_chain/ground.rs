@@ -128,6 +128,12 @@ pub fn left(firewall: &Firewall, exit: firewall::Exit) -> u64 {
 
 /// Leaves what some hosts send to the kernel, drops what others send, and accepts the rest.
 pub fn firewall(asked: &[&str], refused: &[&str]) -> Firewall {
+    let stage = from_hosts(&[(asked, Verdict::Ask), (refused, Verdict::Drop)]);
+    Firewall::load(&[stage], &[]).unwrap()
+}
+
+/// What is said of packets from some hosts; those of others are accepted.
+pub fn from_hosts(rules: &[(&[&str], Verdict)]) -> Stage {
     let from = |hosts: &[&str], verdict| {
         let pattern = |host: &&str| {
             let address: IpAddr = host.parse().unwrap();
@@ -141,11 +147,11 @@ pub fn firewall(asked: &[&str], refused: &[&str]) -> Firewall {
             verdict,
         }
     };
-    let stage = Stage {
+    let rules = rules.iter().map(|(hosts, verdict)| from(hosts, *verdict));
+    Stage {
         traffic: Traffic::All,
-        rules: vec![from(asked, Verdict::Ask), from(refused, Verdict::Drop)],
-    };
-    Firewall::load(&[stage], &[]).unwrap()
+        rules: rules.collect(),
+    }
 }
 
 pub fn asks_about(hosts: &[&str]) -> Firewall {

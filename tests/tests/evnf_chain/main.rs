@@ -2,6 +2,7 @@
 
 mod ground;
 mod order;
+mod slow;
 mod tc;
 
 use ground::{Ground, SERVER, SERVICE, asks_about, datagram, firewall};

@@ -3,6 +3,7 @@
 use super::fields::{Fields, text};
 use super::instance::config;
 use super::network::fast_mode;
+use super::slow::{Said, slow};
 use super::{Attachments, instance};
 use crate::fast::{Attach, Direction, ORDER_MAX};
 use crate::model::{Instance, Program, Tier};
@@ -70,6 +71,11 @@ pub fn fast_path(
         order: fields
             .integer("order", (1, i64::from(ORDER_MAX)), report)
             .and_then(|order| u16::try_from(order).ok()),
+        slow: match slow(&mut fields, report) {
+            Some(Said::Taps(taps)) => Some(taps),
+            // Written out when the whole document has been read.
+            Some(Said::Ports(_)) | None => None,
+        },
     });
     fields.finish(report);
     found

@@ -12,6 +12,7 @@ mod instance;
 mod io;
 mod network;
 mod pool;
+mod slow;
 mod stack;
 mod template;
 
@@ -80,7 +81,11 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
     deployment.pool = table(fields.get("pool"), report, pool::pool);
     deployment.uplinks = table(fields.get("uplinks"), report, network::uplink);
     deployment.switches = table(fields.get("switches"), report, network::switch);
+    let mut slow_paths = Vec::new();
     deployment.instances = table(fields.get("instances"), report, |node, path, report| {
+        let name = path.strip_prefix("instances.").unwrap_or(path);
+        let ports = slow::ports_of(node);
+        slow_paths.extend(ports.map(|ports| (name.to_owned(), ports)));
         instance::instance(node, path, attachments, report)
     });
     if let Some((node, path)) = fields.get("links") {
@@ -90,6 +95,7 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
     deployment.templates = table(fields.get("templates"), report, |node, path, report| {
         template::template(node, path, attachments, report)
     });
+    slow::write_out(&mut deployment, slow_paths, report);
     fields.finish(report);
     deployment
 }

@@ -1,6 +1,7 @@
 //! Instances of tier `xdp`: what runs, and the interfaces that it is on.
 
 use super::instances::report_config;
+use super::slow;
 use super::uplinks::{check_place, is_interface_name, not_an_interface};
 use super::{Background, Environment};
 use crate::fast::{Attach, Direction, MEMBERS_MAX};
@@ -30,6 +31,7 @@ pub fn check(
             (place, User::Uplink(name))
         })
         .collect();
+    let mut taps = slow::Taps::new();
     for (name, instance) in deployment.instances.iter() {
         let Some(attach) = &instance.attach else {
             continue;
@@ -42,6 +44,7 @@ pub fn check(
             check_direction(instance, attach, &path, environment, report);
         }
         check_interfaces(attach, &path, &mut users, name, report);
+        slow::check(deployment, name, instance, &mut taps, report);
         // One in use may vanish and return at any time: that the daemon sees to.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {

@@ -14,6 +14,7 @@ mod loops;
 pub mod pools;
 mod replicas;
 pub(crate) mod shares;
+mod slow;
 mod stack;
 mod templates;
 mod topology;

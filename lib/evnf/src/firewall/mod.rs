@@ -4,5 +4,5 @@ pub mod program;
 pub mod rules;
 pub mod tuples;
 
-pub use program::{Exit, Firewall};
+pub use program::{Exit, Firewall, Sharing};
 pub use rules::{Family, Pattern, Prefix, Rule, Stage, Traffic, Verdict};

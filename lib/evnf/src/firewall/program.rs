@@ -5,6 +5,7 @@ use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
 use crate::load::{Counts, Fast, LoadError, address_bytes, because};
+use crate::slow::{self, Door, SlowTables};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
 use std::path::Path;
@@ -72,6 +73,15 @@ impl Exit {
     ];
 }
 
+/// What a rule set's program has in common with others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sharing<'a> {
+    /// A path on a BPF file system, where the counter of how packets leave is pinned, or will be. Absent: its own.
+    pub exits: Option<&'a Path>,
+    /// The slow path, at XDP. Absent: the kernel's stack.
+    pub slow: Option<&'a SlowTables>,
+}
+
 /// A rule set as a loaded XDP program with its tables.
 #[derive(Debug)]
 pub struct Firewall {
@@ -86,7 +96,7 @@ impl Firewall {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(stages: &[Stage], local: &[IpAddr]) -> Result<Self, LoadError> {
-        Self::load_with(stages, local, None)
+        Self::load_with(stages, local, Sharing::default())
     }
 
     /// The same, counting on where another has counted how packets leave. `exits`: a path on a BPF file system, where that
@@ -99,20 +109,29 @@ impl Firewall {
         local: &[IpAddr],
         exits: &Path,
     ) -> Result<Self, LoadError> {
-        Self::load_with(stages, local, Some(exits))
+        let sharing = Sharing {
+            exits: Some(exits),
+            slow: None,
+        };
+        Self::load_with(stages, local, sharing)
     }
 
-    fn load_with(
+    /// The same with what it shares with others.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or something else is where its counter should be.
+    pub fn load_with(
         stages: &[Stage],
         local: &[IpAddr],
-        exits: Option<&Path>,
+        sharing: Sharing<'_>,
     ) -> Result<Self, LoadError> {
         let tables = compile(stages);
-        let fast = Fast::load(OBJECTS, PROGRAM, |map| match exits {
+        let fast = Fast::load(OBJECTS, PROGRAM, |map| match sharing.exits {
             Some(path) if map.name() == "evnf_exits" => map
                 .set_pin_path(path)
                 .map_err(because(PROGRAM, "sharing its counters")),
-            _ => prepare(map, &tables, local.len()),
+            _ => prepare(map, &tables, local.len())
+                .and_then(|()| slow::prepare(map, sharing.slow, PROGRAM)),
         })?;
         for (key, rule) in &tables.entries {
             fast.enter("evnf_rules", key, rule)?;
@@ -149,6 +168,14 @@ impl Firewall {
     /// When the kernel refuses.
     pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
         Member::of(&self.fast, hook)
+    }
+
+    /// The entrance of its slow path: until it leads somewhere, what is to be handed up is dropped.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn door(&self) -> Result<Door, LoadError> {
+        slow::door(&self.fast)
     }
 
     /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.

@@ -7,7 +7,7 @@ use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
 use super::record::{Numbers, Record};
 use super::row::{self, Row, RowRecord, Seat};
-use super::{FastPath, Work, broken, function_of, places};
+use super::{FastPath, Work, broken, function_of, places, slow_path};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
@@ -142,7 +142,9 @@ impl Host {
         written::save(&record, &file).map_err(broken)?;
         let mut problem = refusal(&function, &places);
         let mut kept = true;
-        let work = match Work::load(&function, spec, &pins, &mut record) {
+        let slow = slow_path(spec, &pins)?;
+        let beside = (pins.as_path(), slow.as_ref());
+        let work = match Work::load(&function, spec, beside, &mut record) {
             Ok(work) => work,
             // The rules that it knows are in force meanwhile, and the kernel's are.
             Err(why) if function == Function::Firewall => {
@@ -157,7 +159,7 @@ impl Host {
                 record.numbers = Numbers::default();
                 function.number(&mut record.numbers).map_err(broken)?;
                 written::save(&record, &file).map_err(broken)?;
-                Work::load(&function, spec, &pins, &mut record)?
+                Work::load(&function, spec, beside, &mut record)?
             }
         };
         record.spec = serde_json::to_string(spec).map_err(broken)?;
@@ -166,6 +168,7 @@ impl Host {
             spec: spec.clone(),
             record,
             work,
+            slow,
             pins,
             problem,
             since: Instant::now(),
@@ -174,6 +177,7 @@ impl Host {
         };
         adopted.adopt_slow(&self.maker, name, kept);
         self.fast.insert(name.to_owned(), adopted);
+        self.settle_slow(name);
         Ok(())
     }
 

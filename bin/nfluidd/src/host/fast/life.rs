@@ -5,8 +5,9 @@ use super::config::Function;
 use super::guarding::{Guarding, takes_cookies};
 use super::pins::remove_pins;
 use super::record::Record;
+use super::slow::Common;
 use super::splitting::{Splitting, failed};
-use super::{Before, FastPath, Work, broken, function_of, hook, places, splittings};
+use super::{Before, FastPath, Work, broken, function_of, hook, places, slow_path, splittings};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::spec::InstanceSpec;
@@ -14,14 +15,14 @@ use nfluid_evnf::guard::Settings;
 use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::Place;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 /// What is needed to read a rule set anew without the host's lock.
 pub struct Reading {
     places: Vec<Place>,
     hook: Hook,
-    pins: PathBuf,
+    common: Common,
     before: Vec<Before>,
 }
 
@@ -31,7 +32,7 @@ impl Reading {
     /// # Errors
     /// When they cannot be read or loaded.
     pub fn read(&self) -> Result<Vec<Option<Splitting>>, PlatformError> {
-        splittings(&self.places, self.hook, &self.pins, &self.before)
+        splittings(&self.places, self.hook, &self.common, &self.before)
     }
 
     fn prints(&self) -> impl Iterator<Item = Option<u64>> {
@@ -90,11 +91,14 @@ impl Host {
         function.number(&mut record.numbers).map_err(broken)?;
         written::save(&record, &file).map_err(broken)?;
         std::fs::create_dir(&pins).map_err(broken)?;
-        let work = Work::load(function, spec, &pins, &mut record)?;
+        let slow = slow_path(spec, &pins)?;
+        let beside = (pins.as_path(), slow.as_ref());
+        let work = Work::load(function, spec, beside, &mut record)?;
         let mut made = FastPath {
             spec: spec.clone(),
             record,
             work,
+            slow,
             pins,
             problem: None,
             since: Instant::now(),
@@ -103,6 +107,7 @@ impl Host {
         };
         made.begin_slow(&self.maker, name, &file)?;
         self.fast.insert(name.to_owned(), made);
+        self.settle_slow(name);
         let places = places(spec);
         places
             .iter()
@@ -299,7 +304,7 @@ impl Host {
             before: before.collect(),
             hook: hook(&fast.spec),
             places,
-            pins: fast.pins.clone(),
+            common: Common::of(&fast.pins, fast.slow.as_ref()),
         })
     }
 
@@ -351,10 +356,14 @@ impl Host {
         number: usize,
         splitting: Option<Splitting>,
     ) -> Option<Option<Splitting>> {
-        let Work::Firewall(loaded) = &mut self.fast.get_mut(name)?.work else {
+        let fast = self.fast.get_mut(name)?;
+        let Work::Firewall(loaded) = &mut fast.work else {
             return None;
         };
-        Some(std::mem::replace(loaded.get_mut(number)?, splitting))
+        let former = std::mem::replace(loaded.get_mut(number)?, splitting);
+        // It was loaded without the lock: the tap may have come or gone since.
+        fast.lead_to_slow_path(name);
+        Some(former)
     }
 
     /// Notes that it is not as it should be, or is again.

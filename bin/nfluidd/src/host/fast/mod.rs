@@ -24,6 +24,7 @@ mod pins;
 mod record;
 mod row;
 mod rows;
+mod slow;
 mod splitting;
 mod status;
 mod watch;
@@ -45,9 +46,9 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{Mode, Place};
-use pins::exits;
 use record::Record;
 use serde_json::Value;
+use slow::{Common, Slow};
 use splitting::{HostRules, Splitting};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -57,6 +58,8 @@ pub struct FastPath {
     spec: InstanceSpec,
     record: Record,
     work: Work,
+    /// Its slow path, if that is one of its own.
+    slow: Option<Slow>,
     /// Where its pins are.
     pins: PathBuf,
     /// Why it is not as it should be.
@@ -156,6 +159,16 @@ fn mode(spec: &InstanceSpec) -> Mode {
     }
 }
 
+/// The slow path that a specification asks for, its tables made or taken over; nothing: it is the kernel's stack.
+fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformError> {
+    let taps = spec.attach.as_ref().and_then(|attach| attach.slow.as_ref());
+    let place = places(spec).into_iter().next();
+    let made = taps
+        .zip(place)
+        .map(|(taps, place)| Slow::load(taps, &place, pins));
+    made.transpose()
+}
+
 fn broken(error: impl Into<anyhow::Error>) -> PlatformError {
     super::platform::error(error.into())
 }
@@ -173,12 +186,13 @@ impl Work {
     fn load(
         function: &Function,
         spec: &InstanceSpec,
-        pins: &Path,
+        (pins, slow): (&Path, Option<&Slow>),
         record: &mut Record,
     ) -> Result<Self, PlatformError> {
         match function {
             Function::Firewall => {
-                let loaded = splittings(&places(spec), hook(spec), pins, &[])?;
+                let common = Common::of(pins, slow);
+                let loaded = splittings(&places(spec), hook(spec), &common, &[])?;
                 Ok(Work::Firewall(loaded))
             }
             Function::Balancer(config) => {
@@ -207,7 +221,6 @@ impl Work {
         hook: Hook,
         number: usize,
         before_senders: bool,
-        pins: &Path,
     ) -> Result<Member, PlatformError> {
         match self {
             Work::Firewall(loaded) => {
@@ -216,9 +229,7 @@ impl Work {
                     PlatformError::new(PlatformErrorKind::Failed, message)
                 };
                 let splitting = loaded.get_mut(number).and_then(Option::as_mut);
-                splitting
-                    .ok_or_else(unread)?
-                    .member(hook, before_senders, &exits(pins))
+                splitting.ok_or_else(unread)?.member(hook, before_senders)
             }
             Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
             // One that an older daemon has recorded: it is refused by now before it gets here.
@@ -246,17 +257,16 @@ struct Before {
 fn splittings(
     places: &[Place],
     hook: Hook,
-    pins: &Path,
+    common: &Common,
     before: &[Before],
 ) -> Result<Vec<Option<Splitting>>, PlatformError> {
     let Some(first) = places.first() else {
         return Ok(Vec::new());
     };
     let rules = HostRules::read(first)?;
-    let exits = exits(pins);
     let loaded = places.iter().enumerate().map(|(number, place)| {
         let before = before.get(number).copied().unwrap_or_default();
-        rules.load(&place.interface, hook, &exits, before)
+        rules.load(&place.interface, hook, common, before)
     });
     loaded.collect()
 }

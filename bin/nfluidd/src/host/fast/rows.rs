@@ -8,7 +8,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
+use nfluid_switch::uplink::{Mode, Place};
 
 impl Host {
     /// The interfaces on which a fast path has a seat, by key.
@@ -157,6 +157,11 @@ impl Host {
         let (place, names) = (row.place().clone(), row.members());
         let first = names.first().and_then(|name| self.fast.get(name));
         let hook = row.hook(first.map_or_else(Hook::default, |first| hook(&first.spec)));
+        let hands_up = |name: &String| self.fast.get(name).is_some_and(|it| it.slow.is_some());
+        let needs_driver = names.iter().any(hands_up);
+        if needs_driver && row.holds() && row.mode().0 != "native" {
+            return Err(not_in_the_driver(&place.interface));
+        }
         let mut members = Vec::new();
         let mut rewrites = false;
         for name in names.iter().rev() {
@@ -169,12 +174,18 @@ impl Host {
         let wanted = Wanted {
             members,
             hook,
-            mode: first.map_or_else(Default::default, |first| mode(&first.spec)),
-            rewrites,
-            may_be_at_tc: names.iter().all(|name| {
-                let fast = self.fast.get(name);
-                fast.is_some_and(FastPath::may_be_at_tc)
-            }),
+            mode: match first {
+                _ if needs_driver => Mode::Native,
+                Some(first) => mode(&first.spec),
+                None => Mode::default(),
+            },
+            // A slow path of one's own gets packets as they are: they have to be whole.
+            rewrites: rewrites || needs_driver,
+            may_be_at_tc: !needs_driver
+                && names.iter().all(|name| {
+                    let fast = self.fast.get(name);
+                    fast.is_some_and(FastPath::may_be_at_tc)
+                }),
         };
         match self.rows.get_mut(key) {
             Some(row) => row.stand(wanted),
@@ -224,8 +235,8 @@ impl Host {
             return Err(PlatformError::new(PlatformErrorKind::NotFound, message));
         };
         let number = places(&fast.spec).iter().position(|other| other == place);
-        let FastPath { work, pins, .. } = fast;
-        let member = work.member(hook, number.unwrap_or(usize::MAX), before_senders, pins);
+        let number = number.unwrap_or(usize::MAX);
+        let member = fast.work.member(hook, number, before_senders);
         member.map_err(|why| PlatformError {
             message: format!("instance '{name}': {}", why.message),
             ..why
@@ -286,6 +297,7 @@ impl Host {
     /// Takes hold again of interfaces that have come back. Returns whether there was one since it was asked last.
     pub(in crate::host) fn hold_again(&mut self, name: &str) -> bool {
         self.sit_down(name);
+        self.settle_slow(name);
         for key in self.rows_of(name) {
             if let Some(row) = self.rows.get_mut(&key)
                 && let Err(error) = row.settle()
@@ -325,6 +337,32 @@ impl Host {
         fast.is_some_and(|fast| std::mem::take(&mut fast.regained))
     }
 
+    /// Has a fast path hand up to its slow path, if that is one of its own and is there.
+    pub(super) fn settle_slow(&mut self, name: &str) {
+        let Some(fast) = self.fast.get_mut(name) else {
+            return;
+        };
+        let Some(slow) = &mut fast.slow else {
+            return;
+        };
+        let before = slow.problem().map(str::to_owned);
+        let has_changed = slow.settle();
+        let now = slow.problem().map(str::to_owned);
+        if has_changed {
+            fast.lead_to_slow_path(name);
+        }
+        if now != before {
+            let (kind, message) = match now {
+                Some(why) => (EventKind::Unhealthy, why),
+                None => (
+                    EventKind::Healthy,
+                    "its slow path is there again".to_owned(),
+                ),
+            };
+            self.event(kind, Some((Kind::Instance, name)), message);
+        }
+    }
+
     /// Has a fast path be on all its interfaces: one may have been gone when it was adopted, or it was being made.
     fn sit_down(&mut self, name: &str) {
         let Some(fast) = self.fast.get(name) else {
@@ -351,4 +389,12 @@ impl Host {
             self.event(kind, Some((Kind::Instance, &name)), message.clone());
         }
     }
+}
+
+/// What a slow path gives back would meet a program again that is not in the driver.
+fn not_in_the_driver(interface: &str) -> PlatformError {
+    let message = format!("the programs on {interface} are not in its driver");
+    PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(
+        "a slow path of its own needs native XDP: leave 'slow' out, or use another interface",
+    )
 }

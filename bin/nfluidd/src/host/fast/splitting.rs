@@ -3,17 +3,17 @@
 use nfluid_api::types::{FastRules, KERNEL_RULES_MAX, KernelRule};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_evnf::chain::Member;
-use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::firewall::{Firewall, Sharing};
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Ruleset, Split, split, split_leaving};
 use nfluid_switch::uplink::{Place, ToldError, UplinkError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::uplinks::uplink_failed;
 use super::Before;
+use super::slow::{Common, Entrance};
 
 /// What a host's own firewall is made of.
 pub struct HostRules {
@@ -28,6 +28,7 @@ pub struct Splitting {
     split: Split,
     addresses: Vec<IpAddr>,
     print: u64,
+    common: Common,
     /// What the kernel may stop behind the stages is left to it: others send on what they accept.
     before_senders: bool,
     /// Loaded with it for a hook, to be the next that stands in a row.
@@ -49,7 +50,7 @@ impl HostRules {
         Ok(HostRules { ruleset, addresses })
     }
 
-    /// The fast path's part of them at an interface, at a hook. `exits`: where its counters are pinned. `None`: it is what is there.
+    /// The fast path's part of them at an interface, at a hook. `common`: what it shares with those before. `None`: it is what is there.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -57,7 +58,7 @@ impl HostRules {
         &self,
         interface: &str,
         hook: Hook,
-        exits: &Path,
+        common: &Common,
         before: Before,
     ) -> Result<Option<Splitting>, PlatformError> {
         let split = match hook {
@@ -69,13 +70,14 @@ impl HostRules {
             return Ok(None);
         }
         let before_senders = before.senders;
-        let firewall = load(&split, &self.addresses, exits, before_senders)?;
+        let firewall = load(&split, &self.addresses, common, before_senders)?;
         let prepared = firewall.member_at(hook).map_err(refused)?;
         Ok(Some(Splitting {
             firewall,
             split,
             addresses: self.addresses.clone(),
             print,
+            common: common.clone(),
             before_senders,
             prepared: Some((hook, prepared)),
         }))
@@ -85,16 +87,25 @@ impl HostRules {
 fn load(
     split: &Split,
     addresses: &[IpAddr],
-    exits: &Path,
+    common: &Common,
     before_senders: bool,
 ) -> Result<Firewall, PlatformError> {
+    let sharing = Sharing {
+        exits: Some(&common.exits),
+        slow: common.slow.as_ref().map(Entrance::tables),
+    };
     let loaded = if before_senders {
         let stages = split.clone().before_senders().stages;
-        Firewall::load_counting(&stages, addresses, exits)
+        Firewall::load_with(&stages, addresses, sharing)
     } else {
-        Firewall::load_counting(&split.stages, addresses, exits)
+        Firewall::load_with(&split.stages, addresses, sharing)
     };
-    loaded.map_err(refused)
+    let firewall = loaded.map_err(refused)?;
+    // Before it is anywhere: nothing is dropped for want of a slow path.
+    if let Some(slow) = &common.slow {
+        slow.lead(&firewall)?;
+    }
+    Ok(firewall)
 }
 
 fn refused(error: LoadError) -> PlatformError {
@@ -103,19 +114,14 @@ fn refused(error: LoadError) -> PlatformError {
 
 impl Splitting {
     /// It as a part of a row. `before_senders`: somebody behind it sends on what it lets pass, so what only the kernel can stop
-    /// does not go there. `exits`: where its counters are pinned.
+    /// does not go there.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn member(
-        &mut self,
-        hook: Hook,
-        before_senders: bool,
-        exits: &Path,
-    ) -> Result<Member, PlatformError> {
+    pub fn member(&mut self, hook: Hook, before_senders: bool) -> Result<Member, PlatformError> {
         if self.before_senders != before_senders {
             if self.split.only_kernel_asks.is_some() {
-                self.firewall = load(&self.split, &self.addresses, exits, before_senders)?;
+                self.firewall = load(&self.split, &self.addresses, &self.common, before_senders)?;
                 self.prepared = None;
             }
             self.before_senders = before_senders;

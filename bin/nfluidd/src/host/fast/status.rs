@@ -2,6 +2,7 @@
 
 use super::super::Host;
 use super::row::Row;
+use super::slow::Slow;
 use super::splitting::Splitting;
 use super::{FastPath, Work, direction, places};
 use nfluid_api::types::{
@@ -10,6 +11,7 @@ use nfluid_api::types::{
 };
 use nfluid_control::fast::Direction;
 use nfluid_evnf::load::Counts;
+use nfluid_evnf::slow::SlowExit;
 use nfluid_evnf::{balancer, firewall, guard, inspector};
 use nfluid_switch::uplink::Place;
 use std::collections::BTreeMap;
@@ -71,7 +73,11 @@ impl FastPath {
                 interface.name
             )
         });
-        self.problem.clone().or(missing)
+        let slow = self.slow.as_ref().and_then(|slow| slow.problem());
+        self.problem
+            .clone()
+            .or_else(|| slow.map(str::to_owned))
+            .or(missing)
     }
 
     /// Its interfaces, each with what is there.
@@ -111,7 +117,10 @@ impl FastPath {
             fast: Some(FastPathStatus {
                 interfaces: self.interfaces(rows),
                 netns: attach.and_then(|attach| attach.netns.clone()),
-                slow_path: "kernel".to_owned(),
+                slow_path: match &self.slow {
+                    Some(slow) => slow.describe(),
+                    None => "kernel".to_owned(),
+                },
                 packets: packets.filter(|(_, packets)| *packets > 0).collect(),
                 rules: self.rules(),
                 services: self.services(),
@@ -157,6 +166,16 @@ impl FastPath {
 
     /// How packets have left, since it was made.
     fn exits(&self) -> Exits {
+        let mut exits = self.exits_of_work();
+        let slow = self.slow.iter().flat_map(Slow::exits);
+        exits.extend(slow.filter_map(|(exit, counts)| {
+            let (verdict, name) = of_handing_up(exit)?;
+            Some((verdict, name.to_owned(), counts))
+        }));
+        exits
+    }
+
+    fn exits_of_work(&self) -> Exits {
         match &self.work {
             // The interfaces' programs count in the same place.
             Work::Firewall(loaded) => loaded
@@ -189,6 +208,9 @@ impl FastPath {
             for (by, count) in [("fast", rules.fast), ("kernel", rules.kernel)] {
                 metrics.insert(format!("xdp_rules{{by=\"{by}\"}}"), count as f64);
             }
+        }
+        if let Some(slow) = &self.slow {
+            slow.add_metrics(&mut metrics);
         }
         if let Work::Inspector(inspecting) = &self.work {
             inspecting.add_metrics(self.names(), &mut metrics);
@@ -264,6 +286,15 @@ fn of_firewall(exit: firewall::Exit) -> &'static str {
         firewall::Exit::Drop => "drop",
         firewall::Exit::Accept => "pass",
         _ => "up",
+    }
+}
+
+/// What a packet met on its way to a slow path of its own, if it has no other reason there.
+fn of_handing_up(exit: SlowExit) -> Option<(&'static str, &'static str)> {
+    match exit {
+        SlowExit::Behind => Some(("up", "behind")),
+        SlowExit::Absent => Some(("drop", "no_slow_path")),
+        SlowExit::Handed | SlowExit::Returned | SlowExit::Answered | SlowExit::Late => None,
     }
 }
 

@@ -1,0 +1,96 @@
+//! Slow paths of fast paths: who can have one of its own, and its taps.
+
+use super::uplinks::{is_interface_name, not_an_interface};
+use crate::model::{Deployment, Instance, UplinkKind, XdpMode};
+use crate::report::Report;
+use std::collections::HashMap;
+
+/// Functions that hand up what another one can decide. The others' slow path is a part of themselves, or the kernel.
+const FUNCTIONS: [&str; 1] = ["efw"];
+
+/// The fast path that has a tap, by its name and namespace.
+pub type Taps<'a> = HashMap<(&'a str, Option<&'a str>), &'a str>;
+
+pub fn check<'a>(
+    deployment: &'a Deployment,
+    name: &'a str,
+    instance: &'a Instance,
+    taps: &mut Taps<'a>,
+    report: &mut Report<'_>,
+) {
+    let Some(attach) = &instance.attach else {
+        return;
+    };
+    let Some(slow) = &attach.slow else {
+        return;
+    };
+    let path = format!("instances.{name}.slow");
+    if !FUNCTIONS.contains(&instance.program.name()) {
+        report.error(
+            &path,
+            format!(
+                "'{}' has no slow path but the kernel",
+                instance.program.name().escape_debug()
+            ),
+            format!(
+                "remove 'slow', or write 'slow: kernel'; {} can have another",
+                FUNCTIONS.join(", ")
+            ),
+        );
+    }
+    // What comes back would meet the program again there, and be handed up again.
+    if matches!(attach.mode, XdpMode::Generic | XdpMode::Tc) {
+        report.error(
+            &format!("instances.{name}.mode"),
+            "what a slow path gives back would come to this fast path again",
+            "with a slow path of its own it has to be in the driver: write 'mode: native', or remove 'mode'",
+        );
+    }
+    if attach.interfaces.len() > 1 {
+        report.error(
+            &format!("instances.{name}.interface"),
+            "a slow path gives packets back to one interface, and these are several",
+            "make an instance for each interface, each with a slow path",
+        );
+    }
+    let netns = attach.netns.as_deref();
+    for tap in slow.taps() {
+        if !is_interface_name(tap) {
+            not_an_interface(tap, &path, report);
+        } else if attach.interfaces.iter().any(|own| own == tap) {
+            let message = format!("'{tap}' is the interface of the fast path itself");
+            report.error(&path, message, "a loop: name a tap that a program has open");
+        } else if taps.contains_key(&(tap, netns)) {
+            let other = taps.get(&(tap, netns)).copied().unwrap_or_default();
+            report.error(
+                &path,
+                format!("'{tap}' is in the slow path of instance '{other}' already"),
+                "give each slow path taps of its own, and 'tap' and 'back' another one each",
+            );
+        } else {
+            check_uplink(deployment, (tap, netns), &path, report);
+        }
+        taps.entry((tap, netns)).or_insert(name);
+    }
+}
+
+/// Whose tap it is: an uplink's, if one of this deployment's has that interface; it must be a tap then.
+fn check_uplink(
+    deployment: &Deployment,
+    (tap, netns): (&str, Option<&str>),
+    path: &str,
+    report: &mut Report<'_>,
+) {
+    let mut uplinks = deployment.uplinks.iter();
+    let found =
+        uplinks.find(|(_, uplink)| uplink.interface == tap && uplink.netns.as_deref() == netns);
+    if let Some((uplink, found)) = found
+        && found.kind != UplinkKind::Tap
+    {
+        report.error(
+            path,
+            format!("the uplink '{uplink}' has the interface '{tap}' at XDP: nobody reads what is sent into it"),
+            "write 'kind: tap' at the uplink, with an interface name of its own",
+        );
+    }
+}

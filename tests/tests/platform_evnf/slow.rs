@@ -1,0 +1,186 @@
+//! The promise: a process is the slow path of a fast path. What neither decides alone, they decide as the rules say; without the
+//! process the fast path goes on with what it knows, and nothing else passes.
+
+use super::ground::{
+    Servers, are_dropped, connect_to, metric, nft, nothing_is_left, program_on, routed, who,
+};
+use super::uplink_ground::within;
+use nfluid_tests::harness::platform::{Platform, eventually, list, must, signal};
+use rustix::process::Signal;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+/// Connections are the kernel's to know: what such a rule may match is handed up.
+const RULES: &str = "table ip filter { chain forward { type filter hook forward priority 0; \
+    udp dport 9 drop; udp dport 20-29 ct state invalid drop; \
+    tcp dport 8080 ct state invalid drop; }; }";
+
+const BESIDE: &str = "
+version: 1
+instances:
+  fw:
+    tier: xdp
+    nf: efw
+    interface: client
+    netns: EDGE
+    slow: { port: rest.in, back: rest.out }
+  rest:
+    nf: firewall
+    restart: never
+    config:
+      rules: |
+        deny udp from any to any 21
+        allow ip from any to any
+";
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+/// Allowed by the process, denied by it, dropped by the fast path, passed by the fast path.
+const SLOW: u16 = 20;
+const DENIED: u16 = 21;
+const FORBIDDEN: u16 = 9;
+const FAST: u16 = 30;
+
+fn listen(platform: &Platform, port: u16) -> UdpSocket {
+    let socket = within(&platform.host_netns("server"), || {
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).expect("it is free")
+    });
+    socket.set_nonblocking(true).expect("it can be");
+    socket
+}
+
+fn send(platform: &Platform, port: u16) {
+    within(&platform.host_netns("client"), || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
+        // Who does not listen may have said so.
+        let _sent = socket.send_to(b"x", (SERVER, port));
+    });
+}
+
+fn has_come(socket: &UdpSocket) -> bool {
+    let mut any = false;
+    while socket.recv(&mut [0; 8]).is_ok() {
+        any = true;
+    }
+    any
+}
+
+/// Sends until something comes.
+fn comes(platform: &Platform, socket: &UdpSocket, port: u16, when: &str) {
+    has_come(socket);
+    eventually(&format!("port {port} is reached {when}"), || {
+        send(platform, port);
+        has_come(socket)
+    });
+}
+
+fn handed(platform: &Platform, verdict: &str, reason: &str) -> u64 {
+    let name = format!("{{verdict=\"{verdict}\",reason=\"{reason}\"}}");
+    metric(platform, "fw", &format!("xdp_packets{name}"))
+        + metric(platform, "fw", &format!("xdp_slow_packets{name}"))
+}
+
+/// What was dropped of what the slow path's uplink has brought.
+fn dropped_behind_the_tap(platform: &Platform) -> u64 {
+    let stats = platform.ask(&["stats"]);
+    let ports = list(&stats["ports"]).filter(|port| port["name"] == "fw-slow");
+    let drops = ports.flat_map(|port| port["counters"]["drops"].as_object().cloned());
+    drops
+        .flatten()
+        .filter_map(|(_, count)| count.as_u64())
+        .sum()
+}
+
+#[test]
+fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
+    let test = "a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it";
+    let Some(mut platform) = Platform::new(test) else {
+        return;
+    };
+    routed(
+        &mut platform,
+        &[
+            ("client", "10.0.0.2", "10.0.0.1"),
+            ("server", "10.0.1.2", "10.0.1.1"),
+        ],
+    );
+    let edge = platform.edge();
+    for (at, address) in [("eth0", "10.0.7.2"), ("client", "10.0.7.1")] {
+        let host = if at == "client" {
+            edge.clone()
+        } else {
+            let client = platform.host_netns("client");
+            client
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        };
+        must(&format!(
+            "ip -n {host} link add link {at} name tagged type vlan id 7"
+        ));
+        must(&format!("ip -n {host} address add {address}/24 dev tagged"));
+        must(&format!("ip -n {host} link set tagged up"));
+    }
+    nft(&platform, RULES);
+    platform.apply(BESIDE);
+    let fw = platform.instance("fw");
+    assert_eq!(fw["state"], "running", "{fw}");
+    let slow_path = fw["fast"]["slow_path"].as_str().unwrap_or_default();
+    assert!(slow_path.starts_with("tap nfslo"), "{fw}");
+
+    // Verdicts are the rules', whoever decides.
+    let [slow, denied, forbidden, fast] =
+        [SLOW, DENIED, FORBIDDEN, FAST].map(|port| listen(&platform, port));
+    comes(&platform, &fast, FAST, "by the fast path");
+    assert_eq!(handed(&platform, "up", "ask"), 0, "nothing was handed up");
+    send(&platform, DENIED);
+    // Behind it on the same way.
+    comes(&platform, &slow, SLOW, "through the process");
+    assert!(!has_come(&denied), "the process denies it");
+    are_dropped(&platform, FORBIDDEN);
+    assert!(!has_come(&forbidden), "the fast path drops it");
+    assert!(handed(&platform, "up", "ask") >= 2);
+    assert!(handed(&platform, "pass", "returned") >= 1);
+    let servers = Servers::start(&platform, &["server"]);
+    let at = SocketAddr::from((SERVER, 8080));
+    let connect = || connect_to(&platform, at).map(|mut stream| who(&mut stream));
+    assert_eq!(connect().as_deref(), Some("se"), "TCP through the process");
+    assert!(platform.reaches("client", "10.0.7.1"), "with a VLAN tag");
+    assert!(handed(&platform, "up", "tagged") > 0);
+    let long = platform.on("client", "ping -n -c 1 -W 60 -s 3000 10.0.1.2");
+    assert!(long.succeeded(), "in fragments: {long:?}");
+    assert!(handed(&platform, "up", "fragment") > 0);
+    assert_eq!(handed(&platform, "drop", "late"), 0);
+
+    // It needs no daemon.
+    platform.kill_daemon();
+    comes(&platform, &slow, SLOW, "without a daemon");
+    platform.start();
+    comes(&platform, &slow, SLOW, "with another daemon");
+    assert_eq!(platform.apply(BESIDE), [""; 0], "nothing to change");
+
+    // Without the process the fast path goes on, and nothing else passes.
+    signal(platform.pids()["rest"], Signal::KILL);
+    eventually("it is seen that the process is gone", || {
+        !platform.pids().contains_key("rest")
+    });
+    comes(&platform, &fast, FAST, "while the slow path is dead");
+    are_dropped(&platform, FORBIDDEN);
+    has_come(&slow);
+    let counted = dropped_behind_the_tap(&platform);
+    eventually("what cannot be decided is dropped, and counted", || {
+        send(&platform, SLOW);
+        dropped_behind_the_tap(&platform) > counted
+    });
+    assert!(!has_come(&slow), "nobody has decided");
+    let restarted = platform.nfluid(&["restart", "rest"]);
+    assert!(restarted.succeeded(), "{restarted:?}");
+    comes(&platform, &slow, SLOW, "when the process is there again");
+
+    servers.end();
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    nothing_is_left(&platform, &["client"]);
+    assert_eq!(program_on(&platform, "client"), None);
+    let links = must(&format!("ip -n {edge} link show"));
+    assert!(!links.contains("nfslo"), "{links}");
+}
