@@ -1,21 +1,29 @@
 //! The daemon's way to talk to a running NF: one JSON request per line on the control socket, one
 //! JSON answer per line. A thread reads and writes; the NF's own threads answer, between batches.
+//!
+//! Where there is one queue, that thread is started when the daemon connects and ends when it has said nothing for a while:
+//! of very many instances, of which few are asked anything at a time, each costs a thread less, 50 KB.
 
 use crate::scaling::PartRequest;
 use anyhow::Context;
 use nfluid_ring::port::PortStats;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, accept, recvmsg};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// Longest request in bytes: a configuration with all its rules.
 const REQUEST_MAX: u64 = 64 << 20;
+/// After this time without a connection nobody talks to the daemon. What is asked in a row, as for an upgrade, comes sooner.
+const SILENCE: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// A request of the daemon.
 #[derive(Clone, Debug, Deserialize)]
@@ -213,93 +221,196 @@ type Asked = (Order, SyncSender<Answer>);
 /// One queue's side of the control socket.
 #[derive(Debug)]
 pub struct Control {
-    requests: Receiver<Asked>,
+    /// Where the daemon connects, if the queue's own thread looks there while nobody else does.
+    door: Option<OwnedFd>,
+    /// From the thread that talks to the daemon, while there is one.
+    requests: Option<Receiver<Asked>>,
     /// One that came before its time.
     put_off: Option<Asked>,
     /// Readable when a request waits, or a frame may: the queue's thread may be asleep.
-    pub wake: OwnedFd,
+    bell: OwnedFd,
 }
 
 /// The socket's side of a queue.
 struct Asker {
     requests: SyncSender<Asked>,
-    wake: OwnedFd,
+    bell: OwnedFd,
+}
+
+/// Rings when it is dropped: nobody talks to the daemon any more.
+struct Farewell(OwnedFd);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        ring(&self.0);
+    }
 }
 
 impl Control {
-    /// The sides of `queues` queues; starts to answer on `listener`, if there is one.
+    /// The sides of `queues` queues; answers on `listener` from now on, if there is one.
     pub fn start(listener: Option<OwnedFd>, queues: usize) -> anyhow::Result<Vec<Self>> {
+        if queues == 1 {
+            let bell = new_bell()?;
+            return Ok(vec![Control {
+                door: listener,
+                requests: None,
+                put_off: None,
+                bell,
+            }]);
+        }
         let mut controls = Vec::with_capacity(queues);
         let mut askers = Vec::with_capacity(queues);
         for _ in 0..queues {
             let (sender, requests) = sync_channel(1);
-            let wake =
-                eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")?;
+            let bell = new_bell()?;
             askers.push(Asker {
                 requests: sender,
-                wake: wake.try_clone().context("duplicating the eventfd")?,
+                bell: bell.try_clone().context("duplicating the eventfd")?,
             });
             controls.push(Control {
-                requests,
+                door: None,
+                requests: Some(requests),
                 put_off: None,
-                wake,
+                bell,
             });
         }
         if let Some(listener) = listener {
-            let listener = UnixListener::from(listener);
-            std::thread::Builder::new()
-                .name("control".to_owned())
-                .stack_size(256 << 10)
-                .spawn(move || serve(&listener, &askers))
-                .context("starting the control thread")?;
+            start_thread(move || serve(&UnixListener::from(listener), &askers, None))?;
         }
         Ok(controls)
     }
 
+    /// Readable when the daemon wants something, or a frame may wait: the queue's thread may be asleep. Another one after each
+    /// [`Control::answer`] and [`Control::answer_early`].
+    pub fn wake(&self) -> &OwnedFd {
+        match &self.door {
+            Some(door) if self.requests.is_none() => door,
+            _ => &self.bell,
+        }
+    }
+
     /// Answers all requests that wait.
     pub fn answer(&mut self, mut handle: impl FnMut(Order) -> Answer) {
-        self.quieten();
-        let first = self.put_off.take();
-        for (order, back) in first.into_iter().chain(self.requests.try_iter()) {
+        self.listen();
+        while let Some((order, back)) = self.next() {
             // The asker may have gone; its answer is then nobody's.
             let _ = back.send(handle(order));
+        }
+    }
+
+    /// The next request that waits.
+    fn next(&mut self) -> Option<Asked> {
+        if let Some(first) = self.put_off.take() {
+            return Some(first);
+        }
+        match self.requests.as_ref()?.try_recv() {
+            Ok(asked) => Some(asked),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                if self.door.is_some() {
+                    self.requests = None;
+                }
+                None
+            }
+        }
+    }
+
+    /// Before the requests are looked at: one that comes later wakes again. Somebody at the door is let in.
+    fn listen(&mut self) {
+        match &self.door {
+            Some(door) if self.requests.is_none() => {
+                if !is_readable(door) {
+                    return;
+                }
+                match talk(door, &self.bell) {
+                    Ok(requests) => self.requests = Some(requests),
+                    Err(error) => {
+                        eprintln!("nfluid-nf: control socket: {error:#}");
+                        // Who stays at the door would be looked at again and again.
+                        drop(accept(door));
+                    }
+                }
+            }
+            _ => {
+                let mut count = [0u8; 8];
+                let _ = rustix::io::read(&self.bell, &mut count);
+            }
         }
     }
 
     /// Answers the requests to which `handle` has an answer already. The first to which it has none is put off until
     /// [`Control::answer`], and so are all after it: then it returns `false`, and [`Control::wake`] stays readable.
     pub fn answer_early(&mut self, mut handle: impl FnMut(&mut Order) -> Option<Answer>) -> bool {
-        self.quieten();
-        while let Ok((mut order, back)) = self.requests.try_recv() {
+        self.listen();
+        while let Some((mut order, back)) = self.next() {
             match handle(&mut order) {
                 Some(answer) => drop(back.send(answer)),
                 None => {
                     self.put_off = Some((order, back));
-                    // Full only if it has been rung for 2^64 times: it is readable.
-                    let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+                    ring(&self.bell);
                     return false;
                 }
             }
         }
         true
     }
-
-    /// Before the requests are looked at: one that comes later wakes again.
-    fn quieten(&self) {
-        let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.wake, &mut count);
-    }
 }
 
-fn serve(listener: &UnixListener, queues: &[Asker]) {
-    for stream in listener.incoming() {
-        match stream {
-            // One daemon, one connection at a time; an error ends that connection only.
-            Ok(stream) => drop(converse(&stream, queues)),
-            Err(error) => {
-                eprintln!("nfluid-nf: control socket: {error}");
-                return;
-            }
+fn new_bell() -> anyhow::Result<OwnedFd> {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")
+}
+
+fn ring(bell: &OwnedFd) {
+    // Full only if it has been rung for 2^64 times: it is readable.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+fn is_readable(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
+}
+
+/// Starts to talk to the daemon, for as long as it has something to say.
+fn talk(door: &OwnedFd, bell: &OwnedFd) -> anyhow::Result<Receiver<Asked>> {
+    let (sender, requests) = sync_channel(1);
+    let duplicate = |fd: &OwnedFd| fd.try_clone().context("duplicating a descriptor");
+    let listener = UnixListener::from(duplicate(door)?);
+    let asker = Asker {
+        requests: sender,
+        bell: duplicate(bell)?,
+    };
+    let farewell = Farewell(duplicate(bell)?);
+    start_thread(move || {
+        // Its own side of the channel is gone when it is rung.
+        let _farewell = farewell;
+        serve(&listener, &[asker], Some(SILENCE));
+    })?;
+    Ok(requests)
+}
+
+fn start_thread(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    std::thread::Builder::new()
+        .name("control".to_owned())
+        .stack_size(256 << 10)
+        .spawn(work)
+        .context("starting the control thread")
+        .map(drop)
+}
+
+/// One daemon, one connection at a time; an error ends that connection only. Returns when nobody has come for so long.
+fn serve(listener: &UnixListener, queues: &[Asker], silence: Option<Timespec>) {
+    loop {
+        let mut fds = [PollFd::new(listener, PollFlags::IN)];
+        match poll(&mut fds, silence.as_ref()) {
+            Ok(0) => return,
+            Err(rustix::io::Errno::INTR) => continue,
+            _ => match listener.accept() {
+                Ok((stream, _)) => drop(converse(&stream, queues)),
+                Err(error) => {
+                    eprintln!("nfluid-nf: control socket: {error}");
+                    return;
+                }
+            },
         }
     }
 }
@@ -350,7 +461,7 @@ impl Asker {
         self.requests
             .send((order, back))
             .context("the NF has ended")?;
-        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).context("waking the NF")?;
+        ring(&self.bell);
         answer.recv().context("the NF has ended")
     }
 }
@@ -377,9 +488,10 @@ mod tests {
         let (requests, asked) = sync_channel(3);
         let flags = EventfdFlags::NONBLOCK;
         let mut control = Control {
-            requests: asked,
+            door: None,
+            requests: Some(asked),
             put_off: None,
-            wake: eventfd(0, flags).expect("an eventfd"),
+            bell: eventfd(0, flags).expect("an eventfd"),
         };
         let mut answers = Vec::new();
         for request in [Request::Beat, Request::Metrics, Request::Beat] {
@@ -401,12 +513,62 @@ mod tests {
         );
         let mut count = [0; 8];
         assert!(
-            rustix::io::read(&control.wake, &mut count).is_ok(),
+            rustix::io::read(&control.bell, &mut count).is_ok(),
             "it is still rung"
         );
         control.answer(|_| Answer::Ok(json!("late")));
         assert_eq!([said(1), said(2)], [json!("late"), json!("late")]);
         assert!(control.answer_early(|_| None), "nothing waits");
+    }
+
+    /// Looks as a queue's thread does, until `done`.
+    fn look_until(control: &mut Control, mut done: impl FnMut(&Control) -> bool) {
+        while !done(control) {
+            let mut fds = [PollFd::new(control.wake(), PollFlags::IN)];
+            poll(&mut fds, None).expect("a wait");
+            control.answer(|order| match order.request {
+                Request::Beat => Answer::Ok(json!("alive")),
+                _ => Answer::Error("not that".to_owned()),
+            });
+        }
+    }
+
+    #[test]
+    fn who_is_asked_nothing_has_no_thread_and_who_is_asked_again_another() {
+        let place = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
+        let listener = UnixListener::bind(&place).expect("a socket");
+        let mut controls = Control::start(Some(listener.into()), 1).expect("started");
+        let mut control = controls.pop().expect("one queue");
+        control.answer(|_| panic!("nobody has asked"));
+        assert!(control.requests.is_none());
+        for _ in 0..2 {
+            // Two at once: the second waits for the first.
+            let daemons: Vec<_> = (0..2)
+                .map(|_| UnixStream::connect(&place).expect("connected"))
+                .collect();
+            for mut daemon in &daemons {
+                daemon.write_all(b"{\"op\":\"beat\"}\n").expect("asked");
+            }
+            let reading = std::thread::spawn(move || {
+                let line = |daemon: UnixStream| {
+                    let mut line = String::new();
+                    BufReader::new(daemon)
+                        .read_line(&mut line)
+                        .expect("answered");
+                    line
+                };
+                daemons.into_iter().map(line).collect::<Vec<_>>()
+            });
+            // Until the thread has ended, which takes as long as the silence.
+            let mut has_talked = false;
+            look_until(&mut control, |control| {
+                has_talked |= control.requests.is_some();
+                has_talked && control.requests.is_none()
+            });
+            let lines = reading.join().expect("read");
+            assert_eq!(lines, ["{\"ok\":\"alive\"}\n"; 2]);
+        }
+        std::fs::remove_file(&place).expect("it is there");
     }
 
     #[test]

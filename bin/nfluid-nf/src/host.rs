@@ -5,6 +5,7 @@ use crate::departure::{self, Station};
 use crate::luggage::{HEAD, Luggage};
 use crate::recent::Recent;
 use crate::scaling::{self, PartRequest, Standing};
+use crate::succession::Meanwhile;
 use crate::{inheritance, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
@@ -121,22 +122,43 @@ fn succeed(
     let mut nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
     let mut controls = Control::start(inheritance::control_socket()?, 1)?;
     let mut control = controls.pop().context("it has no control socket")?;
-    let wake = control.wake.try_clone().context("duplicating an eventfd")?;
-    let mut image = Vec::new();
-    succession::await_turn(predecessor, &wake, || {
-        control.answer_early(|order| match order.request {
-            Request::Rehearse { bytes } => {
-                let rehearsed =
-                    rehearse_import(&name, nf.as_mut(), &mut image, bytes, order.fd.take());
-                Some(answer(rehearsed))
-            }
-            _ => None,
-        })
-    })?;
+    let mut rehearsing = Rehearsing {
+        control: &mut control,
+        name: &name,
+        nf: nf.as_mut(),
+        image: Vec::new(),
+    };
+    succession::await_turn(predecessor, &mut rehearsing)?;
+    let image = rehearsing.image;
     let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
     succession::take_over(predecessor, image, import)?;
     let host = Host::new(name, false, nf, prepared.attach(), infos);
     queues::run(vec![host], vec![control], None)
+}
+
+/// A successor that waits for its turn.
+struct Rehearsing<'a> {
+    control: &'a mut Control,
+    name: &'a str,
+    nf: &'a mut dyn NetworkFunction,
+    image: Vec<u8>,
+}
+
+impl Meanwhile for Rehearsing<'_> {
+    fn wake(&self) -> &OwnedFd {
+        self.control.wake()
+    }
+
+    fn act(&mut self) -> bool {
+        let (name, nf, image) = (self.name, &mut *self.nf, &mut self.image);
+        self.control.answer_early(|order| match order.request {
+            Request::Rehearse { bytes } => {
+                let rehearsed = rehearse_import(name, nf, image, bytes, order.fd.take());
+                Some(answer(rehearsed))
+            }
+            _ => None,
+        })
+    }
 }
 
 /// Takes in the state in a file, and forgets it. Its bytes stay in `image`, as memory that has been touched.
@@ -205,7 +227,7 @@ impl Host {
     /// Works while frames wait, then blocks until one comes.
     pub fn round(&mut self, control: &mut Control) -> anyhow::Result<()> {
         if let Some(standing) = &self.standing {
-            if !standing.wait(&control.wake)? {
+            if !standing.wait(control.wake())? {
                 self.standing = None;
             }
             control.answer(|order| self.handle(monotonic(), order));
@@ -216,7 +238,7 @@ impl Host {
             if self.pass(now) == 0 {
                 self.attached.doorbell.wait(
                     &mut self.attached.ports,
-                    Some(&control.wake),
+                    Some(control.wake()),
                     if self.nf.has_timers() {
                         TIMER
                     } else {
@@ -547,7 +569,7 @@ impl Station for Leaving<'_> {
     }
 
     fn wake(&self) -> &OwnedFd {
-        &self.1.wake
+        self.1.wake()
     }
 }
 

@@ -57,7 +57,7 @@ pub fn run(
     };
     let wakes = controls
         .iter()
-        .map(|control| control.wake.try_clone())
+        .map(|control| control.wake().try_clone())
         .collect::<Result<_, _>>()
         .context("duplicating an eventfd")?;
     for (number, (host, control)) in hosts.into_iter().zip(controls).enumerate() {

@@ -114,19 +114,23 @@ fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
     }
 }
 
-/// The successor is ready and waits for its turn. Whenever `other` is readable meanwhile, `act` is called, as long as it
-/// says that more may come.
-pub fn await_turn(
-    socket: &OwnedFd,
-    other: &OwnedFd,
-    mut act: impl FnMut() -> bool,
-) -> anyhow::Result<()> {
+/// What a successor does until its turn comes.
+pub trait Meanwhile {
+    /// Readable when there is something to do; another one after each [`Meanwhile::act`].
+    fn wake(&self) -> &OwnedFd;
+
+    /// Does it. Returns whether more may come.
+    fn act(&mut self) -> bool;
+}
+
+/// The successor is ready and waits for its turn, and does something else meanwhile.
+pub fn await_turn(socket: &OwnedFd, meanwhile: &mut dyn Meanwhile) -> anyhow::Result<()> {
     transmit(socket, &[READY]).context("telling the predecessor")?;
     let deadline = Instant::now() + TURN;
     let mut more = true;
     while more {
         let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))?;
-        let mut fds = [socket, other].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let mut fds = [socket, meanwhile.wake()].map(|fd| PollFd::new(fd, PollFlags::IN));
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => bail!("no turn within {} s", TURN.as_secs()),
             Err(rustix::io::Errno::INTR) => continue,
@@ -136,7 +140,7 @@ pub fn await_turn(
         if !fds[0].revents().is_empty() {
             break;
         }
-        more = act();
+        more = meanwhile.act();
     }
     Ok(())
 }
@@ -253,7 +257,7 @@ mod tests {
         import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
     ) -> anyhow::Result<()> {
         let (silent, _its_end) = pair();
-        await_turn(socket, &silent, || panic!("it is silent"))?;
+        await_turn(socket, &mut Silent(silent))?;
         take_over(socket, Vec::new(), import)
     }
 
@@ -278,27 +282,52 @@ mod tests {
         successor.join().expect("ended").expect("has the ports");
     }
 
+    struct Silent(OwnedFd);
+
+    impl Meanwhile for Silent {
+        fn wake(&self) -> &OwnedFd {
+            &self.0
+        }
+
+        fn act(&mut self) -> bool {
+            panic!("it is silent")
+        }
+    }
+
+    /// Takes two bytes, and gives it its turn at the second.
+    struct Listening {
+        other: OwnedFd,
+        heard: u32,
+        its_turn: Option<OwnedFd>,
+    }
+
+    impl Meanwhile for Listening {
+        fn wake(&self) -> &OwnedFd {
+            &self.other
+        }
+
+        fn act(&mut self) -> bool {
+            let _ = recv(&self.other, &mut [0][..], RecvFlags::empty());
+            self.heard += 1;
+            if let Some(old) = self.its_turn.take_if(|_| self.heard == 2) {
+                send_image(&old, b"state").expect("sent");
+            }
+            true
+        }
+    }
+
     #[test]
     fn a_successor_listens_to_another_until_its_turn_comes() {
         let (old, new) = pair();
         let (other, its_end) = pair();
         send(&its_end, b"..", SendFlags::empty()).expect("sent");
-        let mut heard = 0;
-        let mut its_turn = Some(old);
-        let mut image = Err(anyhow::anyhow!("it had no turn"));
-        await_turn(&new, &other, || {
-            let _ = recv(&other, &mut [0][..], RecvFlags::empty());
-            heard += 1;
-            if heard == 2
-                && let Some(old) = its_turn.take()
-            {
-                image = send_image(&old, b"state");
-            }
-            true
-        })
-        .expect("its turn");
-        image.expect("sent");
-        assert_eq!(heard, 2);
+        let mut listening = Listening {
+            other,
+            heard: 0,
+            its_turn: Some(old),
+        };
+        await_turn(&new, &mut listening).expect("its turn");
+        assert_eq!(listening.heard, 2);
         let took = take_over(&new, vec![9; 100], |read| {
             assert_eq!(read, b"state");
             Ok(ALL)

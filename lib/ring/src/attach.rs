@@ -8,7 +8,7 @@ use crate::layout::SHARED_SLOTS_MAX;
 use crate::memory::{Pool, RingMemory};
 use crate::port::Port;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Environment variable with the number of the table's file descriptor.
@@ -295,7 +295,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Maps the ports that the environment names. Call it once, before other threads start.
+    /// Maps the ports that the environment names, and closes the table. Call it once, before other threads start.
     ///
     /// # Errors
     /// See [`AttachError`].
@@ -304,7 +304,7 @@ impl Prepared {
             .ok()
             .and_then(|text| text.parse().ok())
             .ok_or(AttachError::NoTable)?;
-        let bytes = read_table(fd)?;
+        let bytes = read_table(&own(fd)?)?;
         Self::from_table(&Table::parse(&bytes)?)
     }
 
@@ -454,15 +454,12 @@ fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn read_table(fd: RawFd) -> Result<Vec<u8>, AttachError> {
-    // SAFETY: the descriptor is borrowed for this function only, and pread checks it.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+fn read_table(file: &OwnedFd) -> Result<Vec<u8>, AttachError> {
     let mut bytes = vec![0u8; TABLE_MAX];
-    let read =
-        rustix::io::pread(borrowed, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
-            fd,
-            source: errno.into(),
-        })?;
+    let read = rustix::io::pread(file, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
+        fd: file.as_raw_fd(),
+        source: errno.into(),
+    })?;
     bytes.truncate(read);
     Ok(bytes)
 }

@@ -120,8 +120,7 @@ impl Doorbell {
     /// thread has consumed what holds slots that are missed, `other` (if any) is readable, or `timeout`
     /// (at most [`AGEING`]; after sleeps that found nothing [`AGEING_IDLE`]) is over. Frames do not wake a
     /// thread one of whose TX rings is full of what an I/O thread has to consume: it could not send them
-    /// on. `other` is the same open descriptor at each call, or [`Doorbell::forget`] is called before it
-    /// is closed.
+    /// on. `other` may be another one at each call; [`Doorbell::forget`] is called before one is closed.
     ///
     /// # Errors
     /// As `epoll_wait` reports them; an interrupted wait is no error.
