@@ -150,6 +150,7 @@ fn a_killed_zygote_is_reported_and_replaced() {
         cgroup: &cgroup,
         root: Root::Empty,
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: Some(&zygote),
     };
@@ -175,6 +176,7 @@ fn a_dropped_shell_leaves_no_process() {
         cgroup: &cgroup,
         root: Root::Empty,
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: None,
     });
@@ -264,6 +266,7 @@ fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
         cgroup: &cgroup,
         root,
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: None,
     });
@@ -383,6 +386,7 @@ fn a_damaged_program_says_why_and_leaves_nothing() {
         cgroup: &cgroup,
         root,
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: None,
     };
@@ -409,6 +413,7 @@ fn a_start_without_memory_or_tasks_says_so() {
         cgroup: &cgroup,
         root: Root::Empty,
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: None,
     };
@@ -454,6 +459,7 @@ fn a_program_in_c_with_shared_libraries_runs() {
         cgroup: &cgroup,
         root: Root::for_linkage(program.linkage()),
         net: NetNs::Own,
+        sealed: None,
         cpus: None,
         zygote: None,
     };

@@ -4,7 +4,7 @@
 //! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
 //! by itself.
 
-use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs, Zygote};
+use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs, Sealed, Zygote};
 use nfluid_tests::harness::attempt::Answer::{self, Done, Fatal, Refused};
 use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -35,6 +35,10 @@ fn without_filter(prison: &Prison, attempt: &str) -> Answer {
         .run(&[attempt], Setup::without_filter())
         .0
         .of(attempt)
+}
+
+fn sealed() -> Sealed {
+    Sealed::create().expect("root can make namespaces")
 }
 
 #[test]
@@ -101,23 +105,29 @@ fn the_hosts_files_cannot_be_opened() {
         Linkage::Dynamic { .. } => libc::ENOENT,
     };
     assert_refused(&prison, &files, errno);
-    for file in files {
-        assert_eq!(
-            without_filter(&prison, file),
-            Refused(libc::ENOENT),
-            "{file}"
-        );
-    }
-    let entries = without_filter(&prison, "list-root");
-    match prison.hostile().linkage() {
-        Linkage::Static => assert!(
-            matches!(entries, Done(0) | Refused(libc::EACCES)),
-            "{entries:?}"
-        ),
-        Linkage::Dynamic { .. } => assert!(
-            matches!(entries, Done(1..=5) | Refused(libc::EACCES)),
-            "{entries:?}"
-        ),
+    let sealed = sealed();
+    for namespaces in [None, Some(&sealed)] {
+        let setup = Setup {
+            namespaces,
+            landlock: namespaces.is_none(),
+            ..Setup::without_filter()
+        };
+        let attempts: Vec<&str> = files.iter().copied().chain(["list-root"]).collect();
+        let (report, _) = prison.run(&attempts, setup);
+        for file in files {
+            assert_eq!(report.of(file), Refused(libc::ENOENT), "{file}");
+        }
+        let entries = report.of("list-root");
+        match prison.hostile().linkage() {
+            Linkage::Static => assert!(
+                matches!(entries, Done(0) | Refused(libc::EACCES)),
+                "{entries:?}"
+            ),
+            Linkage::Dynamic { .. } => assert!(
+                matches!(entries, Done(1..=5) | Refused(libc::EACCES)),
+                "{entries:?}"
+            ),
+        }
     }
     let control = prison.outside(&files);
     assert!(
@@ -142,9 +152,11 @@ fn nothing_can_be_written() {
     let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
     assert_refused(&prison, &attempts, libc::EPERM);
     // Without the filter, Landlock; without both, the read-only root.
-    for landlock in [true, false] {
+    let sealed = sealed();
+    for (landlock, namespaces) in [(true, None), (false, None), (false, Some(&sealed))] {
         let setup = Setup {
             landlock,
+            namespaces,
             ..Setup::without_filter()
         };
         let (report, _) = prison.run(&attempts, setup);
@@ -477,13 +489,20 @@ fn the_file_system_tree_cannot_be_changed() {
     let Some(prison) = Prison::new("the_file_system_tree_cannot_be_changed") else {
         return;
     };
+    let sealed = sealed();
     for attempt in ["mount:/", "unmount", "chroot"] {
         assert_kills(&prison, attempt);
-        let answer = without_filter(&prison, attempt);
-        assert!(
-            matches!(answer, Refused(libc::EPERM)),
-            "{attempt}: {answer:?}"
-        );
+        for namespaces in [None, Some(&sealed)] {
+            let setup = Setup {
+                namespaces,
+                ..Setup::without_filter()
+            };
+            let answer = prison.run(&[attempt], setup).0.of(attempt);
+            assert!(
+                matches!(answer, Refused(libc::EPERM)),
+                "{attempt}: {answer:?}"
+            );
+        }
     }
     // The control in a mount namespace of its own, so that the host's is left alone.
     let alone = format!("unshare:{}", libc::CLONE_NEWNS);
@@ -733,4 +752,50 @@ fn the_host_name_and_shared_memory_are_its_own() {
     assert_eq!(behind, Refused(libc::ENOENT));
     assert!(matches!(control.of(&find), Done(_)), "the control");
     assert_eq!(control.of(&remove), Done(0));
+}
+
+#[test]
+fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
+    let Some(prison) = Prison::new("nothing_can_be_made_in_a_sealed_ipc_namespace") else {
+        return;
+    };
+    let sealed = sealed();
+    let setup = Setup {
+        namespaces: Some(&sealed),
+        ..Setup::default()
+    };
+    let key = 0x6e67_0000 | (std::process::id() & 0xffff);
+    let flags = libc::IPC_CREAT;
+    let [memory, queue, semaphores] = ["shared-memory", "message-queue", "semaphores"]
+        .map(|kind| format!("{kind}:{key}:{flags}"));
+    let posix = format!("posix-queue:nfluid-test-{}", std::process::id());
+    let attempts = [&memory, &queue, &semaphores, &posix].map(String::as_str);
+
+    let inmate = prison.start(&attempts, setup);
+    assert!(!inmate.barriers.own_ipc && !inmate.barriers.own_mounts);
+    let (report, ended) = inmate.finish();
+    for attempt in attempts {
+        assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
+    }
+    assert_eq!(ended, Ended::Exited(0));
+
+    // Behind the filter: no room for any, whoever asks. Two that would meet there have nothing to meet by.
+    let open = Setup {
+        filter: false,
+        landlock: false,
+        ..setup
+    };
+    let (report, _) = prison.run(&attempts, open);
+    for attempt in attempts {
+        assert_eq!(report.of(attempt), Refused(libc::ENOSPC), "{attempt}");
+    }
+    // The control: in a namespace of its own, each is made.
+    let own = Setup {
+        namespaces: None,
+        ..open
+    };
+    let (report, _) = prison.run(&attempts, own);
+    for attempt in attempts {
+        assert!(matches!(report.of(attempt), Done(_)), "{attempt}");
+    }
 }

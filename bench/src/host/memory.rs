@@ -15,15 +15,22 @@ pub fn available_bytes() -> anyhow::Result<u64> {
     Ok(field_kib(&text, "MemAvailable:") << 10)
 }
 
-/// Memory that the kernel has for itself, in bytes: slab, stacks, page tables, and per-CPU memory. BPF maps are not in it.
+/// The kinds of memory that the kernel has for itself, by the part of a figure's name, and as /proc/meminfo has them. BPF maps
+/// are in none of them.
+pub const KERNEL_KINDS: [(&str, &str); 4] = [
+    ("slab", "Slab:"),
+    ("stacks", "KernelStack:"),
+    ("page_tables", "PageTables:"),
+    ("percpu", "Percpu:"),
+];
+
+/// Memory that the kernel has for itself, in bytes, of each of [`KERNEL_KINDS`].
 ///
 /// # Errors
 /// When /proc/meminfo cannot be read.
-pub fn kernel_bytes() -> anyhow::Result<u64> {
+pub fn kernel_bytes() -> anyhow::Result<[u64; KERNEL_KINDS.len()]> {
     let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
-    let fields = ["Slab:", "KernelStack:", "PageTables:", "Percpu:"];
-    let all = fields.map(|name| field_kib(&text, name));
-    Ok(all.iter().sum::<u64>() << 10)
+    Ok(KERNEL_KINDS.map(|(_, name)| field_kib(&text, name) << 10))
 }
 
 /// Proportional set size of a process in bytes, without the BPF maps that it has mapped.

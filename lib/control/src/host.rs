@@ -129,6 +129,10 @@ pub const fn slots(ring: u32, ports: usize) -> u64 {
 /// TX slots of each port of an instance: frames that it makes itself per flush. What it forwards needs none.
 pub const TX_SLOTS: u32 = 64;
 
+/// The same of a built-in NF that makes its calls itself: it passes on nearly all that it sends, and flushes in between when it
+/// makes more.
+pub const TX_SLOTS_BUILT_IN: u32 = 32;
+
 /// Most slots of the memory that a trust group shares.
 pub const SHARED_SLOTS_MAX: u64 = 65_472;
 

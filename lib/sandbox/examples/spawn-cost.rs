@@ -7,7 +7,8 @@
 use nfluid_sandbox::cgroup::{CgroupRoot, Share};
 use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{
-    EmptyNetNs, KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec, Zygote, probe,
+    EmptyNetNs, KernelIdRange, Launch, NetNs, Program, Root, Sealed, Shell, ShellSpec, Zygote,
+    probe,
 };
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -42,26 +43,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     ))?));
     let zygote = Zygote::start()?;
     let shared = EmptyNetNs::create()?;
+    let sealed = Sealed::create()?;
     let ballast = vec![1u8; ballast_mb << 20];
     std::hint::black_box(&ballast);
     println!("{ballast_mb} MB of the caller's memory are in use");
-    for (name, net, zygote) in [
-        ("own-net", NetNs::Own, None),
-        ("own-net-zygote", NetNs::Own, Some(&zygote)),
+    let net = NetNs::Shared(shared.as_fd());
+    for (name, net, sealed, zygote) in [
+        ("own-net", NetNs::Own, None, None),
+        ("own-net-zygote", NetNs::Own, None, Some(&zygote)),
+        ("shared-net-zygote", net, None, Some(&zygote)),
         (
-            "shared-net-zygote",
-            NetNs::Shared(shared.as_fd()),
+            "shared-net-sealed-zygote",
+            net,
+            Some(&sealed),
             Some(&zygote),
         ),
     ] {
-        measure(name, (net, zygote), Path::new(&path), rounds, &groups)?;
+        measure(
+            name,
+            (net, sealed, zygote),
+            Path::new(&path),
+            rounds,
+            &groups,
+        )?;
     }
     plain(&path, rounds)
 }
 
 fn measure(
     name: &str,
-    (net, zygote): (NetNs<'_>, Option<&Zygote>),
+    (net, sealed, zygote): (NetNs<'_>, Option<&Sealed>, Option<&Zygote>),
     path: &Path,
     rounds: u32,
     groups: &Groups,
@@ -85,6 +96,7 @@ fn measure(
             cgroup: &cgroup,
             root: Root::for_linkage(program.linkage()),
             net,
+            sealed,
             cpus: None,
             zygote,
         })?;

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | user namespace, a kernel user of its own | signalling, tracing, owning anything outside |
 //! | pid namespace | naming any other process |
-//! | mount namespace, empty read-only root | naming any file of the host; dynamically linked programs see library directories, read-only |
+//! | mount namespace, empty read-only root; its own, or [`Sealed`] | naming any file of the host; dynamically linked programs see library directories, read-only |
 //! | network namespace, empty | reaching any interface or abstract socket |
-//! | ipc, uts, cgroup namespace | shared memory and queues, the host's name, the host's cgroup tree |
+//! | ipc namespace, its own, or [`Sealed`] | shared memory and queues |
+//! | uts, cgroup namespace | the host's name, the host's cgroup tree |
 //! | no capabilities, securebits, no_new_privs | becoming more than it is |
 //! | system call filter ([`seccomp`]) | making sockets, programs in the kernel, namespaces; the kernel's rarer code |
 //! | Landlock, as far as the kernel has it | files, TCP, abstract sockets and signals, should a descriptor leak |
@@ -34,6 +35,7 @@ mod own_time;
 mod probing;
 mod program;
 mod root;
+mod sealed;
 mod shell;
 mod spec;
 mod sys;
@@ -51,6 +53,7 @@ pub use own_time::OwnTime;
 pub use probing::{Feature, Status, probe};
 pub use program::{Linkage, Program, ProgramError};
 pub use root::Root;
+pub use sealed::Sealed;
 pub use shell::{Barriers, INSIDE_ID, Shell, SpawnError, Spawned, Step, spawn};
 pub use spec::{InheritedFd, Launch, Limits, ShellSpec};
 pub use zygote::{Zygote, ZygoteError};

@@ -6,12 +6,14 @@
 //! directories above them.
 
 use crate::error::{Errno, OsError};
+use crate::shell::message::push_strings;
 use crate::sys;
 use rustix::mount::OpenTreeFlags;
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Where loaders look for libraries without being told (ld.so(8)).
@@ -70,6 +72,39 @@ pub(crate) struct RootPlan {
     pub links: Vec<(CString, CString)>,
     /// Detached mounts and where they go.
     pub mounts: Vec<(OwnedFd, CString)>,
+}
+
+impl RootPlan {
+    /// The lists of strings that the set-up reads: directories, links, places of mounts.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        let directories = self.directories.iter().map(CString::as_c_str);
+        push_strings(&mut message, &directories.collect::<Vec<_>>());
+        let links = self.links.iter();
+        let links = links.flat_map(|(target, path)| [target.as_c_str(), path.as_c_str()]);
+        push_strings(&mut message, &links.collect::<Vec<_>>());
+        let mounts = self.mounts.iter().map(|(_, path)| path.as_c_str());
+        push_strings(&mut message, &mounts.collect::<Vec<_>>());
+        message
+    }
+}
+
+/// What a path of the host is now: its link's target, or file system and number of the directory; nothing if there is none.
+pub(crate) type Identity = (PathBuf, Option<PathBuf>, Option<(u64, u64)>);
+
+/// What the library directories are now that `root` shows.
+pub(crate) fn identities(root: &Root) -> Vec<Identity> {
+    let Root::Libraries { extra } = root else {
+        return Vec::new();
+    };
+    let paths = LIBRARY_DIRECTORIES.iter().map(Path::new);
+    let identity = |path: &Path| {
+        let found = std::fs::symlink_metadata(path).ok();
+        let found = found.map(|metadata| (metadata.dev(), metadata.ino()));
+        (path.to_owned(), std::fs::read_link(path).ok(), found)
+    };
+    let extra = extra.iter().map(PathBuf::as_path);
+    paths.chain(extra).map(identity).collect()
 }
 
 /// The library directories of this host that `root` shows, and the links among them.
@@ -181,6 +216,25 @@ mod tests {
             assert!(libraries(&Root::Libraries { extra }).is_err(), "{bad:?}");
         }
         assert!(libraries(&Root::Empty).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_was_replaced_is_another() {
+        let place = tempfile::tempdir().unwrap();
+        let shown = place.path().join("libraries");
+        std::fs::create_dir(&shown).unwrap();
+        let root = Root::Libraries {
+            extra: vec![shown.clone()],
+        };
+        let before = identities(&root);
+        assert_eq!(before, identities(&root));
+        // Its number may be used again at once: the new one is there before the old one goes.
+        let new = place.path().join("new");
+        std::fs::create_dir(&new).unwrap();
+        std::fs::rename(&new, &shown).unwrap();
+        assert_ne!(before, identities(&root));
+        std::fs::remove_dir(&shown).unwrap();
+        assert_ne!(before, identities(&root));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::identity::KernelId;
 use crate::netns::NetNs;
 use crate::program::Program;
 use crate::root::Root;
+use crate::sealed::Sealed;
 use crate::seccomp::Filter;
 use crate::zygote::Zygote;
 use std::ffi::CString;
@@ -23,6 +24,8 @@ pub struct ShellSpec<'a> {
     pub root: Root,
     /// Which network namespace it gets.
     pub net: NetNs<'a>,
+    /// Sealed mount and IPC namespaces, which it shares with others; without, it has its own.
+    pub sealed: Option<&'a Sealed>,
     /// The CPUs that it may use, by number; all of its maker's if `None`. It cannot change this, [`crate::Instance::pin`]
     /// can.
     pub cpus: Option<Vec<usize>>,

@@ -19,6 +19,8 @@ use std::time::Duration;
 pub const FDB_LIMIT_DEFAULT: u32 = 4096;
 /// Longest that a frame may wait for others before its sleeping receiver is woken.
 pub const WAKE_AFTER_MAX: Duration = Duration::from_secs(1);
+/// TX slots of a port are a multiple of so many: those of two ports fill blocks.
+const TX_STEP: u32 = 32;
 /// Ageing time of learned addresses in seconds (IEEE 802.1D).
 pub const AGEING_DEFAULT_S: u32 = 300;
 
@@ -72,7 +74,7 @@ pub struct PortSpec {
     pub mtu: u16,
     /// Slots of the ring: a power of two, 64..=1024.
     pub ring_slots: u32,
-    /// TX slots of the port's own, a multiple of 64: as many frames as it makes per flush. 0 for one that only forwards.
+    /// TX slots of the port's own, a multiple of 32: as many frames as it makes per flush. 0 for one that only forwards.
     pub tx_slots: u32,
     /// Queue number and number of queues; each queue is a port, with ids one after the other.
     pub queue: (u16, u16),
@@ -112,9 +114,9 @@ impl PortSpec {
                 self.name
             )));
         }
-        if !self.tx_slots.is_multiple_of(BLOCK_SLOTS as u32) {
+        if !self.tx_slots.is_multiple_of(TX_STEP) {
             return Err(SwitchError::Limit(format!(
-                "port '{}': TX slots come in blocks of {BLOCK_SLOTS}, not {}",
+                "port '{}': TX slots come in multiples of {TX_STEP}, not {}",
                 self.name, self.tx_slots
             )));
         }

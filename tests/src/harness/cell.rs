@@ -7,7 +7,7 @@ use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
     Barriers, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits, NetNs,
-    Program, Root, Shell, ShellSpec, Zygote,
+    Program, Root, Sealed, Shell, ShellSpec, Zygote,
 };
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -40,6 +40,8 @@ pub struct Setup<'a> {
     pub processes: bool,
     /// In a network namespace of its own, or a shared one.
     pub net: NetNs<'a>,
+    /// With mount and IPC namespaces of its own, or sealed ones.
+    pub namespaces: Option<&'a Sealed>,
     /// More descriptors, at numbers above 3.
     pub fds: &'a [(BorrowedFd<'a>, RawFd)],
     /// CPUs to be pinned to.
@@ -59,6 +61,7 @@ impl Default for Setup<'_> {
             landlock: true,
             processes: false,
             net: NetNs::Own,
+            namespaces: None,
             fds: &[],
             cpus: None,
             limits: Limits::default(),
@@ -209,6 +212,7 @@ impl Prison {
             cgroup: &cgroup,
             root: Root::for_linkage(self.hostile.linkage()),
             net: setup.net,
+            sealed: setup.namespaces,
             cpus: setup.cpus.map(<[usize]>::to_vec),
             zygote: setup.zygote,
         });

@@ -2,7 +2,7 @@
 
 use crate::host::idle::Idle;
 use crate::host::interrupt;
-use crate::host::memory::{available_bytes, kernel_bytes, map_bytes, own_bytes};
+use crate::host::memory::{KERNEL_KINDS, available_bytes, kernel_bytes, map_bytes, own_bytes};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use std::time::Duration;
@@ -19,8 +19,8 @@ struct Each {
     count: usize,
     own: Samples,
     maps: Samples,
-    /// The kernel's part, and what the host has less than before.
-    shared: Option<(f64, f64)>,
+    /// The kernel's part by kind, and what the host has less than before.
+    shared: Option<([f64; KERNEL_KINDS.len()], f64)>,
     daemon: f64,
 }
 
@@ -51,10 +51,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn look(idle: &mut Idle, before: (u64, u64)) -> anyhow::Result<Each> {
+fn look(idle: &mut Idle, before: ([u64; KERNEL_KINDS.len()], u64)) -> anyhow::Result<Each> {
     let count = idle.count();
     let part = |bytes: u64| bytes as f64 / count as f64 / 1e6;
-    let kernel = part(kernel_bytes()?.saturating_sub(before.0));
+    let now = kernel_bytes()?;
+    let kernel = std::array::from_fn(|kind| part(now[kind].saturating_sub(before.0[kind])));
     let host = part(before.1.saturating_sub(available_bytes()?));
     let mut each = Each {
         count,
@@ -78,7 +79,7 @@ fn show(report: &mut Report, all: &[Each]) {
             each.count.to_string(),
             significant(each.own.median()),
             significant(each.maps.median()),
-            told(each.shared.map(|(kernel, _)| kernel)),
+            told(each.shared.map(|(kernel, _)| kernel.iter().sum())),
             told(each.shared.map(|(_, host)| host)),
             significant(each.daemon),
         ]);
@@ -93,7 +94,12 @@ fn show(report: &mut Report, all: &[Each]) {
         report.figure(format!("{id}.maps_mb"), &each.maps, "MB", &maps);
         if let Some((kernel, host)) = each.shared {
             let what = "slab, kernel stacks, page tables and per-CPU memory that are more than before, divided by the instances";
-            report.derived(format!("{id}.kernel_mb"), kernel, "MB", what);
+            let sum = kernel.iter().sum();
+            report.derived(format!("{id}.kernel_mb"), sum, "MB", what);
+            for ((kind, field), part) in KERNEL_KINDS.iter().zip(kernel) {
+                let what = format!("of it, {field} of /proc/meminfo");
+                report.derived(format!("{id}.kernel.{kind}_mb"), part, "MB", &what);
+            }
             let what = "less of the host's available memory than before, divided by the instances";
             report.derived(format!("{id}.host_mb"), host, "MB", what);
         }

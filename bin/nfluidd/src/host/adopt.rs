@@ -79,7 +79,7 @@ impl Host {
         }
         let successor = record.successor.clone();
         let process = super::upgrade::settled(&mut record)?;
-        let specs = port_specs(spec, record.first_port);
+        let specs = port_specs(spec, record.first_port, record.tx_slots);
         let group = spec.trust.as_ref().map(|trust| {
             let id = self.switch.group_of(record.first_port);
             self.maker.groups.adopt(trust, id)

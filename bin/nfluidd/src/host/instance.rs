@@ -7,7 +7,8 @@ use super::{Paths, bells, host_cpus};
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::{Groups, path, weight};
-use nfluid_control::host::TX_SLOTS;
+use nfluid_control::host::{TX_SLOTS, TX_SLOTS_BUILT_IN};
+use nfluid_control::model::Program;
 use nfluid_control::portion::Portion;
 use nfluid_control::quantity::{Micros, Millis};
 use nfluid_control::spec::{InstanceSpec, Resources};
@@ -63,8 +64,18 @@ pub fn cgroup_name(name: &str) -> String {
     format!("i-{name}")
 }
 
-/// The ports of an instance, every queue one of its own, with ids from `first_id`.
-pub fn port_specs(spec: &InstanceSpec, first_id: u32) -> Vec<PortSpec> {
+/// TX slots of each port of an instance that is made now. An I/O thread gives them back late: then there are more.
+pub fn tx_slots(spec: &InstanceSpec) -> u32 {
+    let is_built_in = matches!(spec.program, Program::BuiltIn { .. });
+    if is_built_in && spec.trust.is_none() && !spec.io.has_threads() {
+        TX_SLOTS_BUILT_IN
+    } else {
+        TX_SLOTS
+    }
+}
+
+/// The ports of an instance, every queue one of its own, with ids from `first_id` and so many TX slots each.
+pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<PortSpec> {
     let queues = spec
         .ports
         .iter()
@@ -74,7 +85,7 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32) -> Vec<PortSpec> {
         .map(|(id, (port, queue))| {
             let mut made = PortSpec::new(id, &port.name, port.mac.0, spec.ring);
             made.mtu = port.mtu;
-            made.tx_slots = TX_SLOTS;
+            made.tx_slots = tx_slots;
             made.queue = (queue, port.queues);
             // Its queues' threads share one pipe, which a link's sender rings once for all of them.
             made.kernel_bell = port.queues > 1;

@@ -423,6 +423,7 @@ impl Maker {
             cgroup: start.cgroup,
             root: Root::for_linkage(start.program.0.linkage()),
             net: NetNs::Shared(self.empty_net.as_fd()),
+            sealed: Some(&self.sealed),
             cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
             zygote: start.zygote,
         })?)
@@ -448,6 +449,7 @@ impl Maker {
             cgroup: terminator.cgroup,
             root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(namespace.as_fd()),
+            sealed: Some(&self.sealed),
             cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
             zygote: terminator.zygote,
         };

@@ -22,7 +22,7 @@ use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
-use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Shell, Zygote};
+use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Sealed, Shell, Zygote};
 use nfluid_switch::{Handover, InstanceMemory, Switch};
 use shell::Waiting;
 use std::hash::{BuildHasher, RandomState};
@@ -44,6 +44,7 @@ pub struct Maker {
     pub cgroups: CgroupRoot,
     pub kernel_ids: KernelIdRange,
     pub empty_net: EmptyNetNs,
+    pub sealed: Sealed,
     pub zygote: Zygote,
     /// Of shells: who makes an instance does not wait for one that is being made.
     pub shell_zygote: Zygote,
@@ -224,7 +225,7 @@ impl Making {
     }
 
     fn allocate(&self) -> anyhow::Result<(InstanceMemory, Handover)> {
-        let specs = port_specs(&self.spec, self.record.first_port);
+        let specs = port_specs(&self.spec, self.record.first_port, self.record.tx_slots);
         let pool = self.record.pool;
         match &self.spec.trust {
             Some(group) => self

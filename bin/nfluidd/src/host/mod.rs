@@ -91,7 +91,7 @@ use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
 use nfluid_sandbox::cgroup::CgroupRoot;
-use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Zygote};
+use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
 use pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
@@ -267,6 +267,7 @@ impl Host {
             switch: Arc::clone(&switch),
             cgroups,
             empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
+            sealed: Sealed::create().context("making a sealed IPC namespace")?,
             zygote: Zygote::start().context("starting the zygote")?,
             shell_zygote: Zygote::start().context("starting the zygote")?,
             uses_zygote: !settings.without.contains(&Mechanism::Zygote),

@@ -1,6 +1,6 @@
 //! The actions of a plan, one by one.
 
-use super::instance::{Running, cap_of, port_specs, supervisor_time};
+use super::instance::{Running, cap_of, port_specs, supervisor_time, tx_slots};
 use super::launch::{GivenBells, Target};
 use super::making::{self, Making, Site};
 use super::placing::Load;
@@ -373,9 +373,11 @@ impl Host {
             _ => None,
         });
         let to_be_made = to_be_made.filter(|spec| !spec.is_fast_path());
-        self.maker
-            .groups
-            .plan(to_be_made.filter_map(|spec| Some((spec.trust.clone()?, port_specs(spec, 0)))));
+        self.maker.groups.plan(
+            to_be_made.filter_map(|spec| {
+                Some((spec.trust.clone()?, port_specs(spec, 0, tx_slots(spec))))
+            }),
+        );
         let groups = Arc::new(tenants::planned(&self.tenants, actions));
         let mut begun = Vec::new();
         let coming: Vec<(&str, &InstanceSpec)> = actions

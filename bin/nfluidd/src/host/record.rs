@@ -1,7 +1,9 @@
 //! What the daemon writes down about what runs, so that a later daemon can adopt it.
 
 use super::chains::Came;
+use super::instance::tx_slots;
 use nfluid_api::types::PausedTraffic;
+use nfluid_control::host::TX_SLOTS;
 use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
@@ -23,6 +25,9 @@ pub struct Record {
     pub ports: u32,
     /// Number of its pool.
     pub pool: u32,
+    /// TX slots of each of its ports; absent: it was made when all had as many.
+    #[serde(default = "tx_slots_of_old")]
+    pub tx_slots: u32,
     /// Index of its kernel user.
     pub user: u32,
     /// Its process; absent: it was being made.
@@ -62,6 +67,10 @@ pub struct Record {
     pub io: IoModel,
 }
 
+fn tx_slots_of_old() -> u32 {
+    TX_SLOTS
+}
+
 impl Record {
     /// Of an instance that is made from `spec` and has nothing yet.
     ///
@@ -72,6 +81,7 @@ impl Record {
             spec: serde_json::to_string(spec)?,
             ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
             io: spec.io,
+            tx_slots: tx_slots(spec),
             ..Record::default()
         })
     }

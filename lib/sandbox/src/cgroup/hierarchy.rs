@@ -145,6 +145,17 @@ impl Hierarchy {
         self.v2.as_deref()
     }
 
+    /// Whether groups need a directory in the v1 hierarchy at `mount` for this controller. Where there is v2, it counts CPU
+    /// time and stops processes by itself, and a directory less for each group is kernel memory less; one that is there for
+    /// a limit serves all controllers of its hierarchy.
+    pub(super) fn is_needed(&self, controller: Controller, mount: &Path) -> bool {
+        let limits = |at: &Path| {
+            let mut limits = Controller::LIMITS.iter();
+            limits.any(|limit| self.v1.get(limit).is_some_and(|mount| mount == at))
+        };
+        self.v2.is_none() || Controller::LIMITS.contains(&controller) || limits(mount)
+    }
+
     /// Whether any hierarchy offers the controller.
     pub fn has(&self, controller: Controller) -> bool {
         self.v2_controllers.contains(&controller) || self.v1.contains_key(&controller)
@@ -214,6 +225,26 @@ mod tests {
         let memory = PathBuf::from("/sys/fs/cgroup/memory");
         assert_eq!(host.v1.get(&Controller::Memory), Some(&memory));
         assert_eq!(host.missing(), [Controller::Pids]);
+        // It comes with a limit.
+        assert!(host.is_needed(Controller::CpuAcct, &cpu));
+    }
+
+    #[test]
+    fn what_v2_does_itself_takes_no_other_directory() {
+        let apart = "\
+32 31 0:28 / /c/cpu rw - cgroup cgroup rw,cpu
+33 31 0:29 / /c/cpuacct rw - cgroup cgroup rw,cpuacct
+34 31 0:30 / /c/freezer rw - cgroup cgroup rw,freezer
+";
+        let v2 = "35 31 0:31 / /c/unified rw - cgroup2 cgroup2 rw\n";
+        let needed = |text: &str| {
+            let host = Hierarchy::from_mountinfo(text);
+            let v1 = host.v1.iter();
+            v1.filter(|(controller, mount)| host.is_needed(**controller, mount))
+                .count()
+        };
+        assert_eq!(needed(apart), 3);
+        assert_eq!(needed(&format!("{apart}{v2}")), 1);
     }
 
     #[test]

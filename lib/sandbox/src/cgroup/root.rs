@@ -35,6 +35,7 @@ impl Directories {
             v1: hierarchy
                 .v1
                 .iter()
+                .filter(|(controller, mount)| hierarchy.is_needed(**controller, mount))
                 .map(|(controller, mount)| (*controller, join(mount)))
                 .collect(),
         }

@@ -7,7 +7,7 @@
 mod launch;
 pub(crate) mod plan;
 mod privileges;
-mod root;
+pub(crate) mod root;
 
 use crate::error::Errno;
 use crate::shell::message::{Cursor, GO, LAUNCH_BYTES_MAX, Report};
@@ -97,17 +97,27 @@ fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
     make_namespaces(plan, control)?;
     privileges::become_instance_user().at(Step::Identity)?;
     plan::for_each(&mut plan.strings, set_host_name, 1).at(Step::HostName)?;
-    let root = root::enter(plan)?;
+    let root = match plan.shared.mounts {
+        // It is in there.
+        Some(_) => None,
+        None => Some(root::enter(&mut plan.strings, plan.mounts)?),
+    };
     privileges::drop_all()?;
     Ok(match root {
-        root::Entered::Pivoted => Report::Ready,
-        root::Entered::Moved => Report::ReadyMovedRoot,
+        Some(root::Entered::Moved) => Report::ReadyMovedRoot,
+        Some(root::Entered::Pivoted) | None => Report::Ready,
     })
+}
+
+/// Leaves the mount tree of the caller's mount namespace, which it has alone, for a root directory made of the lists in
+/// `strings` and of detached trees.
+pub(crate) fn enter_root(strings: &[u8], mounts: &[RawFd]) -> Result<root::Entered, Failure> {
+    root::enter(&mut Cursor::new(strings), mounts)
 }
 
 fn close_all_but_needed(plan: &Plan<'_>) -> Result<(), Errno> {
     let mut keep = [0; plan::FDS_MAX];
-    let needed = [plan.control].into_iter().chain(plan.shared_net);
+    let needed = [plan.control].into_iter().chain(plan.shared.all());
     let mut count = 0;
     for fd in needed.chain(plan.mounts.iter().copied()) {
         *keep.get_mut(count).ok_or(Errno::MFILE)? = fd;
@@ -130,16 +140,37 @@ fn set_host_name(strings: &mut Cursor<'_>) -> Result<(), Errno> {
 /// Makes the user namespace first: the others then belong to it, and not to the host's. The user map can only be written
 /// from outside, which happens while the other namespaces are made.
 fn make_namespaces(plan: &Plan<'_>, control: &OwnedFd) -> Result<(), Failure> {
-    let mut others =
-        UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
-    match plan.shared_net {
-        Some(fd) => {
-            // SAFETY: the parent lists this descriptor among those that stay open.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            let kind = Some(LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(fd, kind).at(Step::SharedNetwork)?;
+    let shared = &plan.shared;
+    let mut others = UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    // The mounts last: no path of the host leads anywhere from then on.
+    for (shared, kind, flag, step) in [
+        (
+            shared.net,
+            LinkNameSpaceType::Network,
+            UnshareFlags::NEWNET,
+            Step::SharedNetwork,
+        ),
+        (
+            shared.ipc,
+            LinkNameSpaceType::InterProcessCommunication,
+            UnshareFlags::NEWIPC,
+            Step::SharedIpc,
+        ),
+        (
+            shared.mounts,
+            LinkNameSpaceType::Mount,
+            UnshareFlags::NEWNS,
+            Step::SharedMounts,
+        ),
+    ] {
+        match shared {
+            Some(fd) => {
+                // SAFETY: the parent lists this descriptor among those that stay open.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                rustix::thread::move_into_link_name_space(fd, Some(kind)).at(step)?;
+            }
+            None => others |= flag,
         }
-        None => others |= UnshareFlags::NEWNET,
     }
     // SAFETY: the flags leave the descriptor table alone.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }.at(Step::UserNamespace)?;

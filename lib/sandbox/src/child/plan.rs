@@ -4,12 +4,12 @@
 use crate::affinity::OnCpus;
 use crate::error::Errno;
 use crate::root::RootPlan;
-use crate::shell::message::Cursor;
+use crate::shell::message::{Cursor, push_strings};
 use rustix::thread::CpuSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// How many descriptors a set-up can need: its end of the socket, a cgroup, a network namespace, and library directories.
+/// How many descriptors a set-up can need: its end of the socket, a cgroup, shared namespaces, and library directories.
 pub(crate) const FDS_MAX: usize = 32;
 /// The longest message: paths of cgroups and library directories.
 pub(crate) const BYTES_MAX: usize = 64 * 1024;
@@ -23,11 +23,28 @@ pub(crate) struct PlanBuilder<'a> {
     pub control: &'a OwnedFd,
     /// The v2 cgroup to fork into.
     pub cgroup: Option<&'a OwnedFd>,
-    /// A network namespace to enter instead of making one.
-    pub shared_net: Option<BorrowedFd<'a>>,
+    /// Namespaces to enter instead of making them.
+    pub shared: Shared<BorrowedFd<'a>>,
+    /// Empty if it enters a mount namespace.
     pub root: &'a RootPlan,
     /// The CPUs that it may use; none: those of who forks it.
     pub cpus: &'a [usize],
+}
+
+/// Namespaces that an instance shares with others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared<T> {
+    pub net: Option<T>,
+    pub ipc: Option<T>,
+    /// With a root directory in it.
+    pub mounts: Option<T>,
+}
+
+impl<T: Copy> Shared<T> {
+    /// Those that there are.
+    pub fn all(&self) -> impl Iterator<Item = T> {
+        [self.net, self.ipc, self.mounts].into_iter().flatten()
+    }
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -36,27 +53,18 @@ impl<'a> PlanBuilder<'a> {
         let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes();
         let mut message = Vec::new();
         message.extend_from_slice(&count(self.cgroup.is_some().into()));
-        message.extend_from_slice(&count(self.shared_net.is_some().into()));
+        let Shared { net, ipc, mounts } = self.shared;
+        for shared in [net, ipc, mounts] {
+            message.extend_from_slice(&count(shared.is_some().into()));
+        }
         message.extend_from_slice(&count(self.cpus.len()));
         for cpu in self.cpus {
             message.extend_from_slice(&count(*cpu));
         }
-        let mut strings = |list: &[&CStr]| {
-            message.extend_from_slice(&count(list.len()));
-            for string in list {
-                message.extend_from_slice(string.to_bytes_with_nul());
-            }
-        };
         let tasks: Vec<&CStr> = self.v1_tasks.iter().map(CString::as_c_str).collect();
-        strings(&tasks);
-        strings(&[self.host_name]);
-        let directories = self.root.directories.iter().map(CString::as_c_str);
-        strings(&directories.collect::<Vec<_>>());
-        let links = self.root.links.iter();
-        let links = links.flat_map(|(target, path)| [target.as_c_str(), path.as_c_str()]);
-        strings(&links.collect::<Vec<_>>());
-        let mounts = self.root.mounts.iter().map(|(_, path)| path.as_c_str());
-        strings(&mounts.collect::<Vec<_>>());
+        push_strings(&mut message, &tasks);
+        push_strings(&mut message, &[self.host_name]);
+        message.extend_from_slice(&self.root.encode());
         message
     }
 
@@ -65,7 +73,7 @@ impl<'a> PlanBuilder<'a> {
         use std::os::fd::AsFd;
         let mut descriptors = vec![self.control.as_fd()];
         descriptors.extend(self.cgroup.map(AsFd::as_fd));
-        descriptors.extend(self.shared_net);
+        descriptors.extend(self.shared.all());
         descriptors.extend(self.root.mounts.iter().map(|(tree, _)| tree.as_fd()));
         descriptors
     }
@@ -82,7 +90,7 @@ pub(crate) struct Plan<'a> {
     pub strings: Cursor<'a>,
     pub control: RawFd,
     pub cgroup: Option<RawFd>,
-    pub shared_net: Option<RawFd>,
+    pub shared: Shared<RawFd>,
     /// The CPUs that it may use.
     cpus: Option<CpuSet>,
     /// Library directories.
@@ -104,13 +112,18 @@ impl<'a> Plan<'a> {
         };
         let control = take(true)?.ok_or(Errno::BADMSG)?;
         let cgroup = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
-        let shared_net = take(strings.u32().ok_or(Errno::BADMSG)? != 0)?;
+        let mut next = || take(strings.u32().ok_or(Errno::BADMSG)? != 0);
+        let shared = Shared {
+            net: next()?,
+            ipc: next()?,
+            mounts: next()?,
+        };
         let cpus = parse_cpus(&mut strings)?;
         Ok(Self {
             strings,
             control,
             cgroup,
-            shared_net,
+            shared,
             cpus,
             mounts: rest,
         })
@@ -163,6 +176,7 @@ mod tests {
         let control: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
         let tree: OwnedFd = std::fs::File::open("/").unwrap().into();
         let net: OwnedFd = std::fs::File::open("/dev/zero").unwrap().into();
+        let mounts: OwnedFd = std::fs::File::open("/dev/full").unwrap().into();
         let root = RootPlan {
             directories: vec![c"usr".to_owned(), c"usr/lib".to_owned()],
             links: vec![(c"usr/lib".to_owned(), c"lib".to_owned())],
@@ -173,17 +187,21 @@ mod tests {
             v1_tasks: &[c"/sys/fs/cgroup/cpu/x/tasks".to_owned()],
             control: &control,
             cgroup: None,
-            shared_net: Some(std::os::fd::AsFd::as_fd(&net)),
+            shared: Shared {
+                net: Some(std::os::fd::AsFd::as_fd(&net)),
+                ipc: None,
+                mounts: Some(std::os::fd::AsFd::as_fd(&mounts)),
+            },
             root: &root,
             cpus: &[3, 1],
         };
         let (message, descriptors) = (builder.encode(), numbers(&builder.descriptors()));
         let mut plan = Plan::parse(&message, &descriptors).unwrap();
         assert_eq!(plan.control, control.as_raw_fd());
-        assert_eq!(
-            (plan.cgroup, plan.shared_net),
-            (None, Some(net.as_raw_fd()))
-        );
+        assert_eq!(plan.cgroup, None);
+        let all: Vec<RawFd> = plan.shared.all().collect();
+        assert_eq!(all, [net.as_raw_fd(), mounts.as_raw_fd()]);
+        assert_eq!(plan.shared.ipc, None);
         assert_eq!(plan.mounts.len(), 1);
         let cpus = plan.cpus.expect("two were named");
         assert!(cpus.is_set(1) && cpus.is_set(3) && cpus.count() == 2);

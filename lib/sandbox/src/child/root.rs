@@ -1,6 +1,6 @@
 //! From the host's file system tree into an empty one.
 
-use super::plan::{self, Plan};
+use super::plan;
 use super::{At, Failure};
 use crate::error::Errno;
 use crate::shell::message::Cursor;
@@ -8,7 +8,7 @@ use crate::shell::step::Step;
 use crate::sys;
 use rustix::fs::{CWD, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// Where the new root is put together: a directory that every host has, hidden in this mount namespace alone.
 const STAGE: &std::ffi::CStr = c"/proc";
@@ -17,7 +17,8 @@ const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=0755,size=64k,nr_inodes=64";
 const NO_EXECUTION: u64 = 0x8;
 
 /// How the root directory was changed.
-pub(super) enum Entered {
+#[derive(Debug)]
+pub(crate) enum Entered {
     /// By pivot_root(2); nothing of the host's tree is left in the namespace.
     Pivoted,
     /// The host's root is its initramfs, which pivot_root(2) refuses: the new root was moved on top of it. The host's
@@ -25,40 +26,41 @@ pub(super) enum Entered {
     Moved,
 }
 
-pub(super) fn enter(plan: &mut Plan<'_>) -> Result<Entered, Failure> {
+/// Enters a root directory made of the lists in `strings` and of the detached trees `mounts`.
+pub(super) fn enter(strings: &mut Cursor<'_>, mounts: &[RawFd]) -> Result<Entered, Failure> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", private).at(Step::PrivateMounts)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(c"tmpfs", STAGE, c"tmpfs", flags, Some(TMPFS_OPTIONS))
         .at(Step::MountRoot)?;
     rustix::process::chdir(STAGE).at(Step::MountRoot)?;
-    fill(plan)?;
+    fill(strings, mounts)?;
     let entered = change_root().at(Step::ChangeRoot)?;
     let attributes = sys::MOUNT_READ_ONLY | NO_EXECUTION;
     sys::mount_setattr(CWD, c"/", attributes, false).at(Step::SealRoot)?;
     Ok(entered)
 }
 
-/// Makes directories, links and mounts, as the plan lists them.
-fn fill(plan: &mut Plan<'_>) -> Result<(), Failure> {
+/// Makes directories, links and mounts, as they are listed.
+fn fill(strings: &mut Cursor<'_>, mounts: &[RawFd]) -> Result<(), Failure> {
     let make_directory = |strings: &mut Cursor<'_>| {
         rustix::fs::mkdir(plan::next(strings)?, Mode::from_raw_mode(0o755))
     };
-    plan::for_each(&mut plan.strings, make_directory, 1).at(Step::FillRoot)?;
+    plan::for_each(strings, make_directory, 1).at(Step::FillRoot)?;
     let make_link = |strings: &mut Cursor<'_>| {
         let target = plan::next(strings)?;
         rustix::fs::symlink(target, plan::next(strings)?)
     };
-    plan::for_each(&mut plan.strings, make_link, 2).at(Step::FillRoot)?;
-    let mut trees = plan.mounts.iter();
+    plan::for_each(strings, make_link, 2).at(Step::FillRoot)?;
+    let mut trees = mounts.iter();
     let attach = |strings: &mut Cursor<'_>| {
         let tree = trees.next().ok_or(Errno::BADMSG)?;
-        // SAFETY: the parent lists this descriptor among those that stay open.
+        // SAFETY: who lists this descriptor keeps it open.
         let tree = unsafe { BorrowedFd::borrow_raw(*tree) };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         rustix::mount::move_mount(tree, c"", CWD, plan::next(strings)?, flags)
     };
-    plan::for_each(&mut plan.strings, attach, 1).at(Step::AttachViews)
+    plan::for_each(strings, attach, 1).at(Step::AttachViews)
 }
 
 /// The working directory becomes the root. With both arguments the same, the old root ends up on top of the new one,

@@ -32,6 +32,10 @@ pub struct Spawned {
 pub struct Barriers {
     /// A network namespace of its own, or one shared with other instances.
     pub own_network: bool,
+    /// An IPC namespace of its own, or a sealed one.
+    pub own_ipc: bool,
+    /// A mount namespace of its own, or a sealed one.
+    pub own_mounts: bool,
     /// The instructions of its system call filter.
     pub filter_instructions: Option<usize>,
     /// The Landlock ABI; nothing where the kernel has none.
@@ -42,7 +46,10 @@ pub struct Barriers {
 
 impl fmt::Display for Barriers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let net = if self.own_network { "own" } else { "shared" };
+        let kind = |own, shared| if own { "own" } else { shared };
+        let net = kind(self.own_network, "shared");
+        let mounts = kind(self.own_mounts, "sealed");
+        let ipc = kind(self.own_ipc, "sealed");
         let root = if self.pivoted_root {
             "pivoted"
         } else {
@@ -50,7 +57,8 @@ impl fmt::Display for Barriers {
         };
         write!(
             f,
-            "user, mount, pid, ipc, uts and cgroup namespace; {net} network namespace; {root} root; no capabilities"
+            "user, pid, uts and cgroup namespace; {net} network namespace; {mounts} mount namespace; {ipc} ipc namespace; \
+             {root} root; no capabilities"
         )?;
         match self.filter_instructions {
             Some(count) => write!(f, "; seccomp ({count} instructions)")?,
@@ -73,7 +81,9 @@ impl Shell {
         self.apply_from_outside(launch)?;
         let ruleset = self.ruleset(launch)?;
         let barriers = Barriers {
-            own_network: self.own_net,
+            own_network: self.own.net,
+            own_ipc: self.own.ipc,
+            own_mounts: self.own.mounts,
             filter_instructions: launch.filter.map(|filter| filter.instruction_count()),
             landlock_abi: match (&ruleset, landlock_support()) {
                 (Some(_), LandlockSupport::Abi(abi)) => Some(abi),

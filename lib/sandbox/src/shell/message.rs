@@ -155,6 +155,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Appends a list of strings, each with its NUL, after their number.
+pub(crate) fn push_strings(message: &mut Vec<u8>, list: &[&std::ffi::CStr]) {
+    let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+    message.extend_from_slice(&count.to_ne_bytes());
+    for string in list {
+        message.extend_from_slice(string.to_bytes_with_nul());
+    }
+}
+
 pub(crate) fn push_instruction(message: &mut Vec<u8>, instruction: (u16, u8, u8, u32)) {
     let (code, jt, jf, k) = instruction;
     message.extend_from_slice(&code.to_ne_bytes());

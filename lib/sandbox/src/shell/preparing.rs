@@ -3,12 +3,13 @@
 use super::message::{GO, Report};
 use super::{Heard, STEP_WAIT, SpawnError, fork_remedy, hear, step::Step, write_maps};
 use crate::affinity;
-use crate::child::plan::{self, Plan, PlanBuilder};
+use crate::child::plan::{self, Plan, PlanBuilder, Shared};
 use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
 use crate::instance::Ended;
 use crate::netns::NetNs;
-use crate::root::{self, LibraryDirectory, Root};
+use crate::root::{self, LibraryDirectory, Root, RootPlan};
+use crate::sealed::{Sealed, SealedFiles};
 use crate::spec::ShellSpec;
 use crate::sys::{self, Fork, Kind, SignalsBlocked};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -16,6 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// A prepared instance that waits for its program. Dropped, it ends.
 #[derive(Debug)]
@@ -23,11 +25,19 @@ pub struct Shell {
     pub(super) name: String,
     pub(super) pid: Pid,
     pub(super) root: Root,
-    pub(super) libraries: Vec<LibraryDirectory>,
-    pub(super) own_net: bool,
+    pub(super) libraries: Arc<[LibraryDirectory]>,
+    pub(super) own: Own,
     pub(super) moved_root: bool,
     /// Our end of the socket; and the pidfd. Both are taken out when the shell becomes an instance.
     pub(super) held: Option<Held>,
+}
+
+/// Which namespaces it shares with nobody, of those that can be shared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    pub net: bool,
+    pub ipc: bool,
+    pub mounts: bool,
 }
 
 #[derive(Debug)]
@@ -47,8 +57,15 @@ impl Shell {
             name: name.clone(),
             source,
         };
-        let (libraries, links) = root::libraries(&spec.root).map_err(os)?;
-        let root = root::plan(&libraries, &links).map_err(os)?;
+        let files = Files::of(spec).map_err(os)?;
+        let shared = Shared {
+            net: match spec.net {
+                NetNs::Own => None,
+                NetNs::Shared(fd) => Some(fd),
+            },
+            ipc: spec.sealed.and_then(Sealed::ipc),
+            mounts: files.sealed.as_deref().map(AsFd::as_fd),
+        };
         if let Some(cpus) = &spec.cpus
             && let Err(cpu) = affinity::set_of(cpus)
         {
@@ -74,11 +91,8 @@ impl Shell {
             v1_tasks: &entrance.v1_tasks,
             control: &theirs,
             cgroup: entrance.v2.as_ref(),
-            shared_net: match spec.net {
-                NetNs::Own => None,
-                NetNs::Shared(fd) => Some(fd),
-            },
-            root: &root,
+            shared,
+            root: &files.plan,
             cpus: spec.cpus.as_deref().unwrap_or_default(),
         };
         let (message, descriptors) = (builder.encode(), builder.descriptors());
@@ -104,9 +118,13 @@ impl Shell {
             name,
             pid,
             root: spec.root.clone(),
-            libraries,
-            own_net: matches!(spec.net, NetNs::Own),
-            moved_root: false,
+            libraries: files.libraries,
+            own: Own {
+                net: shared.net.is_none(),
+                ipc: shared.ipc.is_none(),
+                mounts: shared.mounts.is_none(),
+            },
+            moved_root: files.sealed.is_some_and(|sealed| sealed.is_moved()),
             held: Some(Held {
                 control: ours,
                 pidfd,
@@ -263,6 +281,32 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Its root directory: a mount namespace that has it, or what is to be done in one of its own.
+struct Files {
+    libraries: Arc<[LibraryDirectory]>,
+    sealed: Option<Arc<SealedFiles>>,
+    plan: RootPlan,
+}
+
+impl Files {
+    fn of(spec: &ShellSpec<'_>) -> Result<Self, OsError> {
+        if let Some(sealed) = spec.sealed {
+            let sealed = sealed.files(&spec.root)?;
+            return Ok(Self {
+                libraries: sealed.libraries(),
+                sealed: Some(sealed),
+                plan: RootPlan::default(),
+            });
+        }
+        let (libraries, links) = root::libraries(&spec.root)?;
+        Ok(Self {
+            plan: root::plan(&libraries, &links)?,
+            libraries: libraries.into(),
+            sealed: None,
+        })
     }
 }
 

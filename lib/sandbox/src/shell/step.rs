@@ -29,10 +29,14 @@ steps! {
     Cgroup = "enter the cgroup",
     /// Entering a shared network namespace.
     SharedNetwork = "enter the shared network namespace",
+    /// Entering a shared IPC namespace.
+    SharedIpc = "enter the shared IPC namespace",
+    /// Entering a shared mount namespace.
+    SharedMounts = "enter the shared mount namespace",
     /// Making a user namespace.
     UserNamespace = "create a user namespace",
     /// Making the others.
-    Namespaces = "create mount, ipc, uts, cgroup and network namespaces",
+    Namespaces = "create namespaces",
     /// Waiting for the user map.
     UserMap = "receive the user map",
     /// Taking on the instance's user number.

@@ -81,6 +81,19 @@ pub const TABLE: &[(&str, Attempt)] = &[
     }),
     ("shared-memory", shared_memory),
     ("remove-shared-memory", remove_shared_memory),
+    ("message-queue", |arguments| {
+        let [key, flags] = [0, 1].map(|index| number(arguments, index));
+        call(libc::SYS_msgget, [key, flags | 0o666, 0, 0, 0, 0])
+    }),
+    ("semaphores", |arguments| {
+        let [key, flags] = [0, 1].map(|index| number(arguments, index));
+        call(libc::SYS_semget, [key, 1, flags | 0o666, 0, 0, 0])
+    }),
+    ("posix-queue", |arguments| {
+        let name = path(arguments.first().unwrap_or(&"x"));
+        let flags = (libc::O_CREAT | libc::O_RDWR) as usize;
+        call(libc::SYS_mq_open, [at(&name[..]), flags, 0o666, 0, 0, 0])
+    }),
     ("writable-code", writable_code),
     ("set-affinity", set_affinity),
     ("count-cpus", count_cpus),

@@ -196,6 +196,7 @@ impl Function<'_> {
             cgroup,
             root: code.root(),
             net: NetNs::Shared(functions.maker.empty_net.as_fd()),
+            sealed: Some(&functions.maker.sealed),
             cpus: None,
             zygote: Some(&functions.zygote),
         };

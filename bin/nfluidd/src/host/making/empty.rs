@@ -47,6 +47,7 @@ impl Maker {
             cgroup,
             root,
             net: NetNs::Shared(self.empty_net.as_fd()),
+            sealed: Some(&self.sealed),
             cpus: None,
             zygote: self.uses_zygote.then_some(&self.shell_zygote),
         };

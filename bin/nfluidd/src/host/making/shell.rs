@@ -116,7 +116,13 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         mtu: DEFAULT_MTU,
         queues: 1,
     };
-    let program = Program::BuiltIn { nf: String::new() };
+    let program = match pool.purpose {
+        Purpose::BuiltIn => Program::BuiltIn { nf: String::new() },
+        Purpose::Programs | Purpose::StaticPrograms => Program::Path {
+            program: String::new(),
+            args: Vec::new(),
+        },
+    };
     let bare = InstanceSpec::bare(program, Tier::Process);
     InstanceSpec {
         ports: (0..pool.ports).map(port).collect(),
@@ -214,6 +220,7 @@ impl Making {
         let record = Record {
             first_port: self.record.first_port,
             pool: self.record.pool,
+            tx_slots: self.record.tx_slots,
             user: self.record.user,
             process: self.record.process.clone(),
             seed: self.record.seed,
@@ -251,7 +258,7 @@ impl Making {
             std::fs::rename(&from, &pins).context("renaming pinned maps")?;
         }
         let memory = self.memory.as_mut().context("a shell without ports")?;
-        let specs = port_specs(spec, self.record.first_port);
+        let specs = port_specs(spec, self.record.first_port, self.record.tx_slots);
         self.maker.switch.respecify(memory, &specs)?;
         self.laps.push(Lap::now("shell"));
         Ok(())

@@ -318,6 +318,7 @@ fn launch(
         cgroup: &cgroup,
         root: Root::for_linkage(program.linkage()),
         net: NetNs::Shared(maker.empty_net.as_fd()),
+        sealed: Some(&maker.sealed),
         cpus: None,
         zygote: Some(&maker.zygote),
     };

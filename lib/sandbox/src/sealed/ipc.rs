@@ -1,0 +1,43 @@
+//! An IPC namespace in which nothing can be made.
+
+use crate::error::{Errno, OsError};
+use rustix::thread::UnshareFlags;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// How many there may be of each kind of object: none. What an instance lacks to pass these limits is a capability of the
+/// host's user namespace.
+const NONE_OF_ANY: [(&str, &str); 4] = [
+    ("/proc/sys/kernel/shmmni", "0"),
+    ("/proc/sys/kernel/msgmni", "0"),
+    // Per set, in all, per call, sets: of a set that is larger than any may be, the kernel says something else.
+    ("/proc/sys/kernel/sem", "32000 0 500 0"),
+    ("/proc/sys/fs/mqueue/queues_max", "0"),
+];
+
+/// Makes it, in a thread of its own that ends at once. Nothing if the limits cannot be set here.
+pub(super) fn create() -> Result<Option<OwnedFd>, OsError> {
+    let maker = std::thread::spawn(|| -> Result<Option<OwnedFd>, OsError> {
+        // SAFETY: only the IPC namespace of this short-lived thread changes; its descriptor table does not.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWIPC) }.map_err(|errno| {
+            OsError::new("create IPC namespace", "", errno)
+                .remedy("nfluid needs root, and room in sysctl user.max_ipc_namespaces")
+        })?;
+        if !NONE_OF_ANY.iter().all(|(file, none)| set(file, none)) {
+            return Ok(None);
+        }
+        let path = "/proc/thread-self/ns/ipc";
+        let file = File::open(path).map_err(|error| OsError::from_io("open", path, &error))?;
+        Ok(Some(file.into()))
+    });
+    let failed = || OsError::new("create IPC namespace", "", Errno::AGAIN);
+    maker.join().map_err(|_| failed())?
+}
+
+/// Whether the limit holds now. A kernel without that kind of object has no limit of it.
+fn set(file: &str, limit: &str) -> bool {
+    match std::fs::write(file, limit) {
+        Ok(()) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
