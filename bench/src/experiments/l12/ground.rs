@@ -32,6 +32,9 @@ const CONNECTIONS_MAX: u32 = 128;
 const CONNECTIONS_MIN: usize = 32;
 /// Keys that are made at most: an RSA key takes a tenth of a second and more. Beyond, end points have the same in turn.
 const PAIRS_MAX: usize = 16;
+/// Threads of wrk at most. It counts what is answered while it starts further ones, in a time that it does not count: with a thread
+/// for each of a thousand end points that would be most of it.
+const THREADS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How wrk's report begins (`SCRIPT`).
 const REPORT: &str = "measured ";
@@ -145,8 +148,8 @@ impl Ground {
         interrupt::check()?;
         let file = self.workshop.path("wrk.lua");
         std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
-        // A thread asks one end point; whole seconds are all that it takes for a time.
-        let (threads, seconds) = (self.count, time.as_secs().max(1));
+        // Whole seconds are all that it takes for a time.
+        let (threads, seconds) = (self.count.min(THREADS_MAX), time.as_secs().max(1));
         let mut command = self.namespace.command("taskset");
         command.args(["-c", &CORES[1].to_string(), "wrk", "--timeout", "30s"]);
         command.args(["-H", "Connection: close"]);
@@ -157,6 +160,8 @@ impl Ground {
             .arg(&file);
         command.arg(format!("https://{}/", address(side, 0)));
         command.env("NFLUID_FIRST_PORT", address(side, 0).port().to_string());
+        command.env("NFLUID_PORTS", self.count.to_string());
+        command.env("NFLUID_THREADS", threads.to_string());
         read(&output(&mut command)?)
     }
 }
@@ -234,13 +239,32 @@ fn deployment<'a>(
     Ok(text)
 }
 
-/// Gives each thread an end point of its own, and reports. Answers that took longer than wrk waits are no errors: the machine
-/// may be busy.
+/// Gives each thread its part of the end points, which it asks in turn: a connection is made to the next one. Answers that took longer
+/// than wrk waits are no errors: the machine may be busy.
 const SCRIPT: &str = "\
-local port = tonumber(os.getenv(\"NFLUID_FIRST_PORT\"))
+local first = tonumber(os.getenv(\"NFLUID_FIRST_PORT\"))
+local ports = tonumber(os.getenv(\"NFLUID_PORTS\"))
+local threads = tonumber(os.getenv(\"NFLUID_THREADS\"))
+local started = 0
+local function address(at)
+return wrk.lookup(\"127.0.0.1\", tostring(first + at))[1]
+end
 function setup(thread)
-thread.addr = wrk.lookup(\"127.0.0.1\", tostring(port))[1]
-port = port + 1
+thread.addr = address(started)
+thread:set(\"own\", started)
+started = started + 1
+end
+local addresses, turn, text = {}, 0, nil
+function init()
+for at = own, ports - 1, threads do
+addresses[#addresses + 1] = address(at)
+end
+text = wrk.format()
+end
+function request()
+turn = turn % #addresses + 1
+wrk.thread.addr = addresses[turn]
+return text
 end
 function done(summary, latency)
 local e = summary.errors
