@@ -40,13 +40,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     let Some(mut platform) = Platform::new(test) else {
         return;
     };
-    routed(
-        &mut platform,
-        &[
-            ("client", "10.0.0.2", "10.0.0.1"),
-            ("server", "10.0.1.2", "10.0.1.1"),
-        ],
-    );
+    routed(&mut platform, &["client", "server"]);
     nft(&platform, RULES);
     assert_eq!(platform.apply(FIREWALL), ["created instance fw"]);
     let fw = platform.instance("fw");
@@ -181,14 +175,7 @@ fn a_balancer_in_xdp_keeps_connections_over_changes_and_kills_and_looks_after_it
     let Some(mut platform) = Platform::new(test) else {
         return;
     };
-    routed(
-        &mut platform,
-        &[
-            ("client", "10.0.0.2", "10.0.0.1"),
-            ("s1", "10.0.1.2", "10.0.1.1"),
-            ("s2", "10.0.2.2", "10.0.2.1"),
-        ],
-    );
+    routed(&mut platform, &["client", "s1", "s2"]);
     let servers = Servers::start(&platform, &["s1", "s2"]);
     let both = balancer("at: 10.0.1.2:8080, weight: 3");
     assert_eq!(platform.apply(&both), ["created instance lb"]);

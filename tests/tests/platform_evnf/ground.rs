@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A router between a client and servers, in the namespace of the platform's interfaces.
-pub fn routed(platform: &mut Platform, hosts: &[(&str, &str, &str)]) {
+/// A router between a client and servers, in the namespace of the platform's interfaces: the network of number N is
+/// 10.0.N.0/24, the host there has 2, the router 1.
+pub fn routed(platform: &mut Platform, hosts: &[&str]) {
     let edge = platform.edge();
-    for (host, address, gateway) in hosts {
-        platform.host(host, &format!("{address}/24"));
+    for (number, host) in hosts.iter().enumerate() {
+        let gateway = format!("10.0.{number}.1");
+        platform.host(host, &format!("10.0.{number}.2/24"));
         must(&format!("ip -n {edge} address add {gateway}/24 dev {host}"));
         let routed = platform.on(host, &format!("ip route add default via {gateway}"));
         assert!(routed.succeeded(), "{routed:?}");

@@ -118,13 +118,7 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     let Some(mut platform) = Platform::new(test) else {
         return;
     };
-    routed(
-        &mut platform,
-        &[
-            ("client", "10.0.0.2", "10.0.0.1"),
-            ("server", "10.0.1.2", "10.0.1.1"),
-        ],
-    );
+    routed(&mut platform, &["client", "server"]);
     let edge = platform.edge();
     nft(&platform, RULES);
     platform.apply(BESIDE);

@@ -52,13 +52,7 @@ fn fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing() {
     let Some(mut platform) = Platform::new(test) else {
         return;
     };
-    routed(
-        &mut platform,
-        &[
-            ("client", "10.0.0.2", "10.0.0.1"),
-            ("s1", "10.0.1.2", "10.0.1.1"),
-        ],
-    );
+    routed(&mut platform, &["client", "s1"]);
     nft(&platform, RULES);
     let server = within(&platform.host_netns("s1"), || {
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).expect("a port")
@@ -104,13 +98,7 @@ fn a_firewall_on_the_way_out_stops_what_goes_around_the_kernels_rules() {
     let Some(mut platform) = Platform::new(test) else {
         return;
     };
-    routed(
-        &mut platform,
-        &[
-            ("client", "10.0.0.2", "10.0.0.1"),
-            ("s1", "10.0.1.2", "10.0.1.1"),
-        ],
-    );
+    routed(&mut platform, &["client", "s1"]);
     nft(&platform, ON_THE_WAY_OUT);
     let _server = within(&platform.host_netns("s1"), || {
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8080)).expect("a port")
