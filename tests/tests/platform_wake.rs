@@ -9,7 +9,7 @@ use nfluid_tests::harness::two_hosts::{one_bridge, two_hosts};
 use rustix::process::Signal;
 use serde_json::json;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uplink_ground::{Ends, frame};
 
 const FRAMES: u32 = 16;
@@ -47,7 +47,10 @@ impl Round {
 impl Ends {
     /// Sends `count` frames to an instance that has nothing to do, one by one; all arrive.
     fn round(&self, count: u32) -> Round {
-        thread::sleep(Duration::from_millis(50));
+        // Not always as long after the wake-up before: what keeps step with that would do so for ever.
+        let odd = SystemTime::now().duration_since(UNIX_EPOCH);
+        let odd = odd.map_or(0, |time| u64::from(time.subsec_micros()) % 100_000);
+        thread::sleep(Duration::from_micros(50_000 + odd));
         let start = Instant::now();
         let mut first = None;
         let (mut sent, mut got) = (0, 0);
