@@ -8,7 +8,7 @@ use crate::layout::SHARED_SLOTS_MAX;
 use crate::memory::{Pool, RingMemory};
 use crate::port::Port;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Environment variable with the number of the table's file descriptor.
@@ -303,9 +303,12 @@ impl Prepared {
         let fd: RawFd = std::env::var(ATTACH_ENV)
             .ok()
             .and_then(|text| text.parse().ok())
+            .filter(|fd| *fd >= 0)
             .ok_or(AttachError::NoTable)?;
-        let bytes = read_table(&own(fd)?)?;
-        Self::from_table(&Table::parse(&bytes)?)
+        let table = Table::parse(&read_table(fd)?)?;
+        // What is no table is somebody else's: only now it is known to be ours to close.
+        drop(own(fd)?);
+        Self::from_table(&table)
     }
 
     /// Maps the ports of `table`, taking ownership of the descriptors that it names.
@@ -454,12 +457,15 @@ fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn read_table(file: &OwnedFd) -> Result<Vec<u8>, AttachError> {
+fn read_table(fd: RawFd) -> Result<Vec<u8>, AttachError> {
+    // SAFETY: not -1, borrowed for this function only, and pread checks it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut bytes = vec![0u8; TABLE_MAX];
-    let read = rustix::io::pread(file, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
-        fd: file.as_raw_fd(),
-        source: errno.into(),
-    })?;
+    let read =
+        rustix::io::pread(borrowed, &mut bytes[..], 0).map_err(|errno| AttachError::Read {
+            fd,
+            source: errno.into(),
+        })?;
     bytes.truncate(read);
     Ok(bytes)
 }

@@ -54,6 +54,7 @@ static void attaching_elsewhere(void)
 	CHECK(strstr(nfl_strerror(-ENOENT), "NFLUID_ATTACH_FD") != NULL);
 	CHECK(attach("") == -ENOENT);
 	CHECK(attach("seven") == -ENOENT);
+	CHECK(attach("-1") == -ENOENT);
 	CHECK(attach("999") == -EBADF);
 	fd = memfd_create("table", MFD_CLOEXEC);
 	CHECK(fd >= 0 && write(fd, "not a table", 11) == 11);
