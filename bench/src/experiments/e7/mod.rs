@@ -100,6 +100,7 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
     let mut rows = Vec::new();
     for (kind, runs) in all {
         let of = |what: fn(&Run) -> f64| runs.iter().map(what).collect::<Samples>();
+        let waiting = runs.iter().map(|run| run.waiting(connections)).collect();
         let columns = [
             ("requests_per_s", of(|run| run.rate), "1/s"),
             ("mean_us", of(|run| run.mean_us), "us"),
@@ -110,6 +111,7 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
             ("proxy_cores", of(|run| run.proxy_cores), "cores"),
             ("softirq_cores", of(|run| run.softirq_cores), "cores"),
             ("us_per_request", of(Run::us_per_request), "us"),
+            ("waiting", waiting, "of 1"),
         ];
         let mut row = vec![kind.name().to_owned()];
         for (what, samples, unit) in columns {
@@ -117,14 +119,6 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
             let id = format!("{}.{connections}.{}.{what}", report.experiment(), kind.id());
             report.figure(id, &samples, unit, how);
         }
-        let waiting: Samples = runs.iter().map(|run| run.waiting(connections)).collect();
-        let id = format!(
-            "{}.{connections}.{}.waiting",
-            report.experiment(),
-            kind.id()
-        );
-        report.figure(id, &waiting, "of 1", how);
-        row.push(significant(waiting.median()));
         row.push(format!("{:.0} %", of(|run| run.rate).spread_percent()));
         rows.push(row);
     }

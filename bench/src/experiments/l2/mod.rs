@@ -100,7 +100,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         beds.retain(|(stage, _)| *number <= stage.most);
         let mut refused = None;
         for (_, bed) in &mut beds {
-            refused = bed.populate(*number).err();
+            refused = refused.or(bed.populate(*number).err());
             interrupt::check()?;
         }
         if let Some(why) = &refused {
@@ -112,19 +112,25 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             break;
         }
         measured = number;
-        lanes.extend(in_turn(&mut beds, number, cycles, |way| way != Way::Pool)?);
+        lanes.extend(in_turn(&mut beds, number, cycles)?);
         // One after the other: a pool that is refilled would be in the way of another daemon.
-        for one in beds.chunks_mut(1) {
-            one[0].1.pool(SHELLS)?;
-            lanes.extend(in_turn(one, number, cycles, |way| way == Way::Pool)?);
-            if one[0].0.without.is_empty() {
+        for (stage, bed) in &mut beds {
+            let pooled = stage.lanes.iter().find(|(_, way)| *way == Way::Pool);
+            let Some((name, way)) = pooled else { continue };
+            bed.pool(SHELLS)?;
+            let mut lane = Lane::new(name, number);
+            for _ in 0..cycles {
+                lane.push(bed.cycle(*way)?);
+            }
+            lanes.push(lane);
+            if stage.without.is_empty() {
                 for _ in 0..storms {
-                    let (made, ended) = one[0].1.storm(storm)?;
+                    let (made, ended) = bed.storm(storm)?;
                     rate.push(made);
                     end_rate.push(ended);
                 }
             }
-            one[0].1.pool(0)?;
+            bed.pool(0)?;
         }
         if refused.is_some() {
             break;
@@ -150,15 +156,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes instances in the ways that are wanted, one after the other, so many times.
-fn in_turn(
-    beds: &mut [(&Stage, Bed)],
-    number: usize,
-    cycles: usize,
-    wanted: impl Fn(Way) -> bool,
-) -> anyhow::Result<Vec<Lane>> {
+/// Makes instances in all ways that need no pool, one after the other, so many times.
+fn in_turn(beds: &mut [(&Stage, Bed)], number: usize, cycles: usize) -> anyhow::Result<Vec<Lane>> {
     let ways = beds.iter().enumerate().flat_map(|(bed, (stage, _))| {
-        let lanes = stage.lanes.iter().filter(|(_, way)| wanted(*way));
+        let lanes = stage.lanes.iter().filter(|(_, way)| *way != Way::Pool);
         lanes.map(move |(name, way)| (bed, *way, Lane::new(name, number)))
     });
     let mut lanes: Vec<_> = ways.collect();

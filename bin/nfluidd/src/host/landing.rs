@@ -59,7 +59,6 @@ impl Landing {
         for (port, frame) in image::frames_in(bytes)? {
             waiting.entry(port).or_default().push(frame);
         }
-        waiting.values_mut().for_each(|frames| frames.reverse());
         let mut put_at = Instant::now();
         let mut all = 0;
         loop {
@@ -85,7 +84,7 @@ impl Landing {
         }
     }
 
-    /// Puts as many as there is room for; the next one of a port is the last of its list.
+    /// Puts as many as there is room for, and takes them out of the lists.
     fn put_some(
         &self,
         host: &Shared,
@@ -99,9 +98,8 @@ impl Landing {
         for (port, frames) in waiting {
             let inlet = self.inlets.get(usize::from(*port)).and_then(Option::as_ref);
             let inlet = inlet.with_context(|| format!("it has no port {port}"))?;
-            let next: Vec<&[u8]> = frames.iter().rev().copied().collect();
-            let put = host.switch.deposit_at(inlet, &next, inlet.slots() / 2);
-            frames.truncate(frames.len() - put);
+            let put = host.switch.deposit_at(inlet, frames, inlet.slots() / 2);
+            frames.drain(..put);
             all += put as u64;
         }
         if all > 0 {

@@ -399,7 +399,15 @@ impl Maker {
         );
         let shell = match shell {
             Some(shell) => shell,
-            None => self.sandbox(start)?,
+            None => {
+                let root = Root::for_linkage(program.linkage());
+                let name = start.name.to_owned();
+                Shell::prepare(&ShellSpec {
+                    cpus: start.cpus(),
+                    zygote: start.zygote,
+                    ..self.sandbox(name, start.user, start.cgroup, root)?
+                })?
+            }
         };
         let spawned = shell.launch(&launch)?;
         tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
@@ -411,22 +419,31 @@ impl Maker {
         Ok(spawned.instance)
     }
 
-    /// A sandbox for a program.
-    fn sandbox(&self, start: &Start<'_>) -> anyhow::Result<Shell> {
-        let cpus = &start.cpus;
-        Ok(Shell::prepare(&ShellSpec {
-            name: start.name.to_owned(),
+    /// The sandbox that all processes of the platform have, of a user of its own. On all CPUs, and forked by the calling thread,
+    /// unless its maker says otherwise.
+    ///
+    /// # Errors
+    /// There is no such user.
+    pub fn sandbox<'a>(
+        &'a self,
+        name: String,
+        user: u32,
+        cgroup: &'a Cgroup,
+        root: Root,
+    ) -> anyhow::Result<ShellSpec<'a>> {
+        Ok(ShellSpec {
+            name,
             id: self
                 .kernel_ids
-                .get(start.user)
+                .get(user)
                 .context("no kernel user is left")?,
-            cgroup: start.cgroup,
-            root: Root::for_linkage(start.program.0.linkage()),
+            cgroup,
+            root,
             net: NetNs::Shared(self.empty_net.as_fd()),
             sealed: Some(&self.sealed),
-            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
-            zygote: start.zygote,
-        })?)
+            cpus: None,
+            zygote: None,
+        })
     }
 
     /// Starts the connector of a terminator: with the same barriers in its cgroup, but in the network namespace of its
@@ -439,19 +456,13 @@ impl Maker {
     ) -> anyhow::Result<()> {
         let found = self.programs.terminator()?;
         let program = &found.program.0;
-        let cpus = &terminator.cpus;
+        let root = Root::for_linkage(program.linkage());
+        let name = format!("{}-connector", terminator.name);
         let shell = ShellSpec {
-            name: format!("{}-connector", terminator.name),
-            id: self
-                .kernel_ids
-                .get(terminator.user)
-                .context("no kernel user is left")?,
-            cgroup: terminator.cgroup,
-            root: Root::for_linkage(program.linkage()),
             net: NetNs::Shared(namespace.as_fd()),
-            sealed: Some(&self.sealed),
-            cpus: (!cpus.is_empty()).then(|| cpus.iter().map(|cpu| *cpu as usize).collect()),
+            cpus: terminator.cpus(),
             zygote: terminator.zygote,
+            ..self.sandbox(name, terminator.user, terminator.cgroup, root)?
         };
         let log = bells::open_both(&self.paths.log_pipe(terminator.name));
         let log = log.context("opening the log pipe")?;
@@ -560,6 +571,14 @@ struct Start<'a> {
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
     limits: Limits,
+}
+
+impl Start<'_> {
+    /// As a sandbox is told.
+    fn cpus(&self) -> Option<Vec<usize>> {
+        let cpus = self.cpus.iter().map(|cpu| *cpu as usize);
+        (!self.cpus.is_empty()).then(|| cpus.collect())
+    }
 }
 
 impl Host {

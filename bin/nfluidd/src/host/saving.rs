@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The state of an instance's NF, and the frames that wait in its rings.
@@ -58,13 +58,18 @@ pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
     asked().map_err(error)
 }
 
+/// Where an instance listens for the daemon.
+fn listens_at(host: &Shared, name: &str) -> Result<PathBuf, PlatformError> {
+    let control = lock(host).control_socket(name);
+    control.ok_or_else(|| no_instance(name))
+}
+
 /// The state of an instance as it is now. It goes on, and is going to be asked for it again soon.
 ///
 /// # Errors
 /// As for [`export`].
 pub fn state_now(host: &Shared, name: &str) -> anyhow::Result<Vec<u8>> {
-    let control = lock(host).control_socket(name);
-    let control = control.ok_or_else(|| no_instance(name))?;
+    let control = listens_at(host, name)?;
     Ok(exported(&control, true)?.0)
 }
 
@@ -98,8 +103,7 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
 /// # Errors
 /// It does not; it has no state either way.
 pub fn rehearse(host: &Shared, name: &str, state: &[u8]) -> anyhow::Result<()> {
-    let control = lock(host).control_socket(name);
-    let control = control.ok_or_else(|| no_instance(name))?;
+    let control = listens_at(host, name)?;
     let file = memory_file("state", state)?;
     let request = json!({ "op": "rehearse", "bytes": state.len() });
     nf_socket::ask_about(&control, &request, Some(file.as_fd())).map(drop)
@@ -115,8 +119,7 @@ pub fn give(
     moved: &Moved,
     paused: bool,
 ) -> Result<Given, PlatformError> {
-    let control = lock(host).control_socket(name);
-    let control = control.ok_or_else(|| no_instance(name))?;
+    let control = listens_at(host, name)?;
     let import = || -> anyhow::Result<Value> {
         let file = memory_file("state", &moved.state)?;
         let request = json!({ "op": "import", "bytes": moved.state.len() });

@@ -99,23 +99,6 @@ impl Firewall {
         Self::load_with(stages, local, Sharing::default())
     }
 
-    /// The same, counting on where another has counted how packets leave. `exits`: a path on a BPF file system, where that
-    /// counter is pinned, or will be.
-    ///
-    /// # Errors
-    /// When the kernel refuses it, or something else is there.
-    pub fn load_counting(
-        stages: &[Stage],
-        local: &[IpAddr],
-        exits: &Path,
-    ) -> Result<Self, LoadError> {
-        let sharing = Sharing {
-            exits: Some(exits),
-            slow: None,
-        };
-        Self::load_with(stages, local, sharing)
-    }
-
     /// The same with what it shares with others.
     ///
     /// # Errors

@@ -158,7 +158,7 @@ impl Slow {
         }
         let before = std::mem::replace(&mut self.seen, seen);
         if before.tap != seen.tap {
-            self.since = (self.counted(SlowExit::Handed), self.taken());
+            self.since = (handed(&self.exits()), self.taken());
         }
         self.problem = self.lacks();
         if self.problem.is_none()
@@ -238,15 +238,16 @@ impl Slow {
     }
 
     /// Packets that were handed up and not read from the tap: they wait, or it had no room.
-    fn not_taken(&self) -> u64 {
-        let (handed, taken) = self.since;
-        let handed = self.counted(SlowExit::Handed).saturating_sub(handed);
-        handed.saturating_sub(self.taken().saturating_sub(taken))
+    fn not_taken(&self, handed: u64) -> u64 {
+        let (handed_before, taken_before) = self.since;
+        let handed = handed.saturating_sub(handed_before);
+        handed.saturating_sub(self.taken().saturating_sub(taken_before))
     }
 
     /// Adds its figures.
     pub fn add_metrics(&self, metrics: &mut BTreeMap<String, f64>) {
-        for (exit, counts) in self.exits() {
+        let exits = self.exits();
+        for (exit, counts) in &exits {
             let (verdict, reason) = match exit {
                 SlowExit::Returned => ("pass", "returned"),
                 SlowExit::Answered => ("send", "answered"),
@@ -260,14 +261,8 @@ impl Slow {
         }
         let up = f64::from(self.problem.is_none());
         metrics.insert("xdp_slow_path_up".to_owned(), up);
-        let waiting = self.not_taken() as f64;
+        let waiting = self.not_taken(handed(&exits)) as f64;
         metrics.insert("xdp_slow_not_taken_packets".to_owned(), waiting);
-    }
-
-    fn counted(&self, which: SlowExit) -> u64 {
-        let exits = self.exits();
-        let found = exits.iter().find(|(exit, _)| *exit == which);
-        found.map_or(0, |(_, counts)| counts.packets)
     }
 
     fn taken(&self) -> u64 {
@@ -278,6 +273,13 @@ impl Slow {
         });
         read.ok().flatten().unwrap_or(0)
     }
+}
+
+/// Packets that were handed up.
+fn handed(exits: &[(SlowExit, Counts)]) -> u64 {
+    let mut exits = exits.iter();
+    let found = exits.find(|(exit, _)| *exit == SlowExit::Handed);
+    found.map_or(0, |(_, counts)| counts.packets)
 }
 
 fn refused(error: LoadError) -> PlatformError {

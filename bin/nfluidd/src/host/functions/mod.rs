@@ -18,14 +18,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
-use nfluid_sandbox::{
-    Instance, KernelIdRange, Launch, Limits, NetNs, ShellSpec, SpawnError, Zygote, spawn,
-};
+use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
 use program::{Code, Filters};
 use running::{Ended, Running, Streams};
 use std::ffi::CString;
 use std::io::PipeReader;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -46,7 +43,6 @@ pub struct Functions {
     paths: Paths,
     place: CgroupRoot,
     users: Ids,
-    kernel_ids: KernelIdRange,
     maker: Arc<Maker>,
     /// Its parent is the daemon's main thread, and so that is the parent of functions.
     zygote: Zygote,
@@ -85,7 +81,6 @@ impl Functions {
         Ok(Functions {
             place,
             users: maker.numbers.users.clone(),
-            kernel_ids: maker.kernel_ids,
             zygote: Zygote::start().context("starting the zygote of functions")?,
             filters: Filters::compile()?,
             next: AtomicU64::new(0),
@@ -189,16 +184,13 @@ impl Function<'_> {
         };
         let cgroup = self.cgroup.as_ref();
         let cgroup = cgroup.ok_or_else(|| refused(&"it has no cgroup"))?;
-        let id = functions.kernel_ids.get(self.user);
+        let name = "function".to_owned();
+        let sandbox = functions
+            .maker
+            .sandbox(name, self.user, cgroup, code.root());
         let shell = ShellSpec {
-            name: "function".to_owned(),
-            id: id.ok_or_else(|| refused(&"no kernel user is left"))?,
-            cgroup,
-            root: code.root(),
-            net: NetNs::Shared(functions.maker.empty_net.as_fd()),
-            sealed: Some(&functions.maker.sealed),
-            cpus: None,
             zygote: Some(&functions.zygote),
+            ..sandbox.map_err(|why| refused(&why))?
         };
         let mut launch = Launch::new(&code.program, functions.filters.of(code));
         launch.argv = code.arguments.clone();

@@ -7,11 +7,10 @@ use crate::descriptors;
 use crate::host::launch::{control_socket, io_bell_number};
 use crate::host::placing::pinned_to;
 use crate::host::record::Record;
-use anyhow::Context;
 use nfluid_control::stopwatch::Lap;
 use nfluid_sandbox::cgroup::Cgroup;
-use nfluid_sandbox::{NetNs, ProcessIdentity, Root, Shell, ShellSpec};
-use std::os::fd::{AsFd, OwnedFd};
+use nfluid_sandbox::{ProcessIdentity, Root, Shell, ShellSpec};
+use std::os::fd::OwnedFd;
 
 /// A sandbox without a program.
 pub struct Empty {
@@ -39,17 +38,8 @@ impl Maker {
         let control = control_socket(&self.paths.control(name))?;
         descriptors::check_room(&control)?;
         let spec = ShellSpec {
-            name: name.to_owned(),
-            id: self
-                .kernel_ids
-                .get(record.user)
-                .context("no kernel user is left")?,
-            cgroup,
-            root,
-            net: NetNs::Shared(self.empty_net.as_fd()),
-            sealed: Some(&self.sealed),
-            cpus: None,
             zygote: self.uses_zygote.then_some(&self.shell_zygote),
+            ..self.sandbox(name.to_owned(), record.user, cgroup, root)?
         };
         Ok(Empty {
             shell: Shell::prepare(&spec)?,

@@ -11,7 +11,7 @@ use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupStats, Share};
 use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{
-    InheritedFd, Instance, InstanceError, Launch, NetNs, Program, Root, ShellSpec, spawn,
+    InheritedFd, Instance, InstanceError, Launch, Program, Root, ShellSpec, spawn,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -311,16 +311,10 @@ fn launch(
     make_log(maker, name)?;
     let log = bells::open_both(&maker.paths.log_pipe(name)).context("opening the log pipe")?;
     let socket = control_socket(&maker.paths.control(name))?;
-    let id = maker.kernel_ids.get(record.user);
+    let root = Root::for_linkage(program.linkage());
     let shell = ShellSpec {
-        name: name.to_owned(),
-        id: id.context("no kernel user is left")?,
-        cgroup: &cgroup,
-        root: Root::for_linkage(program.linkage()),
-        net: NetNs::Shared(maker.empty_net.as_fd()),
-        sealed: Some(&maker.sealed),
-        cpus: None,
         zygote: Some(&maker.zygote),
+        ..maker.sandbox(name.to_owned(), record.user, &cgroup, root)?
     };
     let mut launch = Launch::new(&program, &filter);
     launch.argv = ["nfluidd", ROLE, name]
