@@ -30,15 +30,20 @@ impl Session {
         }
     }
 
-    /// Runs one experiment and writes its results.
+    /// Runs one experiment and writes its results. What one that fails has measured until then is printed, not written.
     ///
     /// # Errors
     /// Those of the experiment; [`CannotRun`] and [`Interrupted`] among them.
     pub fn run(&mut self, experiment: &Experiment) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut report = Report::new(experiment, self.quick, &self.asked);
-        (experiment.run)(&mut report)?;
+        let outcome = (experiment.run)(&mut report);
         let record = report.finish();
+        if outcome.is_err() && !record.figures.is_empty() {
+            println!("# {} did not end; measured until then:", experiment.name);
+            print_figures(&record.figures);
+        }
+        outcome?;
         let files = Results::new(&self.folder).write(&record)?;
         self.records.push(record);
         println!(

@@ -282,7 +282,7 @@ pub const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "d3",
-        summary: "10 to 2000 NFs that say in one ring who has frames, for one I/O thread",
+        summary: "10 to 8000 NFs that say in one ring who has frames, for one I/O thread",
         run: d3::run,
     },
     Experiment {

@@ -28,7 +28,7 @@ const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 ///
 /// # Errors
 /// QEMU cannot start, or an interrupt. What goes wrong in the guest is part of the report.
-pub fn boot(session: &Session, kernel: &Kernel) -> Result<Report> {
+pub fn boot(session: &Session, kernel: &Kernel, memory_mib: u32) -> Result<Report> {
     let log = kernel.folder().join("console.log");
     let mut qemu = session.command("qemu-system-x86_64");
     qemu.args([
@@ -37,15 +37,8 @@ pub fn boot(session: &Session, kernel: &Kernel) -> Result<Report> {
         "-cpu",
         "max",
     ]);
-    qemu.args([
-        "-smp",
-        "2",
-        "-m",
-        "1G",
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-    ]);
+    qemu.args(["-smp", "2", "-m", &format!("{memory_mib}M")]);
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
     qemu.args(["-display", "none", "-serial", "stdio"]);
     let command_line = format!("{COMMAND_LINE} tsc_early_khz={}", tsc_khz());
     qemu.args(["-append", &command_line]);

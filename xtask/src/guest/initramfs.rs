@@ -32,15 +32,17 @@ pub struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Writes the archive. `filter` is handed to every test program.
+    /// Writes the archive. `filter` is handed to every test program; `command` is run by a shell beside them.
     ///
     /// # Errors
     /// A file cannot be read or written.
-    pub fn write(&self, image: &Path, filter: Option<&str>) -> Result<()> {
+    pub fn write(&self, image: &Path, filter: Option<&str>, command: Option<&str>) -> Result<()> {
         let file = File::create(image).with_context(|| format!("writing {}", image.display()))?;
         let mut archive = Archive::new(BufWriter::new(file));
         self.base(&mut archive)?;
         self.list(&mut archive, filter.unwrap_or_default())?;
+        let command = command.unwrap_or_default();
+        archive.file(Path::new("/etc/guest/command"), 0o644, command.as_bytes())?;
         self.programs(&mut archive)?;
         tree(&mut archive, &self.kernel.modules(), Path::new("/"))?;
         for folder in PROJECT_FOLDERS.map(|folder| self.session.root.join(folder)) {
@@ -104,11 +106,10 @@ impl Content<'_> {
             lines.collect::<String>().as_bytes(),
         )?;
         archive.file(Path::new("/etc/guest/filter"), 0o644, filter.as_bytes())?;
+        let built = self.session.target.join("debug");
+        let folder = self.programs.folder().unwrap_or(&built);
         let settings = [
-            (
-                "NFLUID_BIN_DIR",
-                self.session.target.join("debug").display().to_string(),
-            ),
+            ("NFLUID_BIN_DIR", folder.display().to_string()),
             ("NFLUID_GUEST_KERNEL", self.kernel.series.clone()),
             ("PROJECT", self.session.root.display().to_string()),
         ];

@@ -38,7 +38,17 @@ pub struct Options {
     /// Build only the tests' own programs: enough for tests that start none of the platform's
     #[arg(long)]
     without_platform: bool,
+    /// Instead of the tests, run this in a shell, with the release build of the platform's programs on its path: for
+    /// example "nfluid-bench footprint --quick"
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["filter", "tests", "without_platform"])]
+    run: Option<String>,
+    /// Memory of each guest
+    #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB)]
+    memory: u32,
 }
+
+/// Enough for all tests.
+const MEMORY_MIB: u32 = 1024;
 
 /// Boots the chosen kernels and prints the counting line.
 ///
@@ -57,7 +67,11 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
 /// # Errors
 /// Only an interrupt; everything else is a failed test in the tally.
 pub fn run_all(session: &Session, tally: &mut Tally) -> Result<()> {
-    match run_kernels(session, &Options::default(), tally) {
+    let options = Options {
+        memory: MEMORY_MIB,
+        ..Options::default()
+    };
+    match run_kernels(session, &options, tally) {
         Err(error) if error.is::<Interrupted>() => Err(error),
         Err(error) => {
             tally.failed(format!("guests: {error:#}"));
@@ -69,7 +83,11 @@ pub fn run_all(session: &Session, tally: &mut Tally) -> Result<()> {
 
 /// All chosen kernels at once: a guest's tests run one after the other and leave a core of the host idle.
 fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Result<()> {
-    let programs = Programs::build(session, &options.tests, options.without_platform)?;
+    let programs = if options.run.is_some() {
+        Programs::release(session)?
+    } else {
+        Programs::build(session, &options.tests, options.without_platform)?
+    };
     let chosen = kernel::chosen(&options.kernels);
     let prepared: Vec<_> = chosen
         .into_iter()
@@ -77,7 +95,10 @@ fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Resul
         .collect();
     let reports: Vec<_> = thread::scope(|scope| {
         let boot = |(series, kernel): (_, Result<_>)| {
-            (series, scope.spawn(move || boot::boot(session, &kernel?)))
+            (
+                series,
+                scope.spawn(move || boot::boot(session, &kernel?, options.memory)),
+            )
         };
         let guests: Vec<_> = prepared.into_iter().map(boot).collect();
         let join = |(series, guest): (_, thread::ScopedJoinHandle<'_, _>)| {
@@ -114,6 +135,10 @@ fn prepare(
         kernel: &kernel,
         programs,
     };
-    content.write(&kernel.initramfs(), options.filter.as_deref())?;
+    content.write(
+        &kernel.initramfs(),
+        options.filter.as_deref(),
+        options.run.as_deref(),
+    )?;
     Ok(kernel)
 }

@@ -1,6 +1,6 @@
 //! The programs that go into a guest, as cargo names them while it builds.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -51,6 +51,22 @@ impl Programs {
             );
         }
         Ok(programs)
+    }
+
+    /// Builds the platform's programs as they are released, and no test.
+    ///
+    /// # Errors
+    /// Something does not build.
+    pub fn release(session: &Session) -> Result<Self> {
+        let mut programs = Self::default();
+        let build = session.cargo(["build", "--release", "--workspace", "--bins"]);
+        programs.add(session, build)?;
+        Ok(programs)
+    }
+
+    /// The folder of the platform's programs, in which they look for each other.
+    pub fn folder(&self) -> Option<&Path> {
+        self.others.first()?.path.parent()
     }
 
     fn add(&mut self, session: &Session, mut cargo: Command) -> Result<()> {

@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 const FIRST_PORTS: [u16; 2] = [10_000, 20_000];
 /// The terminators' core, and wrk's.
 const CORES: [u32; 2] = [0, 1];
-/// What each terminator has: percent of a core as a weight, MiB of memory, connections at once.
+/// What each terminator has: percent of a core as a weight, MiB of memory, connections at once. All connections of a thread
+/// of wrk begin at its first end point, 125 of a thousand.
 const SHARE_PERCENT: u32 = 100;
 const MEMORY_MIB: u64 = 16;
-const CONNECTIONS_MAX: u32 = 128;
+const CONNECTIONS_MAX: u32 = 256;
 /// Connections that wrk keeps under way at least.
 const CONNECTIONS_MIN: usize = 32;
 /// Keys that are made at most: an RSA key takes a tenth of a second and more. Beyond, end points have the same in turn.
