@@ -59,7 +59,8 @@ struct nfl_ring {
 	/* written by the instance as a receiver */
 	__u32 rx_head; /* position after the last frame released */
 	__u32 rx_sleep; /* sleep epoch (never 0) while blocked, 0 while awake */
-	__u32 pad2[14];
+	__u32 rx_seen; /* position after the last frame taken before the sleep; released or not */
+	__u32 pad2[13];
 	__u8 pad3[4096 - 192];
 	__u64 tx[NFL_RING_MAX];
 	__u64 rx[NFL_RING_MAX];

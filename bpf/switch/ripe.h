@@ -5,13 +5,38 @@
 
 #include "deliver.h"
 
-/* The time is over: rings, if the receiver still sleeps. */
+/* Frames of a ring whose receiver sleeps. */
+struct waiting {
+	__u32 used; /* slots */
+	__u32 unseen; /* of them, what the receiver has not taken */
+};
+
+/*
+ * What the receiver has taken may lie in its slots still: it is passed on, and an I/O thread has yet to send
+ * it. Both words are the receiver's; what makes no sense, also of a program that does not write rx_seen, is as
+ * if it had released all that it has taken.
+ */
+static __always_inline struct waiting waiting_in(struct target *t)
+{
+	__u32 head = READ_ONCE(t->ring->rx_head);
+	__u32 held = READ_ONCE(t->ring->rx_seen) - head;
+	struct waiting w;
+
+	w.used = (__u32)READ_ONCE(t->port->rx_reserved) - head;
+	w.unseen = held <= w.used ? w.used - held : w.used;
+	return w;
+}
+
+/*
+ * The time is over: rings, if the receiver still sleeps and something waits. Else the timer is one that was
+ * started for frames which others have joined in time, and the receiver has taken them: nobody stops it.
+ */
 static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 {
 	struct target t;
 	__u32 id = *key;
 
-	if (target_find(&t, id))
+	if (target_find(&t, id) && waiting_in(&t).unseen)
 		ring_kernel_bell(t.port, id, READ_ONCE(t.ring->rx_sleep));
 	return 0;
 }
@@ -29,19 +54,21 @@ static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
 
 /*
  * The sleep epoch to ring for, or 0: more frames are waited for, and the timer runs. It is started by the
- * first frame that finds the receiver asleep; started twice, it rings later by what lies between. The
- * receiver has looked at its ring after it announced its sleep: what it has not seen came after that,
- * from a sender that comes here.
+ * first frame that finds the receiver asleep; started twice, it rings later by what lies between. One that
+ * still runs for an earlier sleep begins anew: it does not ring early for this one. The receiver has looked at
+ * its ring after it announced its sleep: what it has not seen came after that, from a sender that comes here.
  */
 static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
 {
 	struct nfl_timer *timer;
+	struct waiting w;
 	struct target t;
 
 	if (!target_find(&t, id))
 		return epoch;
-	if ((__u32)READ_ONCE(t.port->rx_reserved) - READ_ONCE(t.ring->rx_head) >=
-	    t.port->wake_frames)
+	w = waiting_in(&t);
+	/* Full of what is held: no more can come. */
+	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask)
 		return epoch;
 	if (READ_ONCE(t.port->timed) == epoch)
 		return 0;

@@ -3,6 +3,7 @@
 
 mod switch_ground;
 
+use nfluid_ring::doorbell::Woken;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::Scratch;
 use nfluid_switch::{DropReason, SwitchError, Wake};
@@ -33,11 +34,15 @@ fn pair(scratch: &mut Scratch, linked: bool, after: Duration) -> Members {
 }
 
 /// Does what takes less than [`LONG`], again if the machine stood still for so long meanwhile: nothing can be said then.
-fn within_long<T>(mut act: impl FnMut() -> T) -> T {
+fn within_long<T>(act: impl FnMut() -> T) -> T {
+    within(LONG, act)
+}
+
+fn within<T>(time: Duration, mut act: impl FnMut() -> T) -> T {
     loop {
         let start = Instant::now();
         let done = act();
-        if start.elapsed() < LONG {
+        if start.elapsed() < time {
             return done;
         }
     }
@@ -45,7 +50,9 @@ fn within_long<T>(mut act: impl FnMut() -> T) -> T {
 
 /// What a receiver does before it blocks.
 fn fall_asleep(port: &Port, epoch: u32) {
-    port.raw_ring().receiver.rx_sleep.store(epoch, SeqCst);
+    let words = &port.raw_ring().receiver;
+    words.rx_seen.store(port.taken(), SeqCst);
+    words.rx_sleep.store(epoch, SeqCst);
 }
 
 fn send_to_1(members: &mut Members, count: u32) {
@@ -98,6 +105,78 @@ fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_e
                 assert_eq!(received(&mut members.ports[1]).len(), 2);
             }
         }
+    });
+}
+
+/// An NF that an I/O thread serves passes frames on from the slots in which they came, and sleeps before they are sent.
+#[test]
+fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
+    const HELD: u32 = FRAMES / 2;
+    for_each_form("held", |scratch| {
+        let (mut members, own, early) = within_long(|| {
+            let mut members = pair(scratch, false, LONG);
+            let mut own = members.instances[1].attach().expect("attach");
+            send_to_1(&mut members, HELD);
+            for _ in 0..HELD {
+                assert!(own.ports[0].take_slot().is_some());
+            }
+            // It falls asleep by itself, and says what it has seen.
+            let slept = own.doorbell.wait(&mut own.ports, None, Duration::ZERO);
+            assert_eq!(slept.expect("a wait"), Woken::Nothing);
+            own.ports[0].raw_ring().receiver.rx_sleep.store(8, SeqCst);
+            send_to_1(&mut members, FRAMES - 1);
+            let early = bells(scratch, &members);
+            (members, own, early)
+        });
+        assert_eq!(early, 0);
+        send_to_1(&mut members, 1);
+        assert_eq!(bells(scratch, &members), 1);
+        drop(own);
+    });
+}
+
+#[test]
+fn a_time_that_began_for_frames_which_were_taken_since_wakes_nobody() {
+    for_each_form("stale", |scratch| {
+        let mut members = pair(scratch, false, SHORT);
+        let mut epoch = 0;
+        let rung = within(SHORT, || {
+            epoch += 2;
+            fall_asleep(&members.ports[1], epoch);
+            send_to_1(&mut members, 1);
+            assert_eq!(received(&mut members.ports[1]).len(), 1);
+            fall_asleep(&members.ports[1], epoch + 1);
+            bells(scratch, &members)
+        });
+        std::thread::sleep(5 * SHORT);
+        assert_eq!(bells(scratch, &members), rung, "nothing waits");
+        // The next one has its whole time.
+        let start = Instant::now();
+        send_to_1(&mut members, 1);
+        while bells(scratch, &members) == rung {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(start.elapsed() >= SHORT);
+    });
+}
+
+#[test]
+fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
+    for_each_form("full", |scratch| {
+        let (members, own) = within_long(|| {
+            let mut members = pair(scratch, false, LONG);
+            let mut own = members.instances[1].attach().expect("attach");
+            let held = own.ports[0].entry().ring_slots - FRAMES / 2;
+            send_to_1(&mut members, held);
+            for _ in 0..held {
+                assert!(own.ports[0].take_slot().is_some());
+            }
+            fall_asleep(&own.ports[0], 8);
+            send_to_1(&mut members, FRAMES / 2);
+            (members, own)
+        });
+        assert_eq!(bells(scratch, &members), 1);
+        drop(own);
     });
 }
 

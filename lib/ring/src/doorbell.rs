@@ -227,7 +227,10 @@ impl Doorbell {
         for port in ports {
             let words = port.words();
             if wanted.frames {
-                words.receiver.rx_sleep.store(self.epoch, Ordering::Relaxed);
+                let receiver = &words.receiver;
+                receiver.rx_seen.store(port.taken(), Ordering::Relaxed);
+                // Who sees the epoch sees what belongs to it.
+                receiver.rx_sleep.store(self.epoch, Ordering::Release);
             }
             if wanted.room && port.queued() > 0 {
                 words.sender.tx_sleep.store(self.epoch, Ordering::Relaxed);

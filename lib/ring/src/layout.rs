@@ -71,6 +71,8 @@ pub struct ReceiverLine {
     pub rx_head: AtomicU32,
     /// Sleep epoch (never 0) while blocked, 0 while awake.
     pub rx_sleep: AtomicU32,
+    /// Position after the last frame taken before the sleep; released or not.
+    pub rx_seen: AtomicU32,
 }
 
 /// One port's rings: control words and descriptors.

@@ -142,7 +142,7 @@ impl Ground {
         let index = usize::from(script.half()) % RING_MAX;
         let (low, high) = (script.word(), script.word());
         let desc = u64::from(low) | u64::from(high) << 32;
-        match place % 10 {
+        match place % 11 {
             0 => ring.sender.tx_head.store(low, Ordering::Relaxed),
             1 => ring.switch.tx_tail.store(low, Ordering::Relaxed),
             2 => ring.switch.peer_asleep.store(low, Ordering::Relaxed),
@@ -152,6 +152,7 @@ impl Ground {
             6 => ring.switch.served.store(low & 1, Ordering::Relaxed),
             7 => ring.switch.io_sleep.store(low, Ordering::Relaxed),
             8 => ring.sender.tx_sleep.store(low, Ordering::Relaxed),
+            9 => ring.receiver.rx_seen.store(low, Ordering::Relaxed),
             _ => ring.rx[index].store(desc, Ordering::Relaxed),
         }
     }
