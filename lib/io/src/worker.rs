@@ -65,6 +65,9 @@ const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
 const RETRY: Duration = Duration::from_micros(20);
+/// Visits of a port that is left. What a ring holds takes four; an instance that goes on handing frames over to a thread
+/// which it was told has left, or writes nonsense into its ring, is not waited for.
+const LAST_VISITS: u32 = 64;
 /// Bells answered at once; the rest by the next wait.
 const EVENTS: usize = 16;
 
@@ -135,7 +138,7 @@ impl Worker {
             self.places.insert(moved.port(), at);
         }
         duty.leave();
-        while duty.has_frames() && self.visit_alone(&mut duty) {}
+        visit_last(|| duty.has_frames() && self.visit_alone(&mut duty));
         self.stats.rings += u64::from(duty.ring_instance(&self.serve));
         let last = !self
             .duties
@@ -304,5 +307,45 @@ impl Worker {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
+    }
+}
+
+/// Visits a port that is left, as long as that does something.
+fn visit_last(mut visit: impl FnMut() -> bool) {
+    for _ in 0..LAST_VISITS {
+        if !visit() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LAST_VISITS, visit_last};
+    use nfluid_ring::layout::RING_MAX;
+    use nfluid_switch::abi::CALL_FRAMES;
+
+    #[test]
+    fn who_always_has_frames_is_left_all_the_same() {
+        let mut visits = 0;
+        visit_last(|| {
+            visits += 1;
+            true
+        });
+        assert_eq!(visits, LAST_VISITS);
+        assert!(
+            visits as usize * CALL_FRAMES as usize >= RING_MAX,
+            "all that was there is switched"
+        );
+    }
+
+    #[test]
+    fn a_port_is_visited_until_nothing_moves() {
+        let mut left = 3;
+        visit_last(|| {
+            left -= 1;
+            left > 0
+        });
+        assert_eq!(left, 0);
     }
 }
