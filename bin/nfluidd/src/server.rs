@@ -298,13 +298,10 @@ impl Server for Daemon {
             (stats, host.control_sockets())
         };
         // The NFs are asked without the lock: one that does not answer holds up nobody else.
-        for (name, socket) in sockets {
-            if let Some(instance) = stats
-                .instances
-                .iter_mut()
-                .find(|instance| instance.name == name)
-            {
-                instance.metrics = host::nf_metrics(&socket);
+        let mut metrics = host::nf_metrics(sockets);
+        for instance in &mut stats.instances {
+            if let Some(found) = metrics.remove(&instance.name) {
+                instance.metrics = found;
             }
         }
         stats

@@ -176,18 +176,34 @@ pub fn frames_in(mut bytes: &[u8]) -> anyhow::Result<Vec<(u8, &[u8])>> {
 /// What an instance that leaves writes when it has written all that waited: no frame is as short.
 pub const MARK: [u8; 3] = [0; 3];
 
-/// How many of the first bytes are whole frames, as an instance writes them; at most as far as a [`MARK`].
+/// How many of the first bytes are whole frames, as an instance writes them; at most as far as what is none, as a [`MARK`].
 pub fn whole_frames(bytes: &[u8]) -> usize {
     let mut whole = 0;
-    while let Some([low, high]) = bytes.get(whole + 1..).and_then(<[u8]>::first_chunk) {
-        let length = usize::from(u16::from_le_bytes([*low, *high]));
+    while let Some(length) = length_at(bytes, whole) {
         let end = whole + MARK.len() + length;
-        if length == 0 || end > bytes.len() {
+        if !FRAME.contains(&length) || end > bytes.len() {
             break;
         }
         whole = end;
     }
     whole
+}
+
+/// That these bytes may become a frame: it is no use to wait for more of what is none.
+///
+/// # Errors
+/// They never will.
+pub fn check_beginning(bytes: &[u8]) -> anyhow::Result<()> {
+    match length_at(bytes, 0) {
+        Some(length) if !FRAME.contains(&length) => bail!("a frame of {length} bytes is none"),
+        _ => Ok(()),
+    }
+}
+
+/// The length that a frame has by its head, once that is there.
+fn length_at(bytes: &[u8], at: usize) -> Option<usize> {
+    let length = bytes.get(at + 1..)?.first_chunk()?;
+    Some(usize::from(u16::from_le_bytes(*length)))
 }
 
 fn array<const N: usize>(rest: &mut &[u8]) -> anyhow::Result<[u8; N]> {
@@ -270,6 +286,20 @@ mod tests {
             assert_eq!(whole_frames(&both[..cut]), expected, "{cut}");
         }
         assert_eq!(whole_frames(&both), both.len());
+    }
+
+    #[test]
+    fn what_never_becomes_a_frame_is_told_by_its_head() {
+        for may_be in [&[][..], &[0], &[0, 60], &[9, 60, 0, 1], &[0, 0xf0, 7]] {
+            check_beginning(may_be).expect("it may");
+        }
+        let too_long = FRAME.end() + 1;
+        let [low, high] = (too_long as u16).to_le_bytes();
+        for never in [[1, 0, 0], [0, 13, 0], [0, low, high], [0, 0xff, 0xff]] {
+            check_beginning(&never).expect_err("never");
+            let stream = [never.as_slice(), &[0; 70_000]].concat();
+            assert_eq!(whole_frames(&stream), 0, "{never:?}");
+        }
     }
 
     #[test]

@@ -61,6 +61,12 @@ impl Landing {
         }
         let mut put_at = Instant::now();
         let mut all = 0;
+        let mut nowhere = 0;
+        waiting.retain(|port, frames| {
+            let has_port = self.inlet(*port).is_some();
+            nowhere += if has_port { 0 } else { frames.len() };
+            has_port
+        });
         loop {
             let put = self.put_some(host, &mut waiting);
             waiting.retain(|_, frames| !frames.is_empty());
@@ -78,10 +84,14 @@ impl Landing {
             };
             if waiting.is_empty() || is_over {
                 let left: usize = waiting.values().map(Vec::len).sum();
-                return Ok((all, left as u64));
+                return Ok((all, (left + nowhere) as u64));
             }
             std::thread::sleep(ROOM_POLL);
         }
+    }
+
+    fn inlet(&self, port: u8) -> Option<&Inlet> {
+        self.inlets.get(usize::from(port))?.as_ref()
     }
 
     /// Puts as many as there is room for, and takes them out of the lists.
@@ -96,8 +106,9 @@ impl Landing {
         ensure!(is_there, "it has ended, or was upgraded, meanwhile");
         let mut all = 0;
         for (port, frames) in waiting {
-            let inlet = self.inlets.get(usize::from(*port)).and_then(Option::as_ref);
-            let inlet = inlet.with_context(|| format!("it has no port {port}"))?;
+            let Some(inlet) = self.inlet(*port) else {
+                continue;
+            };
             let put = host.switch.deposit_at(inlet, frames, inlet.slots() / 2);
             frames.drain(..put);
             all += put as u64;

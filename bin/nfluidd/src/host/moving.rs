@@ -17,10 +17,14 @@ use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long an instance may take to write its state.
-const STATE: Duration = Duration::from_secs(5);
+/// How long an instance may be silent while it hands something over.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long it may take to write its state, all of it; it goes on by itself after twice the time.
+const STATE: Duration = Duration::from_secs(10);
+/// How long it may take to hand on what waits when it was told that this is the end.
+const ENDING: Duration = Duration::from_secs(10);
 /// After so long without a frame none is waited for any more.
 const QUIET: Duration = Duration::from_millis(20);
 /// Bytes of frames that are handed on at once.
@@ -31,9 +35,19 @@ pub struct Way {
     stream: UnixStream,
     /// What was read of a frame that is not whole.
     rest: Vec<u8>,
+    /// Nothing is taken any more after this time.
+    ends: Option<Instant>,
 }
 
 impl Way {
+    fn new(stream: UnixStream) -> Self {
+        Way {
+            stream,
+            rest: Vec::new(),
+            ends: None,
+        }
+    }
+
     /// From now on the instance does not go on by itself.
     ///
     /// # Errors
@@ -56,7 +70,8 @@ impl Way {
     /// # Errors
     /// It has ended.
     pub fn end(&mut self) -> anyhow::Result<()> {
-        self.stream.set_read_timeout(Some(STATE))?;
+        self.stream.set_read_timeout(Some(SILENCE))?;
+        self.ends = Some(Instant::now() + ENDING);
         self.say(b'E')
     }
 
@@ -69,9 +84,14 @@ impl Way {
     /// What the instance hands on next.
     ///
     /// # Errors
-    /// The kernel's.
+    /// What it writes is no frame, it finds no end, or the kernel's.
     pub fn handed(&mut self) -> anyhow::Result<Handed> {
         loop {
+            let is_over = self.ends.is_some_and(|ends| Instant::now() > ends);
+            ensure!(
+                !is_over,
+                "it goes on although it was told that this is the end"
+            );
             let whole = image::whole_frames(&self.rest);
             if whole > 0 {
                 return Ok(Handed::Frames(self.rest.drain(..whole).collect()));
@@ -80,6 +100,8 @@ impl Way {
                 self.rest.drain(..image::MARK.len());
                 return Ok(Handed::AllThatWaited);
             }
+            // It would be waited for, and kept, without an end.
+            image::check_beginning(&self.rest)?;
             let before = self.rest.len();
             self.rest.resize(before + PIECE, 0);
             let read = self.stream.read(&mut self.rest[before..]);
@@ -159,11 +181,17 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
     // Of an older version there are none.
     let mut addresses: Vec<Address> = addresses.unwrap_or_default();
     addresses.truncate(ADDRESSES_MAX);
-    let mut stream = UnixStream::from(way);
-    stream.set_read_timeout(Some(STATE))?;
-    stream.set_write_timeout(Some(STATE))?;
+    let stream = UnixStream::from(way);
+    stream.set_write_timeout(Some(SILENCE))?;
+    let state = read_state(&stream, STATE)?;
+    Ok((Way::new(stream), state, addresses))
+}
+
+/// A state as an instance writes it, its length first. It is hostile: it may write slowly, and without an end.
+fn read_state(stream: &UnixStream, patience: Duration) -> anyhow::Result<Vec<u8>> {
+    let mut reader = nf_socket::ByDeadline::new(stream, patience);
     let mut length = [0; 8];
-    stream
+    reader
         .read_exact(&mut length)
         .context("reading its state")?;
     let length = u64::from_le_bytes(length);
@@ -173,13 +201,10 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
         "its state has {length} bytes, more than the {SAVED_BYTES_MAX} that can be moved"
     );
     let mut state = Vec::new();
-    (&mut stream).take(length).read_to_end(&mut state)?;
+    let read = reader.take(length).read_to_end(&mut state);
+    read.context("reading its state")?;
     ensure!(state.len() as u64 == length, "its state is not whole");
-    let way = Way {
-        stream,
-        rest: Vec::new(),
-    };
-    Ok((way, state, addresses))
+    Ok(state)
 }
 
 /// Tells an instance that stands still, and whose daemon has died, that it goes on here.
@@ -284,5 +309,98 @@ impl Host {
         let at_once = Timespec::default();
         let runs = matches!(poll(&mut ended, Some(&at_once)), Ok(0));
         runs.then(|| process.identity().clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn way() -> (Way, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        (Way::new(ours), theirs)
+    }
+
+    #[test]
+    fn frames_and_the_mark_are_told_apart() {
+        let (mut way, mut instance) = way();
+        let frame = [&[1, 60, 0][..], &[7; 60]].concat();
+        let all = [frame.as_slice(), &frame, &image::MARK, &frame].concat();
+        instance.write_all(&all).expect("room");
+        drop(instance);
+        let both = [frame.as_slice(), &frame].concat();
+        for expected in [
+            Handed::Frames(both),
+            Handed::AllThatWaited,
+            Handed::Frames(frame),
+            Handed::End,
+        ] {
+            assert_eq!(way.handed().expect("frames"), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_not_collected() {
+        for head in [[1, 0, 0], [0, 1, 0], [0, 0xff, 0xff]] {
+            let (mut way, mut instance) = way();
+            let writer = thread::spawn(move || {
+                // Until nobody reads.
+                let mut bytes = head.to_vec();
+                while instance.write_all(&bytes).is_ok() {
+                    bytes = vec![0; PIECE];
+                }
+            });
+            way.handed().expect_err("no frame");
+            assert!(way.rest.len() <= PIECE, "{} bytes", way.rest.len());
+            drop(way);
+            writer.join().expect("ended");
+        }
+    }
+
+    #[test]
+    fn who_goes_on_after_the_end_is_not_listened_to() {
+        let (mut way, mut instance) = way();
+        let writer = thread::spawn(move || {
+            let frame = [&[1, 60, 0][..], &[7; 60]].concat();
+            while instance.write_all(&frame).is_ok() {}
+        });
+        way.ends = Some(Instant::now());
+        thread::sleep(Duration::from_millis(1));
+        way.handed().expect_err("it was the end");
+        drop(way);
+        writer.join().expect("ended");
+    }
+
+    #[test]
+    fn a_state_that_drips_is_not_waited_for() {
+        let (ours, mut instance) = UnixStream::pair().expect("a pair");
+        let writer = thread::spawn(move || {
+            let length = (SAVED_BYTES_MAX as u64).to_le_bytes();
+            let mut bytes = length.to_vec();
+            // Each byte comes long before the patience with one is over.
+            while instance.write_all(&bytes).is_ok() {
+                bytes = vec![0];
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        read_state(&ours, Duration::from_millis(100)).expect_err("it takes too long");
+        drop(ours);
+        writer.join().expect("ended");
+    }
+
+    #[test]
+    fn a_state_is_read_whole_or_not_at_all() {
+        let read = |length: u64, bytes: &[u8]| {
+            let (ours, mut instance) = UnixStream::pair().expect("a pair");
+            instance.write_all(&length.to_le_bytes()).expect("room");
+            instance.write_all(bytes).expect("room");
+            drop(instance);
+            read_state(&ours, Duration::from_secs(60))
+        };
+        assert_eq!(read(3, b"abc").expect("whole"), b"abc");
+        read(4, b"abc").expect_err("cut");
+        read(SAVED_BYTES_MAX as u64 + 1, b"abc").expect_err("too long");
+        read(u64::MAX, b"").expect_err("too long");
     }
 }

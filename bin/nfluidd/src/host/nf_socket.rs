@@ -1,6 +1,7 @@
 //! The daemon's side of an instance's control socket.
 
 use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, sendmsg, socket_with,
@@ -10,7 +11,7 @@ use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long an NF may take to answer: it answers between two batches.
@@ -29,13 +30,23 @@ pub fn open(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// An answer that has to be there by a time, however it drips in.
-struct Answering<'a> {
+/// What an instance says, all of which has to be there by a time, however it drips in.
+pub struct ByDeadline<'a> {
     stream: &'a UnixStream,
     deadline: Instant,
 }
 
-impl Read for Answering<'_> {
+impl<'a> ByDeadline<'a> {
+    /// From now on, within `patience`.
+    pub fn new(stream: &'a UnixStream, patience: Duration) -> Self {
+        ByDeadline {
+            stream,
+            deadline: Instant::now() + patience,
+        }
+    }
+}
+
+impl Read for ByDeadline<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -52,12 +63,8 @@ impl Read for Answering<'_> {
 /// # Errors
 /// When it is not.
 pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
-    let answering = Answering {
-        stream,
-        deadline: Instant::now() + patience,
-    };
     let mut line = String::new();
-    BufReader::new(answering)
+    BufReader::new(ByDeadline::new(stream, patience))
         .take(ANSWER_MAX)
         .read_line(&mut line)
         .with_context(|| format!("no answer within {} s", patience.as_secs()))?;
@@ -100,7 +107,12 @@ pub fn ask_about(
         .write_all(&text.as_bytes()[sent..])
         .context("the instance does not take the request")?;
     let line = line_within(&stream, PATIENCE)?;
-    let answer: Value = serde_json::from_str(&line).context("the answer is not JSON")?;
+    understood(line.as_bytes())
+}
+
+/// What a line of an answer says.
+fn understood(line: &[u8]) -> anyhow::Result<Value> {
+    let answer: Value = serde_json::from_slice(line).context("the answer is not JSON")?;
     match (
         answer.get("ok"),
         answer.get("error").and_then(Value::as_str),
@@ -108,5 +120,179 @@ pub fn ask_about(
         (Some(value), _) => Ok(value.clone()),
         (None, Some(why)) => bail!("{why}"),
         (None, None) => bail!("the answer is neither success nor error"),
+    }
+}
+
+/// Instances that are asked at the same time.
+const AT_ONCE: usize = 64;
+/// Longest answer of one of them in bytes: as many may come at once.
+const EACH_MAX: usize = 1 << 20;
+
+/// Sends the same request to many instances, and returns what is `heard` of each answer; nothing of those that do not answer.
+/// One that does not is waited for beside others, not before them.
+pub fn ask_each<T>(
+    paths: &[PathBuf],
+    request: &Value,
+    heard: impl Fn(Value) -> T,
+) -> Vec<Option<T>> {
+    let text = format!("{request}\n");
+    let mut answers = Vec::with_capacity(paths.len());
+    for some in paths.chunks(AT_ONCE) {
+        let asked = some.iter().map(|path| Asked::ask(path, text.as_bytes()));
+        let mut asked: Vec<Option<Asked>> = asked.collect();
+        await_answers(&mut asked, Instant::now() + PATIENCE);
+        let some = asked.into_iter().map(|asked| asked?.answer().map(&heard));
+        answers.extend(some);
+    }
+    answers
+}
+
+/// An instance that has been asked, and what has come of its answer.
+struct Asked {
+    stream: UnixStream,
+    got: Vec<u8>,
+    is_over: bool,
+}
+
+impl Asked {
+    fn ask(path: &Path, request: &[u8]) -> Option<Self> {
+        let mut stream = open(path).ok()?;
+        // It is short: the socket has room for it.
+        stream.write_all(request).ok()?;
+        Some(Asked {
+            stream,
+            got: Vec::new(),
+            is_over: false,
+        })
+    }
+
+    /// Reads some of what is there.
+    fn hear(&mut self) {
+        let mut piece = [0; 16 << 10];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.is_over = true,
+            Ok(count) => {
+                let piece = &piece[..count];
+                self.got.extend_from_slice(piece);
+                self.is_over = piece.contains(&b'\n') || self.got.len() > EACH_MAX;
+            }
+            Err(error) => {
+                use io::ErrorKind::{Interrupted, WouldBlock};
+                self.is_over = !matches!(error.kind(), WouldBlock | Interrupted);
+            }
+        }
+    }
+
+    fn answer(&self) -> Option<Value> {
+        let line = self.got.split(|byte| *byte == b'\n').next()?;
+        understood(line).ok()
+    }
+}
+
+/// Listens to all until each has answered, or `deadline` is over.
+fn await_answers(asked: &mut [Option<Asked>], deadline: Instant) {
+    loop {
+        let mut awaited: Vec<&mut Asked> = asked
+            .iter_mut()
+            .flatten()
+            .filter(|asked| !asked.is_over)
+            .collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if awaited.is_empty() || left.is_zero() {
+            return;
+        }
+        let fds = awaited.iter();
+        let mut fds: Vec<PollFd<'_>> = fds
+            .map(|asked| PollFd::new(&asked.stream, PollFlags::IN))
+            .collect();
+        // Interrupted or not: look.
+        let _ = poll(
+            &mut fds,
+            Some(&Timespec::try_from(left).unwrap_or_default()),
+        );
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        for (asked, _) in awaited.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            asked.hear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    /// An instance that does `before` between the question and the answer.
+    fn instance(
+        folder: &Path,
+        name: &str,
+        answer: Vec<u8>,
+        before: impl FnOnce() + Send + 'static,
+    ) -> PathBuf {
+        let path = folder.join(name);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a question");
+            let mut question = String::new();
+            let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+            reader.read_line(&mut question).expect("a line");
+            before();
+            for piece in answer.chunks(3) {
+                // Who has heard enough is gone.
+                let _gone = stream.write_all(piece);
+            }
+        });
+        path
+    }
+
+    #[test]
+    fn many_are_asked_before_the_first_answers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all = Arc::new(Barrier::new(AT_ONCE));
+        let paths: Vec<PathBuf> = (0..AT_ONCE)
+            .map(|number| {
+                let all = Arc::clone(&all);
+                let answer = format!("{{\"ok\":{number}}}\n").into_bytes();
+                instance(folder.path(), &number.to_string(), answer, move || {
+                    all.wait();
+                })
+            })
+            .collect();
+        let answers = ask_each(&paths, &json!({ "op": "metrics" }), |answer| answer);
+        let expected: Vec<_> = (0..AT_ONCE).map(|number| Some(json!(number))).collect();
+        assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn of_many_each_has_its_own_answer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let answers: [&[u8]; 6] = [
+            b"{\"ok\":{\"a\":1}}\n",
+            b"{\"error\":\"no\"}\n",
+            b"nonsense\n",
+            b"{\"ok\":2}",
+            b"{\"ok\":3}\nand more\n",
+            b"",
+        ];
+        let mut paths = vec![folder.path().join("nobody")];
+        for (number, answer) in answers.into_iter().enumerate() {
+            let name = number.to_string();
+            paths.push(instance(folder.path(), &name, answer.to_vec(), || ()));
+        }
+        let expected = [
+            None,
+            Some(json!({ "a": 1 })),
+            None,
+            None,
+            Some(json!(2)),
+            Some(json!(3)),
+            None,
+        ];
+        let request = json!({ "op": "metrics" });
+        assert_eq!(ask_each(&paths, &request, |answer| answer), expected);
     }
 }

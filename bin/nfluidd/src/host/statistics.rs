@@ -13,8 +13,11 @@ use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+
+/// Most metrics of one NF; it is hostile.
+const METRICS_MAX: usize = 4096;
 
 impl Host {
     /// Traffic of a port.
@@ -250,15 +253,24 @@ impl Host {
     }
 }
 
-/// An NF's own metrics; empty if it does not answer.
-pub fn nf_metrics(control: &std::path::Path) -> BTreeMap<String, f64> {
-    let Ok(answer) = nf_socket::ask(control, &json!({ "op": "metrics" })) else {
-        return BTreeMap::new();
-    };
+/// The metrics of NFs, by their instances; nothing of those that do not answer.
+pub fn nf_metrics(instances: Vec<(String, PathBuf)>) -> HashMap<String, BTreeMap<String, f64>> {
+    let (names, sockets): (Vec<String>, Vec<PathBuf>) = instances.into_iter().unzip();
+    let request = json!({ "op": "metrics" });
+    let answers = nf_socket::ask_each(&sockets, &request, |answer| figures_of(&answer));
+    let found = names.into_iter().zip(answers);
+    found
+        .filter_map(|(name, figures)| Some((name, figures?)))
+        .collect()
+}
+
+/// What an NF says that it has counted: no more of it than one has.
+fn figures_of(answer: &Value) -> BTreeMap<String, f64> {
     let metrics = answer.get("nf").and_then(Value::as_object);
     let pairs = metrics.into_iter().flatten();
     pairs
         .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+        .take(METRICS_MAX)
         .collect()
 }
 

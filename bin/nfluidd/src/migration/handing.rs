@@ -10,6 +10,7 @@ use super::target::STEP;
 use crate::host::landing::{self, Address, Addresses, Landing};
 use crate::host::moving::{Handed, Way};
 use crate::server::Daemon;
+use anyhow::ensure;
 use nfluid_control::stopwatch::Stopwatch;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 const HANDING_ON: Duration = Duration::from_secs(1);
 /// How long the network is told nothing at most.
 const CATCHING_UP: Duration = Duration::from_millis(250);
+/// How long a source may hand frames on, whatever it says: meanwhile no shells are made here, and it has one of few places.
+const TAKING_ON: Duration = Duration::from_secs(60);
 /// How long the other host may take to find room for what it is sent.
 const TAKING: Patience = Patience {
     idle: Duration::from_secs(10),
@@ -105,7 +108,13 @@ pub fn take_frames(
     mut told: Told,
 ) -> anyhow::Result<Taken> {
     let mut all = Taken::default();
+    let begun = Instant::now();
     loop {
+        ensure!(
+            begun.elapsed() < TAKING_ON,
+            "frames still come after {} s",
+            TAKING_ON.as_secs()
+        );
         // Who tells the network listens until `told` is dropped.
         match channel.hear(STEP)? {
             Message::Frames(frames) => {

@@ -33,8 +33,8 @@ pub struct Exchanged {
 impl Exchanged {
     fn add(&mut self, other: Exchanged) {
         self.held = self.held.max(other.held);
-        self.taken += other.taken;
-        self.left_out += other.left_out;
+        self.taken = self.taken.saturating_add(other.taken);
+        self.left_out = self.left_out.saturating_add(other.left_out);
         self.in_vain.extend(other.in_vain);
         self.problems.extend(other.problems);
     }
@@ -191,8 +191,9 @@ fn take_over(member: &Member, given: &Receiver<Given>, stands: OwnedFd) -> (Inst
         match nf_socket::ask_about(&member.control, &request, Some(file)) {
             Ok(answer) => {
                 let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
-                all.taken += number("taken");
-                all.left_out += number("left_out");
+                // Its word: any number.
+                all.taken = all.taken.saturating_add(number("taken"));
+                all.left_out = all.left_out.saturating_add(number("left_out"));
             }
             Err(why) => {
                 let (number, from) = (member.number, given.from);
