@@ -3,7 +3,7 @@
 use crate::args::{CommandArgs, DoctorArgs, Format, RestartArgs, StatsArgs, VersionArgs};
 use crate::failure::Failure;
 use crate::get::drops_text;
-use crate::screen::{Screen, Style, Table, printable, short_bytes};
+use crate::screen::{Screen, Style, Table, printable, printable_lines, short_bytes};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{Check, CheckStatus, CommandRequest, DoctorReport, Stats, Version};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub async fn command(client: &Client, screen: Screen, args: &CommandArgs) -> Res
     };
     let response = client.command(&args.instance, &request).await?;
     match response.output {
-        Value::String(text) => screen.line(&text),
+        Value::String(text) => screen.line(&printable_lines(&text)),
         output => screen.print(&nfluid_control::yaml::to_text(&output)),
     }
 }

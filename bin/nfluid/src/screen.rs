@@ -116,7 +116,7 @@ impl Screen {
                 Severity::Error => ("error:", Style::Red),
                 Severity::Warning => ("warning:", Style::Yellow),
             };
-            let text = diagnostic.to_string();
+            let text = printable_lines(&diagnostic.to_string());
             let styled = styled(self.colors_err, style, word);
             eprintln!("{}", text.replacen(word, &styled, 1));
         }
@@ -138,7 +138,8 @@ impl Screen {
             | Failure::NotPermitted(message) => message,
         };
         let word = styled(self.colors_err, Style::Red, "error:");
-        eprintln!("{word} {message}");
+        // An instance may have had a word in it.
+        eprintln!("{word} {}", printable_lines(message));
     }
 }
 
@@ -219,6 +220,15 @@ pub fn printable(text: String) -> String {
     text
 }
 
+/// The same for a text of several lines.
+pub fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text
+        .split('\n')
+        .map(|line| printable(line.to_owned()))
+        .collect();
+    lines.join("\n")
+}
+
 /// A number of packets or bits per second, short: `12.3k`.
 pub fn short_number(value: f64) -> String {
     for (unit, size) in [("G", 1e9), ("M", 1e6), ("k", 1e3)] {
@@ -295,6 +305,8 @@ mod tests {
     fn foreign_text_cannot_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb".into()), "a\\u{1b}[2Jb");
         assert_eq!(printable("übrig".into()), "übrig");
+        let lines = printable_lines("one\n  two\u{9b}2J\r\n");
+        assert_eq!(lines, "one\n  two\\u{9b}2J\\r\n");
     }
 
     #[test]
