@@ -107,7 +107,8 @@ pub fn run(terminator: &OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
                 }
                 continue;
             };
-            if pending.len() >= PENDING_MAX || pending.contains_key(&number) {
+            let is_taken = number == TERMINATOR || pending.contains_key(&number);
+            if pending.len() >= PENDING_MAX || is_taken {
                 answer(terminator, number, Became::Unreachable, None)?;
                 continue;
             }
@@ -186,5 +187,40 @@ fn answer(
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno).context("answering the terminator"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{RecvAncillaryBuffer, recvmsg, send, socketpair};
+    use std::io::IoSliceMut;
+    use std::net::TcpListener;
+
+    /// What becomes of a request, and whether a descriptor came with the answer.
+    fn asked(way: &OwnedFd, number: u64) -> (Option<Became>, bool) {
+        send(way, &number.to_ne_bytes(), SendFlags::NOSIGNAL).expect("it listens");
+        let mut message = [0; 9];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut message)];
+        recvmsg(way, &mut parts, &mut ancillary, RecvFlags::empty()).expect("an answer");
+        assert_eq!(message[..8], number.to_ne_bytes());
+        (Became::of(message[8]), ancillary.drain().next().is_some())
+    }
+
+    #[test]
+    fn a_number_that_is_not_a_requests_leads_nowhere() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = server.local_addr().expect("an address");
+        let kind = SocketType::SEQPACKET;
+        let (way, its_end) =
+            socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
+        let connector = std::thread::spawn(move || run(&its_end, address));
+        let nowhere = (Some(Became::Unreachable), false);
+        assert_eq!(asked(&way, TERMINATOR), nowhere);
+        assert_eq!(asked(&way, 7), (Some(Became::Connected), true));
+        drop(way);
+        connector.join().expect("no panic").expect("it ends");
     }
 }
