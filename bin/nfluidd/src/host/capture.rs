@@ -107,7 +107,8 @@ impl Listeners {
 }
 
 fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
-    let time_us = (captured.time_ns + offset_ns) / 1000;
+    // Its receiver, in whose slot it was found, may have written another time there.
+    let time_us = captured.time_ns.saturating_add(offset_ns) / 1000;
     let len = captured.frame.len() as u32;
     let head = [
         (time_us / 1_000_000) as u32,
@@ -127,4 +128,25 @@ fn realtime_offset_ns() -> u64 {
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     };
     ns(ClockId::Realtime).saturating_sub(ns(ClockId::Monotonic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_written_whatever_its_time() {
+        let frame = [7; 60];
+        for time_ns in [0, 1_500_000_000, u64::MAX] {
+            let captured = Captured {
+                from: 1,
+                to: 2,
+                time_ns,
+                frame: &frame,
+            };
+            let record = pcap_record(&captured, 1_000_000_000);
+            assert_eq!(record.len(), 16 + frame.len());
+            assert_eq!(record[8..12], 60u32.to_le_bytes());
+        }
+    }
 }
