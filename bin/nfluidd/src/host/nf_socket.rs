@@ -9,7 +9,7 @@ use rustix::net::{
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -147,27 +147,38 @@ pub fn ask_each<T>(
     answers
 }
 
-/// An instance that has been asked, and what has come of its answer.
-struct Asked {
+/// An instance that has been asked, and what has come of its answer. Nobody waits for it here.
+pub struct Asked {
     stream: UnixStream,
     got: Vec<u8>,
     is_over: bool,
 }
 
 impl Asked {
+    /// One that was asked on a stream that does not block.
+    pub fn on(stream: UnixStream) -> Self {
+        Asked {
+            stream,
+            got: Vec::new(),
+            is_over: false,
+        }
+    }
+
     fn ask(path: &Path, request: &[u8]) -> Option<Self> {
         let mut stream = open(path).ok()?;
         // It is short: the socket has room for it.
         stream.write_all(request).ok()?;
-        Some(Asked {
-            stream,
-            got: Vec::new(),
-            is_over: false,
-        })
+        Some(Asked::on(stream))
     }
 
-    /// Reads some of what is there.
-    fn hear(&mut self) {
+    /// Reads what is there. Whether there will be no more: the answer is whole, too long, or cut.
+    pub fn listen(&mut self) -> bool {
+        while !self.is_over && self.hear() {}
+        self.is_over
+    }
+
+    /// Whether there was something.
+    fn hear(&mut self) -> bool {
         let mut piece = [0; 16 << 10];
         match self.stream.read(&mut piece) {
             Ok(0) => self.is_over = true,
@@ -176,16 +187,28 @@ impl Asked {
                 self.got.extend_from_slice(piece);
                 self.is_over = piece.contains(&b'\n') || self.got.len() > EACH_MAX;
             }
-            Err(error) => {
-                use io::ErrorKind::{Interrupted, WouldBlock};
-                self.is_over = !matches!(error.kind(), WouldBlock | Interrupted);
-            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(_) => self.is_over = true,
         }
+        true
+    }
+
+    /// The line that it has answered, as far as it has come.
+    pub fn line(&self) -> &[u8] {
+        let mut lines = self.got.split(|byte| *byte == b'\n');
+        lines.next().unwrap_or_default()
     }
 
     fn answer(&self) -> Option<Value> {
-        let line = self.got.split(|byte| *byte == b'\n').next()?;
-        understood(line).ok()
+        understood(self.line()).ok()
+    }
+}
+
+/// Readable when something has come.
+impl AsFd for Asked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
@@ -203,7 +226,7 @@ fn await_answers(asked: &mut [Option<Asked>], deadline: Instant) {
         }
         let fds = awaited.iter();
         let mut fds: Vec<PollFd<'_>> = fds
-            .map(|asked| PollFd::new(&asked.stream, PollFlags::IN))
+            .map(|asked| PollFd::from_borrowed_fd(asked.as_fd(), PollFlags::IN))
             .collect();
         // Interrupted or not: look.
         let _ = poll(
@@ -213,7 +236,7 @@ fn await_answers(asked: &mut [Option<Asked>], deadline: Instant) {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         for (asked, _) in awaited.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
-            asked.hear();
+            asked.listen();
         }
     }
 }
@@ -265,6 +288,33 @@ mod tests {
         let answers = ask_each(&paths, &json!({ "op": "metrics" }), |answer| answer);
         let expected: Vec<_> = (0..AT_ONCE).map(|number| Some(json!(number))).collect();
         assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn nobody_waits_for_an_answer_that_is_not_whole() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("it can");
+        let mut asked = Asked::on(ours);
+        assert!(!asked.listen());
+        theirs.write_all(b"{\"ok\":").expect("room");
+        assert!(!asked.listen());
+        theirs.write_all(b"1}\nmore").expect("room");
+        assert!(asked.listen());
+        assert_eq!(asked.line(), b"{\"ok\":1}");
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_given_up() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("it can");
+        let writer = thread::spawn(move || while theirs.write_all(&[b'x'; 4096]).is_ok() {});
+        let mut asked = Asked::on(ours);
+        while !asked.listen() {
+            thread::yield_now();
+        }
+        assert!(asked.line().len() <= EACH_MAX + (16 << 10));
+        drop(asked);
+        writer.join().expect("ended");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::super::super::launch::{control_socket, version};
 use super::super::super::making::{self, Maker};
+use super::super::super::nf_socket::Asked;
 use super::super::super::{bells, nf_socket};
 use super::super::record::SlowRecord;
 use crate::inspector_process::{Hello, InspectorConfig, PROTOCOL, ROLE, Request, ask};
@@ -43,8 +44,8 @@ const LIFE: Duration = Duration::from_secs(60);
 pub struct Slow {
     process: Option<Instance>,
     cgroup: Option<Cgroup>,
-    /// Where it answers that it has begun.
-    beginning: Option<UnixStream>,
+    /// Where it answers that it has begun, and until when.
+    beginning: Option<(Asked, Instant)>,
     since: Option<Instant>,
     /// Deaths in a row.
     failures: u32,
@@ -97,7 +98,7 @@ impl Slow {
     /// Readable when it has ended, or says that it has begun.
     pub fn descriptors(&self) -> Vec<OwnedFd> {
         let process = self.process.as_ref().map(AsFd::as_fd);
-        let beginning = self.beginning.as_ref().map(AsFd::as_fd);
+        let beginning = self.beginning.as_ref().map(|(asked, _)| asked.as_fd());
         let all = process.into_iter().chain(beginning);
         all.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
@@ -130,7 +131,7 @@ impl Slow {
             Ok(stream) => {
                 record.process = Some(process.identity().clone());
                 record.program = version(Path::new(PROGRAM));
-                self.beginning = Some(stream);
+                self.beginning = Some((Asked::on(stream), Instant::now() + OPENING));
                 self.process = Some(process);
                 self.cgroup = Some(cgroup);
                 self.since = Some(Instant::now());
@@ -148,18 +149,18 @@ impl Slow {
     /// # Errors
     /// Why it has not.
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
-        let stream = self.beginning.take().context("it was not started")?;
-        self.note_beginning(record, &stream, OPENING)
+        let (mut asked, until) = self.beginning.take().context("it was not started")?;
+        while !asked.listen() && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            // Interrupted or not: look.
+            let _ = poll(&mut [PollFd::new(&asked, PollFlags::IN)], Some(&left));
+        }
+        self.note_beginning(record, &mut asked)
     }
 
-    fn note_beginning(
-        &mut self,
-        record: &mut SlowRecord,
-        stream: &UnixStream,
-        patience: Duration,
-    ) -> anyhow::Result<()> {
-        let begun = hear(stream, patience);
-        match begun {
+    fn note_beginning(&mut self, record: &mut SlowRecord, asked: &mut Asked) -> anyhow::Result<()> {
+        match said(asked) {
             Ok(hello) => {
                 record.library = hello.library;
                 record.applications = hello.applications;
@@ -173,14 +174,14 @@ impl Slow {
         }
     }
 
-    /// What it has said, if it said that it has begun.
+    /// What it has said, if it said that it has begun. It is not waited for, whatever it says.
     pub fn heard(&mut self, record: &mut SlowRecord) -> Option<String> {
-        let mut fds = [PollFd::new(self.beginning.as_ref()?, PollFlags::IN)];
-        if matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0)) {
+        let (asked, until) = self.beginning.as_mut()?;
+        if !asked.listen() && Instant::now() < *until {
             return None;
         }
-        let stream = self.beginning.take()?;
-        let begun = self.note_beginning(record, &stream, PATIENCE);
+        let (mut asked, _) = self.beginning.take()?;
+        let begun = self.note_beginning(record, &mut asked);
         begun
             .is_ok()
             .then(|| format!("classifies with nDPI {}", record.library))
@@ -197,7 +198,7 @@ impl Slow {
         let why = self
             .beginning
             .take()
-            .and_then(|stream| hear(&stream, PATIENCE).err());
+            .and_then(|(mut asked, _)| said(&mut asked).err());
         let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
         if lived > LIFE {
             self.failures = 0;
@@ -272,12 +273,23 @@ impl Slow {
 /// What it answers. It may be anything by now: only the beginning counts.
 fn hear(stream: &UnixStream, patience: Duration) -> anyhow::Result<Hello> {
     stream.set_nonblocking(false)?;
-    let line = nf_socket::line_within(stream, patience)?;
+    understood(nf_socket::line_within(stream, patience)?.as_bytes())
+}
+
+/// The same of what has come by now.
+fn said(asked: &mut Asked) -> anyhow::Result<Hello> {
+    if !asked.listen() {
+        bail!("it does not answer");
+    }
+    understood(asked.line())
+}
+
+fn understood(line: &[u8]) -> anyhow::Result<Hello> {
     if line.is_empty() {
         bail!("it ended without an answer; 'nfluid logs' may have its last words");
     }
     let answer: Result<Hello, String> =
-        serde_json::from_str(&line).context("its answer cannot be understood")?;
+        serde_json::from_slice(line).context("its answer cannot be understood")?;
     answer.map_err(anyhow::Error::msg)
 }
 
