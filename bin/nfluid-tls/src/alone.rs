@@ -26,7 +26,7 @@ pub fn server(address: SocketAddr, file: &Path) -> anyhow::Result<Server> {
     let connector = config.backend().map(|backend| {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        thread::Builder::new().spawn(move || connector::run(&theirs, backend))?;
+        thread::Builder::new().spawn(move || connector::run(theirs, backend))?;
         anyhow::Ok(ours)
     });
     Server::new(Outfit {

@@ -72,21 +72,46 @@ struct Pending {
 ///
 /// # Errors
 /// The kernel refuses what everything depends on.
-pub fn run(terminator: &OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll")?;
-    let watch = |fd: BorrowedFd<'_>, number, flags| {
-        epoll::add(&epoll, fd, EventData::new_u64(number), flags).context("watching a socket")
-    };
-    watch(terminator.as_fd(), TERMINATOR, EventFlags::IN)?;
-    let mut pending: HashMap<u64, Pending> = HashMap::new();
-    let mut events = Vec::with_capacity(64);
-    loop {
-        events.clear();
-        let next = pending.values().map(|one| one.until).min();
+pub fn run(terminator: OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
+    let mut connector = Connector::new(terminator, server)?;
+    while connector.step(None)?.is_some() {}
+    Ok(())
+}
+
+/// A connector.
+struct Connector {
+    epoll: OwnedFd,
+    terminator: OwnedFd,
+    server: SocketAddr,
+    pending: HashMap<u64, Pending>,
+}
+
+impl Connector {
+    fn new(terminator: OwnedFd, server: SocketAddr) -> anyhow::Result<Self> {
+        let connector = Connector {
+            epoll: epoll::create(CreateFlags::CLOEXEC).context("epoll")?,
+            terminator,
+            server,
+            pending: HashMap::new(),
+        };
+        connector.watch(&connector.terminator, TERMINATOR, EventFlags::IN)?;
+        Ok(connector)
+    }
+
+    fn watch(&self, fd: impl AsFd, number: u64, flags: EventFlags) -> anyhow::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(number), flags).context("watching a socket")
+    }
+
+    /// Waits until something happens, for at most `patience`, and does what is to be done then. Returns how much has happened;
+    /// nothing: the terminator has ended.
+    fn step(&mut self, patience: Option<Duration>) -> anyhow::Result<Option<usize>> {
+        let mut events = Vec::with_capacity(64);
+        let next = self.pending.values().map(|one| one.until).min();
         let wait = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let wait = wait.into_iter().chain(patience).min();
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         match epoll::wait(
-            &epoll,
+            &self.epoll,
             rustix::buffer::spare_capacity(&mut events),
             wait.as_ref(),
         ) {
@@ -96,35 +121,52 @@ pub fn run(terminator: &OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
         for event in &events {
             let (number, flags) = (event.data.u64(), event.flags);
             if number != TERMINATOR {
-                if let Some(one) = pending.remove(&number) {
-                    finish(terminator, number, &one.socket)?;
+                if let Some(one) = self.pending.remove(&number) {
+                    self.finish(number, &one.socket)?;
                 }
-                continue;
-            }
-            let Some(number) = request(terminator)? else {
-                if flags.intersects(EventFlags::HUP) {
-                    return Ok(());
-                }
-                continue;
-            };
-            let is_taken = number == TERMINATOR || pending.contains_key(&number);
-            if pending.len() >= PENDING_MAX || is_taken {
-                answer(terminator, number, Became::Unreachable, None)?;
-                continue;
-            }
-            match begin(server) {
-                Ok(socket) => {
-                    watch(socket.as_fd(), number, EventFlags::OUT)?;
-                    let until = Instant::now() + PATIENCE;
-                    pending.insert(number, Pending { socket, until });
-                }
-                Err(errno) => answer(terminator, number, errno.into(), None)?,
+            } else if !self.asked()? && flags.intersects(EventFlags::HUP) {
+                return Ok(None);
             }
         }
         let now = Instant::now();
-        let late = pending.extract_if(|_, one| one.until <= now);
+        let late = self.pending.extract_if(|_, one| one.until <= now);
         for (number, _) in late {
-            answer(terminator, number, Became::Timeout, None)?;
+            answer(&self.terminator, number, Became::Timeout, None)?;
+        }
+        Ok(Some(events.len()))
+    }
+
+    /// Begins what the terminator asks for next; whether it has asked for anything.
+    fn asked(&mut self) -> anyhow::Result<bool> {
+        let Some(number) = request(&self.terminator)? else {
+            return Ok(false);
+        };
+        let is_taken = number == TERMINATOR || self.pending.contains_key(&number);
+        if self.pending.len() >= PENDING_MAX || is_taken {
+            answer(&self.terminator, number, Became::Unreachable, None)?;
+            return Ok(true);
+        }
+        match begin(self.server) {
+            Ok(socket) => {
+                self.watch(&socket, number, EventFlags::OUT)?;
+                let until = Instant::now() + PATIENCE;
+                self.pending.insert(number, Pending { socket, until });
+            }
+            Err(errno) => answer(&self.terminator, number, errno.into(), None)?,
+        }
+        Ok(true)
+    }
+
+    /// The socket is connected, or never will be.
+    fn finish(&self, number: u64, socket: &OwnedFd) -> anyhow::Result<()> {
+        // Closing it here does not end that it is watched: the terminator has it open.
+        epoll::delete(&self.epoll, socket).context("leaving a socket alone")?;
+        match sockopt::socket_error(socket).context("asking a socket")? {
+            Ok(()) => {
+                let connection = Some(socket.as_fd());
+                answer(&self.terminator, number, Became::Connected, connection)
+            }
+            Err(errno) => answer(&self.terminator, number, errno.into(), None),
         }
     }
 }
@@ -152,14 +194,6 @@ fn begin(server: SocketAddr) -> Result<OwnedFd, Errno> {
     match connect(&socket, &server) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(errno) => Err(errno),
-    }
-}
-
-/// The socket is connected, or never will be.
-fn finish(terminator: &OwnedFd, number: u64, socket: &OwnedFd) -> anyhow::Result<()> {
-    match sockopt::socket_error(socket).context("asking a socket")? {
-        Ok(()) => answer(terminator, number, Became::Connected, Some(socket.as_fd())),
-        Err(errno) => answer(terminator, number, errno.into(), None),
     }
 }
 
@@ -193,8 +227,9 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Connections;
     use rustix::net::{RecvAncillaryBuffer, recvmsg, send, socketpair};
-    use std::io::IoSliceMut;
+    use std::io::{IoSliceMut, Read, Write};
     use std::net::TcpListener;
 
     /// What becomes of a request, and whether a descriptor came with the answer.
@@ -216,11 +251,40 @@ mod tests {
         let kind = SocketType::SEQPACKET;
         let (way, its_end) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
-        let connector = std::thread::spawn(move || run(&its_end, address));
+        let connector = std::thread::spawn(move || run(its_end, address));
         let nowhere = (Some(Became::Unreachable), false);
         assert_eq!(asked(&way, TERMINATOR), nowhere);
         assert_eq!(asked(&way, 7), (Some(Became::Connected), true));
         drop(way);
         connector.join().expect("no panic").expect("it ends");
+    }
+
+    #[test]
+    fn a_connection_that_was_handed_over_is_not_watched_any_more() {
+        let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = backend.local_addr().expect("an address");
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, terminator) =
+            socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("a pair");
+        let mut connector = Connector::new(own, address).expect("an epoll");
+        let mut connections = Connections::new(terminator);
+        connections.ask(7).expect("it is there");
+        let answered = loop {
+            connector.step(None).expect("it serves");
+            if let Some(answered) = connections.receive().expect("it is there") {
+                break answered;
+            }
+        };
+        let mut stream = answered.connection.expect("it is connected");
+        let (mut far, _) = backend.accept().expect("it was called");
+        // It can be written to for as long as it lives: nobody is to be told so.
+        far.write_all(b"hello").expect("it is open");
+        let happened = connector.step(Some(Duration::ZERO)).expect("it serves");
+        assert_eq!(happened, Some(0));
+        stream.set_nonblocking(false).expect("it is ours");
+        let mut heard = [0; 5];
+        stream.read_exact(&mut heard).expect("it is open");
+        drop(connections);
+        assert_eq!(connector.step(None).expect("it serves"), None);
     }
 }

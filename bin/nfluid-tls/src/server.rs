@@ -210,6 +210,10 @@ impl Server {
     }
 
     fn accept(&mut self, listener: usize) -> anyhow::Result<()> {
+        if self.is_pausing {
+            // It was told of before.
+            return Ok(());
+        }
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(listener) = self.listeners.get(listener) else {
                 return Ok(());
@@ -238,10 +242,13 @@ impl Server {
 
     /// The kernel would tell of waiting clients again and again.
     fn pause(&mut self) -> anyhow::Result<()> {
+        if std::mem::replace(&mut self.is_pausing, true) {
+            // Another socket has had no room either.
+            return Ok(());
+        }
         for listener in &self.listeners {
             epoll::delete(&self.epoll, listener).context("pausing")?;
         }
-        self.is_pausing = true;
         self.deadlines.put(Instant::now() + PAUSE, PAUSE_OVER);
         Ok(())
     }
