@@ -215,6 +215,7 @@ async fn pauses_upgrades_saves_restores() {
         image: saved.image,
         name: Some("fw2".into()),
         paused: true,
+        ..RestoreRequest::default()
     };
     assert_eq!(
         client.restore(&request).await.expect("restores").name,

@@ -131,6 +131,59 @@ fn a_first_ping_is_answered_by_way_of_an_instance_that_is_gone_when_it_is_silent
     });
 }
 
+/// The same as the example, with a chain of a firewall and a bridge for each subscriber.
+const CHAIN: &str = "
+version: 1
+pool:
+  small: { flavor: small, size: 4 }
+uplinks:
+  access: { interface: access, netns: EDGE }
+  core: { interface: core, netns: EDGE }
+chains:
+  subscriber:
+    activate: on-demand
+    from: access
+    to: core
+    match: [{ src: 10.2.0.0/16 }]
+    idle: 300ms
+    via:
+      - instance:
+          nf: firewall
+          flavor: small
+          config: { rules: 'allow icmp from ${client} to any keep-state', default: deny }
+      - instance: { nf: bridge, flavor: small, ports: [a, b] }
+        in: a
+        out: b
+";
+
+#[test]
+fn a_first_ping_is_answered_by_way_of_a_chain_of_ones_own() {
+    let test = "a_first_ping_is_answered_by_way_of_a_chain_of_ones_own";
+    let Some(platform) = subscribers(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    assert!(first_ping(&platform, "10.2.0.2"));
+    // Both are made before the frame goes on, and its answer came back through both.
+    let made = template(&platform);
+    assert_eq!(made["made"], 1, "{made}");
+    eventually("the silent one's are gone", || {
+        on_demand(&platform).is_empty() && template(&platform)["ended"] == 1
+    });
+    // They are ended by a change as well, and by somebody who asks for that.
+    platform.apply(&CHAIN.replace("300ms", "60s"));
+    assert!(first_ping(&platform, "10.2.0.3"));
+    let names = ["subscriber@10-2-0-3", "subscriber@10-2-0-3@2"];
+    assert_eq!(on_demand(&platform), names);
+    platform.apply(
+        &CHAIN
+            .replace("300ms", "60s")
+            .replace("nf: bridge", "nf: counter"),
+    );
+    assert_eq!(on_demand(&platform), [""; 0]);
+    assert_eq!(dropped(&platform), 0);
+}
+
 /// A subscriber speaks for longer than one may be silent for, and has the same instance all the time. `false`: on this
 /// machine it was silent for that long, and nothing can be said.
 fn keeps_its_instance(platform: &Platform, idle_s: u64) -> bool {

@@ -202,6 +202,14 @@ delete_one!(
     /// Removes a flavor that no instance has.
     delete_flavor, "/v1/flavors/{name}", "flavors", Kind::Flavor
 );
+delete_one!(
+    /// Removes a pool of prepared instances; those that were taken out of it stay.
+    delete_pool, "/v1/pools/{name}", "pools", Kind::Pool
+);
+delete_one!(
+    /// Removes a template, and the instances of its clients.
+    delete_template, "/v1/templates/{name}", "templates", Kind::Template
+);
 
 /// Ends and starts an instance.
 #[utoipa::path(

@@ -138,11 +138,19 @@ view!(
 );
 view!(
     /// All pools of shells: prepared instances, of which creating takes one.
-    pools, "/v1/pools", "daemon", Vec<PoolStatus>
+    pools, "/v1/pools", "pools", Vec<PoolStatus>
+);
+view_one!(
+    /// One pool.
+    pool, pools, "/v1/pools/{name}", "pools", PoolStatus
 );
 view!(
     /// All templates: whose clients get an instance each when their first frames come.
-    templates, "/v1/templates", "daemon", Vec<TemplateStatus>
+    templates, "/v1/templates", "templates", Vec<TemplateStatus>
+);
+view_one!(
+    /// One template.
+    template, templates, "/v1/templates/{name}", "templates", TemplateStatus
 );
 view!(
     /// All uplinks.

@@ -108,6 +108,8 @@ pub enum Kind {
     Group,
     /// A ring size and memory, named.
     Flavor,
+    /// Prepared instances.
+    Pool,
     /// A port backed by a real interface.
     Uplink,
     /// A learning bridge.
@@ -120,22 +122,26 @@ pub enum Kind {
     Link,
     /// An ordered list of NFs between two end points.
     Chain,
+    /// What each client of an uplink gets, on demand.
+    Template,
     /// What is no object's: settings that all share.
     Platform,
 }
 
 impl Kind {
     /// Every kind, in the order in which they depend on each other.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Platform,
         Kind::Group,
         Kind::Flavor,
+        Kind::Pool,
         Kind::Uplink,
         Kind::Switch,
         Kind::Instance,
         Kind::Port,
         Kind::Link,
         Kind::Chain,
+        Kind::Template,
     ];
 
     /// The kind's name in the singular.
@@ -143,12 +149,14 @@ impl Kind {
         match self {
             Kind::Group => "group",
             Kind::Flavor => "flavor",
+            Kind::Pool => "pool",
             Kind::Uplink => "uplink",
             Kind::Switch => "switch",
             Kind::Instance => "instance",
             Kind::Port => "port",
             Kind::Link => "link",
             Kind::Chain => "chain",
+            Kind::Template => "template",
             Kind::Platform => "platform",
         }
     }
@@ -158,12 +166,14 @@ impl Kind {
         match self {
             Kind::Group => "groups",
             Kind::Flavor => "flavors",
+            Kind::Pool => "pools",
             Kind::Uplink => "uplinks",
             Kind::Switch => "switches",
             Kind::Instance => "instances",
             Kind::Port => "ports",
             Kind::Link => "links",
             Kind::Chain => "chains",
+            Kind::Template => "templates",
             Kind::Platform => "platform",
         }
     }

@@ -147,6 +147,9 @@ pub struct RestoreRequest {
     /// Its new name: it becomes a clone, with addresses and seeds of its own. Absent: the name that it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The configuration of a clone, in the place of the one that it had: where that says IP addresses, a clone needs its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<serde_json::Value>,
     /// Leave it paused, so that it can be wired before the frames in its rings go on.
     #[serde(default)]
     pub paused: bool,

@@ -72,7 +72,13 @@ pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
             .filter(|change| change.kind == Kind::Chain)
             .map(|change| change.name.clone()),
     );
-    template_changes(old, new, &mut changes);
+    compare(
+        Kind::Template,
+        &old.templates,
+        &new.templates,
+        &mut changes,
+        |a, b| (Verb::Changed, differences(a, b)),
+    );
     for name in reordered.difference(&named) {
         changes.push(Change {
             verb: Verb::Changed,
@@ -138,23 +144,18 @@ fn congestion_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Chan
     }
 }
 
+/// What its flavor says is a part of a pool.
 fn pool_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
-    let (before, now) = (pools(old), pools(new));
-    if before != now {
-        changes.push(Change {
-            details: differences(&before, &now),
-            ..change(Verb::Changed, Kind::Platform, "pool")
-        });
-    }
-}
-
-fn template_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
-    if old.templates != new.templates {
-        changes.push(Change {
-            details: differences(&old.templates, &new.templates),
-            ..change(Verb::Changed, Kind::Platform, "templates")
-        });
-    }
+    let table = |deployment| {
+        let mut table = Table::new();
+        for (name, pool) in pools(deployment) {
+            table.insert(name, pool);
+        }
+        table
+    };
+    compare(Kind::Pool, &table(old), &table(new), changes, |old, new| {
+        (Verb::Changed, differences(old, new))
+    });
 }
 
 fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {

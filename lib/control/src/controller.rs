@@ -18,6 +18,7 @@ use crate::state::journal::Durable;
 use crate::state::tidying::Tidying;
 use crate::state::{StateError, Store};
 use crate::stopwatch::Stopwatch;
+use crate::template::AT;
 use crate::validate::{Background, Environment, validate, validate_structure};
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
@@ -280,10 +281,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             );
         }
         let mut desired = self.deployment.clone();
-        let instance = desired.instances.get_mut(name).ok_or_else(|| {
-            Problem::not_found(format!("there is no instance '{name}'"))
-                .with_remedy("'nfluid get instances' lists them")
-        })?;
+        let instance = desired.instances.get_mut(name);
+        let instance = instance.ok_or_else(|| not_desired(name))?;
         instance.replicas = (replicas > 1).then_some(replicas);
         let mut report = Report::new(None, None);
         // As a new one: whether it can be several was not asked before.
@@ -435,6 +434,8 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
     let was_there = match object.kind {
         Kind::Group => deployment.groups.remove(name).is_some(),
         Kind::Flavor => deployment.flavors.remove(name).is_some(),
+        Kind::Pool => deployment.pool.remove(name).is_some(),
+        Kind::Template => deployment.templates.remove(name).is_some(),
         Kind::Uplink => deployment.uplinks.remove(name).is_some(),
         Kind::Switch => deployment.switches.remove(name).is_some(),
         Kind::Instance => deployment.instances.remove(name).is_some(),
@@ -454,10 +455,42 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
     if was_there {
         return Ok(());
     }
+    if object.kind == Kind::Instance {
+        return Err(not_desired(name));
+    }
     Err(
-        Problem::not_found(format!("there is no {} '{name}'", object.kind))
-            .with_remedy(format!("'nfluid get {}' lists them", object.kind.plural())),
+        Problem::not_found(format!("there is no {} '{name}'", object.kind)).with_remedy(
+            match object.kind {
+                // There is nothing to be told of them beyond that.
+                Kind::Flavor => "'nfluid get deployment' shows them".to_owned(),
+                kind => format!("'nfluid get {}' lists them", kind.plural()),
+            },
+        ),
     )
+}
+
+/// Why an instance is not to be found in the deployment. Some that run are no part of it.
+pub fn not_desired(name: &str) -> Problem {
+    let whose = |what: &str, remedy: String| {
+        let detail = format!("instance '{name}' is no object of the deployment: it is {what}");
+        Problem::not_found(detail).with_remedy(remedy)
+    };
+    if let Some(front) = front_of(name) {
+        return whose(
+            &format!("one of several that are instance '{front}'"),
+            format!("'nfluid scale {front} N' changes their number"),
+        );
+    }
+    if let Some((template, _)) = name.split_once(AT) {
+        return whose(
+            &format!("made for a client of template '{template}'"),
+            format!(
+                "it ends when the client is silent; 'nfluid delete template {template}' ends all"
+            ),
+        );
+    }
+    Problem::not_found(format!("there is no instance '{name}'"))
+        .with_remedy("'nfluid get instances' lists them")
 }
 
 fn remove_links(deployment: &mut Deployment, which: impl Fn(&Link) -> bool) -> bool {

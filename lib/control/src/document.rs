@@ -45,7 +45,14 @@ pub fn read(
     let mut report = Report::new(file, Some(&root));
     let mut deployment = decode(&root, &request.attachments, &mut report);
     if request.merge {
+        let chains = deployment.templates.names();
+        let chains = chains.filter(|name| report.has(&format!("chains.{name}.activate")));
+        let chains: Vec<String> = chains.map(str::to_owned).collect();
         deployment = merged(present, deployment);
+        for name in chains {
+            // It was there without 'activate'.
+            deployment.chains.remove(&name);
+        }
     }
     let background = Background {
         root: Some(&root),

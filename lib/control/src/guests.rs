@@ -8,27 +8,28 @@ use crate::state::Store;
 use crate::template::{Guest, Template};
 use std::collections::BTreeMap;
 
-/// Those that are there: the name of each one's instance, and whose it is.
+/// Those that are there: the name of each one's first instance, and whose it is.
 pub(crate) type Guests = BTreeMap<String, Guest>;
 
-/// What makes an instance, and, backwards, what ends it.
+/// What makes the instances of a guest, and, backwards, what ends them.
 fn actions_for(deployment: &Deployment, guest: &Guest) -> Result<Vec<Action>, PlatformError> {
     let refused = |why: String| PlatformError::new(PlatformErrorKind::Refused, why);
     let template = deployment.templates.get(&guest.template);
     let template = template.ok_or_else(|| refused("its template is gone".to_owned()))?;
     let resolved = template.resolve(deployment, guest);
-    let (spec, wires) =
-        resolved.map_err(|unknown| refused(format!("there is no variable '{}'", unknown.name)))?;
-    let mut actions = vec![Action::CreateInstance {
-        name: guest.name(),
+    let made = resolved
+        .map_err(|(_, unknown)| refused(format!("there is no variable '{}'", unknown.name)))?;
+    let create = |(name, spec)| Action::CreateInstance {
+        name,
         spec: Box::new(spec),
-    }];
-    actions.extend(wires.into_iter().map(|(port, to)| Action::Wire {
+    };
+    let wire = |(port, to)| Action::Wire {
         port,
         old: None,
         new: Some(to),
-    }));
-    Ok(actions)
+    };
+    let instances = made.instances.into_iter().map(create);
+    Ok(instances.chain(made.wires.into_iter().map(wire)).collect())
 }
 
 impl<P: Platform, S: Store> Controller<P, S> {

@@ -48,6 +48,11 @@ impl<'n> Report<'n> {
         is_here.then(|| root.locate(path))
     }
 
+    /// Whether the document says something at a key path.
+    pub fn has(&self, path: &str) -> bool {
+        self.root.is_some_and(|root| root.at(path).is_some())
+    }
+
     /// An error at a known place.
     pub fn error_at(
         &mut self,

@@ -1,11 +1,14 @@
-//! Instances that are there while somebody needs them: a template is what every client of an uplink gets one of, made when its
-//! first frame comes and ended when it has been silent for a while ([ADR 14](../../../docs/adr/0014-on-demand.md)).
+//! Instances that are there while somebody needs them: a template is what every client of an uplink gets one of - an instance, or
+//! a chain of several - made when its first frame comes and ended when it has been silent for a while
+//! ([ADR 14](../../../docs/adr/0014-on-demand.md)).
 
+use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
 use crate::matching::{EtherType, MatchRule};
 use crate::model::{Deployment, Instance, PortRef};
 use crate::quantity::Millis;
 use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -19,7 +22,10 @@ pub const MOST_DEFAULT: u32 = 1000;
 pub const PER_SECOND_DEFAULT: u32 = 100;
 /// Bounds of both.
 pub const COUNT_BOUNDS: (i64, i64) = (1, 16_000);
-/// Between a template's and a client's name in the name of an instance: no other instance has it in its name.
+/// Most instances of a client.
+pub const STAGES_MAX: usize = 8;
+/// Between a template's and a client's name in the name of an instance, and before the number of a further one: no other
+/// instance has it in its name.
 pub const AT: char = '@';
 /// What a configuration may have in `${...}`.
 pub const VARIABLES: [&str; 3] = ["client", "name", "template"];
@@ -66,14 +72,38 @@ pub struct Template {
     /// How long a client may be silent.
     #[serde(serialize_with = "as_text")]
     pub idle: Millis,
+    /// What each gets.
+    #[serde(flatten)]
+    pub stages: Stages,
+}
+
+/// What each client of a template gets, in the order in which its frames cross it: one instance (`instance`, `in` and `out` of
+/// the template), or several (`via`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stages(pub Vec<Stage>);
+
+/// An instance that each client gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage {
     /// The port that gets what comes from the client.
     #[serde(rename = "in")]
     pub input: String,
     /// The port that gets what is for it.
     #[serde(rename = "out")]
     pub output: String,
-    /// What each gets. Texts of its configuration may say `${client}`, `${name}` and `${template}`.
+    /// What it is. Texts of its configuration may say `${client}`, `${name}` and `${template}`.
     pub instance: Instance,
+}
+
+impl Serialize for Stages {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let [one] = self.0.as_slice() {
+            return one.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("via", &self.0)?;
+        map.end()
+    }
 }
 
 fn as_text<S: Serializer>(time: &Millis, serializer: S) -> Result<S::Ok, S::Error> {
@@ -90,13 +120,30 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// The name of its instance.
+    /// The name of its instance; of several, the first.
     pub fn name(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric();
         let client = self.client.chars();
         let client: String = client.map(|c| if is_plain(c) { c } else { '-' }).collect();
         format!("{}{AT}{client}", self.template)
     }
+
+    /// The name of the instance at this place of its chain.
+    pub fn name_at(&self, place: usize) -> String {
+        match place {
+            0 => self.name(),
+            place => format!("{}{AT}{}", self.name(), place + 1),
+        }
+    }
+}
+
+/// What is made for a guest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// Its instances, with nothing left to default.
+    pub instances: Vec<(String, InstanceSpec)>,
+    /// Where the frames of their ports go.
+    pub wires: Vec<(PortRef, Destination)>,
 }
 
 /// A variable that there is not.
@@ -125,41 +172,83 @@ impl Template {
         rules.iter().map(MatchRule::mirrored).collect()
     }
 
-    /// The instance of a guest.
+    /// The instances of a guest, in their order.
     ///
     /// # Errors
-    /// The first variable of its configuration that there is not.
-    pub fn instance_of(&self, guest: &Guest) -> Result<Instance, UnknownVariable> {
-        let name = guest.name();
-        let value_of = |variable: &str| match variable {
-            "client" => Some(guest.client.as_str()),
-            "name" => Some(name.as_str()),
-            "template" => Some(guest.template.as_str()),
-            _ => None,
+    /// The place of the first one whose configuration has a variable that there is not, and that.
+    pub fn instances_of(&self, guest: &Guest) -> Result<Vec<Instance>, (usize, UnknownVariable)> {
+        let filled = |(place, stage): (usize, &Stage)| {
+            let name = guest.name_at(place);
+            let value_of = |variable: &str| match variable {
+                "client" => Some(guest.client.as_str()),
+                "name" => Some(name.as_str()),
+                "template" => Some(guest.template.as_str()),
+                _ => None,
+            };
+            let mut instance = stage.instance.clone();
+            match fill_in(&mut instance.config, "", &value_of) {
+                Ok(()) => Ok(instance),
+                Err(unknown) => Err((place, unknown)),
+            }
         };
-        let mut instance = self.instance.clone();
-        fill_in(&mut instance.config, "", &value_of)?;
-        Ok(instance)
+        self.stages.0.iter().enumerate().map(filled).collect()
     }
 
-    /// The instance of a guest with nothing left to default, and where the frames of its two ports go.
+    /// The ports of a guest's instances that get what comes from it, and what is for it.
+    pub fn ends_of(&self, guest: &Guest) -> Option<(PortRef, PortRef)> {
+        let stages = &self.stages.0;
+        let last = guest.name_at(stages.len().checked_sub(1)?);
+        let entry = PortRef::instance(guest.name(), &stages.first()?.input);
+        Some((entry, PortRef::instance(&last, &stages.last()?.output)))
+    }
+
+    /// All that is made for a guest.
     ///
     /// # Errors
-    /// As [`Template::instance_of`].
+    /// As [`Template::instances_of`].
     pub fn resolve(
         &self,
         deployment: &Deployment,
         guest: &Guest,
-    ) -> Result<(InstanceSpec, [(PortRef, Destination); 2]), UnknownVariable> {
-        let name = guest.name();
-        let instance = self.instance_of(guest)?;
-        let wire = |port: &str, to: &PortRef| {
-            let port = PortRef::instance(&name, port);
-            (port, Destination::Port(to.clone()))
+    ) -> Result<Resolved, (usize, UnknownVariable)> {
+        let filled = self.instances_of(guest)?;
+        let port = |place: usize, of: fn(&Stage) -> &String| {
+            let stage = self.stages.0.get(place)?;
+            Some(PortRef::instance(guest.name_at(place), of(stage)))
         };
-        let wires = [wire(&self.input, &self.from), wire(&self.output, &self.to)];
-        Ok((InstanceSpec::resolve(deployment, &name, &instance), wires))
+        let mut wires = Vec::new();
+        for (place, stage) in self.stages.0.iter().enumerate() {
+            let before = place.checked_sub(1);
+            let before = before.and_then(|before| port(before, |stage| &stage.output));
+            let behind = port(place + 1, |stage| &stage.input);
+            let name = guest.name_at(place);
+            let ends = [
+                (&stage.input, before.unwrap_or_else(|| self.from.clone())),
+                (&stage.output, behind.unwrap_or_else(|| self.to.clone())),
+            ];
+            wires.extend(
+                ends.map(|(own, to)| (PortRef::instance(&name, own), Destination::Port(to))),
+            );
+        }
+        let instances = filled.iter().enumerate().map(|(place, instance)| {
+            let name = guest.name_at(place);
+            let spec = InstanceSpec::resolve(deployment, &name, instance);
+            (name, spec)
+        });
+        Ok(Resolved {
+            instances: instances.collect(),
+            wires,
+        })
     }
+}
+
+/// Bytes that the instances of one client need for their rings and programs.
+pub fn bytes_of_client(deployment: &Deployment, template: &Template) -> u64 {
+    let needed = template.stages.0.iter().filter_map(|stage| {
+        let flavor = deployment.flavor(&stage.instance.flavor)?;
+        Some(rings_bytes(flavor.ring, stage.instance.ports.len()) + PROGRAM_BYTES_MIN)
+    });
+    needed.fold(0, u64::saturating_add)
 }
 
 /// Only frames with an address have a sender by address: others are left to the rules behind.

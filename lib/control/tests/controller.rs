@@ -379,6 +379,53 @@ fn a_state_that_cannot_be_committed_is_taken_back() {
 }
 
 #[test]
+fn pools_and_templates_are_created_changed_and_removed_by_name() {
+    let demand = "
+pool: { p: { flavor: small, size: 4 } }
+templates:
+  t: { activate: on-demand, from: wan, to: lan, match: [{ src: 10.0.0.0/8 }], instance: { nf: bridge, flavor: small } }
+";
+    let ground = "version: 1\nuplinks: { wan: { interface: eth1 }, lan: { interface: eth2 } }\n";
+    let mut controller = empty();
+    let whole = format!("{ground}{}", demand.trim_start());
+    let response = apply(&mut controller, &whole).expect("right");
+    let made = changes(&response).join(", ");
+    assert!(
+        made.contains("pool p") && made.contains("template t"),
+        "{made}"
+    );
+    let larger = whole
+        .replace("size: 4", "size: 5")
+        .replace("10.0.0.0/8", "11.0.0.0/8");
+    let response = apply(&mut controller, &larger).expect("right");
+    let verbs = response.changes.iter();
+    let verbs: Vec<String> = verbs.map(|it| format!("{} {}", it.verb, it.kind)).collect();
+    assert_eq!(verbs, ["changed pool", "changed template"]);
+    for (kind, name) in [(Kind::Pool, "p"), (Kind::Template, "t")] {
+        delete(&mut controller, kind, name).expect("it is there");
+        let gone = delete(&mut controller, kind, name).expect_err("it is gone");
+        assert_eq!(gone.status, 404);
+    }
+    assert_consistent(&mut controller);
+}
+
+#[test]
+fn who_is_no_object_of_the_deployment_is_told_so() {
+    let mut controller = controller(BASE);
+    for (name, wanted) in [
+        ("t@10-0-0-7", "template 't'"),
+        ("t@10-0-0-7@2", "template 't'"),
+        ("fw@r1", "nfluid scale fw N"),
+        ("nobody", "there is no instance 'nobody'"),
+    ] {
+        let refused = delete(&mut controller, Kind::Instance, name).expect_err("not there");
+        let words = format!("{}; {}", refused.detail, refused.remedy);
+        assert!(words.contains(wanted), "{words}");
+        assert_eq!(refused.status, 404);
+    }
+}
+
+#[test]
 fn after_a_restart_running_instances_are_left_alone_and_missing_ones_made() {
     let saved = deployment(BASE);
     let mut adopted = Inventory::of(&saved);

@@ -70,13 +70,105 @@ fn a_guest_has_a_name_of_its_own_and_its_variables() {
     };
     assert_eq!(guest.name(), "t@2001-db8--7");
     let template = whole.templates.get("t").expect("it is there");
-    let (spec, wires) = template.resolve(&whole, &guest).expect("known variables");
+    let made = template.resolve(&whole, &guest).expect("known variables");
+    let (name, spec) = &made.instances[0];
+    assert_eq!((name.as_str(), made.instances.len()), ("t@2001-db8--7", 1));
     assert_eq!(
         spec.config["rules"][0],
         "from 2001:db8::7 by t@2001-db8--7 of t"
     );
-    assert_eq!(wires[0].0.to_string(), "t@2001-db8--7.in");
-    assert_eq!(wires[1].1, Destination::Port(PortRef::Uplink("b".into())));
+    let leads = |wire: usize| made.wires[wire].1.clone();
+    assert_eq!(made.wires[0].0.to_string(), "t@2001-db8--7.in");
+    assert_eq!(leads(1), Destination::Port(PortRef::Uplink("b".into())));
+}
+
+const CHAIN: &str = "  c: { activate: on-demand, from: a, to: b, via: [{ instance: { nf: bridge, flavor: small } }, { in: x, out: y, instance: { nf: bridge, flavor: small, ports: [x, y], config: { a: 'by ${name}' } } }] }\n";
+
+/// The same document with `chains` in the place of `templates`.
+fn with_chains(chains: &str) -> String {
+    format!("{GROUND}chains:\n{chains}")
+}
+
+#[test]
+fn a_chain_on_demand_is_a_template_whose_clients_get_several_instances() {
+    let text = with_chains(CHAIN).replace(", config: { a: 'by ${name}' }", "");
+    let whole = deployment(&text);
+    assert!(whole.chains.is_empty());
+    let template = whole.templates.get("c").expect("it is one");
+    let guest = Guest {
+        template: "c".into(),
+        client: "10.0.0.7".into(),
+    };
+    let made = template.resolve(&whole, &guest).expect("no variables");
+    let names: Vec<&str> = made
+        .instances
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["c@10-0-0-7", "c@10-0-0-7@2"]);
+    let wires = made.wires.iter();
+    let wires: Vec<String> = wires.map(|(port, to)| format!("{port} {to}")).collect();
+    let found = wires.join(", ");
+    for wire in [
+        "c@10-0-0-7.out port c@10-0-0-7@2.x",
+        "c@10-0-0-7@2.x port c@10-0-0-7.out",
+    ] {
+        assert!(found.contains(wire), "{found}");
+    }
+    let (entry, back) = template.ends_of(&guest).expect("it has instances");
+    let ends = (entry.to_string(), back.to_string());
+    assert_eq!(ends, ("c@10-0-0-7.in".into(), "c@10-0-0-7@2.y".into()));
+    // It is written as what it is, and as it was with one instance.
+    let written = serde_json::to_string(&whole).expect("it can be written");
+    assert_eq!(deployment(&written), whole);
+    assert_eq!(
+        deployment(&with(CHAIN).replace(", config: { a: 'by ${name}' }", "")),
+        whole
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_chain_on_demand_is_said_where_it_stands() {
+    let refused = |chains: &str, wanted: &str| match check(&with_chains(chains)) {
+        Err(errors) => assert!(
+            lines(&errors).contains(wanted),
+            "{wanted}:\n{}",
+            lines(&errors)
+        ),
+        Ok(checked) => panic!("accepted: {:?}", checked.deployment.templates),
+    };
+    let unknown = CHAIN.replace("${name}", "${nmae}");
+    refused(
+        &unknown,
+        "chains.c.via[1].instance.config.a: there is no variable 'nmae'",
+    );
+    refused(
+        &CHAIN.replace("in: x", "in: z"),
+        "chains.c.via[1].in: its instance has no port 'z'",
+    );
+    refused(
+        &CHAIN.replace("to: b", "to: x"),
+        "chains.c.to: there is no uplink 'x'",
+    );
+    refused(
+        &CHAIN.replace("to: b", "to: b, in: x"),
+        "chains.c.in: 'in' beside 'via'",
+    );
+    refused(
+        &CHAIN.replace("nf: bridge", "nf: bridge, share: 5%"),
+        "chains.c.via[0].instance.share",
+    );
+    let named = "  c: { activate: on-demand, from: a, to: b, via: [fw] }\n";
+    refused(
+        named,
+        "chains.c.via[0]: each client gets instances of its own",
+    );
+    let none = "  c: { activate: on-demand, from: a, to: b, via: [] }\n";
+    refused(none, "chains.c.via: 0 instances for each client");
+    refused(
+        &format!("{CHAIN}templates:\n{RIGHT}").replace("  t:", "  c:"),
+        "there is a template 'c'",
+    );
 }
 
 #[test]

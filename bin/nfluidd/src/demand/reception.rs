@@ -3,9 +3,8 @@
 use super::Demand;
 use super::book::{Refusal, Seat, Stay};
 use crate::host::{client_by, lock};
-use nfluid_control::host::{PROGRAM_BYTES_MIN, rings_bytes};
-use nfluid_control::model::Deployment;
-use nfluid_control::template::{Guest, Template};
+use nfluid_control::model::{Deployment, PortRef};
+use nfluid_control::template::{Guest, Template, bytes_of_client};
 use nfluid_switch::client::{Arrival, Arrivals, Client};
 use nfluid_switch::serve::{Serve, Sleeper};
 use nfluid_switch::{DropReason, Switch, SwitchError};
@@ -34,7 +33,8 @@ const MEMORY_KEPT: u64 = 256 << 20;
 struct Newcomer {
     client: Client,
     guest: Guest,
-    ports: (String, String),
+    /// The ports of its instances that get what comes from it, and what is for it.
+    ends: (PortRef, PortRef),
     frames: Vec<Arrival>,
 }
 
@@ -140,25 +140,27 @@ impl<'a> Reception<'a> {
             let own = newcomers
                 .values()
                 .filter(|other| other.guest.template == name);
-            let asked = match templates.get(&name) {
-                Some(template) => {
+            let guest = Guest {
+                template: name.clone(),
+                client: client.id.to_string(),
+            };
+            let found = templates.get(&name);
+            let found = found.and_then(|it| Some((it, it.ends_of(&guest)?)));
+            let asked = match found {
+                Some((template, ends)) => {
                     let more = own.count() as u32;
                     let now = Instant::now();
                     let mut book = self.demand.book();
-                    book.ask(&name, template, more, now).map(|()| template)
+                    book.ask(&name, template, more, now).map(|()| ends)
                 }
                 None => Err(Refusal::Gone),
             };
             match asked {
-                Ok(template) => {
-                    let guest = Guest {
-                        template: name,
-                        client: client.id.to_string(),
-                    };
+                Ok(ends) => {
                     let newcomer = Newcomer {
                         client,
                         guest,
-                        ports: (template.input.clone(), template.output.clone()),
+                        ends,
                         frames: vec![frame],
                     };
                     newcomers.insert(client, newcomer);
@@ -242,10 +244,9 @@ impl<'a> Reception<'a> {
     fn seat(&mut self, new: &Newcomer) {
         let (instance, template) = (new.guest.name(), &new.guest.template);
         let frames: Vec<&[u8]> = new.frames.iter().map(|it| it.frame.as_slice()).collect();
-        let ports = (new.ports.0.as_str(), new.ports.1.as_str());
         let mut book = self.demand.book();
         let mut host = lock(&self.demand.host);
-        let admitted = host.admit(&instance, ports, &new.client);
+        let admitted = host.admit(&instance, &new.ends, &new.client);
         let ports = match admitted {
             Ok(ports) => ports,
             Err(why) => {
@@ -309,9 +310,7 @@ struct Sorted {
 fn has_memory_for(deployment: &Deployment, guests: &[Guest]) -> bool {
     let needed = guests.iter().filter_map(|guest| {
         let template = deployment.templates.get(&guest.template)?;
-        let flavor = deployment.flavor(&template.instance.flavor)?;
-        let ports = template.instance.ports.len();
-        Some(rings_bytes(flavor.ring, ports) + PROGRAM_BYTES_MIN)
+        Some(bytes_of_client(deployment, template))
     });
     let needed = needed.fold(MEMORY_KEPT, u64::saturating_add);
     crate::facts::memory_available().is_none_or(|available| available >= needed)

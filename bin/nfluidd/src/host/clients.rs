@@ -50,7 +50,7 @@ pub fn by(by: ClientBy) -> client::ClientBy {
     }
 }
 
-/// The numbers of the two ports of a client's instance.
+/// The numbers of the two ports at the ends of a client's instance, or of its chain of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPorts {
     /// For frames of the client.
@@ -65,25 +65,25 @@ impl Host {
         self.clients.templates.get(&number).cloned()
     }
 
-    /// From now on a client's frames go to the instance that was made for it.
+    /// From now on a client's frames go to the instance that was made for it, or to the first of several; what is for it, to the
+    /// last. `ends` are their ports.
     ///
     /// # Errors
-    /// The instance is not there, or the switch has no room.
+    /// One of them is not there, or the switch has no room.
     pub fn admit(
         &mut self,
         instance: &str,
-        (input, output): (&str, &str),
+        (input, output): &(PortRef, PortRef),
         client: &Client,
     ) -> Result<ClientPorts, PlatformError> {
-        let id = |port: &str| {
-            let port = PortRef::instance(instance, port);
+        let id = |port: &PortRef| {
             let missing = || {
                 PlatformError::new(
                     PlatformErrorKind::NotFound,
                     format!("there is no port {port}"),
                 )
             };
-            self.port_id(&port).ok_or_else(missing)
+            self.port_id(port).ok_or_else(missing)
         };
         let ports = ClientPorts {
             entry: id(input)?,

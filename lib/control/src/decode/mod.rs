@@ -43,11 +43,24 @@ pub fn attached_files(root: &Node) -> Vec<(String, String)> {
         let path = format!("instances.{}", entry.key);
         (path, Some(&entry.value))
     });
-    let templates = entries("templates").iter().map(|entry| {
-        let path = format!("templates.{}.instance", entry.key);
-        (path, entry.value.get("instance"))
+    let of = |table: &'static str| {
+        let entries = entries(table).iter();
+        entries.map(move |entry| (format!("{table}.{}", entry.key), &entry.value))
+    };
+    let templates = of("templates").chain(of("chains").filter(|(_, chain)| is_on_demand(chain)));
+    let stages = templates.flat_map(|(path, template)| {
+        let several = match template.get("via").map(|via| &via.kind) {
+            Some(crate::yaml::Kind::Sequence(items)) => items.as_slice(),
+            _ => &[],
+        };
+        let several = several.iter().enumerate();
+        let several = several.map(|(at, item)| (format!("{path}.via[{at}].instance"), item));
+        let one = (format!("{path}.instance"), template);
+        let all: Vec<_> = several.chain([one]).collect();
+        all.into_iter()
+            .map(|(path, stage)| (path, stage.get("instance")))
     });
-    for (path, instance) in instances.chain(templates) {
+    for (path, instance) in instances.chain(stages) {
         let Some(config) = instance.and_then(|instance| instance.get("config")) else {
             continue;
         };
@@ -91,10 +104,27 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
     if let Some((node, path)) = fields.get("links") {
         deployment.links = network::links(node, &path, report);
     }
-    deployment.chains = table(fields.get("chains"), report, network::chain);
-    deployment.templates = table(fields.get("templates"), report, |node, path, report| {
+    let chains = fields.get("chains");
+    // That it is no mapping is said once.
+    let again = chains
+        .clone()
+        .filter(|(chains, _)| matches!(chains.kind, crate::yaml::Kind::Mapping(_)));
+    deployment.chains = table_of(chains, report, |it| !is_on_demand(it), network::chain);
+    let mut template = |node: &Node, path: &str, report: &mut Report<'_>| {
         template::template(node, path, attachments, report)
-    });
+    };
+    deployment.templates = table(fields.get("templates"), report, &mut template);
+    let on_demand = table_of(again, report, is_on_demand, &mut template);
+    for (name, template) in on_demand.iter() {
+        if deployment.templates.contains(name) {
+            report.error(
+                &format!("chains.{name}"),
+                format!("there is a template '{name}', and a chain on demand is one"),
+                "rename one of them",
+            );
+        }
+        deployment.templates.insert(name, template.clone());
+    }
     slow::write_out(&mut deployment, slow_paths, report);
     fields.finish(report);
     deployment
@@ -114,17 +144,33 @@ fn version(fields: &mut Fields<'_>, report: &mut Report<'_>) {
     }
 }
 
+/// Whether a chain is made when somebody comes: a template by another name.
+pub(crate) fn is_on_demand(chain: &Node) -> bool {
+    chain.get("activate").is_some()
+}
+
 /// Reads a mapping from names to things of one kind.
 fn table<T>(
     field: Option<(&Node, String)>,
     report: &mut Report<'_>,
+    read: impl FnMut(&Node, &str, &mut Report<'_>) -> T,
+) -> Table<T> {
+    table_of(field, report, |_| true, read)
+}
+
+/// The same, of those among them that are meant.
+fn table_of<T>(
+    field: Option<(&Node, String)>,
+    report: &mut Report<'_>,
+    is_meant: impl Fn(&Node) -> bool,
     mut read: impl FnMut(&Node, &str, &mut Report<'_>) -> T,
 ) -> Table<T> {
     let mut table = Table::new();
     let Some((node, path)) = field else {
         return table;
     };
-    for entry in mapping(node, &path, report).unwrap_or(&[]) {
+    let entries = mapping(node, &path, report).unwrap_or(&[]);
+    for entry in entries.iter().filter(|entry| is_meant(&entry.value)) {
         let path = join(&path, &entry.key);
         if let Err(error) = check_name(&entry.key) {
             report.bad_value(entry.key_mark, &path, error);

@@ -1,15 +1,15 @@
-//! Templates.
+//! Templates, and chains on demand, which are the same.
 
-use super::fields::{Fields, parsed};
+use super::fields::{Fields, list, parsed};
 use super::{Attachments, instance, network};
 use crate::model::PortRef;
 use crate::quantity::Millis;
 use crate::report::Report;
 use crate::template::{
     Activate, COUNT_BOUNDS, ClientBy, IDLE_BOUNDS, IDLE_DEFAULT, MOST_DEFAULT, PER_SECOND_DEFAULT,
-    Template,
+    STAGES_MAX, Stage, Stages, Template,
 };
-use crate::yaml::{Kind, Mark, Node};
+use crate::yaml::Node;
 
 pub fn template(
     node: &Node,
@@ -17,11 +17,6 @@ pub fn template(
     attachments: &Attachments,
     report: &mut Report<'_>,
 ) -> Template {
-    let nothing = Node {
-        kind: Kind::Mapping(Vec::new()),
-        mark: Mark::default(),
-    };
-    let mut unread = Report::new(None, None);
     let mut template = Template {
         activate: Activate::OnDemand,
         from: PortRef::Uplink(String::new()),
@@ -31,9 +26,7 @@ pub fn template(
         most: MOST_DEFAULT,
         per_second: PER_SECOND_DEFAULT,
         idle: IDLE_DEFAULT,
-        input: "in".into(),
-        output: "out".into(),
-        instance: instance::instance(&nothing, path, attachments, &mut unread),
+        stages: Stages(Vec::new()),
     };
     let Some(mut fields) = Fields::new(node, path, report) else {
         return template;
@@ -79,23 +72,74 @@ pub fn template(
     if let Some(idle) = idle(&mut fields, report) {
         template.idle = idle;
     }
-    for (key, port) in [("in", &mut template.input), ("out", &mut template.output)] {
-        if let Some(name) = fields.text(key, report) {
-            *port = name;
+    template.stages = stages(&mut fields, path, attachments, report);
+    fields.finish(report);
+    template
+}
+
+/// `instance`, with `in` and `out` beside it, or `via`: several.
+fn stages(
+    fields: &mut Fields<'_>,
+    path: &str,
+    attachments: &Attachments,
+    report: &mut Report<'_>,
+) -> Stages {
+    let Some((node, via)) = fields.get("via") else {
+        return Stages(
+            stage(fields, path, attachments, report)
+                .into_iter()
+                .collect(),
+        );
+    };
+    for key in ["instance", "in", "out"] {
+        if let Some((node, path)) = fields.get(key) {
+            let remedy = "write it in an item of 'via', or leave 'via' out";
+            report.error_at(node.mark, &path, format!("'{key}' beside 'via'"), remedy);
         }
     }
-    match fields.get("instance") {
-        Some((node, path)) => {
-            template.instance = instance::instance(node, &path, attachments, report);
+    let items = list(node, &via, report);
+    if !(1..=STAGES_MAX).contains(&items.len()) {
+        let message = format!("{} instances for each client", items.len());
+        let remedy = format!("write 1 to {STAGES_MAX}: [{{ instance: {{ nf: NAME }} }}]");
+        report.error_at(node.mark, &via, message, remedy);
+    }
+    let read = |(i, item): (usize, &Node)| {
+        let path = format!("{via}[{i}]");
+        if item.as_scalar().is_some() {
+            let message = "each client gets instances of its own: this is not the name of one";
+            let remedy = "write { instance: { nf: NAME, ... } }";
+            report.error_at(item.mark, &path, message, remedy);
+            return None;
         }
-        None => report.error(
+        let mut fields = Fields::new(item, &path, report)?;
+        let stage = stage(&mut fields, &path, attachments, report);
+        fields.finish(report);
+        stage
+    };
+    Stages(items.iter().enumerate().filter_map(read).collect())
+}
+
+fn stage(
+    fields: &mut Fields<'_>,
+    path: &str,
+    attachments: &Attachments,
+    report: &mut Report<'_>,
+) -> Option<Stage> {
+    let input = fields.text("in", report);
+    let output = fields.text("out", report);
+    let Some((node, path)) = fields.get("instance") else {
+        report.error(
             path,
             "the template does not say what each client gets",
             "add 'instance: { nf: NAME, ... }'",
-        ),
-    }
-    fields.finish(report);
-    template
+        );
+        return None;
+    };
+    Some(Stage {
+        input: input.unwrap_or_else(|| "in".into()),
+        output: output.unwrap_or_else(|| "out".into()),
+        instance: instance::instance(node, &path, attachments, report),
+    })
 }
 
 fn idle(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Millis> {

@@ -3,13 +3,15 @@
 use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
-use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{Deployment, NAME_MAX, PortRef, Program, Tier};
 use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
-use crate::template::{AT, ClientBy, Guest, Template, UnknownVariable, VARIABLES};
+use crate::template::{
+    AT, ClientBy, Guest, Stage, Template, UnknownVariable, VARIABLES, bytes_of_client,
+};
 use crate::yaml::Mark;
+use std::collections::BTreeSet;
 
 /// Longest name of a client in the name of its instance: an IPv6 address.
 const CLIENT_CHARS_MAX: usize = 39;
@@ -21,28 +23,64 @@ pub fn check(
     report: &mut Report<'_>,
 ) {
     for (name, template) in deployment.templates.iter() {
-        let path = format!("templates.{name}");
-        check_ports(template, &path, report);
-        check_place(template, &path, report);
-        if name.len() + AT.len_utf8() + CLIENT_CHARS_MAX > NAME_MAX {
+        let path = place(name, report);
+        if template.stages.0.is_empty() {
+            // It could not be read.
+            continue;
+        }
+        let number = match template.stages.0.len() {
+            1 => 0,
+            // Behind the name of a further instance.
+            _ => AT.len_utf8() + 1,
+        };
+        let most = NAME_MAX - AT.len_utf8() - CLIENT_CHARS_MAX - number;
+        if name.len() > most {
             report.error(
                 &path,
                 "the template's name is too long: that of a client comes behind it",
-                format!(
-                    "use at most {} characters",
-                    NAME_MAX - AT.len_utf8() - CLIENT_CHARS_MAX
-                ),
+                format!("use at most {most} characters"),
             );
         }
-        check_instance(deployment, name, template, background, environment, report);
+        for (at, stage) in template.stages.0.iter().enumerate() {
+            let path = stage_place(&path, at, report);
+            check_ports(stage, &path, report);
+            check_place(stage, &path, report);
+        }
+        check_instances(
+            deployment,
+            (name, template),
+            &path,
+            background,
+            environment,
+            report,
+        );
     }
     check_overlaps(deployment, report);
     check_room(deployment, environment, report);
 }
 
-fn check_ports(template: &Template, path: &str, report: &mut Report<'_>) {
-    let ports = &template.instance.ports;
-    for (key, port) in [("in", &template.input), ("out", &template.output)] {
+/// Where a template stands in the document: a chain with `activate` is one.
+pub(super) fn place(name: &str, report: &Report<'_>) -> String {
+    let chain = format!("chains.{name}");
+    if report.has(&format!("{chain}.activate")) {
+        chain
+    } else {
+        format!("templates.{name}")
+    }
+}
+
+/// Where one of the instances that its clients get stands.
+fn stage_place(template: &str, at: usize, report: &Report<'_>) -> String {
+    if report.has(&format!("{template}.via")) {
+        format!("{template}.via[{at}]")
+    } else {
+        template.to_owned()
+    }
+}
+
+fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
+    let ports = &stage.instance.ports;
+    for (key, port) in [("in", &stage.input), ("out", &stage.output)] {
         if !ports.contains(port) {
             report.error(
                 &format!("{path}.{key}"),
@@ -51,7 +89,7 @@ fn check_ports(template: &Template, path: &str, report: &mut Report<'_>) {
             );
         }
     }
-    if template.input == template.output {
+    if stage.input == stage.output {
         report.error(
             &format!("{path}.out"),
             "clients' frames enter and leave the instance by the same port",
@@ -78,8 +116,8 @@ fn check_ports(template: &Template, path: &str, report: &mut Report<'_>) {
 }
 
 /// What cannot be had by instances that come and go.
-fn check_place(template: &Template, path: &str, report: &mut Report<'_>) {
-    let instance = &template.instance;
+fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
+    let instance = &stage.instance;
     if instance.tier != Tier::Process {
         report.error(
             &format!("{path}.instance.tier"),
@@ -120,48 +158,59 @@ fn example(name: &str, template: &Template) -> Guest {
     }
 }
 
-fn check_instance(
+fn check_instances(
     deployment: &Deployment,
-    name: &str,
-    template: &Template,
+    (name, template): (&str, &Template),
+    path: &str,
     background: Background<'_>,
     environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
-    let path = format!("templates.{name}.instance");
     let guest = example(name, template);
-    let instance = match template.instance_of(&guest) {
-        Ok(instance) => instance,
-        Err(unknown) => return report_variable(&unknown, &path, background, report),
+    let instances = match template.instances_of(&guest) {
+        Ok(instances) => instances,
+        Err((at, unknown)) => {
+            let path = format!("{}.instance", stage_place(path, at, report));
+            return report_variable(&unknown, &path, background, report);
+        }
     };
-    if instance.stack.is_some() {
-        report.error(
-            &format!("{path}.listen"),
-            "the instances of all clients would listen at the same address",
-            "remove 'listen'",
-        );
-        return;
-    }
     let root = background.root;
-    check_program(&guest.name(), &instance, &path, root, environment, report);
     let host_bytes = environment.host.memory_bytes();
-    check_memory(deployment, &instance, &path, host_bytes, report);
-    let spec = InstanceSpec::resolve(deployment, &guest.name(), &instance);
-    let pools = pools(deployment);
-    if !pools.values().any(|pool| pool.suits(&spec)) {
+    let mut lacking = BTreeSet::new();
+    for (at, instance) in instances.iter().enumerate() {
+        let path = format!("{}.instance", stage_place(path, at, report));
+        let name = guest.name_at(at);
+        if instance.stack.is_some() {
+            report.error(
+                &format!("{path}.listen"),
+                "the instances of all clients would listen at the same address",
+                "remove 'listen'",
+            );
+            continue;
+        }
+        check_program(&name, instance, &path, root, environment, report);
+        check_memory(deployment, instance, &path, host_bytes, report);
+        let spec = InstanceSpec::resolve(deployment, &name, instance);
+        let pools = pools(deployment);
+        if pools.values().any(|pool| pool.suits(&spec)) {
+            continue;
+        }
         let purpose = match instance.program {
             Program::BuiltIn { .. } => "",
             Program::Path { .. } => "for: programs, ",
         };
-        report.warning(
-            &path,
-            "there is no pool of such instances: each client's first frame waits for a new process",
-            format!(
-                "add 'pool: {{ NAME: {{ flavor: {}, ports: {}, {purpose}size: rate }} }}'",
-                instance.flavor,
-                instance.ports.len()
-            ),
+        let remedy = format!(
+            "add 'pool: {{ NAME: {{ flavor: {}, ports: {}, {purpose}size: rate }} }}'",
+            instance.flavor,
+            instance.ports.len()
         );
+        if lacking.insert(remedy.clone()) {
+            report.warning(
+                &path,
+                "there is no pool of such instances: each client's first frame waits for a new process",
+                remedy,
+            );
+        }
     }
 }
 
@@ -198,7 +247,7 @@ fn check_overlaps(deployment: &Deployment, report: &mut Report<'_>) {
     };
     let all: Vec<(&str, &Template)> = deployment.templates.iter().collect();
     for (i, (name, template)) in all.iter().enumerate() {
-        let path = format!("templates.{name}");
+        let path = place(name, report);
         if report.is_spoilt(&path) {
             continue;
         }
@@ -239,18 +288,19 @@ fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mu
     let mut ports: u64 = instances.map(|(_, instance)| ports_of(instance)).sum();
     ports += deployment.uplinks.len() as u64;
     for (name, template) in deployment.templates.iter() {
-        let path = format!("templates.{name}");
-        let Some(flavor) = deployment.flavor(&template.instance.flavor) else {
-            continue;
-        };
+        let path = place(name, report);
         let most = u64::from(template.most);
-        let each = ports_of(&template.instance);
-        let bytes = rings_bytes(flavor.ring, each as usize) + PROGRAM_BYTES_MIN;
+        let stages = template.stages.0.iter();
+        let bytes = bytes_of_client(deployment, template);
         if bytes.saturating_mul(most) > host_bytes {
+            let what = match template.stages.0.len() {
+                1 => format!("{most} instances"),
+                several => format!("{several} instances for each of {most} clients"),
+            };
             report.error(
                 &format!("{path}.most"),
                 format!(
-                    "{most} instances need {} MiB for their rings and programs, the host has {} MiB",
+                    "{what} need {} MiB for their rings and programs, the host has {} MiB",
                     bytes.saturating_mul(most) >> 20,
                     host_bytes >> 20
                 ),
@@ -260,6 +310,7 @@ fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mu
                 ),
             );
         }
+        let each: u64 = stages.map(|stage| ports_of(&stage.instance)).sum();
         ports = ports.saturating_add(most.saturating_mul(each));
         if ports > PLATFORM_PORTS_MAX {
             report.error(

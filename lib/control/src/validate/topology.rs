@@ -278,7 +278,6 @@ fn check_chain(
     }
 }
 
-/// Warns of chains that never get a frame, since one before them takes everything.
 /// A template's ends are those of chains that begin and end at uplinks.
 fn check_template(
     deployment: &Deployment,
@@ -287,8 +286,9 @@ fn check_template(
     uses: &mut Uses,
     report: &mut Report<'_>,
 ) {
+    let place = super::templates::place(name, report);
     for (key, port) in [("from", &template.from), ("to", &template.to)] {
-        let path = format!("templates.{name}.{key}");
+        let path = format!("{place}.{key}");
         if *port == PortRef::Uplink(String::new()) {
             continue;
         }
@@ -303,8 +303,8 @@ fn check_template(
             uses.take(port, &path, Use::ChainEnd(words), report);
         }
     }
-    let path = format!("templates.{name}.to");
-    if template.from == template.to && !report.is_spoilt(&format!("templates.{name}")) {
+    let path = format!("{place}.to");
+    if template.from == template.to && !report.is_spoilt(&place) {
         report.error(
             &path,
             format!(
@@ -316,6 +316,7 @@ fn check_template(
     }
 }
 
+/// Warns of chains that never get a frame, since one before them takes everything.
 fn check_shadows(deployment: &Deployment, report: &mut Report<'_>) {
     let mut takes_all: HashMap<&PortRef, &str> = HashMap::new();
     for (name, chain) in deployment.chains.iter() {
@@ -342,8 +343,9 @@ fn check_shadows(deployment: &Deployment, report: &mut Report<'_>) {
     for (name, template) in deployment.templates.iter() {
         for port in [&template.from, &template.to] {
             if let Some(before) = takes_all.get(port) {
+                let place = super::templates::place(name, report);
                 report.warning(
-                    &format!("templates.{name}"),
+                    &place,
                     format!(
                         "the template gets nothing at '{port}': chain '{before}' takes everything, \
                          and chains come first"
