@@ -256,6 +256,17 @@ fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
     assert!(has_it(&two.b));
     assert!(states(&two.b, "states") > 0);
     eventually("a ping crosses", || two.a.pings("client", SERVER));
+
+    // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go on.
+    two.b.apply(two_platforms::UPLINKS);
+    strike_in_doubt(&mut two, |two| two.b.cut_power());
+    two.a.cut_power();
+    two.a.start();
+    two.a.must_refuse(&["unpause", "fw"], "is being moved");
+    assert!(!two.a.pings("client", SERVER), "it stands still");
+    let kept = keep(&two);
+    assert!(kept.succeeded(), "{kept:?}");
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
 }
 
 struct Moved {

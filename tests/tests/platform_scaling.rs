@@ -127,6 +127,13 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     assert_eq!(members(&platform), ["fw"]);
     assert_eq!(figures(&platform, "states"), [u64::from(FLOWS) + before]);
     assert!(returned(&platform) >= crossed);
+    // One that stands still is left alone, also by an apply, which comes so far as to make the other.
+    platform.must_say(&["pause", "fw"]);
+    platform.must_refuse(&["scale", "fw", "2"], "is paused");
+    let refused = platform.try_apply(&chain(2));
+    assert!(refused.stderr.contains("is paused"), "{refused:?}");
+    assert_eq!(members(&platform), ["fw"]);
+    platform.must_say(&["unpause", "fw"]);
     let nat = chain(2).replace(
         "nf: bridge",
         "nf: nat, config: { pool: [192.0.2.1] }, replicas: 2",

@@ -187,6 +187,28 @@ fn a_failed_addition_does_not_disturb_what_runs() {
 }
 
 #[test]
+fn a_restart_that_fails_is_tried_again() {
+    let Some(platform) = two_hosts("a_restart_that_fails_is_tried_again") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    let before = platform.pids();
+    let socket = platform.run_dir().join("control/a");
+    fs::remove_file(&socket).expect("it is there");
+    fs::create_dir_all(socket.join("x")).expect("it is ours");
+    let refused = platform.nfluid(&["restart", "a"]);
+    assert!(!refused.succeeded(), "{refused:?}");
+    // It does not run, and nobody is told that it does.
+    assert_ne!(platform.instance("a")["state"], "running");
+    fs::remove_dir_all(&socket).expect("it is ours");
+    eventually("it runs again", || {
+        platform.instance("a")["state"] == "running"
+    });
+    assert_ne!(platform.pids()["a"], before["a"]);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+}
+
+#[test]
 fn a_doorbell_that_is_gone_is_not_relied_on() {
     let Some(platform) = two_hosts("a_doorbell_that_is_gone_is_not_relied_on") else {
         return;

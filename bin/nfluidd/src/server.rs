@@ -16,7 +16,7 @@ use nfluid_api::types::{
     Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::controller::{Controller, Stepped};
+use nfluid_control::controller::{Controller, Stepped, not_desired};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::state::FileStore;
@@ -379,8 +379,16 @@ impl Server for Daemon {
             catalogue: &BuiltIn,
         };
         let begun = Instant::now();
-        // Of a change that nobody has asked about.
-        let _earlier = lock(&self.host).take_scaled(instance);
+        {
+            // Before members are made that would be taken away again.
+            let mut host = lock(&self.host);
+            let ready = host
+                .check_settled(instance)
+                .and_then(|()| host.check_awake(instance));
+            ready.map_err(|error| problem(instance, error))?;
+            // Of a change that nobody has asked about.
+            let _earlier = host.take_scaled(instance);
+        }
         let scaled = self
             .controller()
             .scale(instance, request.replicas, environment);
@@ -422,8 +430,20 @@ impl Server for Daemon {
         let bytes = bytes.map_err(|why| Problem::bad_request(format!("not base64: {why}")))?;
         let mut image = Image::parse(&bytes).map_err(refused)?;
         drop(bytes);
-        if let Some(name) = &request.name {
-            image.rename(name).map_err(refused)?;
+        match &request.name {
+            Some(name) => {
+                let renamed = image.rename(name, request.config.clone());
+                renamed.map_err(|why| {
+                    refused(why).with_remedy(
+                        "give the clone a configuration of its own (--config), or restore it under its own name",
+                    )
+                })?;
+            }
+            None if request.config.is_some() => {
+                let detail = "only a clone gets another configuration; nothing was made";
+                return Err(Problem::bad_request(detail).with_remedy("give it a name as well"));
+            }
+            None => {}
         }
         let name = image.name().map_err(refused)?.to_owned();
         watch.lap("read");
@@ -512,7 +532,7 @@ impl Daemon {
     pub(crate) fn document_of(&self, instance: &str) -> Result<Value, Problem> {
         let all = self.deployment();
         let found = all.get("instances").and_then(|all| all.get(instance));
-        let found = found.ok_or_else(|| Self::no_instance(instance))?;
+        let found = found.ok_or_else(|| not_desired(instance))?;
         if found.get("replicas").is_some_and(|several| *several != 1) {
             let several = host::one_of_several(instance, "saved or moved as one");
             return Err(problem(instance, several));

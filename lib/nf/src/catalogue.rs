@@ -14,6 +14,8 @@ pub struct Entry {
     pub summary: &'static str,
     /// Fewest and most ports.
     pub ports: (usize, usize),
+    /// Keys of its configuration under which it is told IP addresses that are its own: no other instance may have them.
+    pub addresses: &'static [&'static str],
     /// Builds an instance of it. Also how a configuration is validated.
     pub build: Builder,
 }
@@ -24,54 +26,63 @@ pub const ENTRIES: &[Entry] = &[
         name: "bridge",
         summary: "connects two ports",
         ports: (2, 2),
+        addresses: &[],
         build: bridge::build,
     },
     Entry {
         name: "counter",
         summary: "passes everything, counts by ethertype, protocol and size",
         ports: (2, 2),
+        addresses: &[],
         build: counter::build,
     },
     Entry {
         name: "firewall",
         summary: "filters by ordered rules, with states",
         ports: (2, 2),
+        addresses: &[],
         build: firewall::build,
     },
     Entry {
         name: "limiter",
         summary: "limits rates by token buckets: RFC 2697, RFC 2698",
         ports: (2, 2),
+        addresses: &[],
         build: limiter::build,
     },
     Entry {
         name: "mirror",
         summary: "passes everything, copies what matches to a port or to memory",
         ports: (2, 3),
+        addresses: &[],
         build: mirror::build,
     },
     Entry {
         name: "nat",
         summary: "hides inside hosts behind few addresses: NAPT44 by RFC 4787, 5382, 5508",
         ports: (2, 2),
+        addresses: &["pool"],
         build: nat::build,
     },
     Entry {
         name: "router",
         summary: "forwards IPv4 and IPv6 by longest prefix, with ARP and neighbour discovery",
         ports: (2, 8),
+        addresses: &["addresses"],
         build: router::build,
     },
     Entry {
         name: "signature",
         summary: "hashes the first 64 bytes of each frame, drops forbidden hashes",
         ports: (2, 2),
+        addresses: &[],
         build: signature::build,
     },
     Entry {
         name: "vlan",
         summary: "pushes, pops and translates 802.1Q and 802.1ad tags",
         ports: (2, 2),
+        addresses: &[],
         build: vlan::build,
     },
 ];

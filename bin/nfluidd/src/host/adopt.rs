@@ -198,6 +198,9 @@ impl Host {
             let _ = std::fs::remove_file(paths.record(&name));
         }
         self.remove_left_shells();
+        if let Some(folder) = paths.log("").parent() {
+            self.maker.logs.adopt_former(folder);
+        }
         // Addresses of theirs, left in a switch, would lead to whoever gets their numbers next.
         if let Err(error) = self.switch.remove_ids(&pools, &ports) {
             tracing::warn!(%error, "removing the ports of leftovers");

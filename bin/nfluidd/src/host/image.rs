@@ -115,11 +115,11 @@ impl Image {
         }
     }
 
-    /// Turns it into a clone: another name, and no address and no seed of its own.
+    /// Turns it into a clone: another name, no MAC address and no seed of its own, and `config`, if that is given.
     ///
     /// # Errors
-    /// As for [`Image::name`].
-    pub fn rename(&mut self, name: &str) -> anyhow::Result<()> {
+    /// As for [`Image::name`]; or its configuration says IP addresses of its own, and `config` is not given.
+    pub fn rename(&mut self, name: &str, config: Option<Value>) -> anyhow::Result<()> {
         let before = self.name()?.to_owned();
         let instances = self
             .document
@@ -133,9 +133,31 @@ impl Image {
         for port in ports_of(&mut instance) {
             port.remove("mac");
         }
+        match config {
+            Some(config) => instance["config"] = config,
+            None => check_addresses(&instance)?,
+        }
         instances.insert(name.to_owned(), instance);
         Ok(())
     }
+}
+
+/// What a clone is not to have in common with its original: the keys of its configuration under which it says its IP addresses.
+///
+/// # Errors
+/// It has some.
+pub fn check_addresses(instance: &Value) -> anyhow::Result<()> {
+    let nf = instance.get("nf").and_then(Value::as_str);
+    let entry = nf.and_then(nfluid_nf::catalogue::find);
+    let keys = entry.map_or(&[][..], |entry| entry.addresses);
+    let config = instance.get("config");
+    for key in keys {
+        ensure!(
+            config.and_then(|config| config.get(*key)).is_none(),
+            "its configuration says under '{key}' which IP addresses it has, and a clone is not to have the same"
+        );
+    }
+    Ok(())
 }
 
 fn ports_of(instance: &mut Value) -> impl Iterator<Item = &mut serde_json::Map<String, Value>> {
@@ -305,10 +327,30 @@ mod tests {
     #[test]
     fn a_clone_has_neither_address_nor_seed_of_the_original() {
         let mut clone = image();
-        clone.rename("fw2").expect("one instance");
+        clone.rename("fw2", None).expect("one instance");
         assert_eq!(clone.name().expect("one"), "fw2");
         let instance = &clone.document["instances"]["fw2"];
         assert_eq!(instance["ports"][0], json!({ "name": "in" }));
         assert_eq!(instance["config"], json!({ "rules": "" }));
+    }
+
+    #[test]
+    fn a_clone_needs_ip_addresses_of_its_own() {
+        let router = |address: &str| json!({ "addresses": { "in": [address] } });
+        let mut saved = image();
+        saved.document["instances"] =
+            json!({ "r": { "nf": "router", "config": router("192.0.2.1/24") } });
+        let why = saved
+            .clone()
+            .rename("r2", None)
+            .expect_err("the same addresses");
+        assert!(why.to_string().contains("'addresses'"), "{why}");
+        let own = router("192.0.2.2/24");
+        saved.rename("r2", Some(own.clone())).expect("its own");
+        assert_eq!(saved.document["instances"]["r2"]["config"], own);
+        let nat = json!({ "nf": "nat", "config": { "pool": ["203.0.113.1"] } });
+        check_addresses(&nat).expect_err("its outside addresses");
+        check_addresses(&json!({ "program": "/bin/own", "config": { "pool": 1 } }))
+            .expect("not known");
     }
 }

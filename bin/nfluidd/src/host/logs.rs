@@ -1,10 +1,13 @@
 //! What instances write to their standard output and error.
 //!
 //! Each has a named pipe, which the daemon reads into a file of bounded size. An instance that
-//! writes faster than that, or while no daemon reads, loses lines and nothing else.
+//! writes faster than that, or while no daemon reads, loses lines and nothing else. The files of the last [`FORMER_MAX`] that
+//! have ended stay; those of instances on demand end with them, as any stranger can have these come and go.
 
 use super::bells;
 use anyhow::{Context, bail};
+use nfluid_control::members::front_of;
+use nfluid_control::template::AT;
 use nfluid_sandbox::start_apart;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -24,6 +27,10 @@ const TURN: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Logs that are read before the next pause; the kernel tells the others first after it.
 const AT_ONCE: usize = 64;
+/// Logs of instances that have ended which are kept.
+pub const FORMER_MAX: usize = 256;
+/// How the name of a log ends, and that of the older part of it.
+const ENDINGS: [&str; 2] = ["log", "log.1"];
 /// The number of no log: there is something to open or to close.
 const REQUESTS: u64 = 0;
 
@@ -37,6 +44,8 @@ struct Followed {
 enum Request {
     Open(u64, PathBuf),
     Close(u64),
+    /// Remove a file and what was moved aside of it.
+    Remove(PathBuf),
 }
 
 /// Who is followed.
@@ -46,12 +55,33 @@ struct Table {
     numbers: BTreeMap<String, u64>,
     followed: BTreeMap<u64, Followed>,
     requests: VecDeque<Request>,
+    /// Those that have ended, and their files: the oldest first.
+    former: VecDeque<(String, PathBuf)>,
 }
 
 impl Table {
-    fn forget(&mut self, number: u64) {
-        self.followed.remove(&number);
+    fn forget(&mut self, number: u64) -> Option<Arc<Path>> {
+        let followed = self.followed.remove(&number);
         self.requests.push_back(Request::Close(number));
+        followed.map(|followed| followed.file)
+    }
+
+    /// Keeps the file of one that has ended, in the place of the oldest that is kept so.
+    fn retire(&mut self, name: String, file: PathBuf) {
+        if name.contains(AT) && front_of(&name).is_none() {
+            return self.requests.push_back(Request::Remove(file));
+        }
+        self.former.retain(|(former, _)| *former != name);
+        self.former.push_back((name, file));
+        while self.former.len() > FORMER_MAX {
+            let Some((name, file)) = self.former.pop_front() else {
+                return;
+            };
+            // There may be another of that name by now.
+            if !self.numbers.contains_key(&name) {
+                self.requests.push_back(Request::Remove(file));
+            }
+        }
     }
 }
 
@@ -150,9 +180,30 @@ impl LogCollector {
     pub fn forget(&self, name: &str) {
         let mut table = self.shared.table();
         if let Some(number) = table.numbers.remove(name) {
-            table.forget(number);
+            if let Some(file) = table.forget(number) {
+                table.retire(name.to_owned(), file.to_path_buf());
+            }
             self.ask();
         }
+    }
+
+    /// Takes over the files in `folder` of instances that an earlier daemon had, and that are not there any more.
+    pub fn adopt_former(&self, folder: &Path) {
+        let mut table = self.shared.table();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = name.strip_suffix(".log").map(str::to_owned);
+            let written = entry.metadata().and_then(|it| it.modified()).ok();
+            if let Some(name) = name.filter(|name| !table.numbers.contains_key(name)) {
+                found.push((written, name, entry.path()));
+            }
+        }
+        found.sort();
+        for (_, name, file) in found {
+            table.retire(name, file);
+        }
+        self.ask();
     }
 
     fn ask(&self) {
@@ -251,6 +302,11 @@ impl<'a> Reader<'a> {
         for request in requests {
             match request {
                 Request::Close(number) => drop(self.pipes.remove(&number)),
+                Request::Remove(file) => {
+                    for ending in ENDINGS {
+                        let _absent = std::fs::remove_file(file.with_extension(ending));
+                    }
+                }
                 // Forgotten since.
                 Request::Open(number, _) if !self.shared.table().followed.contains_key(&number) => {
                 }
@@ -280,7 +336,7 @@ impl<'a> Reader<'a> {
 fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     if file.metadata()?.len() > FILE_MAX {
-        std::fs::rename(path, path.with_extension("log.1"))?;
+        std::fs::rename(path, path.with_extension(ENDINGS[1]))?;
         file = OpenOptions::new().append(true).create(true).open(path)?;
     }
     file.write_all(bytes)
@@ -315,4 +371,56 @@ pub fn read_lines(path: &Path, since: u64, tail: usize) -> io::Result<(Vec<Strin
             .collect(),
         start + end as u64,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_of_the_last_that_have_ended_are_kept_and_none_of_strangers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str| folder.path().join(format!("{name}.log"));
+        let names = || {
+            let entries = std::fs::read_dir(folder.path()).expect("it is there");
+            let names = entries.map(|entry| entry.expect("it is there").file_name());
+            let names = names.map(|name| name.to_string_lossy().into_owned());
+            names.collect::<std::collections::BTreeSet<String>>()
+        };
+        for name in ["guest@10-0-0-7", "fw@r1", "here"] {
+            append(&file(name), b"words\n").expect("room");
+        }
+        append(&file("here").with_extension(ENDINGS[1]), b"older\n").expect("room");
+        let shared = Shared::default();
+        let logs = LogCollector {
+            shared: Arc::new(shared),
+            asked: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd")),
+        };
+        logs.follow("here", folder.path().join("pipe"), file("here"));
+        logs.adopt_former(folder.path());
+        let mut reader = Reader::new(&logs.shared, &logs.asked).expect("an epoll");
+        reader.obey();
+        assert_eq!(
+            names(),
+            ["fw@r1.log", "here.log", "here.log.1"]
+                .map(str::to_owned)
+                .into()
+        );
+        // So many more, and there is no room for the first.
+        for number in 0..FORMER_MAX {
+            let name = format!("n{number}");
+            logs.follow(&name, folder.path().join("pipe"), file(&name));
+            append(&file(&name), b"words\n").expect("room");
+            logs.forget(&name);
+        }
+        reader.obey();
+        let left = names();
+        assert!(!left.contains("fw@r1.log") && left.contains("here.log"));
+        assert_eq!(left.len(), FORMER_MAX + 2);
+        // One that is there again goes by its own end.
+        logs.follow("n0", folder.path().join("pipe"), file("n0"));
+        logs.forget("here");
+        reader.obey();
+        assert!(names().contains("n0.log") && names().contains("here.log"));
+    }
 }

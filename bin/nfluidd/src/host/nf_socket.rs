@@ -1,6 +1,6 @@
 //! The daemon's side of an instance's control socket.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -64,11 +64,20 @@ impl Read for ByDeadline<'_> {
 /// When it is not.
 pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
     let mut line = String::new();
-    BufReader::new(ByDeadline::new(stream, patience))
+    let read = BufReader::new(ByDeadline::new(stream, patience))
         .take(ANSWER_MAX)
-        .read_line(&mut line)
-        .with_context(|| format!("no answer within {} s", patience.as_secs()))?;
-    Ok(line)
+        .read_line(&mut line);
+    match read {
+        Ok(0) => bail!("it has ended before it answered"),
+        Ok(_) => Ok(line),
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                anyhow!("no answer within {} s", patience.as_secs())
+            }
+            io::ErrorKind::ConnectionReset => anyhow!("it has ended before it answered"),
+            _ => anyhow::Error::from(error).context("reading its answer"),
+        }),
+    }
 }
 
 /// Sends one request and returns what the NF answers.
@@ -344,5 +353,25 @@ mod tests {
         ];
         let request = json!({ "op": "metrics" });
         assert_eq!(ask_each(&paths, &request, |answer| answer), expected);
+    }
+
+    #[test]
+    fn who_is_silent_is_told_from_who_has_ended() {
+        let said = |stream: &UnixStream, patience| {
+            let line = line_within(stream, patience);
+            line.expect_err("no answer").to_string()
+        };
+        let (own, theirs) = UnixStream::pair().expect("a pair");
+        let why = said(&own, Duration::from_millis(10));
+        assert!(why.contains("within"), "{why}");
+        drop(theirs);
+        let why = said(&own, Duration::from_secs(60));
+        assert!(why.contains("has ended"), "{why}");
+        let (own, theirs) = UnixStream::pair().expect("a pair");
+        // With something unread the other end is reset.
+        (&own).write_all(b"question\n").expect("room");
+        drop(theirs);
+        let why = said(&own, Duration::from_secs(60));
+        assert!(why.contains("has ended"), "{why}");
     }
 }

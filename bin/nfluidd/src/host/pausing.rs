@@ -57,11 +57,20 @@ impl Host {
         Ok(())
     }
 
+    /// Lets a paused instance go on, because somebody asks for that.
+    ///
+    /// # Errors
+    /// It is not paused, cannot be let go, or may be another host's by now.
+    pub fn unpause(&mut self, name: &str) -> Result<(), PlatformError> {
+        self.check_settled(name)?;
+        self.go_on(name)
+    }
+
     /// Lets a paused instance go on.
     ///
     /// # Errors
     /// It is not paused, or cannot be let go.
-    pub fn unpause(&mut self, name: &str) -> Result<(), PlatformError> {
+    pub fn go_on(&mut self, name: &str) -> Result<(), PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
         if running.record.paused.is_none() {
             return Err(refused(

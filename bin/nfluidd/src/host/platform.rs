@@ -20,7 +20,7 @@ use nfluid_control::model::{PortRef, Program, Restart, Switch as SwitchModel};
 use nfluid_control::pool::Pools;
 use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
 use nfluid_control::stopwatch::Lap;
-use nfluid_control::supervise::Supervisor;
+use nfluid_control::supervise::{Exit, Supervisor};
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 use serde_json::{Value, json};
@@ -693,14 +693,21 @@ impl Host {
             running.process = None;
         }
         let maps = running.maps(&self.settings.paths, name);
-        let lost = maps
+        let reclaimed = maps
             .and_then(|maps| self.switch.reclaim(&running.memory, &maps))
-            .map_err(failed)?;
-        self.event(
-            EventKind::Restarting,
-            Some((Kind::Instance, name)),
-            format!("restarted on request; {lost} frames lost in its rings"),
-        );
-        self.start_again(name).map_err(error)
+            .map_err(failed);
+        let started = reclaimed.and_then(|lost| {
+            self.event(
+                EventKind::Restarting,
+                Some((Kind::Instance, name)),
+                format!("restarted on request; {lost} frames lost in its rings"),
+            );
+            self.start_again(name).map_err(error)
+        });
+        if let Err(why) = &started {
+            // Its policy decides when that is tried again.
+            self.bury(name, &format!("could not be started: {why}"), Exit::Failure);
+        }
+        started
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Shells that are made together.
 const BATCH: u32 = 16;
-/// After a failure nothing is made for so long.
+/// After a failure none of its pool is made for so long, and none of any when instances needed what shells had.
 const REST: Duration = Duration::from_secs(5);
 /// Shells are made when none was taken for so long, so that whoever takes one has the cores and the kernel's locks for
 /// itself; earlier if few are left.
@@ -88,7 +88,13 @@ impl Pool {
             let kept = before.remove(name).filter(|lane| lane.spec.makes_as(spec));
             let lane = kept.unwrap_or_else(|| Lane::new(spec));
             let spec = spec.clone();
-            state.lanes.insert(name.clone(), Lane { spec, ..lane });
+            let rests_until = None;
+            let lane = Lane {
+                spec,
+                rests_until,
+                ..lane
+            };
+            state.lanes.insert(name.clone(), lane);
         }
         state.rests_until = None;
         drop(state);
@@ -255,13 +261,11 @@ impl Pool {
 
     fn put(&self, order: &Order, made: Vec<Making>, problem: Option<String>) {
         let mut state = self.state();
-        if problem.is_some() {
-            state.rests_until = Some(Instant::now() + REST);
-        }
         let is_welcome = order.spec.group.is_none() || state.tenants.is_some();
         let lane = state.lanes.get_mut(&order.lane);
         let unwanted = match lane.filter(|lane| is_welcome && lane.spec.makes_as(&order.spec)) {
             Some(lane) => {
+                lane.rests_until = problem.is_some().then(|| Instant::now() + REST);
                 lane.problem = problem;
                 lane.ready.extend(made);
                 Vec::new()
@@ -289,7 +293,7 @@ impl State {
         }
         let is_quiet = self.is_quiet(now);
         for (name, lane) in &mut self.lanes {
-            if !is_quiet && !lane.are_few(now) {
+            if lane.rests(now) || !is_quiet && !lane.are_few(now) {
                 continue;
             }
             let groups = match (&lane.spec.group, &self.tenants) {
@@ -376,7 +380,7 @@ fn make(maker: &Arc<Maker>, order: &Order) -> (Vec<Making>, Option<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lane, Pool};
+    use super::{Lane, Pool, Task};
     use nfluid_control::group::Groups;
     use nfluid_control::pool::{PoolSpec, Purpose, Size};
     use nfluid_control::quantity::Bytes;
@@ -410,6 +414,31 @@ mod tests {
         assert!(is_made());
         pool.leave_groups();
         assert!(!is_made());
+    }
+
+    #[test]
+    fn a_pool_that_cannot_be_filled_holds_up_no_other() {
+        let spec = two_shells();
+        let pool = Pool::default();
+        for name in ["a", "b"] {
+            pool.state().lanes.insert(name.to_owned(), Lane::new(&spec));
+        }
+        let next = || match pool.state().task(Instant::now()) {
+            Some(Task::Make(order)) => Some(order),
+            _ => None,
+        };
+        let first = next().expect("both are empty");
+        assert_eq!(first.lane, "a");
+        pool.put(&first, Vec::new(), Some("no room".to_owned()));
+        let second = next().expect("the other one is empty still");
+        assert_eq!(second.lane, "b");
+        pool.put(&second, Vec::new(), Some("no room".to_owned()));
+        assert!(next().is_none(), "both have failed just now");
+        let told = pool.statuses();
+        assert!(
+            told.iter()
+                .all(|it| it.problem.as_deref() == Some("no room"))
+        );
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Host {
     ///
     /// # Errors
     /// It is.
-    pub(super) fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
+    pub fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
         if self.moving.contains(name) {
             let message = format!("instance {name} is being moved to or from another host");
             return Err(

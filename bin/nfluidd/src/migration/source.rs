@@ -190,7 +190,7 @@ impl Daemon {
         // One that has never stood still goes on as it does; one that has ended is started again by its policy, or was, and is
         // paused: see `Migration::recall`.
         if moving::process_of(&self.host, name).as_ref() != Some(&departure.process) {
-            let _ = crate::host::lock(&self.host).unpause(name);
+            let _ = crate::host::lock(&self.host).go_on(name);
         }
         let _ = moving::resume(&self.host, name);
         moving::settle(&self.host, name);

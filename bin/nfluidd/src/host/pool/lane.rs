@@ -21,6 +21,8 @@ pub struct Lane {
     pub taken: u64,
     pub missed: u64,
     pub problem: Option<String>,
+    /// After a failure none is made before.
+    pub rests_until: Option<Instant>,
     pub recent: Recent,
 }
 
@@ -62,6 +64,7 @@ impl Lane {
             taken: 0,
             missed: 0,
             problem: None,
+            rests_until: None,
             recent: Recent::default(),
         }
     }
@@ -72,6 +75,11 @@ impl Lane {
             Size::Fixed(count) => count,
             Size::Rate { most } => self.recent.rate(now).clamp(LEAST.min(most), most),
         }
+    }
+
+    /// Whether nothing is made as it has failed of late.
+    pub fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
     }
 
     /// Whether half of the shells are gone: then they are made at once.

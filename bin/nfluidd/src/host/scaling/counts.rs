@@ -24,8 +24,10 @@ pub fn counts_of(host: &Shared, name: &str) -> Option<Counts> {
     let (own, first) = {
         let host = lock(host);
         let socket = |name| {
-            let runs = host.instances.get(name)?.process.is_some();
-            runs.then(|| host.settings.paths.control(name))
+            let running = host.instances.get(name)?;
+            // Who stands still answers nobody.
+            let answers = running.process.is_some() && running.record.paused.is_none();
+            answers.then(|| host.settings.paths.control(name))
         };
         (socket(name)?, socket(front)?)
     };
