@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nfluid_api::types::Kind;
 use nfluid_control::quantity::{Bytes, Millis, Share};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -165,6 +166,12 @@ pub enum Deletable {
     Group,
     #[value(alias = "flavors")]
     Flavor,
+    /// Prepared instances
+    #[value(alias = "pools")]
+    Pool,
+    /// What each client of an uplink gets, and the instances of those who have it
+    #[value(alias = "templates")]
+    Template,
 }
 
 impl From<Deletable> for Kind {
@@ -177,6 +184,8 @@ impl From<Deletable> for Kind {
             Deletable::Uplink => Kind::Uplink,
             Deletable::Group => Kind::Group,
             Deletable::Flavor => Kind::Flavor,
+            Deletable::Pool => Kind::Pool,
+            Deletable::Template => Kind::Template,
         }
     }
 }
@@ -205,6 +214,7 @@ pub enum Resource {
     #[value(alias = "pool")]
     Pools,
     /// Templates, and how many clients have an instance
+    #[value(alias = "template")]
     Templates,
     #[value(alias = "event")]
     Events,
@@ -254,6 +264,12 @@ pub enum Describable {
     Chain,
     #[value(alias = "uplinks")]
     Uplink,
+    /// Prepared instances
+    #[value(alias = "pools")]
+    Pool,
+    /// What each client of an uplink gets
+    #[value(alias = "templates")]
+    Template,
 }
 
 #[derive(Debug, Args)]
@@ -399,6 +415,9 @@ pub struct RestoreArgs {
     /// Make a clone of this name, with addresses and seeds of its own
     #[arg(long, value_name = "NEW")]
     pub name: Option<String>,
+    /// The clone's configuration (what is under 'config' in a deployment), in the place of the saved one
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub config: Option<PathBuf>,
     /// Leave it paused, to be wired before the frames in its rings go on
     #[arg(long)]
     pub paused: bool,
@@ -413,7 +432,10 @@ Exit codes: that of the program, or
   128 + n  signal n ended it";
 
 #[derive(Debug, Args)]
-#[command(after_help = FUNCTION_EXIT_CODES)]
+#[command(
+    after_help = FUNCTION_EXIT_CODES,
+    override_usage = "nfluid run-function [OPTIONS] PROGRAM [ARGS]..."
+)]
 pub struct FunctionArgs {
     /// CPU time that it may use, for example 500ms
     #[arg(long, default_value = "10s", value_name = "TIME")]
@@ -439,11 +461,14 @@ pub struct FunctionArgs {
     /// Print what it used to standard error
     #[arg(short, long)]
     pub verbose: bool,
-    /// The executable file: a program, or a script whose interpreter the daemon's host has
-    pub program: PathBuf,
-    /// Its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<String>,
+    /// The executable file - a program, or a script whose interpreter the daemon's host has - and its arguments: whatever comes
+    /// behind it is for it
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::client::Client;
 use nfluid_api::types::{FunctionEnd, FunctionLimits, FunctionReport, FunctionRequest};
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
@@ -44,7 +45,14 @@ pub async fn run(client: &Client, screen: Screen, args: &FunctionArgs) -> Result
 }
 
 fn request(args: &FunctionArgs) -> Result<FunctionRequest, Failure> {
-    let path = &args.program;
+    let (path, program_args) = match args.command.as_slice() {
+        [program, args @ ..] => (Path::new(program), args),
+        [] => (Path::new(""), [].as_slice()),
+    };
+    let text = |arg: &OsString| {
+        let text = arg.to_str().map(str::to_owned);
+        text.ok_or_else(|| Failure::Function(NOT_RUN, format!("{arg:?} is no UTF-8 text")))
+    };
     let failed = |error: std::io::Error| {
         Failure::Function(NOT_RUN, format!("reading {}: {error}", path.display()))
     };
@@ -68,7 +76,7 @@ fn request(args: &FunctionArgs) -> Result<FunctionRequest, Failure> {
     Ok(FunctionRequest {
         name: name.to_string_lossy().into_owned(),
         program: STANDARD.encode(program),
-        args: args.args.clone(),
+        args: program_args.iter().map(text).collect::<Result<_, _>>()?,
         input: STANDARD.encode(input),
         limits: FunctionLimits {
             cpu_time_ms: args.cpu_time.0,

@@ -1,9 +1,11 @@
 //! `nfluid get` and `nfluid describe`.
 
-use crate::args::{Describable, DescribeArgs, GetArgs, Resource};
+use crate::args::{Cli, Describable, DescribeArgs, GetArgs, Resource};
 use crate::events::events_table;
 use crate::failure::Failure;
 use crate::screen::{Screen, Style, Table, core, percent, short_bytes, short_time};
+use clap::CommandFactory;
+use clap::error::ErrorKind;
 use nfluid_api::client::{Client, escaped};
 use nfluid_api::types::{
     ChainStatus, Counters, EventPage, GroupStatus, InstanceStatus, IoStatus, LinkStatus,
@@ -18,6 +20,12 @@ use std::time::Duration;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn get(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), Failure> {
+    let is_one = matches!(args.resource, Resource::Io | Resource::Deployment);
+    if let Some(name) = args.name.as_ref().filter(|_| is_one) {
+        let message = format!("unexpected argument '{name}': there is only one of this kind");
+        let usage = Cli::command().error(ErrorKind::UnknownArgument, message);
+        usage.exit();
+    }
     loop {
         if args.watch {
             screen.clear()?;
@@ -39,16 +47,8 @@ async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(),
         Resource::Links => list(client, screen, args, "links", links_table).await,
         Resource::Chains => list(client, screen, args, "chains", chains_table).await,
         Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
-        Resource::Pools => {
-            let pools: Vec<PoolStatus> = client.get("/v1/pools").await?;
-            screen.object(args.output, &pools, || screen.table(&pools_table(&pools)))
-        }
-        Resource::Templates => {
-            let templates: Vec<TemplateStatus> = client.get("/v1/templates").await?;
-            screen.object(args.output, &templates, || {
-                screen.table(&templates_table(&templates))
-            })
-        }
+        Resource::Pools => list(client, screen, args, "pools", pools_table).await,
+        Resource::Templates => list(client, screen, args, "templates", templates_table).await,
         Resource::Io => {
             let io: IoStatus = client.get("/v1/io").await?;
             screen.object(args.output, &io, || print_io(screen, &io))
@@ -382,6 +382,8 @@ pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> R
         Describable::Link => "links",
         Describable::Chain => "chains",
         Describable::Uplink => "uplinks",
+        Describable::Pool => "pools",
+        Describable::Template => "templates",
     };
     let path = format!("/v1/{kind}/{}", escaped(&args.name));
     let object: Value = client.get(&path).await?;

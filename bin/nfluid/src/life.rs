@@ -11,7 +11,7 @@ use nfluid_api::client::Client;
 use nfluid_api::types::{
     MigrateRequest, PauseRequest, PausedTraffic, RestoreRequest, SAVED_BYTES_MAX, ScaleRequest,
 };
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 impl From<Traffic> for PausedTraffic {
@@ -114,7 +114,7 @@ pub async fn save(client: &Client, screen: Screen, args: &SaveArgs) -> Result<()
     if args.file == Path::new("-") {
         return screen.bytes(&image);
     }
-    std::fs::write(&args.file, &image).map_err(|error| about(&args.file, "writing", &error))?;
+    write_whole(&args.file, &image).map_err(|error| about(&args.file, "writing", &error))?;
     screen.line(&format!(
         "instance {} saved in {}: {} bytes, of which {} of state; {} frames",
         args.instance,
@@ -133,9 +133,11 @@ pub async fn restore(client: &Client, screen: Screen, args: &RestoreArgs) -> Res
             args.file.display()
         )));
     }
+    let config = args.config.as_deref().map(configuration).transpose()?;
     let request = RestoreRequest {
         image: STANDARD.encode(image),
         name: args.name.clone(),
+        config,
         paused: args.paused,
     };
     let report = client.restore(&request).await?;
@@ -149,6 +151,40 @@ pub async fn restore(client: &Client, screen: Screen, args: &RestoreArgs) -> Res
         "instance {} restored{how}; state: {state}; {frames}; nothing leads to it before a link, chain or switch names it",
         report.name
     ))
+}
+
+/// Writes a file that is whole or as it was before.
+fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let is_other = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
+    if is_other {
+        // A pipe, or a device.
+        return std::fs::write(path, bytes);
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let written = std::fs::File::create_new(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        let _none = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A configuration as a deployment has it.
+fn configuration(path: &Path) -> Result<serde_json::Value, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| about(path, "reading", &error))?;
+    let root = nfluid_control::yaml::parse(&text).map_err(|error| {
+        let (line, column) = (error.mark.line, error.mark.column);
+        let file = path.display();
+        Failure::Operation(format!(
+            "{file}:{line}:{column}: {}; {}",
+            error.message, error.remedy
+        ))
+    })?;
+    Ok(root.to_json())
 }
 
 fn entries(taken: u64, left_out: u64) -> String {

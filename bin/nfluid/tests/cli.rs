@@ -239,6 +239,16 @@ fn get_prints_tables() {
         assert!(table.contains(text), "{kind}: {table}");
     }
     assert!(fixture.ok(&["get", "instance", "fw1"]).contains("firewall"));
+    for (kind, name) in [("pool", "small"), ("template", "subscriber")] {
+        assert!(fixture.ok(&["get", kind, name]).contains(name));
+        assert!(fixture.ok(&["describe", kind, name]).contains(name));
+        let error = fixture.fails(1, &["get", kind, "nobody"]);
+        assert!(error.contains("nobody"), "{error}");
+    }
+    for kind in ["io", "deployment"] {
+        let error = fixture.fails(2, &["get", kind, "fw1"]);
+        assert!(error.contains("only one"), "{error}");
+    }
     let error = fixture.fails(1, &["get", "instances", "nobody"]);
     assert!(
         error.contains("help: 'nfluid get instances' lists them"),
@@ -387,12 +397,38 @@ fn instances_are_paused_upgraded_saved_and_restored() {
     let file = file.to_str().expect("text");
     assert!(fixture.ok(&["save", "fw1", file]).contains("8 bytes"));
     assert_eq!(std::fs::read(file).expect("written"), b"NFLIMAGE");
+    // What cannot be written whole leaves what was there.
+    let gone = folder.path().join("gone/fw1.image");
+    fixture.fails(1, &["save", "fw1", gone.to_str().expect("text")]);
+    let files = std::fs::read_dir(folder.path()).expect("it is there");
+    assert_eq!(files.count(), 1, "nothing lies beside it");
     assert_eq!(
         fixture.ok(&["restore", file, "--name", "fw2", "--paused"]),
         "instance fw2 restored, paused; state: 1000 entries; 3 frames in its rings; nothing leads to it before a link, chain or switch names it\n"
     );
+    let config = folder.path().join("own.yaml");
+    std::fs::write(&config, "addresses: { a: [192.0.2.2/24] }").expect("room");
+    let config = config.to_str().expect("text");
+    fixture.ok(&["restore", file, "--name", "r2", "--config", config]);
+    fixture.fails(2, &["restore", file, "--config", config]);
+    std::fs::write(config, "addresses: [").expect("room");
+    let error = fixture.fails(1, &["restore", file, "--name", "r2", "--config", config]);
+    assert!(error.contains("own.yaml:"), "{error}");
     fixture.fails(1, &["pause", "nobody"]);
     fixture.fails(1, &["restore", "/nonexistent"]);
+}
+
+#[test]
+fn what_comes_behind_a_function_is_for_it() {
+    let fixture = Fixture::new();
+    let own = std::env::current_exe().expect("this program");
+    let own = own.with_file_name("what_comes_behind_a_function_is_for_it");
+    std::fs::write(&own, "#!/bin/sh\n").expect("room");
+    let program = own.to_str().expect("text");
+    fixture.fails(7, &["run-function", program, "--timeout", "not mine"]);
+    fixture.fails(2, &["run-function", "--timeout", "mine", program]);
+    fixture.fails(2, &["run-function"]);
+    std::fs::remove_file(&own).expect("it is there");
 }
 
 #[test]
