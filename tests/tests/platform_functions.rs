@@ -73,11 +73,22 @@ fn left(platform: &Platform) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Mount namespaces that the daemon keeps for instances.
+fn kept_mounts(platform: &Platform) -> usize {
+    let folder = format!("/proc/{}/fd", platform.daemon_pid());
+    let entries = fs::read_dir(folder).expect("it runs").flatten();
+    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links
+        .filter(|link| link.to_string_lossy().starts_with("mnt:["))
+        .count()
+}
+
 #[test]
 fn a_function_computes_and_nothing_of_it_is_left() {
     let Some(platform) = platform("a_function_computes_and_nothing_of_it_is_left") else {
         return;
     };
+    let kept = kept_mounts(&platform);
     let e = call(&platform, &[&example("e.py"), "30"], "");
     assert_eq!(e.stdout, "2.718281828459045235360287471352\n", "{e:?}");
     assert_eq!(e.code, Some(0), "{e:?}");
@@ -90,6 +101,7 @@ fn a_function_computes_and_nothing_of_it_is_left() {
     let none = call(&platform, &[&example("words.py")], " ");
     assert_eq!(none.code, Some(1), "{none:?}");
     assert_eq!(none.stderr, "there are no words in the input\n");
+    assert_eq!(kept_mounts(&platform), kept, "a script's is gone with it");
 
     // A program without an interpreter, and more input than a pipe holds.
     let long = "0123456789abcdef".repeat(20_000);

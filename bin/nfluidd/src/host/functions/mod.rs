@@ -188,9 +188,12 @@ impl Function<'_> {
         let sandbox = functions
             .maker
             .sandbox(name, self.user, cgroup, code.root());
+        let sandbox = sandbox.map_err(|why| refused(&why))?;
         let shell = ShellSpec {
             zygote: Some(&functions.zygote),
-            ..sandbox.map_err(|why| refused(&why))?
+            // The root directory with a script in it is nobody else's: kept for others, it would push out those that are.
+            sealed: sandbox.sealed.filter(|_| !code.is_script()),
+            ..sandbox
         };
         let mut launch = Launch::new(&code.program, functions.filters.of(code));
         launch.argv = code.arguments.clone();

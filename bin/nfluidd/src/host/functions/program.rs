@@ -94,6 +94,11 @@ impl Code {
         })
     }
 
+    /// Whether it is a script, in a folder of its own.
+    pub fn is_script(&self) -> bool {
+        self.script.is_some()
+    }
+
     /// What it finds in its root directory: nothing; libraries; and itself, if it is a script.
     pub fn root(&self) -> Root {
         match &self.script {
