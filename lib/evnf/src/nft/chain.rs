@@ -39,6 +39,10 @@ pub fn translate(
             other => statement = Some(format!("statement {other}")),
         }
     }
+    if fields.iter().any(Fields::asks_for_unread_ports) {
+        condition.get_or_insert_with(|| "ports of whichever protocol".to_owned());
+        fields = fields.iter().map(Fields::whatever_ports).collect();
+    }
     let patterns = fields.iter().flat_map(Fields::patterns);
     let patterns: Vec<_> = patterns
         .filter(|pattern| families.contains(&pattern.family))
@@ -54,5 +58,56 @@ pub fn translate(
         (Some(why), ..) | (None, Some(why), Some(_)) => (Decided::Slow(why), rule(Verdict::Ask)),
         (None, None, Some(verdict)) => (Decided::Fast, rule(verdict)),
         (None, _, None) => (Decided::NoEffect, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ruleset::{Ruleset, Table};
+    use super::*;
+    use serde_json::json;
+
+    fn translated(statements: &Value) -> (Decided, Option<Rule>) {
+        let ruleset = Ruleset::default();
+        let table = Table {
+            family: "ip".into(),
+            name: "t".into(),
+        };
+        let place = Place {
+            ruleset: &ruleset,
+            table: &table,
+            interface: "eth1",
+            leaving: false,
+        };
+        let statements = statements.as_array().expect("a list");
+        translate(&place, statements, &[Family::V4], Verdict::Drop)
+    }
+
+    #[test]
+    fn ports_of_protocols_whose_ports_are_not_read_are_the_kernels() {
+        let is = |left: Value, right: Value| json!({ "match": { "op": "==", "left": left, "right": right } });
+        let port = is(
+            json!({ "payload": { "protocol": "th", "field": "dport" } }),
+            json!(53),
+        );
+        let protocol = |names: Value| is(json!({ "meta": { "key": "l4proto" } }), names);
+        let accept = json!({ "accept": null });
+        let known = protocol(json!({ "set": ["tcp", "udp"] }));
+        let (decided, rule) = translated(&json!([known, port, accept]));
+        assert_eq!(decided, Decided::Fast);
+        let patterns = rule.expect("it has one").patterns;
+        assert!(patterns.len() == 2 && patterns.iter().all(|pattern| pattern.ports));
+
+        // UDP-Lite has a port there too, which the fast path does not see.
+        for rest in [
+            json!([port, accept]),
+            json!([protocol(json!("udplite")), port, accept]),
+        ] {
+            let (decided, rule) = translated(&rest);
+            assert!(matches!(decided, Decided::Slow(_)), "{rest}: {decided}");
+            let rule = rule.expect("what it may match is the kernel's");
+            assert_eq!(rule.verdict, Verdict::Ask);
+            assert!(rule.patterns.iter().all(|pattern| !pattern.ports));
+        }
     }
 }

@@ -10,6 +10,9 @@ use std::ops::RangeInclusive;
 /// Most alternatives of a rule. Beyond that a table of rules is what the kernel is better at.
 const PATTERNS_MAX: usize = 4096;
 
+/// Protocols whose ports the fast path reads: TCP, UDP, SCTP.
+const WITH_PORTS: [u8; 3] = [6, 17, 132];
+
 /// What a condition asks for, as far as the fast path knows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
@@ -43,6 +46,21 @@ impl Fields {
             dport: inside(self.dport, other.dport)?,
             ports: self.ports || other.ports,
         })
+    }
+
+    /// Whether they ask for ports that the fast path does not read: any other protocol may have some where TCP has them.
+    pub fn asks_for_unread_ports(&self) -> bool {
+        self.ports && !self.proto.is_some_and(|proto| WITH_PORTS.contains(&proto))
+    }
+
+    /// Without what they ask of ports.
+    pub fn whatever_ports(&self) -> Self {
+        Fields {
+            sport: Prefix::default(),
+            dport: Prefix::default(),
+            ports: false,
+            ..self.clone()
+        }
     }
 
     /// As patterns, one for each IP version that they may have.
@@ -131,10 +149,15 @@ impl Place<'_> {
             Field::Interface(_) => return Condition::Unknown(name_of(&statement["left"])),
             Field::Protocol(_) | Field::Version => None,
         };
-        found.map_or_else(
-            || Condition::Unknown(format!("{} in this form", name_of(&statement["left"]))),
-            Condition::AnyOf,
-        )
+        let name = || name_of(&statement["left"]);
+        match found {
+            None => Condition::Unknown(format!("{} in this form", name())),
+            Some(fields) if fields.len() > PATTERNS_MAX => Condition::Unknown(format!(
+                "{} with more than {PATTERNS_MAX} alternatives",
+                name()
+            )),
+            Some(fields) => Condition::AnyOf(fields),
+        }
     }
 
     /// The values of the right side, those of sets one by one.
@@ -152,9 +175,7 @@ impl Place<'_> {
         let key = (self.table.clone(), name.to_owned());
         let set = self.ruleset.sets.get(&key);
         let set = set.ok_or_else(|| format!("set {name}, which is not there"))?;
-        let flags = set["flags"].as_array().into_iter().flatten();
-        let mut flags = flags.filter_map(Value::as_str);
-        if flags.any(|flag| flag == "dynamic" || flag == "timeout") {
+        if changes_by_itself(set) {
             return Err(format!("set {name}, which changes by itself"));
         }
         let elements = set["elem"].as_array().into_iter().flatten();
@@ -176,6 +197,17 @@ impl Place<'_> {
             Vec::new()
         })
     }
+}
+
+/// Whether packets or time change a set, which the kernel does not announce. nft prints a flag that is the only one without a list
+/// from version 1.1.4 on.
+fn changes_by_itself(set: &Value) -> bool {
+    let flags = match &set["flags"] {
+        Value::Array(flags) => flags.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut flags = flags.iter().filter_map(Value::as_str);
+    !set["timeout"].is_null() || flags.any(|flag| flag == "dynamic" || flag == "timeout")
 }
 
 /// An element of a set without its counter or comment.
@@ -243,7 +275,7 @@ fn address(family: Family, source: bool, is: bool, values: &[Value]) -> Option<V
         dst: if source { Prefix::default() } else { prefix },
         ..Fields::default()
     });
-    bounded(fields)
+    Some(bounded(fields))
 }
 
 /// Addresses as numbers.
@@ -295,12 +327,12 @@ fn port(proto: Option<u8>, source: bool, is: bool, values: &[Value]) -> Option<V
         ports: true,
         ..Fields::default()
     });
-    bounded(fields)
+    Some(bounded(fields))
 }
 
-fn bounded(fields: impl Iterator<Item = Fields>) -> Option<Vec<Fields>> {
-    let fields: Vec<Fields> = fields.take(PATTERNS_MAX + 1).collect();
-    (fields.len() <= PATTERNS_MAX).then_some(fields)
+/// So many that it can be told whether they are too many.
+fn bounded(fields: impl Iterator<Item = Fields>) -> Vec<Fields> {
+    fields.take(PATTERNS_MAX + 1).collect()
 }
 
 fn protocol(family: Option<Family>, values: &[Value]) -> Option<Vec<Fields>> {
@@ -407,6 +439,51 @@ mod tests {
         );
         let missing = tcp_dport("==", json!("@none"));
         assert!(matches!(read(missing), Condition::Unknown(why) if why.contains("none")));
+    }
+
+    #[test]
+    fn a_set_that_changes_by_itself_is_the_kernels_however_its_flags_are_printed() {
+        let table = Table {
+            family: "inet".into(),
+            name: "t".into(),
+        };
+        let read = |more: &str| {
+            let set = format!(
+                r#"{{"nftables":[{{"set":{{"family":"inet","table":"t","name":"s","type":"ipv4_addr",{more}
+                "elem":["10.0.0.1"]}}}}]}}"#
+            );
+            let ruleset = Ruleset::read(set.as_bytes()).expect("as nft prints it");
+            let place = Place {
+                ruleset: &ruleset,
+                table: &table,
+                interface: "eth1",
+                leaving: false,
+            };
+            let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
+            place.condition(&json!({ "op": "==", "left": left, "right": "@s" }))
+        };
+        for fixed in ["", r#""flags":"interval","#, r#""flags":["interval"],"#] {
+            assert!(matches!(read(fixed), Condition::AnyOf(_)), "{fixed}");
+        }
+        for changing in [
+            r#""flags":"dynamic","#,
+            r#""flags":"timeout","#,
+            r#""flags":["interval","timeout"],"#,
+            r#""timeout":3600,"#,
+        ] {
+            let found = read(changing);
+            assert!(matches!(found, Condition::Unknown(_)), "{changing}");
+        }
+    }
+
+    #[test]
+    fn what_has_too_many_alternatives_says_so() {
+        let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
+        let hosts = (0..5000u32).map(|n| std::net::Ipv4Addr::from(n * 2).to_string());
+        let set: Vec<String> = hosts.collect();
+        let found = read(json!({ "op": "==", "left": left, "right": { "set": set } }));
+        let why = "ip saddr with more than 4096 alternatives";
+        assert_eq!(found, Condition::Unknown(why.into()));
     }
 
     #[test]

@@ -14,5 +14,5 @@ mod interval;
 mod ruleset;
 mod split;
 
-pub use ruleset::{Error, Ruleset};
-pub use split::{Decided, Line, Split, split, split_leaving};
+pub use ruleset::{Error, Ruleset, legacy_tables};
+pub use split::{Decided, Interface, Line, Split, split, split_leaving};

@@ -90,13 +90,9 @@ impl Ruleset {
             return Err(Error::Nft(said));
         }
         let mut ruleset = Self::read(&output.stdout)?;
-        let tables = ["ip_tables_names", "ip6_tables_names"]
-            .map(|name| format!("/proc/thread-self/net/{name}"));
-        let tables = tables.map(|path| std::fs::read_to_string(path).unwrap_or_default());
-        ruleset.has_legacy_tables = tables.iter().any(|names| !names.is_empty());
-        ruleset.has_legacy_nat = tables
-            .iter()
-            .any(|names| names.lines().any(|name| name == "nat"));
+        let tables = legacy_tables();
+        ruleset.has_legacy_tables = !tables.is_empty();
+        ruleset.has_legacy_nat = tables.iter().any(|name| name == "nat");
         Ok(ruleset)
     }
 
@@ -161,6 +157,15 @@ impl Ruleset {
         }
         Ok(())
     }
+}
+
+/// The tables of the older iptables in the calling thread's network namespace, IPv4's first. Nobody announces that there is one more.
+pub fn legacy_tables() -> Vec<String> {
+    let files = ["ip_tables_names", "ip6_tables_names"];
+    let files = files.map(|name| format!("/proc/thread-self/net/{name}"));
+    let texts = files.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let lines = texts.iter().flat_map(|text| text.lines());
+    lines.map(str::to_owned).collect()
 }
 
 fn base_of(chain: &Value) -> Result<Option<Base>, Error> {

@@ -72,6 +72,25 @@ impl fmt::Display for Decided {
     }
 }
 
+/// An interface, as rules know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The name of the bridge, bond or VRF that it is a part of. Chains see its packets under that name, or not at all; but for those
+    /// that are the interface's own.
+    pub part_of: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for Interface<'a> {
+    fn from(name: &'a str) -> Self {
+        Interface {
+            name,
+            part_of: None,
+        }
+    }
+}
+
 /// A base chain, as a stage.
 struct Met {
     /// Where among the others: hook, priority.
@@ -81,21 +100,30 @@ struct Met {
 }
 
 /// Splits a rule set for what comes in by an interface.
-pub fn split(ruleset: &Ruleset, interface: &str) -> Split {
+pub fn split<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>) -> Split {
+    let interface = interface.into();
     let split = Split {
         only_kernel_asks: only_kernel_asks(ruleset),
         ..Split::default()
     };
-    let unseen = Unseen {
-        why: why_translated(ruleset),
-        is_unseen: is_behind_conntrack,
+    let unseen = match why_part(interface) {
+        Some(why) => Unseen {
+            why: Some(why),
+            is_unseen: |base| base.hook != "ingress",
+        },
+        None => Unseen {
+            why: why_translated(ruleset),
+            is_unseen: is_behind_conntrack,
+        },
     };
-    fill(split, ruleset, interface, &unseen, false)
+    fill(split, ruleset, interface.name, &unseen, false)
 }
 
 /// Splits a rule set for what goes out by an interface: the chains at `output`, `forward`, `postrouting`, and its own at `egress`. The
 /// kernel has asked them before, except for what goes around them. `Traffic::Local` is what the host has made.
-pub fn split_leaving(ruleset: &Ruleset, interface: &str) -> Split {
+pub fn split_leaving<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>) -> Split {
+    let interface = interface.into();
+    let part = why_part(interface);
     let changed = why_changed(ruleset);
     let unseen = Unseen {
         is_unseen: match changed {
@@ -103,9 +131,9 @@ pub fn split_leaving(ruleset: &Ruleset, interface: &str) -> Split {
             // What chains before the last have seen may not be what goes out.
             None => |base| base.hook != "egress",
         },
-        why: changed.or_else(|| why_translated(ruleset)),
+        why: changed.or(part).or_else(|| why_translated(ruleset)),
     };
-    fill(Split::default(), ruleset, interface, &unseen, true)
+    fill(Split::default(), ruleset, interface.name, &unseen, true)
 }
 
 /// Chains that see other packets than the fast path.
@@ -286,6 +314,15 @@ fn order(table: &Table, base: &Base, interface: &str, leaving: bool) -> Option<(
     Some((hook, base.priority))
 }
 
+/// Why chains see packets of an interface under another name, or not at all.
+fn why_part(interface: Interface<'_>) -> Option<String> {
+    let whole = interface.part_of?;
+    Some(format!(
+        "{} is a part of {whole}: chains see its packets under that name, or not at all",
+        interface.name
+    ))
+}
+
 /// Why packets may go out with other headers than chains have seen: a rule writes some.
 fn why_changed(ruleset: &Ruleset) -> Option<String> {
     let mut chains = ruleset.chains.iter();
@@ -391,6 +428,39 @@ mod tests {
             assert_eq!(split.all_behind.is_some(), is_left, "{statement}");
             assert_eq!(split.lines.is_empty(), is_left, "{statement}");
         }
+    }
+
+    #[test]
+    fn a_part_of_a_bridge_is_asked_its_own_chains_only() {
+        let port = Interface {
+            name: "eth0",
+            part_of: Some("br0"),
+        };
+        for (hook, comes, goes) in [("prerouting", 1, 0), ("forward", 1, 1), ("output", 0, 1)] {
+            // Where the port is a router's, this drops all that is not from the bridge.
+            let drop = json!({ "drop": null });
+            let name = json!({ "match": { "op": "!=", "left": { "meta": { "key": "iifname" } }, "right": "br0" } });
+            let ruleset = rule_at(hook, &json!([name, drop]));
+            let stages = split(&ruleset, "eth0").stages;
+            assert_eq!(stages.len(), comes, "{hook}");
+            let stages = split_leaving(&ruleset, "eth0").stages;
+            assert_eq!(stages.len(), goes, "{hook}");
+            for split in [split(&ruleset, port), split_leaving(&ruleset, port)] {
+                let met: Vec<_> = split.stages.iter().flat_map(|one| &one.rules).collect();
+                assert!(
+                    met.iter().all(|rule| rule.verdict == Verdict::Ask),
+                    "{hook}"
+                );
+            }
+        }
+        let why = split(&base("inet", "forward", "drop"), port).all_behind;
+        assert!(why.is_some_and(|why| why.contains("eth0 is a part of br0")));
+        let mut own = base("netdev", "ingress", "drop");
+        for chain in own.chains.values_mut() {
+            chain.base.as_mut().expect("it is one").devices = vec!["eth0".to_owned()];
+        }
+        let drops = |split: Split| split.stages[0].rules[0].verdict == Verdict::Drop;
+        assert!(drops(split(&own, port)), "its own chain comes first");
     }
 
     #[test]

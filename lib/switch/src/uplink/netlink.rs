@@ -33,6 +33,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_LINK_NETNSID: u16 = 37;
@@ -88,6 +89,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// Index of the interface below or, for veth, of the other end.
     pub peer: Option<u32>,
+    /// Index of the bridge, bond or VRF that it is a part of.
+    pub master: Option<u32>,
     /// The kernel's number, in this namespace, of the namespace in which `peer` is; absent: here.
     pub peer_netns: Option<i32>,
     /// The attached XDP program, if there is just one.
@@ -190,6 +193,7 @@ fn parse_link(body: &[u8]) -> Link {
             IFLA_IFNAME => link.name = text(value),
             IFLA_MTU => link.mtu = word(value, 0).unwrap_or(0),
             IFLA_LINK => link.peer = word(value, 0),
+            IFLA_MASTER => link.master = word(value, 0).filter(|index| *index != 0),
             IFLA_LINK_NETNSID => link.peer_netns = word(value, 0).map(|id| id as i32),
             IFLA_LINKINFO => {
                 let mut info = attributes(value);
@@ -507,6 +511,7 @@ mod tests {
             .attribute(IFLA_MTU, &1500u32.to_ne_bytes())
             .attribute(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 7])
             .attribute(IFLA_LINK, &9u32.to_ne_bytes())
+            .attribute(IFLA_MASTER, &11u32.to_ne_bytes())
             .attribute(IFLA_LINK_NETNSID, &3u32.to_ne_bytes())
             .nested(IFLA_XDP, &[(IFLA_XDP_ATTACHED, 1), (IFLA_XDP_PROG_ID, 55)])
             .finish();
@@ -520,6 +525,7 @@ mod tests {
             mac: Some([2, 0, 0, 0, 0, 7]),
             kind: None,
             peer: Some(9),
+            master: Some(11),
             peer_netns: Some(3),
             xdp: Some(55),
             xdp_attached: true,

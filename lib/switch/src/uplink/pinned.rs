@@ -88,6 +88,47 @@ impl Place {
         asked.unwrap_or(false)
     }
 
+    /// The name of the bridge, bond or VRF that it is a part of, if it is there, and of one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn part_of(&self) -> Result<Option<String>, UplinkError> {
+        self.with_netlink(|netlink| {
+            let link = netlink.link(&self.interface)?;
+            let Some(master) = link.and_then(|link| link.master) else {
+                return Ok(None);
+            };
+            let found = netlink.link_by_index(master)?;
+            // One that has gone meanwhile has let it go.
+            Ok(found.map(|master| master.name))
+        })
+    }
+
+    /// The number of the interface; `None`: there is none of that name.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn number(&self) -> Result<Option<u32>, UplinkError> {
+        let found = self.with_netlink(|netlink| netlink.link(&self.interface))?;
+        Ok(found.map(|link| link.index))
+    }
+
+    /// What the interface of this number, which was this one, is called now; `None`: it is not in this namespace any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn name_of(&self, number: u32) -> Result<Option<String>, UplinkError> {
+        let found = self.with_netlink(|netlink| netlink.link_by_index(number))?;
+        Ok(found.map(|link| link.name))
+    }
+
+    fn with_netlink<T: Send>(
+        &self,
+        work: impl FnOnce(&Netlink) -> Result<T, UplinkError> + Send,
+    ) -> Result<T, UplinkError> {
+        NetNs::open(self.netns.as_deref())?.within(|| work(&Netlink::open()?))
+    }
+
     /// Has the other end of a veth take redirected frames, if it was not up when [`Place::prepare`] has asked for that.
     ///
     /// # Errors
@@ -214,8 +255,13 @@ impl PinnedProgram {
         })
     }
 
-    /// Whether the interface is there still.
+    /// Whether the interface is there still, whatever it is called by now.
     pub fn is_attached(&self) -> bool {
+        self.interface().is_some()
+    }
+
+    /// The number of the interface; `None`: it is gone.
+    pub fn interface(&self) -> Option<u32> {
         let interface = |info: libbpf_sys::bpf_link_info| {
             if info.type_ == libbpf_sys::BPF_LINK_TYPE_TCX {
                 // SAFETY: of a link of this kind that part of the union was written, which is of numbers.
@@ -225,7 +271,7 @@ impl PinnedProgram {
                 unsafe { info.__bindgen_anon_1.xdp.ifindex }
             }
         };
-        self.info().is_some_and(|info| interface(info) != 0)
+        self.info().map(interface).filter(|number| *number != 0)
     }
 
     /// What the kernel says of the link, if it is one of XDP or tc.

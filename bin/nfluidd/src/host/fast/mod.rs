@@ -266,7 +266,7 @@ fn splittings(
     let rules = HostRules::read(first)?;
     let loaded = places.iter().enumerate().map(|(number, place)| {
         let before = before.get(number).copied().unwrap_or_default();
-        rules.load(&place.interface, hook, common, before)
+        rules.load(place, hook, common, before)
     });
     loaded.collect()
 }

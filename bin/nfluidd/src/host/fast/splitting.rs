@@ -6,7 +6,7 @@ use nfluid_evnf::chain::Member;
 use nfluid_evnf::firewall::{Firewall, Sharing};
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
-use nfluid_evnf::nft::{Decided, Ruleset, Split, split, split_leaving};
+use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving};
 use nfluid_switch::uplink::{Place, ToldError, UplinkError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xxhash_rust::xxh3::xxh3_64;
@@ -56,11 +56,16 @@ impl HostRules {
     /// When the kernel refuses it.
     pub fn load(
         &self,
-        interface: &str,
+        place: &Place,
         hook: Hook,
         common: &Common,
         before: Before,
     ) -> Result<Option<Splitting>, PlatformError> {
+        let part_of = place.part_of().map_err(|error| failed(&error))?;
+        let interface = Interface {
+            name: &place.interface,
+            part_of: part_of.as_deref(),
+        };
         let split = match hook {
             Hook::Egress => split_leaving(&self.ruleset, interface),
             Hook::Xdp | Hook::Tc => split(&self.ruleset, interface),

@@ -9,6 +9,7 @@ use super::balancing::Followed as Weight;
 use super::checks::{Checks, Subject};
 use super::load::{self, Loads, Reading};
 use nfluid_api::types::{EventKind, Kind};
+use nfluid_evnf::nft::legacy_tables;
 use nfluid_switch::uplink::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ struct Followed {
     monitors: Vec<Monitor>,
     /// Its rules are to be read.
     is_stale: bool,
+    /// Tables of iptables-legacy, which nobody announces.
+    legacy: Vec<String>,
     checks: Option<Checks>,
     loads: Option<Loads>,
     tried: Instant,
@@ -39,6 +42,19 @@ struct Subjects {
     place: Place,
     checked: Option<Subject>,
     asked: Option<load::Subject>,
+}
+
+impl Followed {
+    /// Whether there is another table of iptables-legacy than when it was asked last.
+    fn has_other_tables(&mut self) -> bool {
+        let found = self.place.within(|| Ok(legacy_tables()));
+        let Ok(found) = found else {
+            return false;
+        };
+        let is_other = found != self.legacy;
+        self.legacy = found;
+        is_other
+    }
 }
 
 /// Follows the host's fast paths; never returns.
@@ -58,7 +74,7 @@ pub fn run(host: &Shared) -> ! {
                     one.monitors = monitors(name, &one.place);
                     one.is_stale = true;
                 }
-                one.is_stale |= lock(host).has_unread_rules(name);
+                one.is_stale |= lock(host).has_unread_rules(name) || one.has_other_tables();
             }
             if std::mem::take(&mut one.is_stale) {
                 read_again(host, name);
@@ -82,6 +98,7 @@ fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
             place: place.clone(),
             // What has changed before the kernel was asked to tell.
             is_stale: true,
+            legacy: Vec::new(),
             checks: None,
             loads: None,
             tried: Instant::now(),
