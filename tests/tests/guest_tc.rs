@@ -117,7 +117,7 @@ fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
         assert!(link.is_none(), "a filter has to do");
     }
 
-    let seat = FilterSeat::prepare(&place, Side::Ingress).expect("clsact is made");
+    let seat = FilterSeat::prepare(&place, Side::Ingress, None).expect("clsact is made");
     let hold = FilteredProgram::attach(&place, seat.clone(), first.as_fd()).expect("it takes it");
     assert!(hold.is_attached());
     let other = at(&stranger, Hook::Tc).descriptor().unwrap();
@@ -175,11 +175,17 @@ fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     let firewall = dropping(STOPPED[0]);
     let program = firewall.member_at(Hook::Egress).unwrap();
     let program = program.descriptor().unwrap();
-    let seat = FilterSeat::prepare(&place, Side::Egress).expect("clsact is made");
+    let seat = FilterSeat::prepare(&place, Side::Egress, None).expect("clsact is made");
     let hold = FilteredProgram::attach(&place, seat.clone(), program.as_fd()).expect("room");
     let shown = tc("filter show dev n0 egress");
     assert!(shown.contains("nfluid"), "{shown}");
+    // One the other way, which has not made clsact, is the last to leave.
+    let other = FilterSeat::prepare(&place, Side::Ingress, Some(&seat)).expect("it is there");
+    let inward = firewall.member_at(Hook::Tc).unwrap().descriptor().unwrap();
+    let other = FilteredProgram::attach(&place, other, inward.as_fd()).expect("room");
     hold.remove().expect("it is ours");
+    assert!(other.is_attached(), "who goes first leaves the other's");
+    other.remove().expect("it is ours");
     let shown = tc("qdisc show dev n0");
     assert!(!shown.contains("clsact"), "{shown}");
     assert!(!FilteredProgram::left(&place, seat.clone()).is_attached());
@@ -187,6 +193,6 @@ fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     gone.expect("that it is gone is as good");
     // Only what is for one way has the place of what is for both.
     tc("qdisc add dev n0 ingress");
-    let refused = FilterSeat::prepare(&place, Side::Egress).expect_err("it has no egress");
+    let refused = FilterSeat::prepare(&place, Side::Egress, None).expect_err("it has no egress");
     assert!(refused.to_string().contains("qdisc 'ingress'"), "{refused}");
 }

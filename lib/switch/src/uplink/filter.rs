@@ -28,7 +28,7 @@ pub struct FilterSeat {
     index: u32,
     /// Which way packets go.
     side: Side,
-    /// clsact was not there before.
+    /// clsact was not there before this one, or one beside it.
     made_clsact: bool,
 }
 
@@ -40,23 +40,35 @@ pub struct FilteredProgram {
 }
 
 impl FilterSeat {
-    /// Makes room for a filter on an interface.
+    /// Makes room for a filter on an interface. `beside`: our own one there, the other way; whichever leaves as the last takes away the
+    /// clsact that either has made.
     ///
     /// # Errors
     /// When the interface is not there, or takes no filters.
-    pub fn prepare(place: &Place, side: Side) -> Result<Self, UplinkError> {
+    pub fn prepare(
+        place: &Place,
+        side: Side,
+        beside: Option<&FilterSeat>,
+    ) -> Result<Self, UplinkError> {
         place.on_interface(|netlink, link| {
             let made = netlink.make_clsact(link.index);
-            let made_clsact = made.map_err(UplinkError::system(format!(
+            let made = made.map_err(UplinkError::system(format!(
                 "making room for a filter at tc on {}",
                 place.interface
             )))?;
+            let was_made =
+                beside.is_some_and(|other| other.index == link.index && other.made_clsact);
             Ok(FilterSeat {
                 index: link.index,
                 side,
-                made_clsact,
+                made_clsact: made || was_made,
             })
         })
+    }
+
+    /// The number of its interface.
+    pub fn interface(&self) -> u32 {
+        self.index
     }
 
     fn filter(&self) -> FilterPlace {
@@ -100,6 +112,11 @@ impl FilteredProgram {
             place: place.clone(),
             seat,
         }
+    }
+
+    /// Where it is.
+    pub fn seat(&self) -> &FilterSeat {
+        &self.seat
     }
 
     fn why(&self, error: &io::Error) -> UplinkError {

@@ -38,6 +38,14 @@ impl Hold {
         found.and_then(Result::ok).map(Hold::Link)
     }
 
+    /// The number of the interface; `None`: it is gone, or the program on it.
+    pub fn interface(&self) -> Option<u32> {
+        match self {
+            Hold::Link(link) => link.interface(),
+            Hold::Filter(filter) => filter.is_attached().then(|| filter.seat().interface()),
+        }
+    }
+
     /// Whether the interface is there still, and the program on it.
     pub fn is_attached(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use super::super::written;
 use super::hold::{Held, Hold, LINK};
 use super::splitting::failed;
 use super::{broken, hold, pins};
-use nfluid_control::apply::PlatformError;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::hook::Hook;
@@ -100,6 +100,8 @@ pub struct Wanted {
     pub rewrites: bool,
     /// It was not said how, and all of them have a form for tc.
     pub may_be_at_tc: bool,
+    /// Where the filter is that holds those of the other way.
+    pub beside: Option<FilterSeat>,
 }
 
 impl Row {
@@ -189,9 +191,22 @@ impl Row {
         hold.is_some_and(Hold::is_attached)
     }
 
-    /// Whether the interface is gone with what was on it.
+    /// Whether the interface is gone with what was on it, or what was on it is on an interface of another name or namespace by now.
     pub fn is_gone(&self) -> bool {
-        self.hold.is_some() && !self.holds()
+        let Some(hold) = &self.hold else {
+            return false;
+        };
+        let Some(number) = hold.interface() else {
+            return true;
+        };
+        // Who cannot be told stays.
+        let there = self.place.number();
+        there.is_ok_and(|there| there != Some(number))
+    }
+
+    /// Where the filter is that holds it, if one does.
+    pub fn filter_seat(&self) -> Option<&FilterSeat> {
+        self.record.filter.as_ref()
     }
 
     /// Whether what an earlier daemon has put there goes on, although nobody is missing.
@@ -256,7 +271,14 @@ impl Row {
                 *none = Some(chain);
             }
             (None, _) => {
-                self.attach(members, wanted.hook, wanted.mode)?;
+                let beside = wanted.beside.as_ref();
+                let attached = self.attach(members, (wanted.hook, wanted.mode), beside);
+                attached.map_err(|why| match why.kind {
+                    PlatformErrorKind::Busy if wanted.may_be_at_tc => {
+                        why.with_remedy(BESIDE_OTHERS)
+                    }
+                    _ => why,
+                })?;
                 if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
                     self.advise();
                 }
@@ -294,8 +316,8 @@ impl Row {
     fn attach(
         &mut self,
         members: Vec<Member>,
-        hook: Hook,
-        mode: Mode,
+        at: (Hook, Mode),
+        beside: Option<&FilterSeat>,
     ) -> Result<(), PlatformError> {
         match std::fs::create_dir(&self.pins) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -306,7 +328,7 @@ impl Row {
         let chain = Chain::kept(members, &self.pins).map_err(broken)?;
         chain.take_over();
         let head = chain.head().map_err(broken)?;
-        let (hold, mode) = self.take_hold(head.as_fd(), hook, mode)?;
+        let (hold, mode) = self.take_hold(head.as_fd(), at, beside)?;
         self.hold = Some(hold);
         self.chain = Some(chain);
         self.record.mode = mode;
@@ -331,8 +353,8 @@ impl Row {
     fn take_hold(
         &mut self,
         head: BorrowedFd<'_>,
-        hook: Hook,
-        mode: Mode,
+        (hook, mode): (Hook, Mode),
+        beside: Option<&FilterSeat>,
     ) -> Result<Held, PlatformError> {
         let pin = self.pins.join(LINK);
         let side = match hook {
@@ -343,7 +365,8 @@ impl Row {
         if let Some(held) = hold::at_tc(&self.place, head, side, &pin)? {
             return Ok(held);
         }
-        let seat = FilterSeat::prepare(&self.place, side).map_err(|error| failed(&error))?;
+        let seat = FilterSeat::prepare(&self.place, side, beside);
+        let seat = seat.map_err(|error| failed(&error))?;
         // Before it is there: by this it is found.
         self.record.filter = Some(seat.clone());
         self.save()?;
@@ -376,11 +399,20 @@ impl Row {
         pins::remove_pins(&self.pins).map_err(broken)
     }
 
-    /// Forgets the interface, which is gone: one that comes in its place is another.
+    /// Forgets the interface, which is gone: one that comes in its place is another. If it is only called otherwise, it is as before.
     ///
     /// # Errors
     /// As [`Row::let_go`].
     pub fn lose(&mut self) -> Result<(), PlatformError> {
+        let number = self.hold.as_ref().and_then(Hold::interface);
+        let called = number.and_then(|number| self.place.name_of(number).ok().flatten());
+        if let Some(interface) = called {
+            let netns = self.place.netns.clone();
+            let renamed = Place { interface, netns };
+            if let Err(error) = renamed.restore(&self.record.features) {
+                tracing::debug!(interface = renamed.interface, %error, "features stay");
+            }
+        }
         self.record.features = ChangedFeatures::default();
         self.record.rewrites = false;
         self.record.is_unsettled = false;
@@ -403,6 +435,10 @@ impl Row {
         }
     }
 }
+
+/// Where another's program is at XDP.
+const BESIDE_OTHERS: &str =
+    "or write 'mode: tc' on all interfaces of the row, which is beside what others have at XDP";
 
 /// For an end of a veth, at XDP.
 const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all interfaces of the row takes them as they are";

@@ -186,11 +186,20 @@ impl Host {
                     let fast = self.fast.get(name);
                     fast.is_some_and(FastPath::may_be_at_tc)
                 }),
+            beside: self.beside(key).and_then(Row::filter_seat).cloned(),
         };
         match self.rows.get_mut(key) {
             Some(row) => row.stand(wanted),
             None => Ok(()),
         }
+    }
+
+    /// Those of the same interface whom packets meet the other way.
+    fn beside(&self, key: &str) -> Option<&Row> {
+        let place = self.rows.get(key)?.place();
+        let mut rows = self.rows.iter();
+        let found = rows.find(|(other, row)| *other != key && row.place() == place);
+        found.map(|(_, row)| row)
     }
 
     /// Puts another program of a fast path in the place of the one that is on an interface.
@@ -304,12 +313,15 @@ impl Host {
             {
                 tracing::warn!(instance = name, %error, "redirecting to the other end");
             }
-            let is_wanting = |row: &&mut Row| !row.holds() || row.is_left();
-            let Some(row) = self.rows.get_mut(&key).filter(is_wanting) else {
+            let Some(row) = self.rows.get_mut(&key) else {
                 continue;
             };
-            let (place, was_there) = (row.place().clone(), row.holds());
-            if row.is_gone() {
+            let is_gone = row.is_gone();
+            if !is_gone && row.holds() && !row.is_left() {
+                continue;
+            }
+            let (place, was_there) = (row.place().clone(), row.holds() && !is_gone);
+            if is_gone {
                 let _gone_with_it = row.lose();
                 self.tell_members(&key, EventKind::Warning, "is gone");
             }
