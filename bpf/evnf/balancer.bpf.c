@@ -174,6 +174,17 @@ struct {
 } lb_exits SEC(".maps");
 
 /*
+ * TCP connections that have begun here with another packet than their first: they were forgotten for want of room,
+ * or their server is down, or they are from before.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct evnf_count);
+} lb_midway SEC(".maps");
+
+/*
  * Ticks for which a connection's server and way are taken as they were, the one that is running
  * included: 2 to 30 ms. The table of connections sees it used that often, so it is not one of those
  * that go first.
@@ -220,6 +231,17 @@ static __always_inline int enter_return(struct passage *p, const struct lb_serve
 		return LB_EXIT_CONFLICT;
 	return bpf_map_update_elem(&lb_connections, &key, &back, BPF_ANY) ? LB_EXIT_FULL
 									  : LB_EXIT_SENT;
+}
+
+/* Whether the packet is no first one of a TCP connection. */
+static __always_inline bool is_midway(const struct passage *p)
+{
+	__u32 l3_bytes = p->key.flow.family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	struct tcphdr *tcp = (void *)(long)p->ctx->data + ETH_HLEN + l3_bytes;
+
+	if (p->key.flow.proto != IPPROTO_TCP || (void *)(tcp + 1) > (void *)(long)p->ctx->data_end)
+		return false;
+	return !tcp->syn;
 }
 
 /* Finds a server for a new connection, and enters it. LB_EXIT_SENT: there is one. */
@@ -269,6 +291,8 @@ static __always_inline int begin(struct passage *p)
 		new.mode = recent->mode;
 		if (bpf_map_update_elem(&lb_connections, &p->key, &new, BPF_ANY))
 			return LB_EXIT_FULL;
+		if (is_midway(p))
+			count(&lb_midway, 0, packet_bytes(p->ctx));
 		recent->to = server->end;
 		return LB_EXIT_SENT;
 	}

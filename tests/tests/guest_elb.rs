@@ -286,6 +286,28 @@ fn leaves_by_a_name(hook: Hook) {
 }
 
 #[test]
+fn a_connection_that_does_not_begin_with_its_first_packet_is_counted() {
+    if !is_root("a_connection_that_does_not_begin_with_its_first_packet_is_counted") {
+        return;
+    }
+    for hook in HOOKS {
+        let mut ground = Ground::new("mid", Mode::Translate, hook);
+        let first = |client| Frame::tcp(at(client), at(SERVICE), TcpFlags::SYN);
+        let begun = bytes(first("10.0.0.2:1000").macs(HOSTS[0], OWN[0]));
+        for (packet, midway) in [
+            (begun, 0),
+            (arriving("10.0.0.2:1000", SERVICE, 0), 0),
+            (arriving("10.0.0.2:1001", SERVICE, 0), 1),
+            (arriving("10.0.0.2:1001", SERVICE, 0), 1),
+        ] {
+            assert_eq!(ground.pass(&packet).0, Action::Send, "{hook:?}");
+            let counted = ground.balancer.begun_midway().expect("it counts");
+            assert_eq!(counted, midway, "{hook:?}");
+        }
+    }
+}
+
+#[test]
 fn datagrams_over_ipv6_are_translated_both_ways() {
     if !is_root("datagrams_over_ipv6_are_translated_both_ways") {
         return;

@@ -295,6 +295,15 @@ impl Balancer {
         self.fast.counts_of("lb_exits", &Exit::ALL)
     }
 
+    /// TCP connections that have begun here with another packet than their first: they were forgotten for want of room, or their
+    /// server is down, or they are from before.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn begun_midway(&self) -> Result<u64, LoadError> {
+        Ok(self.fast.counts("lb_midway", 0)?.packets)
+    }
+
     /// What a server has got.
     ///
     /// # Errors

@@ -215,6 +215,11 @@ impl FastPath {
         if let Work::Inspector(inspecting) = &self.work {
             inspecting.add_metrics(self.names(), &mut metrics);
         }
+        if let Work::Balancer(balancing) = &self.work
+            && let Ok(midway) = balancing.balancer().begun_midway()
+        {
+            metrics.insert("xdp_midway_connections".to_owned(), midway as f64);
+        }
         for service in self.services() {
             for server in &service.servers {
                 let labels = format!("{{service=\"{}\",server=\"{}\"}}", service.name, server.at);
