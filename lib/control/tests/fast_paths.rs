@@ -51,6 +51,13 @@ fn a_fast_path_has_interfaces_and_nothing_of_a_process() {
 }
 
 #[test]
+fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
+    let beside = "  fw: { tier: xdp, nf: efw, interface: busy0, mode: tc }\n";
+    let accepted = check(&format!("version: 1\ninstances:\n{beside}"));
+    assert!(accepted.is_ok(), "{}", lines(&accepted.unwrap_err()));
+}
+
+#[test]
 fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     says(
         "  fw: { tier: xdp, nf: efw, interface: eth1, share: 10%, ports: [a] }\n",
@@ -73,7 +80,10 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     );
     says(
         "  fw: { tier: xdp, nf: efw, interface: busy0 }\n",
-        &["has an XDP program already: xdp_filter (id 7)"],
+        &[
+            "has an XDP program already: xdp_filter (id 7)",
+            "or write 'mode: tc'",
+        ],
     );
     says(
         "  lb: { tier: xdp, nf: elb, interface: eth1 }\n",
@@ -301,7 +311,10 @@ fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
     );
     says(
         "  lb: { tier: xdp, nf: elb, interface: eth1, slow: { tap: a }, config: { services: {} } }\n",
-        &["'elb' has no slow path but the kernel"],
+        &[
+            "'elb' has no slow path but the kernel",
+            "an instance of efw in front of it",
+        ],
     );
     let rest = "  rest: { nf: firewall }\n";
     says(

@@ -2,9 +2,10 @@
 
 use super::instances::report_config;
 use super::slow;
-use super::uplinks::{check_place, is_interface_name, not_an_interface};
+use super::uplinks::{is_interface_name, not_an_interface, report_place};
 use super::{Background, Environment};
 use crate::fast::{Attach, Direction, MEMBERS_MAX};
+use crate::host::InterfaceFact;
 use crate::model::{Deployment, Instance, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
@@ -48,7 +49,7 @@ pub fn check(
         // One in use may vanish and return at any time: that the daemon sees to.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {
-            look(attach, &path, environment, report);
+            look(instance, attach, &path, environment, report);
         }
     }
 }
@@ -186,11 +187,36 @@ fn dispute(
     None
 }
 
-fn look(attach: &Attach, path: &str, environment: Environment<'_>, report: &mut Report<'_>) {
-    for interface in &attach.interfaces {
-        if is_interface_name(interface) {
-            let netns = attach.netns.as_deref();
-            check_place(interface, netns, path, environment.host, report);
+/// An interface has to be there. At XDP it has room for one program; at tc it does not matter who is at XDP.
+fn look(
+    instance: &Instance,
+    attach: &Attach,
+    path: &str,
+    environment: Environment<'_>,
+    report: &mut Report<'_>,
+) {
+    let at_tc = Attach {
+        mode: XdpMode::Tc,
+        ..attach.clone()
+    };
+    let catalogue = environment.catalogue;
+    let can_be_at_tc = catalogue
+        .validate_attach(instance.program.name(), &at_tc)
+        .is_ok();
+    let netns = attach.netns.as_deref();
+    for interface in attach
+        .interfaces
+        .iter()
+        .filter(|name| is_interface_name(name))
+    {
+        let fact = environment.host.interface(interface, netns);
+        if attach.mode == XdpMode::Tc && matches!(fact, InterfaceFact::Busy(_)) {
+            continue;
         }
+        let mut remedy = format!("remove it: 'ip link set dev {interface} xdp off'");
+        if can_be_at_tc {
+            remedy += "; or write 'mode: tc', which is beside what others have there";
+        }
+        report_place((interface, netns), fact, &remedy, path, report);
     }
 }

@@ -33,7 +33,8 @@ pub fn check<'a>(
                 instance.program.name().escape_debug()
             ),
             format!(
-                "remove 'slow', or write 'slow: kernel'; {} can have another",
+                "remove 'slow', or write 'slow: kernel'; an instance of {} in front of it on the interface (a lower 'order') can have \
+                 another, which gets what neither can read",
                 FUNCTIONS.join(", ")
             ),
         );

@@ -73,12 +73,25 @@ pub(super) fn check_place(
     host: &dyn Host,
     report: &mut Report<'_>,
 ) {
+    let remedy = format!("remove it: 'ip link set dev {interface} xdp off'");
+    let fact = host.interface(interface, netns);
+    report_place((interface, netns), fact, &remedy, path, report);
+}
+
+/// Reports what is wrong with an interface. `remedy`: what can be done if somebody has it.
+pub(super) fn report_place(
+    (interface, netns): (&str, Option<&str>),
+    fact: InterfaceFact,
+    remedy: &str,
+    path: &str,
+    report: &mut Report<'_>,
+) {
     let interface_path = format!("{path}.interface");
     let somewhere = match netns {
         Some(netns) => format!("in the namespace '{netns}'"),
         None => "in the daemon's namespace".to_owned(),
     };
-    match host.interface(interface, netns) {
+    match fact {
         InterfaceFact::Present => {}
         InterfaceFact::Missing(names) => report.error(
             &interface_path,
@@ -94,7 +107,7 @@ pub(super) fn check_place(
         InterfaceFact::Busy(program) => report.error(
             &interface_path,
             format!("the interface '{interface}' has an XDP program already: {program}"),
-            format!("remove it: 'ip link set dev {interface} xdp off'"),
+            remedy,
         ),
     }
 }
