@@ -1,7 +1,8 @@
 //! The promise: no packet overtakes an earlier one of its flow that is in a slow path of its own, however rules change, packets
 //! come, and the slow path takes its time, or loses some.
 
-use crate::ground::{datagram, from_hosts};
+use crate::ground::{Ground, SERVICE, datagram, from_hosts};
+use nfluid_evnf::balancer;
 use nfluid_evnf::firewall::{Firewall, Sharing, Verdict};
 use nfluid_evnf::load::Action;
 use nfluid_evnf::slow::{Back, Direction, SlowExit, SlowPath};
@@ -238,4 +239,36 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
     let exits = path.exits().expect("the kernel tells");
     let absent = exits.iter().find(|(exit, _)| *exit == SlowExit::Absent);
     assert_eq!(absent.expect("it is counted").1.packets, 2);
+}
+
+#[test]
+fn in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read() {
+    if !is_root("in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read") {
+        return;
+    }
+    let ground = Ground::new("slowrow");
+    let path = SlowPath::load(None).expect("the kernel takes it");
+    let firewall = load(&path, &[]);
+    let door = firewall.door().expect("it has one");
+    let mut row = ground.chain(&firewall);
+    let whole = datagram("10.0.0.2:1000", SERVICE, 0);
+    let mut fragment = whole.clone();
+    fragment[20] = 0x20;
+    let counted = |which| {
+        let came = ground.came();
+        let found = came.iter().find(|(exit, _)| *exit == which);
+        found.expect("each is counted").1
+    };
+    for (is_there, sent) in [(true, 1), (false, 2)] {
+        if !is_there {
+            door.close().expect("it is ours");
+        }
+        let run = row.test_run(&fragment, 1).expect("it runs");
+        let expected = if is_there { Action::Send } else { Action::Drop };
+        assert_eq!((run.action, run.packet), (expected, fragment.clone()));
+        assert_eq!(counted(balancer::Exit::Unreadable), 0, "it has not met it");
+        let run = row.test_run(&whole, 1).expect("it runs");
+        assert_eq!(run.action, Action::Send, "slow path: {is_there}");
+        assert_eq!(counted(balancer::Exit::Sent), sent, "by the balancer");
+    }
 }

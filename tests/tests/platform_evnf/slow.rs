@@ -9,8 +9,16 @@ use nfluid_tests::harness::platform::{Platform, eventually, list, must, signal};
 use nfluid_wire::build::Frame;
 use nfluid_wire::{MacAddr, VlanTag};
 use rustix::process::Signal;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Connections are the kernel's to know: what such a rule may match is handed up.
 const RULES: &str = "table ip filter { chain forward { type filter hook forward priority 0; \
@@ -182,4 +190,102 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     assert_eq!(program_on(&platform, "client"), None);
     let links = must(&format!("ip -n {edge} link show"));
     assert!(!links.contains("nfslo"), "{links}");
+}
+
+const BY_TAP: &str = "
+version: 1
+instances:
+  fw: { tier: xdp, nf: efw, interface: client, netns: EDGE, slow: { tap: mine } }
+";
+
+/// A program of a user's that lets everything pass: what it reads from its tap it writes back.
+struct Echo {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Echo {
+    fn start(platform: &Platform) -> Self {
+        let netns = Path::new("/run/netns").join(platform.edge());
+        let mut tap = within(&netns, open_tap);
+        must(&format!("ip -n {} link set mine up", platform.edge()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_to_stop = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut frame = [0; 4096];
+            while !is_to_stop.load(Ordering::Relaxed) {
+                match tap.read(&mut frame) {
+                    Ok(len) => tap.write_all(&frame[..len]).expect("it is up"),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            }
+        });
+        Echo { stop, thread }
+    }
+
+    /// Ends it, and the tap with it.
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it ends");
+    }
+}
+
+fn open_tap() -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let device = options.custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
+    let device = device.expect("taps can be made here");
+    let mut name = [0; libc::IFNAMSIZ];
+    for (to, from) in name.iter_mut().zip(b"mine") {
+        *to = *from as libc::c_char;
+    }
+    let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    let mut request = libc::ifreq {
+        ifr_name: name,
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags },
+    };
+    // SAFETY: the request is a live ifreq.
+    let status = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+    device
+}
+
+#[test]
+fn a_program_of_the_users_with_a_tap_is_a_slow_path() {
+    let Some(mut platform) = Platform::new("a_program_of_the_users_with_a_tap_is_a_slow_path")
+    else {
+        return;
+    };
+    routed(&mut platform, &["client", "server"]);
+    nft(&platform, RULES);
+    platform.apply(BY_TAP);
+    let [slow, fast] = [SLOW, FAST].map(|port| listen(&platform, port));
+    for _ in 0..2 {
+        let why = platform.instance("fw")["unhealthy"].to_string();
+        assert!(why.contains("there is no tap 'mine'"), "{why}");
+        comes(&platform, &fast, FAST, "without a program");
+        // What was sent while there was one.
+        has_come(&slow);
+        let dropped = handed(&platform, "drop", "no_slow_path");
+        eventually("what cannot be decided is dropped, and counted", || {
+            send(&platform, SLOW);
+            handed(&platform, "drop", "no_slow_path") > dropped
+        });
+        assert!(!has_come(&slow), "nobody has decided");
+        let program = Echo::start(&platform);
+        comes(&platform, &slow, SLOW, "through the program");
+        let fw = platform.instance("fw");
+        assert_eq!(fw["state"], "running", "{fw}");
+        assert!(handed(&platform, "pass", "returned") > 0);
+        program.end();
+        eventually("it is seen that the program is gone", || {
+            platform.instance("fw")["state"] == "unhealthy"
+        });
+    }
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    nothing_is_left(&platform, &["client"]);
 }
