@@ -278,7 +278,7 @@ int evnf_firewall(struct evnf_packet *ctx)
 	if (by == EVNF_EXIT_ACCEPT)
 		by = cached ? judge(ctx, &key, cached, bytes) : EVNF_EXIT_ASK;
 #ifndef EVNF_TC
-	if (slow_path.on && goes_up(by, &key, cached))
+	if (slow_path.on && goes_up(by, &key, cached) && !is_discovery(ctx, &key.flow))
 		return send_up(ctx, by, has_flow ? &key : NULL, bytes);
 #endif
 	count(&evnf_exits, by, bytes);

@@ -22,12 +22,6 @@
 #include "flow.h"
 #include "parse.h"
 
-#define IPPROTO_ICMPV6_ 58
-/* Router and neighbour solicitations and advertisements, redirects. */
-#define ND_FIRST 133
-#define ND_LAST 137
-#define ND_HOPS 255
-
 /* States of sockets in the kernel (include/net/tcp_states.h). */
 #define STATE_TIME_WAIT 6
 #define STATE_LISTEN 10
@@ -339,18 +333,6 @@ static __always_inline struct guard_end *protected_end(const struct evnf_flow *f
 		return NULL;
 	__builtin_memcpy(end.address, flow->dst, sizeof(end.address));
 	return bpf_map_lookup_elem(&guard_ends, &end);
-}
-
-/* Neighbour discovery of this network: no router has forwarded it. */
-static __always_inline bool is_discovery(struct xdp_md *ctx, const struct evnf_flow *flow)
-{
-	struct ipv6hdr *ip = (void *)(long)ctx->data + ETH_HLEN;
-	__u8 *type = (void *)(ip + 1);
-
-	if (flow->family != 6 || flow->proto != IPPROTO_ICMPV6_ ||
-	    (void *)(type + 1) > (void *)(long)ctx->data_end)
-		return false;
-	return ip->hop_limit == ND_HOPS && *type >= ND_FIRST && *type <= ND_LAST;
 }
 
 /* What to do with a packet that cannot be read; of some their addresses are known. */

@@ -23,8 +23,14 @@
 
 #define IPPROTO_HOPOPTS_ 0
 #define IPPROTO_DSTOPTS_ 60
+#define IPPROTO_ICMPV6_ 58
 #define IPPROTO_SCTP_ 132
 #define IP_FRAGMENT_MASK 0x3fff /* more fragments, offset */
+
+/* Router and neighbour solicitations and advertisements, redirects. */
+#define ND_FIRST 133
+#define ND_LAST 137
+#define ND_HOPS 255
 
 /* How far a packet has been read. */
 struct cursor {
@@ -141,6 +147,18 @@ static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf
 		return EVNF_EXIT_TAGGED;
 	}
 	return EVNF_EXIT_NOT_IP;
+}
+
+/* Neighbour discovery of this network: no router has forwarded it. */
+static __always_inline bool is_discovery(struct evnf_packet *ctx, const struct evnf_flow *flow)
+{
+	struct ipv6hdr *ip = (void *)(long)ctx->data + ETH_HLEN;
+	__u8 *type = (void *)(ip + 1);
+
+	if (flow->family != 6 || flow->proto != IPPROTO_ICMPV6_ ||
+	    (void *)(type + 1) > (void *)(long)ctx->data_end)
+		return false;
+	return ip->hop_limit == ND_HOPS && *type >= ND_FIRST && *type <= ND_LAST;
 }
 
 /* Whether a packet was read so far that its flow is known, by what parse() has said of it. */

@@ -3,7 +3,7 @@
 
 use crate::ground::{Ground, SERVICE, datagram, from_hosts};
 use nfluid_evnf::balancer;
-use nfluid_evnf::firewall::{Firewall, Sharing, Verdict};
+use nfluid_evnf::firewall::{Family, Firewall, Pattern, Rule, Sharing, Stage, Verdict};
 use nfluid_evnf::load::Action;
 use nfluid_evnf::slow::{Back, Direction, SlowExit, SlowPath};
 use nfluid_tests::harness::random::Random;
@@ -56,12 +56,16 @@ fn packet(flow: u32, number: u32) -> Vec<u8> {
 }
 
 fn load(path: &SlowPath, asked: &[&str]) -> Firewall {
+    let stage = from_hosts(&[(asked, Verdict::Ask), (&["10.0.0.9"], Verdict::Drop)]);
+    load_stage(path, stage)
+}
+
+fn load_stage(path: &SlowPath, stage: Stage) -> Firewall {
     let tables = path.tables();
     let sharing = Sharing {
         slow: Some(&tables),
         exits: None,
     };
-    let stage = from_hosts(&[(asked, Verdict::Ask), (&["10.0.0.9"], Verdict::Drop)]);
     let firewall = Firewall::load_with(&[stage], &[], sharing).expect("the kernel takes it");
     let door = firewall.door().expect("it has a slow path");
     door.lead_to(SOMEWHERE).expect("it is there");
@@ -206,8 +210,19 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
         return;
     }
     let path = SlowPath::load(None).expect("the kernel takes it");
-    let mut firewall = load(&path, &[HOSTS[0]]);
+    let everything_v6 = Rule {
+        patterns: vec![Pattern::any(Family::V6)],
+        verdict: Verdict::Ask,
+    };
+    let mut stage = from_hosts(&[(&[HOSTS[0]], Verdict::Ask)]);
+    stage.rules.push(everything_v6);
+    let mut firewall = load_stage(&path, stage);
     let door = firewall.door().expect("it has one");
+    // To the host itself: who is asked for a neighbour answers so.
+    let mut advertised = datagram("[fe80::2]:1", "[fe80::1]:1", 0);
+    (advertised[20], advertised[21], advertised[54]) = (58, 255, 136);
+    let mut forwarded = advertised.clone();
+    forwarded[21] = 254;
     let mut fragment = packet(1, 0);
     fragment[20] = 0x20;
     let mut arp = packet(1, 0);
@@ -220,6 +235,8 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
         ("accepted", packet(1, 0), Action::Pass, Action::Pass),
         ("ARP is the kernel's", arp, Action::Pass, Action::Pass),
         ("groups are the kernel's", group, Action::Pass, Action::Pass),
+        ("so are neighbours", advertised, Action::Pass, Action::Pass),
+        ("of here", forwarded, Action::Send, Action::Drop),
     ];
     for is_there in [true, false, true] {
         if is_there {
@@ -238,7 +255,7 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
     assert!(door.lead_to(u32::MAX).is_err(), "no such interface");
     let exits = path.exits().expect("the kernel tells");
     let absent = exits.iter().find(|(exit, _)| *exit == SlowExit::Absent);
-    assert_eq!(absent.expect("it is counted").1.packets, 2);
+    assert_eq!(absent.expect("it is counted").1.packets, 3);
 }
 
 #[test]
