@@ -98,7 +98,7 @@ impl Journal {
     /// # Errors
     /// It cannot be written.
     pub fn create(path: &Path, head: Head) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+        let mut file = super::private_file(path)?;
         let head = head.line();
         file.write_all(head.as_bytes())?;
         Ok(Self::of(path, file, head.len() as u64))
@@ -143,6 +143,7 @@ impl Journal {
     /// It cannot be written.
     pub fn resume(path: &Path, contents: &Contents) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).open(path)?;
+        super::make_private(&file)?;
         file.set_len(contents.end)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Self::of(path, file, contents.end))

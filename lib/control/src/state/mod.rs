@@ -19,14 +19,17 @@ use crate::single::step::{Step, replay};
 use crate::yaml::Node;
 use journal::{Durable, Head, Journal, name_of};
 use nfluid_api::types::Diagnostic;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tidying::{Progress, Stage, Tidying};
 
 /// Largest file that is read, in bytes: a document and its attachments, escaped.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Mode of the files.
+const OWNER_ONLY: u32 = 0o600;
 /// A journal longer than this, and than the state itself, is made a part of it.
 const JOURNAL_BYTES_MAX: u64 = 1 << 20;
 
@@ -177,11 +180,7 @@ impl FileStore {
     }
 
     fn write_to(path: &Path, text: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)?;
+        let mut file = private_file(path)?;
         file.write_all(text)?;
         file.sync_all()
     }
@@ -256,6 +255,20 @@ impl FileStore {
         }
         Ok(())
     }
+}
+
+/// An empty file that nobody else reads: a deployment has passwords in it.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let file = options.mode(OWNER_ONLY).open(path)?;
+    make_private(&file)?;
+    Ok(file)
+}
+
+/// One that lay there keeps its mode when it is opened.
+fn make_private(file: &File) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(OWNER_ONLY))
 }
 
 /// Names the action and the file in an I/O error.
@@ -400,5 +413,40 @@ fn deserialize(text: &str) -> Result<Deployment, String> {
             .first()
             .map(Diagnostic::to_string)
             .unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_reads_what_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state.json");
+        // What an earlier version has left.
+        let others = Permissions::from_mode(0o644);
+        for name in ["state.json", "state.json.new", "journal"] {
+            let file = File::create(folder.path().join(name)).expect("room");
+            file.set_permissions(others.clone()).expect("it is ours");
+        }
+        let mut store = FileStore::new(path);
+        store.stage(&Deployment::default()).expect("room");
+        store.commit().expect("room");
+        let journal = folder.path().join("journal");
+        Journal::create(&journal, Head::Base(1)).expect("room");
+        for entry in fs::read_dir(folder.path()).expect("a folder").flatten() {
+            let mode = entry.metadata().expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, OWNER_ONLY, "{}", entry.path().display());
+        }
+        File::open(&journal)
+            .and_then(|file| file.set_permissions(others))
+            .expect("it is ours");
+        let contents = Journal::read(&journal)
+            .expect("it is there")
+            .expect("whole");
+        Journal::resume(&journal, &contents).expect("it goes on");
+        let mode = fs::metadata(&journal).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, OWNER_ONLY);
     }
 }
