@@ -59,7 +59,11 @@ pub fn read(
         present: Some(present),
     };
     validate(&deployment, background, environment, &mut report);
-    let warnings = report.finish()?;
+    let mut warnings = report.finish()?;
+    if request.merge {
+        // Of what is there already, who brought it was told.
+        warnings.retain(|warning| warning.line.is_some());
+    }
     Ok(Checked {
         deployment,
         warnings,

@@ -410,6 +410,25 @@ templates:
 }
 
 #[test]
+fn who_adds_something_is_not_told_of_what_others_have_brought() {
+    let mut controller = controller("version: 1\ninstances: { a: { nf: bridge } }\n");
+    let mut more =
+        request("version: 1\nflavors: { f: { ring: 64 } }\ninstances: { b: { nf: bridge } }\n");
+    more.merge = true;
+    let response = controller.apply(&more, ENVIRONMENT).expect("right");
+    let told = response
+        .warnings
+        .iter()
+        .map(|warning| warning.path.as_str());
+    let told: Vec<&str> = told.collect();
+    assert!(told.contains(&"instances.b.ports.in"), "{told:?}");
+    assert!(
+        !told.iter().any(|path| path.starts_with("instances.a")),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn who_is_no_object_of_the_deployment_is_told_so() {
     let mut controller = controller(BASE);
     for (name, wanted) in [
