@@ -82,7 +82,11 @@ pub enum Request {
     HandOver,
     /// It leaves for another host: its state goes to the daemon at the other end of the socket that comes with the request, and
     /// it stands still.
-    Depart,
+    Depart {
+        /// Bytes of memory that frames may take which come meanwhile; absent: as many as it has room for at most.
+        #[serde(default)]
+        room: Option<u64>,
+    },
     /// It does not leave after all.
     Resume,
     /// Tells the hosts at its ports that these addresses are behind it.
@@ -123,7 +127,7 @@ impl Request {
                 | Request::PartWith { .. }
                 | Request::Rehearse { .. }
                 | Request::HandOver
-                | Request::Depart
+                | Request::Depart { .. }
         )
     }
 }

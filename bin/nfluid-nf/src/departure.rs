@@ -21,7 +21,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::luggage::{BYTES_MAX, Luggage};
+use crate::luggage::Luggage;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -88,13 +88,17 @@ impl Stage {
     }
 }
 
-/// Offers `image` and stands still until it is settled that the instance goes on here, with the frames that it returns before
+/// Offers `image` and stands still, with what comes meanwhile in `luggage`, until it is settled that the instance goes on here, with the frames that it returns before
 /// any others. It does not return if it does not.
 ///
 /// # Errors
 /// The kernel's, when it cannot wait.
-pub fn depart(socket: OwnedFd, image: &[u8], station: &mut dyn Station) -> anyhow::Result<Luggage> {
-    let mut luggage = Luggage::default();
+pub fn depart(
+    socket: OwnedFd,
+    image: &[u8],
+    mut luggage: Luggage,
+    station: &mut dyn Station,
+) -> anyhow::Result<Luggage> {
     let mut offer = (image.len() as u64).to_le_bytes().to_vec();
     offer.extend_from_slice(image);
     if transmit(&socket, &offer, station, &mut luggage).is_err() {
@@ -149,7 +153,7 @@ pub fn depart(socket: OwnedFd, image: &[u8], station: &mut dyn Station) -> anyho
                         _ => {}
                     }
                 }
-                if !is_all && luggage.room() > BYTES_MAX / 2 {
+                if !is_all && luggage.has_much_room() {
                     continue;
                 }
                 let mut fds = vec![(station.wake(), PollFlags::IN)];

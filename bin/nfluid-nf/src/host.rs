@@ -193,7 +193,7 @@ pub struct Host {
     /// Another has its ports.
     has_left: bool,
     /// It is about to leave: the way to the daemon, and the state that it leaves with.
-    departure: Option<(OwnedFd, Vec<u8>)>,
+    departure: Option<(OwnedFd, Vec<u8>, Luggage)>,
     /// It handles no frames for now.
     standing: Option<Standing>,
 }
@@ -254,10 +254,10 @@ impl Host {
         if self.has_left {
             succession::leave();
         }
-        if let Some((way, image)) = self.departure.take() {
+        if let Some((way, image, luggage)) = self.departure.take() {
             // It takes out of its rings what comes, again and again, and handles none of it.
             slice::set_light(true);
-            let luggage = departure::depart(way, &image, &mut Leaving(self, control))?;
+            let luggage = departure::depart(way, &image, luggage, &mut Leaving(self, control))?;
             slice::set_light(false);
             self.unpack(luggage);
         }
@@ -325,7 +325,7 @@ impl Host {
             Request::PartWith { kept } => Answer::Ok(json!(self.part_with(kept))),
             Request::Rehearse { bytes } => answer(self.rehearse(bytes, order.fd)),
             Request::HandOver => answer(self.hand_over(now, order.fd)),
-            Request::Depart => answer(self.depart(now, order.fd)),
+            Request::Depart { room } => answer(self.depart(now, room, order.fd)),
             // It has not left.
             Request::Resume => Answer::Ok(Value::Null),
             Request::Announce { addresses } => Answer::Ok(json!(self.announce(&addresses))),
@@ -456,7 +456,12 @@ impl Host {
     }
 
     /// Stops, and writes down the state: it leaves when that was answered.
-    fn depart(&mut self, now: Nanos, way: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn depart(
+        &mut self,
+        now: Nanos,
+        room: Option<u64>,
+        way: Option<OwnedFd>,
+    ) -> anyhow::Result<Value> {
         let way = way.context("there is no way to the daemon")?;
         let begun = Instant::now();
         let ports = &mut self.attached.ports;
@@ -470,7 +475,7 @@ impl Host {
             "export_us": us(begun.elapsed() - settled),
             "addresses": self.recent.all(now),
         });
-        self.departure = Some((way, image));
+        self.departure = Some((way, image, Luggage::of(room)));
         Ok(answer)
     }
 

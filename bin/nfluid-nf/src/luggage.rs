@@ -10,20 +10,43 @@ use std::os::fd::OwnedFd;
 
 /// Most bytes: 60,000 of the shortest frames, 2700 of the longest. It is a part of the instance's memory, and gone with the move.
 pub const BYTES_MAX: usize = 4 << 20;
+/// Fewest: some frames, so that they can be handed on a few at a time.
+pub const BYTES_MIN: usize = 64 << 10;
 /// Bytes before a frame.
 pub const HEAD: usize = 3;
 /// No frame: all that was there before it has been written.
 pub const MARK: [u8; HEAD] = [0; HEAD];
 
 /// Frames in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Luggage {
     bytes: VecDeque<u8>,
+    /// As many bytes as there may be.
+    most: usize,
     /// How many of the first ones are the rest of a frame whose beginning is written.
     cut: usize,
 }
 
+impl Default for Luggage {
+    fn default() -> Self {
+        Luggage {
+            bytes: VecDeque::new(),
+            most: BYTES_MAX,
+            cut: 0,
+        }
+    }
+}
+
 impl Luggage {
+    /// With room for so many bytes, but for no fewer than [`BYTES_MIN`] and no more than [`BYTES_MAX`].
+    pub fn of(room: Option<u64>) -> Self {
+        let room = room.and_then(|room| usize::try_from(room).ok());
+        Luggage {
+            most: room.unwrap_or(BYTES_MAX).clamp(BYTES_MIN, BYTES_MAX),
+            ..Luggage::default()
+        }
+    }
+
     /// Nothing is here.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -31,7 +54,12 @@ impl Luggage {
 
     /// Bytes for which there is room, heads included.
     pub fn room(&self) -> usize {
-        BYTES_MAX.saturating_sub(self.bytes.len())
+        self.most.saturating_sub(self.bytes.len())
+    }
+
+    /// Whether half of it is empty.
+    pub fn has_much_room(&self) -> bool {
+        self.room() > self.most / 2
     }
 
     /// Puts a frame of a port behind the others; the caller has seen to room.
@@ -151,6 +179,19 @@ mod tests {
         assert_eq!(left, [(3, frame(3)), (4, frame(4))]);
         assert!(luggage.is_empty());
         assert_eq!(luggage.room(), BYTES_MAX);
+    }
+
+    #[test]
+    fn there_is_as_much_room_as_was_given_and_no_more_than_there_may_be() {
+        let rooms = [None, Some(0), Some(1 << 20), Some(u64::MAX)];
+        let rooms = rooms.map(|room| Luggage::of(room).room());
+        assert_eq!(rooms, [BYTES_MAX, BYTES_MIN, 1 << 20, BYTES_MAX]);
+        let mut luggage = Luggage::of(None);
+        assert!(luggage.has_much_room());
+        while luggage.room() > BYTES_MAX / 2 {
+            luggage.push(0, &frame(60));
+        }
+        assert!(!luggage.has_much_room());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::luggage::{HEAD, MARK};
+use crate::luggage::{BYTES_MAX, HEAD, MARK};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -60,7 +60,8 @@ fn offered() -> Daemon {
         empty: found,
         wake: wake.try_clone().expect("a descriptor"),
     };
-    let instance = std::thread::spawn(move || depart(its_way, b"state", &mut station));
+    let instance =
+        std::thread::spawn(move || depart(its_way, b"state", Luggage::default(), &mut station));
     let daemon = Daemon {
         way: Some(way),
         resume,

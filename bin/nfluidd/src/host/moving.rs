@@ -165,7 +165,10 @@ pub fn begin_departure(host: &Shared, name: &str) -> Result<ProcessIdentity, Pla
 /// # Errors
 /// It goes on.
 pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Address>)> {
-    let control = lock(host).control_socket(name);
+    let (control, room) = {
+        let host = lock(host);
+        (host.control_socket(name), host.room_for_frames(name))
+    };
     let control = control.context("there is no such instance")?;
     let (way, its_way) = socketpair(
         AddressFamily::UNIX,
@@ -174,7 +177,7 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
         None,
     )
     .context("making the way to the instance")?;
-    let request = json!({ "op": "depart" });
+    let request = json!({ "op": "depart", "room": room });
     let mut answer = nf_socket::ask_about(&control, &request, Some(its_way.as_fd()))?;
     drop(its_way);
     let addresses = serde_json::from_value(answer["addresses"].take());
@@ -292,7 +295,20 @@ pub fn reopen(host: &Shared, name: &str) {
     }
 }
 
+/// Of what an instance may still use of its memory, so much frames may take which come while it stands still: they are copied when
+/// they become more, and its rings and what it does are to have something too.
+fn room_within(limit: u64, used: u64) -> u64 {
+    limit.saturating_sub(used) / 3
+}
+
 impl Host {
+    /// Bytes that frames may take in an instance's memory while it stands still; unknown: as many as it takes at most.
+    fn room_for_frames(&self, name: &str) -> Option<u64> {
+        let running = self.instances.get(name)?;
+        let used = running.cgroup.stats().ok()?.memory_bytes?;
+        Some(room_within(running.spec.resources.memory.0, used))
+    }
+
     pub(super) fn set_moving(&mut self, name: &str, moving: bool) {
         if moving {
             self.moving.insert(name.to_owned());
@@ -402,5 +418,12 @@ mod tests {
         read(4, b"abc").expect_err("cut");
         read(SAVED_BYTES_MAX as u64 + 1, b"abc").expect_err("too long");
         read(u64::MAX, b"").expect_err("too long");
+    }
+
+    #[test]
+    fn frames_have_a_part_of_what_is_left() {
+        assert_eq!(room_within(16 << 20, 4 << 20), 4 << 20);
+        assert_eq!(room_within(2 << 20, 2 << 20), 0);
+        assert_eq!(room_within(1 << 20, 2 << 20), 0);
     }
 }
