@@ -139,13 +139,21 @@ pub trait NetworkFunction: Send {
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>);
 
     /// Work that time drives (expiry, retransmission), bounded per call. The host calls it every
-    /// 50 ms while frames arrive, else every 500 ms while [`NetworkFunction::has_timers`] says so,
-    /// else every 2 s.
+    /// 50 ms while frames arrive, and before it asks for anything of an NF that has slept. While
+    /// [`NetworkFunction::has_timers`] says so it also calls it within 500 ms after the last frame,
+    /// and then when [`NetworkFunction::next_tick`] says; else now and then, after a minute at most.
     fn tick(&mut self, _now: Nanos, _outbox: &mut dyn Outbox) {}
 
-    /// Does anything wait for time to pass? An idle NF without timers costs a quarter of the CPU.
+    /// Does anything wait for time to pass? Asked before each sleep, so it looks at no list.
     fn has_timers(&self) -> bool {
         false
+    }
+
+    /// When a tick has something to do, should nothing else happen before. Only asked after a tick
+    /// that followed the last frame, of an NF that has timers. A moment that has passed: as soon as
+    /// can be. An idle NF sleeps until then.
+    fn next_tick(&self) -> Nanos {
+        Nanos(0)
     }
 
     /// Reports all counters and gauges.

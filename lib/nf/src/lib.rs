@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod ageing;
 #[cfg(feature = "port")]
 pub mod attached;
 pub mod bridge;

@@ -272,8 +272,10 @@ impl Doorbell {
             (false, false) => forgiven,
             (false, true) => self.spurious,
         };
-        if listen && !rung.any() && timeout >= nothing_until {
-            self.patience = (nothing_until * 2).min(AGEING_IDLE);
+        if listen && !rung.any() {
+            // A sleep that was to be shorter says nothing about longer ones.
+            let next = if timeout < nothing_until { 1 } else { 2 };
+            self.patience = (nothing_until * next).min(AGEING_IDLE);
         }
         Ok(Woken::Nothing)
     }

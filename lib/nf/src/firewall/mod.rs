@@ -107,6 +107,7 @@ impl Firewall {
 impl NetworkFunction for Firewall {
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
         self.handle(now, batch);
+        self.states.stir();
     }
 
     fn tick(&mut self, now: Nanos, _outbox: &mut dyn Outbox) {
@@ -116,6 +117,10 @@ impl NetworkFunction for Firewall {
 
     fn has_timers(&self) -> bool {
         self.states.len() > 0
+    }
+
+    fn next_tick(&self) -> Nanos {
+        self.states.next_sweep()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {

@@ -216,7 +216,7 @@ impl Firewall {
             RuleAction::Allow => match keep_state {
                 None => Verdict::Forward,
                 Some(keep) => match self.states.create(index as u32, keep, packet, len, now) {
-                    Ok(()) => Verdict::Forward,
+                    Ok(_) => Verdict::Forward,
                     Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
                 },
             },

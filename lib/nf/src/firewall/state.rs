@@ -9,6 +9,7 @@ use super::flow::FlowId;
 use super::packet::{Addresses, Packet, Transport};
 use super::rule::{ACK, FIN, ICMP, ICMPV6, KeepState, RST, SYN, TCP, UDP};
 use super::table::{Slot, Table};
+use crate::ageing::Ageing;
 use crate::function::Nanos;
 use nfluid_ring::flow::Buckets;
 use nfluid_wire::HashSeed;
@@ -210,6 +211,7 @@ pub struct States {
     timeouts: config::Timeouts,
     seed: HashSeed,
     cursor: usize,
+    ageing: Ageing,
     /// States ended by time.
     pub expired: u64,
     /// States made.
@@ -244,6 +246,7 @@ impl States {
             timeouts: config.timeouts,
             seed: HashSeed::new(seed),
             cursor: 0,
+            ageing: Ageing::default(),
             expired: 0,
             created: 0,
         }
@@ -302,8 +305,8 @@ impl States {
         (state.expires > now).then_some(state.rule)
     }
 
-    /// Makes a state of the rule at index `rule`. A packet that belongs to no flow makes none,
-    /// and that is fine.
+    /// Makes a state of the rule at index `rule`, or takes the packet into account in the one that there is; says where it
+    /// is. A packet that belongs to no flow makes none, and that is fine.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -314,9 +317,9 @@ impl States {
         packet: &Packet,
         len: usize,
         now: Nanos,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Slot>, Refusal> {
         let Some(flow) = FlowId::of(packet) else {
-            return Ok(());
+            return Ok(None);
         };
         let hash = flow.hash(self.seed);
         if let Some(slot) = self.table.find(hash, |state| state.flow == flow) {
@@ -324,7 +327,7 @@ impl States {
             if let Some(state) = self.table.get_mut(slot) {
                 state.advance(packet, len, now, &self.timeouts);
             }
-            return Ok(());
+            return Ok(Some(slot));
         }
         if keep
             .max
@@ -350,17 +353,17 @@ impl States {
         if let Some(max) = keep.max_per_source {
             self.count_source(rule, packet, max)?;
         }
-        if self.table.insert(hash, state).is_none() {
+        let Some(slot) = self.table.insert(hash, state) else {
             if keep.max_per_source.is_some() {
                 self.uncount_source(rule, packet);
             }
             return Err(Refusal::TableFull);
-        }
+        };
         if let Some(states) = self.per_rule.get_mut(rule as usize) {
             *states += 1;
         }
         self.created += 1;
-        Ok(())
+        Ok(Some(slot))
     }
 
     fn remove(&mut self, hash: u64, slot: Slot) {
@@ -424,19 +427,39 @@ impl States {
     /// Ends expired states among the next `budget` places, round and round.
     pub fn sweep(&mut self, now: Nanos, budget: usize) {
         let slots = self.table.slots();
+        self.ageing.sweep(slots, now);
         for _ in 0..budget.min(slots) {
             if self.cursor >= slots {
                 self.cursor = 0;
             }
             let slot = self.cursor as Slot;
             self.cursor += 1;
-            let flow = match self.table.get(slot) {
-                Some(state) if state.expires <= now => state.flow,
-                _ => continue,
+            let (flow, expires) = match self.table.get(slot) {
+                Some(state) => (state.flow, state.expires),
+                None => {
+                    self.ageing.pass(None);
+                    continue;
+                }
             };
+            if expires > now {
+                self.ageing.pass(Some(expires));
+                continue;
+            }
+            self.ageing.pass(None);
             self.remove(flow.hash(self.seed), slot);
             self.expired += 1;
         }
+    }
+
+    /// States may have come, or end at another time.
+    #[inline]
+    pub fn stir(&mut self) {
+        self.ageing.begin_again();
+    }
+
+    /// When [`States::sweep`] has something to do, if nothing else happens before.
+    pub fn next_sweep(&self) -> Nanos {
+        self.ageing.next(self.table.slots())
     }
 
     /// Ends all states; returns how many there were.
@@ -470,7 +493,7 @@ impl States {
             let Some((rule, keep)) = rule_now(&first) else {
                 continue;
             };
-            if let Some(adopted) = self.recreate(rule, keep, &first, state.flow) {
+            if let Some(adopted) = self.recreate(rule, keep, &first) {
                 adopted.expires = state.expires;
                 adopted.seen = state.seen;
                 adopted.forth = state.forth;
@@ -482,17 +505,10 @@ impl States {
     }
 
     /// Makes the state of a flow whose first packet was another instance's; `None` if a limit forbids it.
-    fn recreate(
-        &mut self,
-        rule: u32,
-        keep: KeepState,
-        first: &Packet,
-        flow: FlowId,
-    ) -> Option<&mut State> {
+    fn recreate(&mut self, rule: u32, keep: KeepState, first: &Packet) -> Option<&mut State> {
         // At time zero, so that the limits hold and nothing has expired yet.
-        self.create(rule, keep, first, 0, Nanos(0)).ok()?;
-        let found = self.table.find(flow.hash(self.seed), |s| s.flow == flow);
-        self.table.get_mut(found?)
+        let slot = self.create(rule, keep, first, 0, Nanos(0)).ok()??;
+        self.table.get_mut(slot)
     }
 
     /// What another instance needs to know about each flow that is still under way.
@@ -506,11 +522,6 @@ impl States {
             forth: state.forth,
             back: state.back,
         })
-    }
-
-    /// So many flows of another instance are about to come.
-    pub(super) fn expect(&mut self, flows: usize) {
-        self.table.expect(flows);
     }
 
     /// Takes over a flow of another instance, if it has none of its own and `rule_now` gives a rule for it.
@@ -536,7 +547,7 @@ impl States {
             return Ok(false);
         };
         let timeouts = self.timeouts;
-        let Some(state) = self.recreate(rule, keep, &first, carried.flow) else {
+        let Some(state) = self.recreate(rule, keep, &first) else {
             return Ok(false);
         };
         state.seen = carried.seen & seen::ALL;

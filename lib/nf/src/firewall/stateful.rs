@@ -9,9 +9,6 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use nfluid_ring::flow::Buckets;
 
-/// What a flow takes of an image, more or less.
-const FLOW_BYTES: usize = 50;
-
 impl Stateful for Firewall {
     fn state_version(&self) -> u16 {
         1
@@ -84,7 +81,7 @@ impl Firewall {
         reader.counters([&mut created, &mut expired])?;
         self.import_rules(reader)?;
         let mut imported = Imported::default();
-        self.states.expect(reader.left() / FLOW_BYTES);
+        self.states.stir();
         let (states, ruleset) = (&mut self.states, &self.ruleset);
         reader.list(|carried: Carried| {
             if !is_wanted(&carried) {

@@ -4,12 +4,20 @@
 //! when both are full the insertion is refused. At the load that the table is sized for (a half)
 //! that does not happen by chance (Azar et al., "Balanced Allocations", 1994), and a sender who
 //! does not know the seed cannot aim at it.
+//!
+//! There are as many buckets as the items need, and more with each few items: one bucket is divided
+//! at a time (Litwin, "Linear Hashing", 1980). So few items lie on few pages, in whatever table,
+//! and an insertion moves at most one bucket's.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 const BUCKET: usize = 8;
-const BUCKETS_PER_PAGE: usize = 4096 / (BUCKET * size_of::<u64>());
+/// Buckets of an empty table: a page.
+const BUCKETS_MIN: usize = 4096 / (BUCKET * size_of::<u64>());
+/// Items for each bucket, on average, while there can be more buckets. One that is not divided yet
+/// has twice as many, which is the load that the table is sized for.
+const ITEMS_PER_BUCKET: usize = 2;
 
 /// Position of an item, valid until it is removed.
 pub type Slot = u32;
@@ -17,8 +25,10 @@ pub type Slot = u32;
 /// Items found by a hash that the caller computes and an equality test that it gives.
 #[derive(Debug)]
 pub struct Table<T> {
-    /// `tag << 32 | slot + 1`; 0 is free.
+    /// `half << 32 | slot + 1`, with the half of the hash by which the item is in this bucket; 0 is free.
     buckets: Vec<[u64; BUCKET]>,
+    /// Buckets in use; the others were never touched.
+    used: usize,
     items: Vec<Option<T>>,
     free: Vec<Slot>,
     len: usize,
@@ -32,6 +42,7 @@ impl<T> Table<T> {
         let buckets = capacity.div_ceil(BUCKET / 2).next_power_of_two();
         Table {
             buckets: vec![[0; BUCKET]; buckets],
+            used: buckets.min(BUCKETS_MIN),
             items: Vec::with_capacity(capacity),
             free: Vec::with_capacity(capacity),
             len: 0,
@@ -43,6 +54,7 @@ impl<T> Table<T> {
     pub fn unused() -> Self {
         Table {
             buckets: Vec::new(),
+            used: 0,
             items: Vec::new(),
             free: Vec::new(),
             len: 0,
@@ -65,18 +77,27 @@ impl<T> Table<T> {
         self.items.len()
     }
 
+    /// The bucket to which half a hash leads. Those behind the last one in use are not divided from theirs yet.
     #[inline]
-    fn candidates(&self, hash: u64) -> [usize; 2] {
-        let mask = self.buckets.len() - 1;
-        [hash as usize & mask, (hash >> 32) as usize & mask]
+    fn bucket_of(&self, half: u64) -> usize {
+        let mask = self.used.next_power_of_two() - 1;
+        let at = half as usize & mask;
+        if at < self.used { at } else { at & (mask >> 1) }
     }
 
-    /// Makes a table that was never used ready for about so many items at once: they lie on as many pages, each of which would
-    /// be touched twice by the kernel when it is read before it is written to, and in no order.
-    pub fn expect(&mut self, items: usize) {
-        let pages = self.buckets.len() / BUCKETS_PER_PAGE;
-        if self.items.is_empty() && items >= pages {
-            self.buckets.fill([0; BUCKET]);
+    /// Divides the next bucket, if there can be more: what belongs there moves to a new one.
+    fn divide(&mut self) {
+        let (old, new) = (self.bucket_of(self.used as u64), self.used);
+        if new == self.buckets.len() {
+            return;
+        }
+        self.used += 1;
+        for place in 0..BUCKET {
+            let entry = self.buckets[old][place];
+            if entry != 0 && self.bucket_of(entry >> 32) == new {
+                self.buckets[new][place] = entry;
+                self.buckets[old][place] = 0;
+            }
         }
     }
 
@@ -86,10 +107,9 @@ impl<T> Table<T> {
         if self.buckets.is_empty() {
             return None;
         }
-        let tag = tag(hash);
-        for bucket in self.candidates(hash) {
-            for &entry in &self.buckets[bucket] {
-                if entry >> 32 == tag && entry as u32 != 0 {
+        for half in halves(hash) {
+            for &entry in &self.buckets[self.bucket_of(half)] {
+                if entry >> 32 == half && entry as u32 != 0 {
                     let slot = entry as u32 - 1;
                     if self.get(slot).is_some_and(&is_it) {
                         return Some(slot);
@@ -122,13 +142,20 @@ impl<T> Table<T> {
         if self.len == self.capacity {
             return None;
         }
-        let [first, second] = self.candidates(hash);
-        let taken = |bucket: usize| self.buckets[bucket].iter().filter(|e| **e != 0).count();
-        let bucket = if taken(first) <= taken(second) {
+        if self.len >= self.used * ITEMS_PER_BUCKET {
+            self.divide();
+        }
+        let [first, second] = halves(hash);
+        let taken = |half: u64| {
+            let bucket = &self.buckets[self.bucket_of(half)];
+            bucket.iter().filter(|entry| **entry != 0).count()
+        };
+        let half = if taken(first) <= taken(second) {
             first
         } else {
             second
         };
+        let bucket = self.bucket_of(half);
         let place = self.buckets[bucket].iter().position(|entry| *entry == 0)?;
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -140,16 +167,17 @@ impl<T> Table<T> {
                 (self.items.len() - 1) as Slot
             }
         };
-        self.buckets[bucket][place] = tag(hash) << 32 | u64::from(slot + 1);
+        self.buckets[bucket][place] = half << 32 | u64::from(slot + 1);
         self.len += 1;
         Some(slot)
     }
 
     /// Removes and returns the item at `slot`, which was inserted with `hash`.
     pub fn remove(&mut self, hash: u64, slot: Slot) -> Option<T> {
-        let wanted = tag(hash) << 32 | u64::from(slot + 1);
         let item = self.items.get_mut(slot as usize)?.take()?;
-        for bucket in self.candidates(hash) {
+        for half in halves(hash) {
+            let wanted = half << 32 | u64::from(slot + 1);
+            let bucket = self.bucket_of(half);
             if let Some(entry) = self.buckets[bucket].iter_mut().find(|e| **e == wanted) {
                 *entry = 0;
                 break;
@@ -161,10 +189,10 @@ impl<T> Table<T> {
     }
 }
 
-/// The bits of the hash that a bucket remembers.
+/// The two halves of a hash, each of which leads to a bucket.
 #[inline]
-fn tag(hash: u64) -> u64 {
-    (hash >> 16) & 0xffff_ffff
+fn halves(hash: u64) -> [u64; 2] {
+    [hash & 0xffff_ffff, hash >> 32]
 }
 
 #[cfg(test)]
@@ -177,7 +205,7 @@ mod tests {
     #[test]
     fn the_table_fills_to_its_capacity() {
         let seed = HashSeed::new(7);
-        for capacity in [1, 8, 100, 10_000] {
+        for capacity in [1, 8, 100, 256, 10_000, 65_536] {
             let mut table = Table::new(capacity);
             for key in 0..capacity as u64 {
                 assert!(
@@ -201,13 +229,16 @@ mod tests {
         assert_eq!(last.count(), 2 * BUCKET);
     }
 
+    /// So that buckets are divided, and all are in the end.
+    const CAPACITY: usize = 280;
+
     proptest! {
         #[test]
         fn it_behaves_like_a_map(
-            operations in proptest::collection::vec((any::<bool>(), 0u64..60), 0..400),
+            operations in proptest::collection::vec((any::<bool>(), 0u64..600), 0..1500),
         ) {
             let seed = HashSeed::new(1);
-            let mut table = Table::new(32);
+            let mut table = Table::new(CAPACITY);
             let mut model: HashMap<u64, Slot> = HashMap::new();
             for (insert, key) in operations {
                 let hash = seed.hash_u64(key);
@@ -216,7 +247,7 @@ mod tests {
                 match found {
                     None if insert => match table.insert(hash, key) {
                         Some(slot) => { model.insert(key, slot); }
-                        None => prop_assert_eq!(table.len(), 32),
+                        None => prop_assert_eq!(table.len(), CAPACITY),
                     },
                     Some(slot) if !insert => {
                         prop_assert_eq!(table.remove(hash, slot), Some(key));

@@ -13,6 +13,11 @@ impl Tenths {
         Tenths(u32::try_from(now.0 / NANOS_PER_TENTH).unwrap_or(u32::MAX))
     }
 
+    /// The moment in nanoseconds.
+    pub(super) fn nanos(self) -> Nanos {
+        Nanos(u64::from(self.0) * NANOS_PER_TENTH)
+    }
+
     #[inline]
     pub(super) const fn plus_secs(self, seconds: u32) -> Tenths {
         Tenths(self.0.saturating_add(seconds.saturating_mul(10)))

@@ -87,6 +87,7 @@ impl NetworkFunction for Nat {
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
         self.state.stir(now.0);
         self.process_batch(Tenths::of(now), batch);
+        self.state.hands.begin_again();
     }
 
     fn tick(&mut self, now: Nanos, _outbox: &mut dyn Outbox) {
@@ -94,7 +95,11 @@ impl NetworkFunction for Nat {
     }
 
     fn has_timers(&self) -> bool {
-        self.state.mappings.len() > 0
+        self.state.mappings.len() > 0 || self.state.hosts.len() > 0
+    }
+
+    fn next_tick(&self) -> Nanos {
+        self.state.next_sweep()
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
@@ -102,6 +107,7 @@ impl NetworkFunction for Nat {
     }
 
     fn command(&mut self, now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
+        self.state.hands.begin_again();
         command::run(&mut self.state, Tenths::of(now), name, args)
     }
 

@@ -64,6 +64,7 @@ impl Stateful for Nat {
     /// Mappings go on whose external end points are in the pool and free.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
         self.counters.import(reader)?;
+        self.state.hands.begin_again();
         self.state.import(Tenths::of(now), reader)
     }
 

@@ -97,6 +97,15 @@ impl NetworkFunction for Router {
         self.announce || neighbours.any(|(.., neighbour)| neighbour.state != State::Permanent)
     }
 
+    fn next_tick(&self) -> Nanos {
+        if self.announce {
+            return Nanos(0);
+        }
+        let neighbours = self.neighbours.iter();
+        let ends = neighbours.filter_map(|(.., neighbour)| neighbour.next_tick());
+        ends.min().unwrap_or(Nanos(u64::MAX))
+    }
+
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         self.report_counters(sink);
         self.report_gauges(sink);

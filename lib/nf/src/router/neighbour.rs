@@ -10,6 +10,7 @@
 //! REACHABLE, being probed, or configured are never displaced.
 
 use super::hops::HopId;
+use crate::ageing::TOGETHER;
 use crate::function::Nanos;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -425,6 +426,16 @@ impl Neighbours {
 }
 
 impl Neighbour {
+    /// When time demands something, if it is not used before. Questions are asked again in time; what only has to be
+    /// forgotten some day is so together with others.
+    pub(super) fn next_tick(&self) -> Option<Nanos> {
+        match self.state {
+            State::Permanent => None,
+            State::Reachable | State::Stale => Some(after(self.deadline, TOGETHER)),
+            State::Incomplete | State::Delay | State::Probe => Some(self.deadline),
+        }
+    }
+
     /// What to tell another instance.
     pub(super) fn memory(&self, now: Nanos) -> Memory {
         Memory {

@@ -69,11 +69,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes of the records that are left.
-    pub fn left(&self) -> usize {
-        self.rest.len()
-    }
-
     /// Leaves out all records that are left.
     pub fn skip_rest(&mut self) {
         self.rest = &[];

@@ -255,6 +255,28 @@ fn ticks_sweep_all_expired_states_in_bounded_steps() {
 }
 
 #[test]
+fn an_idle_firewall_sleeps_until_its_first_state_ends() {
+    let mut fw = Bench::with_rules("allow udp from any to any out keep-state timeout 10");
+    assert!(!fw.nf.has_timers());
+    let left = |fw: &Bench| fw.nf.next_tick().since(fw.now).0 / 1_000_000_000;
+    fw.passes(INSIDE, &udp("10.0.0.1:1", "1.1.1.1:1"));
+    fw.wait_s(4);
+    fw.passes(INSIDE, &udp("10.0.0.1:2", "1.1.1.1:1"));
+    assert_eq!(left(&fw), 0, "nobody has looked yet");
+    fw.tick();
+    assert_eq!(left(&fw), 7, "with what ends within a second more");
+    fw.wait_s(7);
+    fw.tick();
+    assert_eq!((fw.metric("states", ""), left(&fw)), (1, 4));
+    fw.passes(INSIDE, &udp("10.0.0.1:2", "1.1.1.1:1"));
+    fw.tick();
+    assert_eq!(left(&fw), 11, "another packet came");
+    fw.wait_s(11);
+    fw.tick();
+    assert!(!fw.nf.has_timers());
+}
+
+#[test]
 fn states_and_flush_states_commands() {
     let mut fw = Bench::with_rules("7 allow ip from any to any out keep-state");
     fw.passes(INSIDE, &udp("10.0.0.1:1", "1.1.1.1:1"));

@@ -165,3 +165,25 @@ fn hosts_are_forgotten_and_their_memory_returns() {
         assert_eq!(nat.metric("hosts", None), 0.0);
     }
 }
+
+#[test]
+fn an_idle_nat_sleeps_until_something_ends() {
+    let mut nat = Bench::new(json!({}));
+    assert!(!nat.nf.has_timers());
+    nat.play("inside udp 10.0.0.2:5000 > 192.0.2.9:53");
+    nat.play("wait 100");
+    assert!(
+        nat.play("inside udp 10.0.0.2:5001 > 192.0.2.9:53")
+            .starts_with("outside")
+    );
+    let left = |nat: &Bench| nat.nf.next_tick().since(nat.now).0 / 1_000_000_000;
+    assert_eq!(left(&nat), 0, "nobody has looked yet");
+    // The first mapping, the second, the host: with what ends within a second more.
+    for seconds in [201, 100, 301] {
+        nat.wait(0);
+        assert_eq!(left(&nat), seconds);
+        nat.wait(seconds);
+    }
+    assert_eq!(nat.metric("hosts", None), 0.0);
+    assert!(!nat.nf.has_timers());
+}

@@ -120,6 +120,27 @@ fn a_neighbour_out_of_use_is_forgotten_in_time() {
 }
 
 #[test]
+fn an_idle_router_sleeps_until_a_neighbour_needs_something() {
+    let mut router = Bench::new(&plain());
+    assert!(!router.nf.has_timers());
+    router.send(0, written(&from_alice("10.0.1.9"), b""));
+    router.tick();
+    assert_eq!(router.nf.next_tick().since(router.now), Nanos::from_secs(1));
+    router.send(1, arp_reply(BOB, BOB_IP));
+    let mut ticks = 0;
+    while router.nf.has_timers() {
+        assert!(
+            router.nf.next_tick() > router.now,
+            "it is not woken for nothing"
+        );
+        router.now = router.nf.next_tick();
+        assert!(router.tick().is_empty(), "nobody uses it: nothing is asked");
+        ticks += 1;
+    }
+    assert_eq!((ticks, router.state_of("10.0.1.9").as_str()), (2, "none"));
+}
+
+#[test]
 fn questions_for_the_routers_addresses_are_answered() {
     let mut router = Bench::new(&plain());
     let question = ArpRepr::request(ALICE, [10, 0, 0, 9].into(), [10, 0, 0, 1].into());

@@ -1,0 +1,85 @@
+//! When a table that a hand sweeps piece by piece has something to do next.
+//!
+//! Look-ups check the time themselves, so that it is nobody's concern how late a sweep is; but who sleeps has to know for how
+//! long. Nothing is noted while frames are handled: once nothing but time changes the table, the hand goes round once more
+//! and finds what ends first.
+
+use crate::function::Nanos;
+
+/// What ends within so long is swept together.
+pub(crate) const TOGETHER: Nanos = Nanos::from_secs(1);
+
+/// What the hand has seen since anything but time has changed the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ageing {
+    /// Places that it has passed.
+    passed: usize,
+    /// When the first of their entries ends.
+    first: Nanos,
+}
+
+impl Default for Ageing {
+    fn default() -> Self {
+        Ageing {
+            passed: 0,
+            first: Nanos(u64::MAX),
+        }
+    }
+}
+
+impl Ageing {
+    /// Entries have come, or end at another time: what was seen does not count any more.
+    #[inline]
+    pub(crate) fn begin_again(&mut self) {
+        *self = Ageing::default();
+    }
+
+    /// Before a sweep of a table with so many places. What it removes was seen as the first to end.
+    pub(crate) fn sweep(&mut self, places: usize, now: Nanos) {
+        if self.passed >= places && self.first <= now {
+            self.begin_again();
+        }
+    }
+
+    /// The hand passes a place whose entry, if it has one that time ends, ends then.
+    pub(crate) fn pass(&mut self, ends: Option<Nanos>) {
+        self.passed = self.passed.saturating_add(1);
+        if let Some(ends) = ends {
+            self.first = self.first.min(ends);
+        }
+    }
+
+    /// When a table with so many places is to be swept again: at once, as long as the hand has not been everywhere.
+    pub(crate) fn next(&self, places: usize) -> Nanos {
+        if self.passed < places {
+            return Nanos(0);
+        }
+        Nanos(self.first.0.saturating_add(TOGETHER.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_is_known_after_a_whole_round_in_which_nothing_changed() {
+        let mut ageing = Ageing::default();
+        let s = Nanos::from_secs;
+        assert_eq!(ageing.next(0), Nanos(u64::MAX), "an empty table");
+        ageing.pass(Some(s(50)));
+        assert_eq!(ageing.next(2), Nanos(0));
+        ageing.begin_again();
+        ageing.pass(None);
+        ageing.pass(Some(s(40)));
+        assert_eq!(ageing.next(2), s(41));
+        ageing.sweep(2, s(39));
+        assert_eq!(ageing.next(2), s(41), "nothing is due: it is still known");
+        ageing.sweep(2, s(40));
+        assert_eq!(
+            ageing.next(2),
+            Nanos(0),
+            "another round, without what has ended"
+        );
+    }
+}
