@@ -1,29 +1,26 @@
-//! The daemon's way to talk to a running NF: one JSON request per line on the control socket, one
-//! JSON answer per line. A thread reads and writes; the NF's own threads answer, between batches.
+//! The daemon's way to talk to a running NF: a line of JSON for each connection to the control socket, answered by another.
+//! The NF's own threads answer, between batches.
 //!
-//! Where there is one queue, that thread is started when the daemon connects and ends when it has said nothing for a while:
-//! of very many instances, of which few are asked anything at a time, each costs a thread less, 50 KB.
+//! Where there are several queues, a thread reads and writes. Where there is one, its own thread does, and another one only
+//! what is long (`door`): of very many instances each costs a thread less, 50 KB, and who asks waits for nobody to be woken.
 
+use crate::door::{self, Guest, Speech};
 use crate::scaling::PartRequest;
 use anyhow::Context;
 use nfluid_ring::port::PortStats;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, accept, recvmsg};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
 
 /// Longest request in bytes: a configuration with all its rules.
 const REQUEST_MAX: u64 = 64 << 20;
-/// After this time without a connection nobody talks to the daemon. What is asked in a row, as for an upgrade, comes sooner.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+/// Before somebody who could not be let in is looked at again.
+const NOT_LET_IN: Duration = Duration::from_millis(10);
 
 /// A request of the daemon.
 #[derive(Clone, Debug, Deserialize)]
@@ -132,38 +129,6 @@ impl Request {
     }
 }
 
-/// Reads a socket and keeps the descriptor that came last.
-struct Receiving<'a> {
-    stream: &'a UnixStream,
-    fd: Option<OwnedFd>,
-}
-
-impl<'a> Receiving<'a> {
-    fn new(stream: &'a UnixStream) -> Self {
-        Receiving { stream, fd: None }
-    }
-}
-
-impl Read for Receiving<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(buffer)];
-        let received = recvmsg(
-            self.stream,
-            &mut parts,
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fd = fds.last().or(self.fd.take());
-            }
-        }
-        Ok(received.bytes)
-    }
-}
-
 /// What the port library counts, in the answer to [`Request::Metrics`].
 pub fn port_stats(name: &str, stats: &PortStats) -> Value {
     serde_json::json!({
@@ -220,7 +185,25 @@ fn sum(one: Value, other: Value) -> Value {
 }
 
 /// A request on its way to the NF's thread, with the way back.
-type Asked = (Order, SyncSender<Answer>);
+type Asked = (Order, Back);
+
+/// Where an answer goes. The asker may have gone; it is nobody's then.
+#[derive(Debug)]
+enum Back {
+    /// To the thread that talks to the daemon.
+    Thread(SyncSender<Answer>),
+    /// To the daemon.
+    Daemon(UnixStream),
+}
+
+impl Back {
+    fn send(self, answer: Answer) {
+        match self {
+            Back::Thread(back) => drop(back.send(answer)),
+            Back::Daemon(stream) => door::reply(stream, &answer),
+        }
+    }
+}
 
 /// One queue's side of the control socket.
 #[derive(Debug)]
@@ -229,8 +212,8 @@ pub struct Control {
     door: Option<OwnedFd>,
     /// From the thread that talks to the daemon, while there is one.
     requests: Option<Receiver<Asked>>,
-    /// One that came before its time.
-    put_off: Option<Asked>,
+    /// The next one: somebody at the door has asked, or it came before its time.
+    next: Option<Asked>,
     /// Readable when a request waits, or a frame may: the queue's thread may be asleep.
     bell: OwnedFd,
 }
@@ -241,7 +224,7 @@ struct Asker {
     bell: OwnedFd,
 }
 
-/// Rings when it is dropped: nobody talks to the daemon any more.
+/// Rings when it is dropped: the thread does not talk to the daemon any more.
 struct Farewell(OwnedFd);
 
 impl Drop for Farewell {
@@ -258,7 +241,7 @@ impl Control {
             return Ok(vec![Control {
                 door: listener,
                 requests: None,
-                put_off: None,
+                next: None,
                 bell,
             }]);
         }
@@ -274,12 +257,12 @@ impl Control {
             controls.push(Control {
                 door: None,
                 requests: Some(requests),
-                put_off: None,
+                next: None,
                 bell,
             });
         }
         if let Some(listener) = listener {
-            start_thread(move || serve(&UnixListener::from(listener), &askers, None))?;
+            start_thread(move || serve(&UnixListener::from(listener), &askers))?;
         }
         Ok(controls)
     }
@@ -288,7 +271,7 @@ impl Control {
     /// [`Control::answer`] and [`Control::answer_early`].
     pub fn wake(&self) -> &OwnedFd {
         match &self.door {
-            Some(door) if self.requests.is_none() => door,
+            Some(door) if self.is_free() => door,
             _ => &self.bell,
         }
     }
@@ -297,14 +280,18 @@ impl Control {
     pub fn answer(&mut self, mut handle: impl FnMut(Order) -> Answer) {
         self.listen();
         while let Some((order, back)) = self.next() {
-            // The asker may have gone; its answer is then nobody's.
-            let _ = back.send(handle(order));
+            back.send(handle(order));
         }
+    }
+
+    /// Whether nobody has been let in.
+    fn is_free(&self) -> bool {
+        self.requests.is_none() && self.next.is_none()
     }
 
     /// The next request that waits.
     fn next(&mut self) -> Option<Asked> {
-        if let Some(first) = self.put_off.take() {
+        if let Some(first) = self.next.take() {
             return Some(first);
         }
         match self.requests.as_ref()?.try_recv() {
@@ -322,17 +309,27 @@ impl Control {
     /// Before the requests are looked at: one that comes later wakes again. Somebody at the door is let in.
     fn listen(&mut self) {
         match &self.door {
-            Some(door) if self.requests.is_none() => {
+            Some(door) if self.is_free() => {
                 if !is_readable(door) {
                     return;
                 }
-                match talk(door, &self.bell) {
-                    Ok(requests) => self.requests = Some(requests),
-                    Err(error) => {
-                        eprintln!("nfluid-nf: control socket: {error:#}");
-                        // Who stays at the door would be looked at again and again.
-                        drop(accept(door));
+                let heard = match door::let_in(door) {
+                    Ok(Guest::Left) => Ok(()),
+                    Ok(Guest::Asks(order, stream)) => {
+                        self.next = Some((order, Back::Daemon(stream)));
+                        Ok(())
                     }
+                    Ok(Guest::Speaks(speech)) => {
+                        talk(speech, &self.bell).map(|requests| self.requests = Some(requests))
+                    }
+                    Err(error) => {
+                        // Who stays at the door is looked at again and again.
+                        std::thread::sleep(NOT_LET_IN);
+                        Err(error)
+                    }
+                };
+                if let Err(error) = heard {
+                    eprintln!("nfluid-nf: control socket: {error:#}");
                 }
             }
             _ => {
@@ -348,9 +345,9 @@ impl Control {
         self.listen();
         while let Some((mut order, back)) = self.next() {
             match handle(&mut order) {
-                Some(answer) => drop(back.send(answer)),
+                Some(answer) => back.send(answer),
                 None => {
-                    self.put_off = Some((order, back));
+                    self.next = Some((order, back));
                     ring(&self.bell);
                     return false;
                 }
@@ -374,11 +371,10 @@ fn is_readable(fd: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
 }
 
-/// Starts to talk to the daemon, for as long as it has something to say.
-fn talk(door: &OwnedFd, bell: &OwnedFd) -> anyhow::Result<Receiver<Asked>> {
+/// Has a thread hear the rest of a request, and write the answer.
+fn talk(speech: Speech, bell: &OwnedFd) -> anyhow::Result<Receiver<Asked>> {
     let (sender, requests) = sync_channel(1);
     let duplicate = |fd: &OwnedFd| fd.try_clone().context("duplicating a descriptor");
-    let listener = UnixListener::from(duplicate(door)?);
     let asker = Asker {
         requests: sender,
         bell: duplicate(bell)?,
@@ -387,12 +383,13 @@ fn talk(door: &OwnedFd, bell: &OwnedFd) -> anyhow::Result<Receiver<Asked>> {
     start_thread(move || {
         // Its own side of the channel is gone when it is rung.
         let _farewell = farewell;
-        serve(&listener, &[asker], Some(SILENCE));
+        drop(converse(speech, &[asker]));
     })?;
     Ok(requests)
 }
 
-fn start_thread(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+/// Starts a thread that talks to the daemon.
+pub fn start_thread(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     std::thread::Builder::new()
         .name("control".to_owned())
         .stack_size(256 << 10)
@@ -401,45 +398,39 @@ fn start_thread(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// One daemon, one connection at a time; an error ends that connection only. Returns when nobody has come for so long.
-fn serve(listener: &UnixListener, queues: &[Asker], silence: Option<Timespec>) {
+/// One daemon, one connection at a time; an error ends that connection only.
+fn serve(listener: &UnixListener, queues: &[Asker]) {
     loop {
-        let mut fds = [PollFd::new(listener, PollFlags::IN)];
-        match poll(&mut fds, silence.as_ref()) {
-            Ok(0) => return,
-            Err(rustix::io::Errno::INTR) => continue,
-            _ => match listener.accept() {
-                Ok((stream, _)) => drop(converse(&stream, queues)),
-                Err(error) => {
-                    eprintln!("nfluid-nf: control socket: {error}");
-                    return;
-                }
-            },
+        match listener.accept() {
+            Ok((stream, _)) => drop(converse(Speech::on(stream), queues)),
+            Err(error) => {
+                eprintln!("nfluid-nf: control socket: {error}");
+                return;
+            }
         }
     }
 }
 
-fn converse(stream: &UnixStream, queues: &[Asker]) -> anyhow::Result<()> {
-    let mut reader = BufReader::new(Receiving::new(stream));
-    loop {
-        let mut line = String::new();
-        if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        let fd = reader.get_mut().fd.take();
-        let answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) if queues.len() > 1 && request.is_about_one() => Answer::Error(format!(
-                "it has {} queues, each with a state of its own: their states are not moved",
-                queues.len()
-            )),
-            Ok(request) => ask_all(&request, fd, queues)?,
-            Err(error) => Answer::Error(format!("not a request: {error}")),
-        };
-        let mut text = serde_json::to_string(&answer)?;
-        text.push('\n');
-        let mut stream = stream;
-        stream.write_all(text.as_bytes())?;
+/// One request, and its answer.
+fn converse(speech: Speech, queues: &[Asker]) -> anyhow::Result<()> {
+    let mut reader = BufReader::new(speech);
+    let mut line = String::new();
+    if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
+        return Ok(());
     }
+    let mut speech = reader.into_inner();
+    let fd = speech.fd.take();
+    let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) if queues.len() > 1 && request.is_about_one() => Answer::Error(format!(
+            "it has {} queues, each with a state of its own: their states are not moved",
+            queues.len()
+        )),
+        Ok(request) => ask_all(&request, fd, queues)?,
+        Err(error) => Answer::Error(format!("not a request: {error}")),
+    };
+    let mut text = serde_json::to_string(&answer)?;
+    text.push('\n');
+    Ok(speech.into_stream().write_all(text.as_bytes())?)
 }
 
 /// Asks one queue after the other; what one of them refuses, the rest is not asked.
@@ -463,7 +454,7 @@ impl Asker {
     fn ask(&self, order: Order) -> anyhow::Result<Answer> {
         let (back, answer) = sync_channel(1);
         self.requests
-            .send((order, back))
+            .send((order, Back::Thread(back)))
             .context("the NF has ended")?;
         ring(&self.bell);
         answer.recv().context("the NF has ended")
@@ -494,14 +485,14 @@ mod tests {
         let mut control = Control {
             door: None,
             requests: Some(asked),
-            put_off: None,
+            next: None,
             bell: eventfd(0, flags).expect("an eventfd"),
         };
         let mut answers = Vec::new();
         for request in [Request::Beat, Request::Metrics, Request::Beat] {
             let (back, answer) = sync_channel(1);
             let order = Order { request, fd: None };
-            requests.send((order, back)).expect("room");
+            requests.send((order, Back::Thread(back))).expect("room");
             answers.push(answer);
         }
         let is_beat = |order: &mut Order| matches!(order.request, Request::Beat);
@@ -538,41 +529,52 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_nothing_has_no_thread_and_who_is_asked_again_another() {
+    fn who_is_asked_in_short_has_no_thread_and_who_is_asked_at_length_has_one_for_that() {
         let place = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
         let listener = UnixListener::bind(&place).expect("a socket");
         let mut controls = Control::start(Some(listener.into()), 1).expect("started");
         let mut control = controls.pop().expect("one queue");
         control.answer(|_| panic!("nobody has asked"));
-        assert!(control.requests.is_none());
-        for _ in 0..2 {
-            // Two at once: the second waits for the first.
-            let daemons: Vec<_> = (0..2)
-                .map(|_| UnixStream::connect(&place).expect("connected"))
-                .collect();
-            for mut daemon in &daemons {
-                daemon.write_all(b"{\"op\":\"beat\"}\n").expect("asked");
-            }
-            let reading = std::thread::spawn(move || {
-                let line = |daemon: UnixStream| {
-                    let mut line = String::new();
-                    BufReader::new(daemon)
-                        .read_line(&mut line)
-                        .expect("answered");
-                    line
-                };
-                daemons.into_iter().map(line).collect::<Vec<_>>()
-            });
-            // Until the thread has ended, which takes as long as the silence.
-            let mut has_talked = false;
-            look_until(&mut control, |control| {
-                has_talked |= control.requests.is_some();
-                has_talked && control.requests.is_none()
-            });
-            let lines = reading.join().expect("read");
-            assert_eq!(lines, ["{\"ok\":\"alive\"}\n"; 2]);
+        let connect = || UnixStream::connect(&place).expect("connected");
+        let said = |mut daemon: &UnixStream| {
+            let mut all = String::new();
+            daemon.read_to_string(&mut all).expect("answered");
+            all
+        };
+        let beat = b"{\"op\":\"beat\"}\n";
+        // Two at once: the second waits for the first.
+        let daemons = [connect(), connect()];
+        for mut daemon in &daemons {
+            daemon.write_all(beat).expect("asked");
         }
+        for daemon in &daemons {
+            control.answer(|_| Answer::Ok(json!("alive")));
+            assert_eq!(said(daemon), "{\"ok\":\"alive\"}\n");
+            assert!(control.requests.is_none(), "without a thread");
+        }
+        let slow = connect();
+        let (first, rest) = beat.split_at(5);
+        (&slow).write_all(first).expect("begun");
+        control.answer(|_| panic!("it has not asked yet"));
+        assert!(control.requests.is_some(), "a thread listens");
+        (&slow).write_all(rest).expect("asked");
+        look_until(&mut control, |control| control.requests.is_none());
+        assert_eq!(said(&slow), "{\"ok\":\"alive\"}\n");
+        let strange = connect();
+        (&strange).write_all(b"{}\n").expect("asked");
+        control.answer(|_| panic!("that is no request"));
+        assert!(said(&strange).contains("not a request"));
         std::fs::remove_file(&place).expect("it is there");
+    }
+
+    #[test]
+    fn an_answer_that_the_socket_does_not_hold_is_no_reason_to_wait() {
+        let (near, mut far) = UnixStream::pair().expect("a pair");
+        let long = Answer::Ok(json!("x".repeat(4 << 20)));
+        door::reply(near, &long);
+        let mut all = String::new();
+        far.read_to_string(&mut all).expect("answered");
+        assert_eq!(all.len(), (4 << 20) + "{\"ok\":\"\"}\n".len());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::luggage::{HEAD, Luggage};
 use crate::recent::Recent;
 use crate::scaling::{self, PartRequest, Standing};
 use crate::succession::Meanwhile;
+use crate::ticks::Ticks;
 use crate::{inheritance, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
@@ -14,7 +15,7 @@ use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_ring::assignment;
 use nfluid_ring::attach::{Attached, Prepared};
 use nfluid_ring::clock::monotonic_ns;
-use nfluid_ring::doorbell::{AGEING_IDLE, Doorbell};
+use nfluid_ring::doorbell::Doorbell;
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::flow::Buckets;
 use nfluid_ring::layout::{FRAME_MAX, RING_MAX};
@@ -26,10 +27,6 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Between two ticks of the NF while traffic flows.
-const TICK: Nanos = Nanos(50_000_000);
-/// Longest sleep while the NF has timers.
-const TIMER: Duration = Duration::from_millis(500);
 /// The NF with which a process that waits makes itself ready.
 const REHEARSED: &str = "bridge";
 /// Frames that one that leaves takes out of a ring before it gives their slots back.
@@ -184,7 +181,7 @@ pub struct Host {
     attached: Attached,
     infos: Vec<PortInfo>,
     engine: Engine,
-    last_tick: Nanos,
+    ticks: Ticks,
     recent: Recent,
     /// Memory in which the state was exported a moment ago, and will be again.
     image: Vec<u8>,
@@ -215,7 +212,7 @@ impl Host {
             attached,
             infos,
             engine: Engine::new(),
-            last_tick: Nanos(0),
+            ticks: Ticks::default(),
             image: Vec::new(),
             has_imported: false,
             has_left: false,
@@ -236,14 +233,11 @@ impl Host {
         let mut now = monotonic();
         for _ in 0..ROUNDS_PER_LOOK {
             if self.pass(now) == 0 {
+                let received = self.engine.stats().received;
                 self.attached.doorbell.wait(
                     &mut self.attached.ports,
                     Some(control.wake()),
-                    if self.nf.has_timers() {
-                        TIMER
-                    } else {
-                        AGEING_IDLE
-                    },
+                    self.ticks.until_next(self.nf.as_ref(), received, now),
                 )?;
                 now = monotonic();
                 break;
@@ -294,10 +288,9 @@ impl Host {
     }
 
     fn tick(&mut self, now: Nanos) {
-        if now.since(self.last_tick) < TICK {
+        if !self.ticks.is_due(self.engine.stats().received, now) {
             return;
         }
-        self.last_tick = now;
         let ports = &mut self.attached.ports;
         self.nf.tick(now, &mut PortsOutbox(ports));
         flush_all(ports);

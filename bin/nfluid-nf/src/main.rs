@@ -5,6 +5,7 @@
 
 mod control;
 mod departure;
+mod door;
 mod host;
 mod inheritance;
 mod luggage;
@@ -13,6 +14,7 @@ mod queues;
 mod recent;
 mod scaling;
 mod succession;
+mod ticks;
 
 use std::process::ExitCode;
 

@@ -97,11 +97,12 @@ pub fn ask_about(
     request: &Value,
     about: Option<BorrowedFd<'_>>,
 ) -> anyhow::Result<Value> {
+    let mut text = serde_json::to_string(request)?;
+    text.push('\n');
+    // Who hears it come waits a moment for what it says.
     let mut stream = open(path).context("the instance does not listen for commands")?;
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut text = serde_json::to_string(request)?;
-    text.push('\n');
     let mut sent = 0;
     if let Some(fd) = about {
         let fds = [fd];

@@ -1,0 +1,90 @@
+//! When the NF is told that time has passed.
+//!
+//! While frames come it is every 50 ms. An NF that waits for something is told once more soon after the last frame, and says
+//! then when it has something to do: until that it sleeps, and costs nothing, however many entries its tables have.
+
+use nfluid_nf::{Nanos, NetworkFunction};
+use nfluid_ring::doorbell::AGEING_IDLE;
+use std::time::Duration;
+
+/// Between two ticks, at least.
+const TICK: Duration = Duration::from_millis(50);
+/// Longest sleep before the tick that follows the last frame, while the NF has timers.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// The last tick.
+#[derive(Debug, Default)]
+pub struct Ticks {
+    at: Nanos,
+    /// Frames that had been received then.
+    received: u64,
+}
+
+impl Ticks {
+    /// Whether it is time for a tick, which is then the last one; `received`: frames so far.
+    pub fn is_due(&mut self, received: u64, now: Nanos) -> bool {
+        if Duration::from_nanos(now.since(self.at).0) < TICK {
+            return false;
+        }
+        *self = Ticks { at: now, received };
+        true
+    }
+
+    /// How long it may be until the next one, if no frame comes.
+    pub fn until_next(&self, nf: &dyn NetworkFunction, received: u64, now: Nanos) -> Duration {
+        if !nf.has_timers() {
+            return AGEING_IDLE;
+        }
+        if received != self.received {
+            return SETTLING;
+        }
+        let left = nf.next_tick().since(now);
+        Duration::from_nanos(left.0).clamp(TICK, AGEING_IDLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfluid_nf::{ConfigError, Metric, PortInfo};
+    use nfluid_ring::Batch;
+    use serde_json::Value;
+
+    /// Waits for a moment, or for nothing.
+    struct Waiting(Option<Nanos>);
+
+    impl NetworkFunction for Waiting {
+        fn process(&mut self, _now: Nanos, _batch: &mut Batch<'_, '_>) {}
+
+        fn has_timers(&self) -> bool {
+            self.0.is_some()
+        }
+
+        fn next_tick(&self) -> Nanos {
+            self.0.unwrap_or_default()
+        }
+
+        fn metrics(&self, _sink: &mut dyn FnMut(Metric)) {}
+
+        fn reconfigure(&mut self, _: &Value, _: &[PortInfo]) -> Result<(), ConfigError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_idle_nf_sleeps_until_it_has_something_to_do() {
+        let s = Nanos::from_secs;
+        let mut ticks = Ticks::default();
+        let until = |ticks: &Ticks, nf: Option<Nanos>, received| {
+            ticks.until_next(&Waiting(nf), received, s(100))
+        };
+        assert_eq!(until(&ticks, None, 7), AGEING_IDLE);
+        assert_eq!(until(&ticks, Some(s(130)), 7), SETTLING, "frames came");
+        assert!(ticks.is_due(7, s(100)));
+        assert!(!ticks.is_due(7, s(100)), "it was just now");
+        assert_eq!(until(&ticks, Some(s(130)), 7), Duration::from_secs(30));
+        assert_eq!(until(&ticks, Some(s(90)), 7), TICK);
+        assert_eq!(until(&ticks, Some(Nanos(u64::MAX)), 7), AGEING_IDLE);
+        assert_eq!(until(&ticks, Some(s(130)), 8), SETTLING, "one more");
+    }
+}
