@@ -123,6 +123,18 @@ links:
     assert_eq!(state(&platform, "a"), "running");
 }
 
+/// Stops an instance as a daemon does that is killed before it has written that down.
+fn stop_unwritten(platform: &Platform, instance: &str) {
+    let mut stopped = 0;
+    for cgroup in platform.cgroups() {
+        let own = cgroup.join(format!("i-{instance}"));
+        for (file, word) in [("cgroup.freeze", "1"), ("freezer.state", "FROZEN")] {
+            stopped += usize::from(std::fs::write(own.join(file), word).is_ok());
+        }
+    }
+    assert!(stopped > 0, "no freezer");
+}
+
 #[test]
 fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     let Some(mut platform) = with_chain("a_pause_outlives_the_daemon_and_ends_with_the_instance")
@@ -151,6 +163,13 @@ fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     });
     assert_eq!(state(&platform, "fw"), "running");
     eventually("a ping crosses", || platform.pings("client", SERVER));
+    stop_unwritten(&platform, "br");
+    assert!(!platform.pings("client", SERVER));
+    platform.kill_daemon();
+    platform.start();
+    eventually("what nobody has written down is no pause", || {
+        platform.pings("client", SERVER)
+    });
     platform.must_say(&["pause", "fw"]);
     platform.must_say(&["restart", "fw"]);
     assert_eq!(state(&platform, "fw"), "running");

@@ -8,12 +8,17 @@ use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::wiring::Destination;
+use nfluid_sandbox::cgroup::CgroupError;
 
 /// Instances in a row that frames are led past: no chain is longer.
 const BYPASSED_MAX: usize = 64;
 
 fn refused(message: String, remedy: &str) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
+}
+
+fn not_done(why: CgroupError) -> PlatformError {
+    PlatformError::new(PlatformErrorKind::Failed, why.to_string())
 }
 
 impl Host {
@@ -41,12 +46,8 @@ impl Host {
         if traffic == PausedTraffic::Bypass {
             self.check_bypass(name)?;
         }
-        self.note_pause(name, Some(traffic))?;
-        let frozen = self
-            .stop_traffic(name, traffic)
-            .and_then(|()| self.freeze(name));
-        if let Err(why) = frozen {
-            self.end_pause(name);
+        if let Err(why) = self.stand_still(name, traffic) {
+            self.let_go_on(name, traffic);
             return Err(why);
         }
         self.event(
@@ -72,15 +73,20 @@ impl Host {
     /// It is not paused, or cannot be let go.
     pub fn go_on(&mut self, name: &str) -> Result<(), PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
-        if running.record.paused.is_none() {
+        let Some(traffic) = running.record.paused else {
             return Err(refused(
                 format!("instance {name} is not paused"),
                 "'nfluid get instances' shows how instances are",
             ));
+        };
+        // First: one that stands still and is not written down as paused is let go by the next daemon, and once it runs it
+        // may have this core for a while.
+        self.forget_pause(name);
+        if let Err(why) = self.thaw(name) {
+            self.note_pause(name, Some(traffic))?;
+            return Err(why);
         }
-        let thawed = running.cgroup.thaw();
-        thawed.map_err(|why| PlatformError::new(PlatformErrorKind::Failed, why.to_string()))?;
-        self.end_pause(name);
+        self.resume(name, traffic);
         self.event(
             EventKind::Changed,
             Some((Kind::Instance, name)),
@@ -105,31 +111,47 @@ impl Host {
 
     /// Undoes a pause, as far as there is one: before the instance is ended, or after it has.
     pub(super) fn end_pause(&mut self, name: &str) {
-        let Some(running) = self.instances.get_mut(name) else {
+        let running = self.instances.get(name);
+        let Some(traffic) = running.and_then(|running| running.record.paused) else {
             return;
         };
-        let Some(traffic) = running.record.paused else {
-            return;
-        };
-        if let Err(error) = running.cgroup.thaw() {
+        self.let_go_on(name, traffic);
+    }
+
+    /// Undoes a pause however far it has come.
+    fn let_go_on(&mut self, name: &str, traffic: PausedTraffic) {
+        if let Err(error) = self.thaw(name) {
             tracing::warn!(instance = name, %error, "thawing");
         }
-        if running.state == InstanceState::Paused {
-            running.state = InstanceState::Running;
-        }
+        self.forget_pause(name);
+        self.resume(name, traffic);
+    }
+
+    /// Writes down that there is no pause. Where that fails, the next daemon pauses the instance again.
+    fn forget_pause(&mut self, name: &str) {
         if let Err(error) = self.note_pause(name, None) {
             tracing::warn!(instance = name, %error, "writing down that it goes on");
+        }
+    }
+
+    /// It runs, and frames get to it.
+    fn resume(&mut self, name: &str, traffic: PausedTraffic) {
+        if let Some(running) = self.instances.get_mut(name)
+            && running.state == InstanceState::Paused
+        {
+            running.state = InstanceState::Running;
         }
         if let Err(error) = self.resume_traffic(name, traffic) {
             tracing::warn!(instance = name, %error, "sending frames to it again");
         }
     }
 
-    /// Takes over an instance that an earlier daemon has paused.
+    /// Takes over an instance as an earlier daemon has left it: paused, or, if that was killed between the two, standing
+    /// still without anybody's having been told so.
     pub(super) fn adopt_pause(&mut self, name: &str) -> Result<(), PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
         let Some(traffic) = running.record.paused else {
-            return Ok(());
+            return self.thaw(name);
         };
         if traffic == PausedTraffic::Bypass {
             // Its wires come later, and lead past it from the start.
@@ -137,18 +159,41 @@ impl Host {
         } else {
             self.stop_traffic(name, traffic)?;
         }
-        self.freeze(name)
+        self.begin_freeze(name)?;
+        self.await_frozen(name)
     }
 
-    fn freeze(&mut self, name: &str) -> Result<(), PlatformError> {
-        let running = self
-            .instances
-            .get_mut(name)
-            .ok_or_else(|| no_instance(name))?;
-        let frozen = running.cgroup.freeze();
-        frozen.map_err(|why| PlatformError::new(PlatformErrorKind::Failed, why.to_string()))?;
+    /// Everything that a pause is.
+    fn stand_still(&mut self, name: &str, traffic: PausedTraffic) -> Result<(), PlatformError> {
+        if traffic == PausedTraffic::Hold {
+            // Until it stands still there is time to write it down.
+            self.begin_freeze(name)?;
+            self.note_pause(name, Some(traffic))?;
+        } else {
+            // What is done to ports and wires is undone by what was written down.
+            self.note_pause(name, Some(traffic))?;
+            self.stop_traffic(name, traffic)?;
+            self.begin_freeze(name)?;
+        }
+        self.await_frozen(name)
+    }
+
+    fn begin_freeze(&self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        running.cgroup.begin_freeze().map_err(not_done)
+    }
+
+    fn await_frozen(&mut self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get_mut(name);
+        let running = running.ok_or_else(|| no_instance(name))?;
+        running.cgroup.await_frozen().map_err(not_done)?;
         running.state = InstanceState::Paused;
         Ok(())
+    }
+
+    fn thaw(&self, name: &str) -> Result<(), PlatformError> {
+        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        running.cgroup.thaw().map_err(not_done)
     }
 
     fn note_pause(

@@ -155,6 +155,9 @@ impl Host {
     /// Puts frames into an instance's rings; returns for how many there was room.
     fn refill(&self, name: &str, frames: &[(u8, Vec<u8>)]) -> Result<u64, PlatformError> {
         let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
+        if frames.is_empty() {
+            return Ok(0);
+        }
         let maps = running.maps(&self.settings.paths, name).map_err(failed)?;
         let mut put = 0;
         for port in 0..running.memory.ports.len() {

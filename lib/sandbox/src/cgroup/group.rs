@@ -181,7 +181,24 @@ impl Cgroup {
     /// [`CgroupError::NotFrozen`]. On a v1 host without `freezer` the processes are sent SIGSTOP, which no program can
     /// catch; they stand still when they next return to user mode.
     pub fn freeze(&self) -> Result<(), CgroupError> {
+        self.begin_freeze()?;
+        self.await_frozen()
+    }
+
+    /// The beginning of [`Cgroup::freeze`]: until [`Cgroup::await_frozen`] there is time for something else.
+    ///
+    /// # Errors
+    /// As [`Cgroup::freeze`].
+    pub fn begin_freeze(&self) -> Result<(), CgroupError> {
         self.set_frozen(true)
+    }
+
+    /// Returns when all processes inside stand still.
+    ///
+    /// # Errors
+    /// As [`Cgroup::freeze`].
+    pub fn await_frozen(&self) -> Result<(), CgroupError> {
+        self.wait_until(true)
     }
 
     /// Lets frozen processes run again.
@@ -189,23 +206,32 @@ impl Cgroup {
     /// # Errors
     /// As [`Cgroup::freeze`].
     pub fn thaw(&self) -> Result<(), CgroupError> {
-        self.set_frozen(false)
+        self.set_frozen(false)?;
+        self.wait_until(false)
     }
 
     fn set_frozen(&self, frozen: bool) -> Result<(), CgroupError> {
         if let Some(v2) = &self.directories.v2 {
-            control_file::write(&v2.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
+            let wanted = if frozen { "1" } else { "0" };
+            return control_file::write(&v2.join("cgroup.freeze"), wanted);
+        }
+        let Some(seat) = self.seat(Controller::Freezer) else {
+            return self.signal_all(frozen);
+        };
+        control_file::write(&seat.path.join(V1_STATE), v1_state(frozen))
+    }
+
+    fn wait_until(&self, frozen: bool) -> Result<(), CgroupError> {
+        if let Some(v2) = &self.directories.v2 {
             let events = v2.join("cgroup.events");
             let done = |text: &str| control_file::keyed(text, "frozen") == Some(frozen.into());
             return wait_for(v2, &events, done);
         }
         let Some(seat) = self.seat(Controller::Freezer) else {
-            return self.signal_all(frozen);
+            return Ok(());
         };
-        let state = seat.path.join("freezer.state");
-        let wanted = if frozen { "FROZEN" } else { "THAWED" };
-        control_file::write(&state, wanted)?;
-        wait_for(&seat.path, &state, |text| text.trim() == wanted)
+        let done = |text: &str| text.trim() == v1_state(frozen);
+        wait_for(&seat.path, &seat.path.join(V1_STATE), done)
     }
 
     /// The last resort of a host that has no freezer.
@@ -265,6 +291,13 @@ impl Cgroup {
     }
 }
 
+/// The file of v1's freezer, and what it says.
+const V1_STATE: &str = "freezer.state";
+
+fn v1_state(frozen: bool) -> &'static str {
+    if frozen { "FROZEN" } else { "THAWED" }
+}
+
 fn open_directory(path: &Path) -> Result<OwnedFd, CgroupError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -301,6 +334,10 @@ impl Drop for FineSleeps {
 }
 
 fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<(), CgroupError> {
+    // Who is let go may run at once, and who sleeps stands still at once.
+    if done(&control_file::read(file)?) {
+        return Ok(());
+    }
     let begun = Instant::now();
     let deadline = begun + FREEZE_WAIT;
     let _slack = FineSleeps::begin();
