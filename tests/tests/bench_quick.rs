@@ -295,7 +295,11 @@ fn idle_instances_are_counted_and_weighed() {
         let each = values(&output, figure);
         assert!(each.len() == 1 && each[0] > 0.0, "{figure}: {output}");
     }
-    for figure in ["l6.instance_mb", "l6.idle_cpu_percent"] {
+    for figure in [
+        "l6.instance_mb",
+        "l6.idle_cpu_percent",
+        "l6.idle_stateful_cpu_percent",
+    ] {
         // What else the machine does is in it.
         assert_eq!(values(&output, figure).len(), 1, "{figure}: {output}");
     }

@@ -27,6 +27,24 @@ fn await_shells(platform: &Platform, count: u64) {
     eventually("the shells are ready", || pool(platform)["ready"] == count);
 }
 
+/// The kernel's memory of the whole host, in KiB, by kind.
+fn kernel_kib() -> BTreeMap<String, u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("what memory there is");
+    let kinds = [
+        "SUnreclaim",
+        "KReclaimable",
+        "Percpu",
+        "KernelStack",
+        "PageTables",
+    ];
+    let line = |line: &str| {
+        let (kind, rest) = line.split_once(':')?;
+        let kib = rest.split_whitespace().next()?.parse().ok()?;
+        kinds.contains(&kind).then(|| (kind.to_owned(), kib))
+    };
+    text.lines().filter_map(line).collect()
+}
+
 /// What lies in a folder.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -389,6 +407,7 @@ fn many_are_made_and_ended_without_a_trace() {
         std::mem::replace(&mut before, now()) == before
     });
     let memory_before = memory(platform.daemon_pid());
+    let kernel_before = kernel_kib();
     for _ in 0..cycles {
         cycle();
     }
@@ -396,6 +415,11 @@ fn many_are_made_and_ended_without_a_trace() {
     eventually(&format!("all is as before, {before:?}"), || now() == before);
     let grown = memory(platform.daemon_pid()).saturating_sub(memory_before);
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
+    // What else the machine does is in it.
+    println!(
+        "kernel's memory in KiB before {kernel_before:?}, after {cycles} cycles {:?}",
+        kernel_kib()
+    );
 }
 
 #[test]

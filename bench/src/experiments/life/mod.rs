@@ -2,6 +2,7 @@
 
 mod bed;
 mod books;
+pub use bed::number;
 pub mod l7;
 pub mod l8;
 pub mod migrate;

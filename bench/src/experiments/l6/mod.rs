@@ -1,20 +1,26 @@
 //! How many instances can be alive and idle at once, what memory each costs, and what CPU time all of them use together
-//! with the daemon.
+//! with the daemon; and what those use that are idle and have states.
 //!
 //! Memory is what the host has less than before, divided by their number: everything counts, the kernel's too. Of some of
 //! them it is taken apart.
+
+mod stateful;
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
 use crate::host::interrupt;
 use crate::host::memory::{available_bytes, map_bytes, process_bytes};
 use crate::report::{Report, significant, table};
+use crate::roles::pump;
 use crate::statistics::Samples;
 use nfluid_ring::doorbell::AGEING_IDLE;
 use std::time::{Duration, Instant};
 
 /// Instances whose memory is taken apart.
 const LOOKED_AT: usize = 50;
+/// Those that have states.
+const CLONES: usize = 1000;
+const CLONES_QUICK: usize = 50;
 /// After they were made, the kernel frees for a while what it needed for that.
 const SETTLES: Duration = Duration::from_secs(1);
 
@@ -41,24 +47,28 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         maps.push(map_bytes(*pid)? as f64 / 1e6);
     }
     let daemon = idle.daemon();
-    let used = || -> anyhow::Result<f64> {
-        let all = pids.iter().chain([&daemon]);
-        all.map(|pid| process_seconds(*pid)).sum()
-    };
     std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
     let mut percent = Samples::default();
     for _ in 0..rounds {
         interrupt::check()?;
-        let (start, first) = (Instant::now(), used()?);
+        let (start, first) = (Instant::now(), used(&pids, daemon)?);
         std::thread::sleep(length);
-        percent.push((used()? - first) / start.elapsed().as_secs_f64() * 100.0);
+        percent.push((used(&pids, daemon)? - first) / start.elapsed().as_secs_f64() * 100.0);
     }
+    drop(idle);
+    let clones = report.choose(CLONES, CLONES_QUICK);
+    let stateful = stateful::percent(clones, rounds, length)?;
     let lines = [
         ("instances", count as f64),
         ("MB each, of the host's memory", each),
         ("- its process without maps", own.median()),
         ("- its maps", maps.median()),
         ("CPU of all and the daemon, % of a core", percent.median()),
+        ("firewalls with states", clones as f64),
+        (
+            "CPU of those and the daemon, % of a core",
+            stateful.median(),
+        ),
     ];
     let rows = lines.map(|(what, value)| vec![what.to_owned(), significant(value)]);
     table(
@@ -79,5 +89,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     report.figure("l6.maps_mb", &maps, "MB", "ports' memory in the kernel");
     let conditions = format!("{count} idle instances and the daemon, percent of one core");
     report.figure("l6.idle_cpu_percent", &percent, "%", &conditions);
+    let conditions = format!(
+        "{clones} idle firewalls of {} states each and the daemon, percent of one core",
+        pump::FLOWS
+    );
+    report.figure("l6.idle_stateful_cpu_percent", &stateful, "%", &conditions);
     Ok(())
+}
+
+/// CPU time of instances and the daemon so far, in seconds.
+fn used(pids: &[u32], daemon: u32) -> anyhow::Result<f64> {
+    let all = pids.iter().chain([&daemon]);
+    all.map(|pid| process_seconds(*pid)).sum()
 }
