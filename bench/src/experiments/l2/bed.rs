@@ -9,6 +9,7 @@ use crate::roles::probe;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
 use nfluid_ring::clock::monotonic_ns;
+use nfluid_sandbox::cgroup::Cgroup;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -47,10 +48,14 @@ pub struct Created {
     pub phases: Vec<(String, f64)>,
 }
 
-/// The platform.
+/// The platform. Its probe rests but for the moments in which it is listened to: one that sends every 20 us takes a third of
+/// a core, and beside others' probes there would be none left for what is measured.
 pub struct Bed {
     idle: Idle,
     said: Said,
+    probe: Cgroup,
+    /// Shells of its pool.
+    shells: usize,
 }
 
 impl Bed {
@@ -81,7 +86,14 @@ impl Bed {
         });
         idle.merge(&probe)?;
         let said = Said::of(&idle.platform().log("probe"))?;
-        Ok(Bed { idle, said })
+        let probe = idle.platform().cgroup("probe")?;
+        probe.freeze()?;
+        Ok(Bed {
+            idle,
+            said,
+            probe,
+            shells: 0,
+        })
     }
 
     /// How many instances there are, the probe among them.
@@ -102,6 +114,7 @@ impl Bed {
     /// # Errors
     /// What the daemon says.
     pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
+        self.shells = size;
         let pool = json!({ "flavor": "small", "size": size.max(1) });
         let document = json!({ "version": 1, "pool": { "small": pool } });
         if size == 0 {
@@ -163,21 +176,24 @@ impl Bed {
         Ok(count as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Makes an instance, waits until it forwards, and ends it.
+    /// Makes an instance, waits until it forwards, and ends it. From a pool: once that is full, as it is while nobody makes any.
+    /// What refilling it costs, [`Bed::storm`] tells.
     ///
     /// # Errors
     /// What the daemon says; when no frame comes through.
     pub fn cycle(&mut self, way: Way) -> anyhow::Result<Created> {
         interrupt::check()?;
+        if way == Way::Pool {
+            self.idle.requests().await_shells(self.shells as u64)?;
+        }
+        self.probe.thaw()?;
         // What came through the one before is not taken for this one's.
         std::thread::sleep(2 * probe::SILENCE);
-        if way == Way::Pool {
-            self.idle.requests().await_shells(1)?;
-        }
         let asked_ns = monotonic_ns();
         let answer = self.make(way)?;
         let answered_ns = monotonic_ns();
         let first_ns = self.await_first(asked_ns)?;
+        self.probe.freeze()?;
         let ending_ns = monotonic_ns();
         self.end(way)?;
         Ok(Created {
@@ -249,7 +265,7 @@ fn ms(from_ns: u64, to_ns: u64) -> f64 {
 }
 
 /// Where the time between `asked_ns` and `first_ns` went: until the daemon began, what it did until the program was told
-/// what it is, and from there to the first frame. Meanwhile the daemon connects the ports.
+/// what it is, and from there to the first frame. What the daemon does meanwhile, beside the start, comes last.
 fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(String, f64)>> {
     let Some(took) = answer.get("took") else {
         return Ok(Vec::new());
@@ -257,30 +273,27 @@ fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(S
     let took: Timeline = serde_json::from_value(took.clone()).context("where the time went")?;
     let mut phases = vec![("request".to_owned(), ms(asked_ns, took.begun_ns))];
     let mut until_ns = took.begun_ns;
-    let (mut told_ns, mut connect_ns) = (None, 0);
+    let mut told_ns = None;
+    let mut beside = Vec::new();
     for phase in took.phases {
         until_ns += phase.took_ns;
-        if phase.what == CONNECT {
-            connect_ns = phase.took_ns;
-            continue;
-        }
+        let is_beside = told_ns.is_some();
         if phase.what == TELL || phase.what == LAUNCH {
             told_ns = Some(until_ns);
         }
-        phases.push((phase.what, phase.took_ns as f64 / 1e6));
+        let list = if is_beside { &mut beside } else { &mut phases };
+        list.push((phase.what, phase.took_ns as f64 / 1e6));
     }
     if let Some(told_ns) = told_ns {
         phases.push(("start".to_owned(), ms(told_ns, first_ns)));
-        phases.push((CONNECT.to_owned(), connect_ns as f64 / 1e6));
     }
+    phases.append(&mut beside);
     Ok(phases)
 }
 
-/// The daemon's names for the phases at whose end a shell's program is told what it is, or one that is no shell's runs, and
-/// for the one beside its start.
+/// The daemon's names for the phases at whose end a shell's program is told what it is, or one that is no shell's runs.
 const TELL: &str = "tell";
 const LAUNCH: &str = "launch";
-const CONNECT: &str = "connect";
 
 fn links() -> [[String; 2]; 2] {
     [("a", "in"), ("b", "out")].map(|(a, b)| [format!("probe.{a}"), format!("{SUBJECT}.{b}")])

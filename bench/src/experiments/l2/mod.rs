@@ -113,8 +113,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         measured = number;
         lanes.extend(in_turn(&mut beds, number, cycles)?);
-        // One after the other: a pool that is refilled would be in the way of another daemon.
-        for (stage, bed) in &mut beds {
+        // One after the other: a pool that is refilled, or taken down, would be in the way of another daemon. The one that
+        // takes its down map by map comes last.
+        for (stage, bed) in beds.iter_mut().rev() {
             let pooled = stage.lanes.iter().find(|(_, way)| *way == Way::Pool);
             let Some((name, way)) = pooled else { continue };
             bed.pool(SHELLS)?;
@@ -236,7 +237,8 @@ fn show(report: &mut Report, lanes: &[Lane]) {
 fn show_phases(report: &mut Report, lanes: &[Lane]) {
     let mut rows = Vec::new();
     for lane in lanes.iter().filter(|lane| lane.name != "plain") {
-        let what = "a part of the time until the first frame; 'connect' is beside 'start'";
+        let what =
+            "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";
         let prefix = format!("l2.{}.{}", lane.name, lane.idle);
         for mut row in lane.phases.report(report, &prefix, what) {
             row.insert(0, format!("{} {}", lane.name, lane.idle));
@@ -244,7 +246,7 @@ fn show_phases(report: &mut Report, lanes: &[Lane]) {
         }
     }
     table(
-        "Where the time goes, ms (connect: beside start)",
+        "Where the time goes, ms (names, connect: beside start)",
         &["", "phase", "median", "p99"],
         &rows,
     );
