@@ -18,11 +18,11 @@ pub use openapi::document;
 pub use router::router;
 
 use crate::types::{
-    ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, DeleteRequest,
-    DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health, InstanceStatus,
-    IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus,
-    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest,
-    Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
+    ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, CreateRequest,
+    DeleteRequest, DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health,
+    InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
+    PoolStatus, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
+    ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -42,6 +42,14 @@ pub trait Server: Send + Sync + 'static {
     /// [`Problem::invalid`] with every error of the document, [`Problem::failed`] when it was
     /// rolled back, [`Problem::not_saved`] when the state cannot be saved. Nothing was changed.
     fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse, Problem>;
+
+    /// Makes one instance with links of its ports; one that is there already becomes as the request says.
+    ///
+    /// # Errors
+    /// As for [`Server::apply`].
+    fn create(&self, name: &str, request: CreateRequest) -> Result<ApplyResponse, Problem> {
+        self.apply(request.document(name))
+    }
 
     /// Removes objects from the deployment.
     ///

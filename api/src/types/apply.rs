@@ -49,14 +49,18 @@ pub struct CreateRequest {
 
 impl CreateRequest {
     /// The same as a document that adds the instance `name`.
-    pub fn document(self, name: &str) -> ApplyRequest {
-        let document = serde_json::json!({
+    pub fn value(&self, name: &str) -> Value {
+        serde_json::json!({
             "version": 1,
             "instances": { name: self.instance },
             "links": self.links,
-        });
+        })
+    }
+
+    /// The same as a request to apply that document.
+    pub fn document(self, name: &str) -> ApplyRequest {
         ApplyRequest {
-            text: document.to_string(),
+            text: self.value(name).to_string(),
             attachments: self.attachments,
             dry_run: self.dry_run,
             merge: true,

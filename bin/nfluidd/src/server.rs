@@ -9,16 +9,18 @@ use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStatus, Check, CheckStatus, CommandRequest, CommandResponse,
-    DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport, FunctionRequest,
-    GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus, Kind, LinkStatus,
-    Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase, PoolStatus, PortState,
-    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest,
-    Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport, UplinkStatus, Version,
+    CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
+    FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
+    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
+    PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
+    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped, not_desired};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Deployment, PortRef};
+use nfluid_control::single::proposal::Proposal;
 use nfluid_control::state::FileStore;
 use nfluid_control::state::journal::Durable;
 use nfluid_control::state::tidying::Tidying;
@@ -30,6 +32,12 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
+
+/// What is asked for is checked against this host.
+const ENVIRONMENT: Environment<'static> = Environment {
+    host: &ThisHost,
+    catalogue: &BuiltIn,
+};
 
 /// The running daemon.
 pub struct Daemon {
@@ -69,6 +77,10 @@ impl Daemon {
 
     pub(crate) fn model(&self) -> Deployment {
         self.controller().deployment().clone()
+    }
+
+    fn add(&self, proposal: Proposal) -> Option<Result<Stepped, Problem>> {
+        self.controller().add(proposal, ENVIRONMENT)
     }
 
     fn told<T>(&self, what: &str, result: Result<T, Problem>) -> Result<T, Problem> {
@@ -188,19 +200,24 @@ impl Server for Daemon {
     }
 
     fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse, Problem> {
-        let environment = Environment {
-            host: &ThisHost,
-            catalogue: &BuiltIn,
-        };
-        let added = self.controller().add(&request, environment);
-        if let Some(added) = added {
+        if let Some(added) = Proposal::of(&request).and_then(|proposal| self.add(proposal)) {
             return self.stepped("create", added);
         }
-        let result = self.controller().apply(&request, environment);
+        let result = self.controller().apply(&request, ENVIRONMENT);
         if request.dry_run {
             result
         } else {
             self.told("apply", result)
+        }
+    }
+
+    fn create(&self, name: &str, request: CreateRequest) -> Result<ApplyResponse, Problem> {
+        let document = request.value(name);
+        let proposal = Proposal::made(&document, &request.attachments);
+        let added = proposal.filter(|_| !request.dry_run);
+        match added.and_then(|proposal| self.add(proposal)) {
+            Some(added) => self.stepped("create", added),
+            None => self.apply(request.document(name)),
         }
     }
 
@@ -374,10 +391,6 @@ impl Server for Daemon {
 
     fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem> {
         self.must_be_a_process(instance)?;
-        let environment = Environment {
-            host: &ThisHost,
-            catalogue: &BuiltIn,
-        };
         let begun = Instant::now();
         {
             // Before members are made that would be taken away again.
@@ -391,7 +404,7 @@ impl Server for Daemon {
         }
         let scaled = self
             .controller()
-            .scale(instance, request.replicas, environment);
+            .scale(instance, request.replicas, ENVIRONMENT);
         self.told(&format!("scale {instance}"), scaled)?;
         let report = lock(&self.host).take_scaled(instance).unwrap_or_default();
         Ok(ScaleReport {
@@ -552,10 +565,6 @@ impl Daemon {
         name: &str,
         document: &mut Value,
     ) -> Result<Option<Stepped>, Problem> {
-        let environment = Environment {
-            host: &ThisHost,
-            catalogue: &BuiltIn,
-        };
         let mut controller = self.controller();
         let present = controller.deployment();
         if present.instances.contains(name) {
@@ -574,7 +583,8 @@ impl Daemon {
             merge: true,
             ..ApplyRequest::default()
         };
-        let added = controller.add(&request, environment);
+        let proposal = Proposal::of(&request);
+        let added = proposal.and_then(|proposal| controller.add(proposal, ENVIRONMENT));
         drop(controller);
         match added {
             Some(added) => self.step_told("create", added).map(Some),

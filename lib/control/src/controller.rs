@@ -12,6 +12,7 @@ use crate::plan::plan;
 use crate::report::Report;
 use crate::single::addition::Addition;
 use crate::single::index::Index;
+use crate::single::proposal::Proposal;
 use crate::single::removal::Removal;
 use crate::single::step::Step;
 use crate::state::journal::Durable;
@@ -164,22 +165,22 @@ impl<P: Platform, S: Store> Controller<P, S> {
     }
 
     /// Adds instances and links of theirs, in a time that does not depend on how much there is already. Nothing: the
-    /// request is for [`Controller::apply`], which does more, and tells what is wrong.
+    /// document is for [`Controller::apply`], which does more, and tells what is wrong.
     ///
     /// # Errors
     /// Carrying it out failed. Nothing was changed.
     pub fn add(
         &mut self,
-        request: &ApplyRequest,
+        proposal: Proposal,
         environment: Environment<'_>,
     ) -> Option<Result<Stepped, Problem>> {
-        let mut watch = Stopwatch::start();
+        let mut watch = proposal.watch.clone();
         let cpus = environment.host.cpus().len();
         let deployment = &self.deployment;
         let index = self
             .index
             .get_or_insert_with(|| Index::of(deployment, cpus));
-        let addition = Addition::of(request, deployment, index, environment)?;
+        let addition = Addition::of(proposal, deployment, index, environment)?;
         let actions = addition.actions(deployment, &self.present)?;
         let response = ApplyResponse {
             changes: addition.changes(),

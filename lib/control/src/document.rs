@@ -70,15 +70,6 @@ pub fn read(
     })
 }
 
-/// The document of a request, read but not checked; nothing if any of it cannot be read.
-pub fn decode_clean(request: &ApplyRequest) -> Option<(Node, Deployment)> {
-    let root = parse(&request.text).ok()?;
-    let mut report = Report::new(None, None);
-    let deployment = decode(&root, &request.attachments, &mut report);
-    report.finish().ok()?;
-    Some((root, deployment))
-}
-
 /// Reads a document without asking whether its parts go together.
 ///
 /// # Errors

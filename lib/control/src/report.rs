@@ -114,6 +114,8 @@ impl<'n> Report<'n> {
         message: String,
         remedy: String,
     ) -> Diagnostic {
+        // A document that was never a text has no lines.
+        let mark = mark.filter(|mark| mark.line > 0);
         Diagnostic {
             severity: Severity::Error,
             file: mark.and(self.file.clone()),

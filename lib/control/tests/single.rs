@@ -2,9 +2,10 @@
 
 mod support;
 
-use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName};
-use nfluid_control::controller::Controller;
+use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName, Problem};
+use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::inventory::Inventory;
+use nfluid_control::single::proposal::Proposal;
 use nfluid_control::state::tidying::Tidying;
 use nfluid_control::state::{FileStore, Store};
 use std::collections::BTreeMap;
@@ -58,6 +59,14 @@ fn merge(text: &str) -> ApplyRequest {
     }
 }
 
+/// Nothing: it is more than an addition.
+fn add<S: Store>(
+    controller: &mut Controller<ModelPlatform, S>,
+    request: &ApplyRequest,
+) -> Option<Result<Stepped, Problem>> {
+    controller.add(Proposal::of(request)?, ENVIRONMENT)
+}
+
 fn delete(with_links: bool, objects: &[(Kind, &str)]) -> DeleteRequest {
     let named = |(kind, name): &(Kind, &str)| ObjectName {
         kind: *kind,
@@ -83,7 +92,7 @@ fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
     for text in ADDITIONS {
         let (mut alone, mut whole) = (base(), base());
         let before = alone.deployment().clone();
-        let added = alone.add(&merge(text), ENVIRONMENT).expect(text);
+        let added = add(&mut alone, &merge(text)).expect(text);
         let added = added.unwrap_or_else(|problem| panic!("{text}: {problem}"));
         let applied = whole.apply(&merge(text), ENVIRONMENT).expect(text);
         assert_eq!(
@@ -117,7 +126,7 @@ fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
         assert_eq!(*alone.deployment(), before, "{text}");
         assert_consistent(&alone);
         // Its ports and its name are free again.
-        assert!(alone.add(&merge(text), ENVIRONMENT).expect(text).is_ok());
+        assert!(add(&mut alone, &merge(text)).expect(text).is_ok());
     }
 }
 
@@ -151,30 +160,19 @@ fn what_only_the_whole_tells_is_left_to_it() {
     ] {
         let mut controller = base();
         let before = controller.deployment().clone();
-        assert!(
-            controller.add(&merge(text), ENVIRONMENT).is_none(),
-            "{text}"
-        );
+        assert!(add(&mut controller, &merge(text)).is_none(), "{text}");
         assert_eq!(*controller.deployment(), before);
     }
     let mut controller = base();
     let whole = request("version: 1\ninstances: { x: { nf: bridge } }\n");
-    assert!(
-        controller.add(&whole, ENVIRONMENT).is_none(),
-        "it replaces all"
-    );
+    assert!(add(&mut controller, &whole).is_none(), "it replaces all");
 }
 
 #[test]
 fn who_is_needed_is_not_taken_out() {
     let mut controller = base();
     let linked = ADDITIONS[0];
-    assert!(
-        controller
-            .add(&merge(linked), ENVIRONMENT)
-            .expect("alone")
-            .is_ok()
-    );
+    assert!(add(&mut controller, &merge(linked)).expect("alone").is_ok());
     let instance = |name| [(Kind::Instance, name)];
     for (why, request) in [
         ("its links stay", delete(false, &instance("x"))),
@@ -205,9 +203,7 @@ fn a_platform_that_fails_leaves_everything_as_it_was() {
     let calls = controller.platform().calls;
     for fails_at in 1..=3 {
         controller.platform_mut().fail_at = Some(controller.platform().calls + fails_at);
-        let added = controller
-            .add(&merge(ADDITIONS[0]), ENVIRONMENT)
-            .expect("alone");
+        let added = add(&mut controller, &merge(ADDITIONS[0])).expect("alone");
         added.expect_err("it fails");
         controller.platform_mut().fail_at = None;
         assert_eq!(*controller.deployment(), before);
@@ -233,7 +229,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
     let kept = std::fs::read(&path).expect("it is there");
     for number in 0..20 {
         let text = format!("version: 1\ninstances: {{ i{number}: {{ nf: bridge }} }}\n");
-        let added = controller.add(&merge(&text), ENVIRONMENT).expect("alone");
+        let added = add(&mut controller, &merge(&text)).expect("alone");
         added.expect("it is made").durable.wait().expect("a disk");
         assert_eq!(load().as_ref(), Some(controller.deployment()));
     }
@@ -291,7 +287,7 @@ impl Kept {
             "version: 1\ninstances: {{ i{}: {{ nf: bridge }} }}\n",
             self.made
         );
-        let added = self.controller.add(&merge(&text), ENVIRONMENT);
+        let added = add(&mut self.controller, &merge(&text));
         let added = added.expect("alone").expect("it is made");
         added.durable.wait().expect("a disk");
         self.check(self.folder.path());

@@ -1,9 +1,9 @@
 //! New instances and the links of their ports.
 
 use super::index::{Index, Use};
+use super::proposal::Proposal;
 use super::step::{insert, refers_to_nothing_else};
 use crate::action::Action;
-use crate::document::decode_clean;
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Instance, PortRef};
 use crate::report::Report;
@@ -11,10 +11,8 @@ use crate::spec::{InstanceSpec, port_specs};
 use crate::table::Table;
 use crate::validate::{Background, Environment, validate};
 use crate::wiring::wiring;
-use nfluid_api::types::{ApplyRequest, Change, Diagnostic, Kind, Verb};
+use nfluid_api::types::{Change, Diagnostic, Kind, Verb};
 
-/// Longest document that is looked at whether it is an addition, in bytes.
-const TEXT_MAX: usize = 256 << 10;
 /// Instances that are followed from a new one until one is found whose ports do not all lead to instances.
 const FOLLOWED_MAX: usize = 64;
 
@@ -30,20 +28,19 @@ pub struct Addition {
 }
 
 impl Addition {
-    /// What a request adds to a deployment. Nothing: it does more than that, something is wrong with it, or only the whole
+    /// What a document adds to a deployment. Nothing: it does more than that, something is wrong with it, or only the whole
     /// tells.
     pub fn of(
-        request: &ApplyRequest,
+        proposal: Proposal,
         whole: &Deployment,
         index: &Index,
         environment: Environment<'_>,
     ) -> Option<Self> {
-        if !request.merge || request.dry_run || request.text.len() > TEXT_MAX {
-            return None;
-        }
-        let (root, added) = decode_clean(request)?;
+        let Proposal {
+            file, root, added, ..
+        } = proposal;
         let part = part_of(&added, whole, index)?;
-        let mut report = Report::new(request.file.as_deref(), Some(&root));
+        let mut report = Report::new(file.as_deref(), Some(&root));
         let background = Background {
             root: Some(&root),
             present: Some(whole),

@@ -6,5 +6,6 @@
 
 pub mod addition;
 pub mod index;
+pub mod proposal;
 pub mod removal;
 pub mod step;
