@@ -43,8 +43,10 @@ fn read_cpus() -> Vec<u32> {
     text.trim().split(',').flat_map(range).collect()
 }
 
+/// As `MemTotal` of /proc/meminfo, for which the kernel counts much else.
 fn read_memory_bytes() -> u64 {
-    memory("MemTotal:").unwrap_or(0)
+    let all = rustix::system::sysinfo();
+    all.totalram * u64::from(all.mem_unit)
 }
 
 /// This host.

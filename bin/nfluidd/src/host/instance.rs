@@ -184,8 +184,13 @@ pub fn set_resources(
     groups: &Groups,
     resources: &Resources,
 ) -> anyhow::Result<()> {
-    set_weight(cgroup, resources)?;
     cgroup.set_cap(cap_of(groups, resources.group.as_deref(), resources.cap)?)?;
+    limit_new(cgroup, resources)
+}
+
+/// Weight and memory of a cgroup that has no cap.
+pub fn limit_new(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
+    set_weight(cgroup, resources)?;
     cgroup.set_memory(resources.memory.0)?;
     cgroup.set_pids(PIDS_MAX)?;
     Ok(())

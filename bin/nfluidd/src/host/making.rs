@@ -6,7 +6,7 @@ pub mod shell;
 use super::groups::Groups;
 use super::health::Condition;
 use super::ids::{InUse, Numbers};
-use super::instance::{Running, port_specs, set_resources};
+use super::instance::{Running, cap_of, limit_new, port_specs};
 use super::launch::{GivenBells, OpenProgram, Programs, Target};
 use super::logs::LogCollector;
 use super::placing::{Load, pinned_to};
@@ -18,7 +18,7 @@ use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::quantity::Millis;
-use nfluid_control::spec::{InstanceSpec, Resources};
+use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::Supervisor;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
@@ -84,6 +84,8 @@ pub struct Site {
 pub struct Making {
     maker: Arc<Maker>,
     name: String,
+    /// The name that some of its files have still: it was a shell a moment ago.
+    former: Option<String>,
     spec: InstanceSpec,
     site: Site,
     /// The instances at the other ends of its ports' links.
@@ -123,6 +125,7 @@ impl Making {
         let mut making = Making {
             maker: Arc::clone(maker),
             name: name.to_owned(),
+            former: None,
             spec: spec.clone(),
             site,
             peers,
@@ -161,6 +164,7 @@ impl Making {
         Making {
             maker: Arc::clone(maker),
             name: name.to_owned(),
+            former: None,
             spec: running.spec,
             site: Site::default(),
             peers: Vec::new(),
@@ -347,12 +351,11 @@ impl Making {
             resources.group.as_deref(),
         )?;
         let cgroup = self.cgroup.insert(tenants::new_cgroup(&place, &self.name)?);
+        limit_new(cgroup, resources)?;
         // Groups that are to change first may not take its cap yet: it follows, see `Host::create_instance`.
-        let at_first = Resources {
-            cap: resources.cap.filter(|_| resources.group.is_none()),
-            ..resources.clone()
-        };
-        set_resources(cgroup, &self.site.groups, &at_first)?;
+        if resources.cap.is_some() && resources.group.is_none() {
+            cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
+        }
         self.laps.push(Lap::now("cgroup"));
         bells::make_io().context("making the bell of its I/O thread")
     }
@@ -470,27 +473,32 @@ impl Making {
     /// Removes the files; the record is kept under another name, if one is given.
     fn remove_files(&mut self, grave: Option<&Path>) {
         let paths = &self.maker.paths;
+        let names = || {
+            [Some(&self.name), self.former.as_ref()]
+                .into_iter()
+                .flatten()
+        };
         if self.has_numbers {
             // Not when it was kept, or has a successor, whose pins these are.
-            let _ = std::fs::remove_dir_all(paths.instance_pins(&self.name));
+            for name in names() {
+                let _ = std::fs::remove_dir_all(paths.instance_pins(name));
+            }
         }
         if !self.has_pipes {
             return;
         }
-        self.has_pipes = false;
         let record = paths.record(&self.name);
         let kept = grave.map(|grave| std::fs::rename(&record, grave));
         if !matches!(kept, Some(Ok(()))) {
             let _ = std::fs::remove_file(record);
         }
-        for file in [
-            paths.bell(&self.name),
-            paths.log_pipe(&self.name),
-            paths.control(&self.name),
-        ] {
-            let _ = std::fs::remove_file(file);
+        for name in names() {
+            for file in [paths.bell(name), paths.log_pipe(name), paths.control(name)] {
+                let _ = std::fs::remove_file(file);
+            }
         }
         self.maker.logs.forget(&self.name);
+        self.has_pipes = false;
     }
 
     fn free_numbers(&mut self) {

@@ -249,6 +249,10 @@ impl Host {
         settings.paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
+        // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
+        // this process has the switch's state, and of what the load has left.
+        let start_zygote = || Zygote::start().context("starting the zygote");
+        let (zygote, shell_zygote) = (start_zygote()?, start_zygote()?);
         let switch = Arc::new(Switch::load(&nfluid_switch::Options {
             cgroup: home,
             pin: Some(settings.paths.pin().to_owned()),
@@ -268,8 +272,8 @@ impl Host {
             cgroups,
             empty_net: EmptyNetNs::create().context("making an empty network namespace")?,
             sealed: Sealed::create().context("making a sealed IPC namespace")?,
-            zygote: Zygote::start().context("starting the zygote")?,
-            shell_zygote: Zygote::start().context("starting the zygote")?,
+            zygote,
+            shell_zygote,
             uses_zygote: !settings.without.contains(&Mechanism::Zygote),
             programs: launch::Programs::new(&settings.nf_program)?,
             logs: logs::LogCollector::start()?,

@@ -67,6 +67,8 @@ impl Making {
     /// Executes the program of a shell that has become an instance, or, if its process has ended meanwhile, in another.
     pub(super) fn execute(&mut self, empty: Empty) -> anyhow::Result<()> {
         self.limit()?;
+        // Its program inherits files by their names.
+        self.settle_in()?;
         if !empty.shell.waits() {
             tracing::warn!(
                 instance = self.name,

@@ -13,7 +13,6 @@ use crate::host::instance::{cap_of, give_slice, port_specs, set_weight};
 use crate::host::launch::seeded;
 use crate::host::placing::{pin, pinned_to};
 use crate::host::record::Record;
-use crate::host::written;
 use anyhow::Context;
 use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
 use nfluid_control::pool::{PoolSpec, Purpose};
@@ -23,12 +22,14 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_ring::assignment;
 use nfluid_ring::attach::Table;
 use nfluid_sandbox::Root;
-use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Bells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::path::Path;
 
+/// What is done for an instance beside its start.
+const SETTLE_IN: &str = "names";
 /// How the name of every shell begins; no instance's does.
 const PREFIX: char = '_';
 
@@ -139,16 +140,13 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
 }
 
 impl Making {
-    /// Does what [`Making::complete`] does, but for what depends on the NF or the program. Until it is told what to be it
-    /// weighs next to nothing.
+    /// Does what [`Making::complete`] does, but for what depends on the NF or the program. It asks for no share, and so weighs
+    /// next to nothing beside those who do.
     ///
     /// # Errors
     /// Says what failed; what has been made is still to be taken back.
     pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
         let io_bell = self.settle()?;
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.set_weight(Share::from_per_mille(1)?)?;
-        }
         match purpose {
             Purpose::BuiltIn => self.start_hosting(io_bell)?,
             Purpose::Programs => {
@@ -234,29 +232,19 @@ impl Making {
             cgroup.set_memory(memory.0)?;
         }
         let paths = &self.maker.paths;
-        let former = std::mem::replace(&mut self.name, name.to_owned());
-        // From here on, what there is is found by the new record, or by the former one.
-        let told = written::save(&record, &paths.record(&former));
-        told.and_then(|()| std::fs::rename(paths.record(&former), paths.record(name)))
+        // From here on, what there is is found by the instance's name. What it is, its record says once it has been told:
+        // until then, a later daemon finds the shell's specification there and takes it for what it is, nobody's.
+        std::fs::rename(paths.record(&self.name), paths.record(name))
             .context("writing down what a shell becomes")?;
+        let former = std::mem::replace(&mut self.name, name.to_owned());
+        self.former = Some(former.clone());
         self.record = record;
         self.spec = spec.clone();
         self.site = site;
         self.peers = peers;
+        // Peers that are made in the same plan ring it, and its first words are its own.
+        rename(&paths.bell(&former), &paths.bell(name))?;
         self.maker.logs.rename(&former, name, paths.log(name));
-        for (from, to) in [
-            (paths.bell(&former), paths.bell(name)),
-            (paths.log_pipe(&former), paths.log_pipe(name)),
-            (paths.control(&former), paths.control(name)),
-        ] {
-            std::fs::rename(&from, &to).with_context(|| format!("renaming {}", from.display()))?;
-        }
-        let (from, pins) = (paths.instance_pins(&former), paths.instance_pins(name));
-        if std::fs::rename(&from, &pins).is_err() {
-            // Left by a daemon that died in between.
-            let _ = std::fs::remove_dir_all(&pins);
-            std::fs::rename(&from, &pins).context("renaming pinned maps")?;
-        }
         let memory = self.memory.as_mut().context("a shell without ports")?;
         let specs = port_specs(spec, self.record.first_port, self.record.tx_slots);
         self.maker.switch.respecify(memory, &specs)?;
@@ -264,12 +252,34 @@ impl Making {
         Ok(())
     }
 
+    /// Does what a shell that has become an instance need not wait for: writes down what it is, and gives its files its name.
+    pub(super) fn settle_in(&mut self) -> anyhow::Result<()> {
+        let Some(former) = self.former.clone() else {
+            return Ok(());
+        };
+        self.write_down()?;
+        let (paths, name) = (&self.maker.paths, &self.name);
+        rename(&paths.log_pipe(&former), &paths.log_pipe(name))?;
+        rename(&paths.control(&former), &paths.control(name))?;
+        let (from, pins) = (paths.instance_pins(&former), paths.instance_pins(name));
+        if std::fs::rename(&from, &pins).is_err() {
+            // Left by a daemon that died in between.
+            let _ = std::fs::remove_dir_all(&pins);
+            std::fs::rename(&from, &pins).context("renaming pinned maps")?;
+        }
+        self.former = None;
+        Ok(())
+    }
+
     /// Gives a shell that has become an instance what it may use, beside its share and cap what the process itself has.
     pub(super) fn limit(&self) -> anyhow::Result<()> {
         let cgroup = self.cgroup.as_ref().context("it has no cgroup")?;
         let resources = &self.spec.resources;
-        // It has no cap; its memory is set already. In a group, its cap follows as for one that is made from nothing.
-        set_weight(cgroup, resources)?;
+        // It has no cap, and the weight of who asks for nothing; its memory is set already. In a group, its cap follows as for
+        // one that is made from nothing.
+        if resources.share.is_some() || resources.guarantee.is_some() {
+            set_weight(cgroup, resources)?;
+        }
         if resources.cap.is_some() && resources.group.is_none() {
             cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
         }
@@ -311,8 +321,14 @@ impl Making {
         assignment::send(&hosting.socket, nf, &table, &config, &rung)
             .context("telling a shell what it is")?;
         self.laps.push(Lap::now("tell"));
+        self.settle_in()?;
+        self.laps.push(Lap::now(SETTLE_IN));
         Ok(())
     }
+}
+
+fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("renaming {}", from.display()))
 }
 
 #[cfg(test)]
