@@ -129,14 +129,23 @@ fn left(platform: &Platform) -> Vec<String> {
     files.chain(processes.map(|pid| pid.to_string())).collect()
 }
 
-/// Kills the processes of all shells.
+/// Kills the processes of all shells, and waits until they have ended: on a busy host that is not at once.
 fn kill_shells(platform: &Platform) {
     let instances: Vec<u32> = platform.pids().into_values().collect();
-    for pid in platform.instance_processes() {
-        if !instances.contains(&pid) {
-            signal(pid, Signal::KILL);
-        }
+    let mut shells = platform.instance_processes();
+    shells.retain(|pid| !instances.contains(pid));
+    for pid in &shells {
+        signal(*pid, Signal::KILL);
     }
+    let has_ended = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        // Nobody has asked for its end yet, or it is gone.
+        stat.map_or(true, |stat| {
+            let state = stat.rsplit_once(") ");
+            state.is_some_and(|(_, rest)| rest.starts_with('Z'))
+        })
+    };
+    eventually("the shells have ended", || shells.iter().all(has_ended));
 }
 
 /// What a program tries, as in the tests of the sandbox's barriers; the last kills it.
