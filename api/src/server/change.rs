@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::query::{ChangeQuery, RemovalQuery};
-use super::respond::{Answer, JsonResult, PathResult, QueryResult, at_once, blocking};
+use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
 use super::router::Shared;
 use crate::types::{
     ApplyRequest, ApplyResponse, CreateRequest, DeleteRequest, Kind, ObjectName, Problem,
@@ -111,7 +111,7 @@ pub async fn create_instance<S: Server>(
     request: JsonResult<CreateRequest>,
 ) -> Answer<ApplyResponse> {
     let (name, request) = (name?.0, request?.0);
-    at_once(shared.server, move |server| server.create(&name, request))
+    blocking(shared.server, move |server| server.create(&name, request))
         .await
         .map(Json)
 }

@@ -9,9 +9,7 @@ use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// A path parameter, or why it cannot be read.
 pub type PathResult<T> = Result<Path<T>, PathRejection>;
@@ -82,30 +80,12 @@ where
 {
     tokio::task::spawn_blocking(move || call(&server))
         .await
-        .unwrap_or_else(|_| Err(given_up()))
-}
-
-fn given_up() -> Problem {
-    Problem::failed("the daemon met an internal error; the request was given up")
-        .with_remedy("look at the daemon's log and report it")
-}
-
-/// As [`blocking`], for a call that is short and somebody's hurry: on this very thread, where the run-time has others to go on
-/// with. Waking one takes as long as a good part of the call. Unlike there, a client is not told after
-/// [`super::REQUEST_TIME_MAX`] that it takes long: it is told the end.
-pub async fn at_once<S, T>(
-    server: Arc<S>,
-    call: impl FnOnce(&S) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem>
-where
-    S: Server,
-    T: Send + 'static,
-{
-    if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
-        return blocking(server, call).await;
-    }
-    let called = AssertUnwindSafe(move || call(&server));
-    tokio::task::block_in_place(|| catch_unwind(called)).unwrap_or_else(|_| Err(given_up()))
+        .unwrap_or_else(|_| {
+            Err(
+                Problem::failed("the daemon met an internal error; the request was given up")
+                    .with_remedy("look at the daemon's log and report it"),
+            )
+        })
 }
 
 /// As [`blocking`], for a call that cannot fail, answered as JSON.

@@ -350,7 +350,7 @@ fn queues_that_cannot_be() {
 fn a_bad_line_in_the_text_of_a_document() {
     assert_errors(
         "version: 1\ninstances:\n  fw1:\n    nf: firewall\n    config:\n      rules: |\n\n        allow ip from any to any\n        bad\n",
-        "test.yaml:9:1: error: instances.fw1.config.rules: 'bad' is not a rule\n  help: 'docs/guide' describes the configuration of each NF",
+        "test.yaml:9:1: error: instances.fw1.config.rules: 'bad' is not a rule\n  help: 'docs/guide', or the NF's README.md in 'lib/nf/src', describes its configuration",
     );
 }
 

@@ -93,7 +93,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let mut peers = Peers::new()?;
     let mut lanes = Vec::new();
-    let (storms, storm) = report.choose((3, 500), (1, 20));
+    let (storms, storm) = report.choose((3, 500), (1, 100));
     let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
     let mut measured = 0;
     for number in numbers {

@@ -240,7 +240,7 @@ pub(super) fn report_config(
     root: Option<&Node>,
     report: &mut Report<'_>,
 ) {
-    let remedy = "'docs/guide' describes the configuration of each NF";
+    let remedy = "'docs/guide', or the NF's README.md in 'lib/nf/src', describes its configuration";
     let full_path = if error.path.is_empty() {
         path.to_owned()
     } else {
