@@ -48,13 +48,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let daemon = idle.daemon();
     std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
-    let mut percent = Samples::default();
-    for _ in 0..rounds {
-        interrupt::check()?;
-        let (start, first) = (Instant::now(), used(&pids, daemon)?);
-        std::thread::sleep(length);
-        percent.push((used(&pids, daemon)? - first) / start.elapsed().as_secs_f64() * 100.0);
-    }
+    let percent = busy_percent(&pids, daemon, rounds, length)?;
     drop(idle);
     let clones = report.choose(CLONES, CLONES_QUICK);
     let stateful = stateful::percent(clones, rounds, length)?;
@@ -95,6 +89,23 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     );
     report.figure("l6.idle_stateful_cpu_percent", &stateful, "%", &conditions);
     Ok(())
+}
+
+/// CPU time of instances and the daemon in so many rounds of a length, percent of one core.
+fn busy_percent(
+    pids: &[u32],
+    daemon: u32,
+    rounds: usize,
+    length: Duration,
+) -> anyhow::Result<Samples> {
+    let mut percent = Samples::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        let (start, first) = (Instant::now(), used(pids, daemon)?);
+        std::thread::sleep(length);
+        percent.push((used(pids, daemon)? - first) / start.elapsed().as_secs_f64() * 100.0);
+    }
+    Ok(percent)
 }
 
 /// CPU time of instances and the daemon so far, in seconds.

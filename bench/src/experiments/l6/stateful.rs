@@ -1,7 +1,7 @@
 //! Firewalls that are idle and have states: each is a clone of one through which a pump has sent, and what a clone waits for
 //! is that its states end.
 
-use super::used;
+use super::busy_percent;
 use crate::experiments::life::number;
 use crate::host::idle::Idle;
 use crate::host::interrupt;
@@ -74,12 +74,5 @@ pub fn percent(count: usize, rounds: usize, length: Duration) -> anyhow::Result<
     anyhow::ensure!(pids.len() == count, "{} of {count} run", pids.len());
     std::thread::sleep(SILENCE.max(length));
     let daemon = idle.daemon();
-    let mut percent = Samples::default();
-    for _ in 0..rounds {
-        interrupt::check()?;
-        let (start, first) = (Instant::now(), used(&pids, daemon)?);
-        std::thread::sleep(length);
-        percent.push((used(&pids, daemon)? - first) / start.elapsed().as_secs_f64() * 100.0);
-    }
-    Ok(percent)
+    busy_percent(&pids, daemon, rounds, length)
 }
