@@ -13,8 +13,9 @@ use crate::statistics::Samples;
 use bed::{Bed, Created, Way};
 use peers::Peers;
 
-/// Shells of the pool.
+/// Shells of the pool; of a quick run, as some daemons take long to make one.
 const SHELLS: usize = 32;
+const SHELLS_QUICK: usize = 16;
 
 /// One way to make an instance, beside so many others.
 struct Lane {
@@ -86,7 +87,8 @@ const STAGES: [Stage; 3] = [
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
-    let (cycles, rounds) = report.choose((100, 30), (5, 3));
+    let (cycles, rounds) = report.choose((100, 30), (4, 2));
+    let shells = report.choose(SHELLS, SHELLS_QUICK);
     let mut beds = Vec::new();
     for stage in &STAGES {
         beds.push((stage, Bed::lacking(stage.name, stage.without)?));
@@ -118,7 +120,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for (stage, bed) in beds.iter_mut().rev() {
             let pooled = stage.lanes.iter().find(|(_, way)| *way == Way::Pool);
             let Some((name, way)) = pooled else { continue };
-            bed.pool(SHELLS)?;
+            bed.pool(shells)?;
             let mut lane = Lane::new(name, number);
             for _ in 0..cycles {
                 lane.push(bed.cycle(*way)?);
@@ -149,7 +151,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     show(report, &lanes);
     show_phases(report, &lanes);
     let conditions = format!(
-        "{storm} instances over several connections at a time, with a pool of {SHELLS} that is refilled meanwhile"
+        "{storm} instances over several connections at a time, with a pool of {shells} that is refilled meanwhile"
     );
     report.figure("l2.rate_per_s", &rate, "1/s", &conditions);
     report.figure("l2.end_rate_per_s", &end_rate, "1/s", &conditions);
