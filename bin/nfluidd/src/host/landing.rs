@@ -29,6 +29,9 @@ pub struct Landing {
     bell: OwnedFd,
 }
 
+/// Frames for a port, in their order.
+type Waiting<'a> = (&'a Inlet, Vec<&'a [u8]>);
+
 impl Landing {
     /// Of an instance with this process, while it is the one that has the ports.
     ///
@@ -55,21 +58,21 @@ impl Landing {
     /// # Errors
     /// They are none.
     pub fn put(&self, host: &Shared, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
-        let mut waiting: BTreeMap<u8, Vec<&[u8]>> = BTreeMap::new();
+        let mut waiting: BTreeMap<u8, Waiting<'_>> = BTreeMap::new();
+        let mut nowhere = 0;
         for (port, frame) in image::frames_in(bytes)? {
-            waiting.entry(port).or_default().push(frame);
+            let Some(inlet) = self.inlet(port) else {
+                nowhere += 1;
+                continue;
+            };
+            let frames = waiting.entry(port).or_insert((inlet, Vec::new()));
+            frames.1.push(frame);
         }
         let mut put_at = Instant::now();
         let mut all = 0;
-        let mut nowhere = 0;
-        waiting.retain(|port, frames| {
-            let has_port = self.inlet(*port).is_some();
-            nowhere += if has_port { 0 } else { frames.len() };
-            has_port
-        });
         loop {
             let put = self.put_some(host, &mut waiting);
-            waiting.retain(|_, frames| !frames.is_empty());
+            waiting.retain(|_, (_, frames)| !frames.is_empty());
             let is_over = match put {
                 Ok(0) => put_at.elapsed() > STALLED,
                 Ok(put) => {
@@ -83,8 +86,8 @@ impl Landing {
                 }
             };
             if waiting.is_empty() || is_over {
-                let left: usize = waiting.values().map(Vec::len).sum();
-                return Ok((all, (left + nowhere) as u64));
+                let left = waiting.values().map(|(_, frames)| frames.len());
+                return Ok((all, (left.sum::<usize>() + nowhere) as u64));
             }
             std::thread::sleep(ROOM_POLL);
         }
@@ -98,17 +101,14 @@ impl Landing {
     fn put_some(
         &self,
         host: &Shared,
-        waiting: &mut BTreeMap<u8, Vec<&[u8]>>,
+        waiting: &mut BTreeMap<u8, Waiting<'_>>,
     ) -> anyhow::Result<u64> {
         let host = lock(host);
         // Its ports' numbers may be another's afterwards.
         let is_there = host.process_of(&self.name).as_ref() == Some(&self.process);
         ensure!(is_there, "it has ended, or was upgraded, meanwhile");
         let mut all = 0;
-        for (port, frames) in waiting {
-            let Some(inlet) = self.inlet(*port) else {
-                continue;
-            };
+        for (inlet, frames) in waiting.values_mut() {
             let put = host.switch.deposit_at(inlet, frames, inlet.slots() / 2);
             frames.drain(..put);
             all += put as u64;

@@ -150,7 +150,8 @@ pub fn ask_each<T>(
     for some in paths.chunks(AT_ONCE) {
         let asked = some.iter().map(|path| Asked::ask(path, text.as_bytes()));
         let mut asked: Vec<Option<Asked>> = asked.collect();
-        await_answers(&mut asked, Instant::now() + PATIENCE);
+        let mut all: Vec<&mut Asked> = asked.iter_mut().flatten().collect();
+        await_answers(&mut all, Instant::now() + PATIENCE);
         let some = asked.into_iter().map(|asked| asked?.answer().map(&heard));
         answers.extend(some);
     }
@@ -223,13 +224,10 @@ impl AsFd for Asked {
 }
 
 /// Listens to all until each has answered, or `deadline` is over.
-fn await_answers(asked: &mut [Option<Asked>], deadline: Instant) {
+pub fn await_answers(asked: &mut [&mut Asked], deadline: Instant) {
     loop {
-        let mut awaited: Vec<&mut Asked> = asked
-            .iter_mut()
-            .flatten()
-            .filter(|asked| !asked.is_over)
-            .collect();
+        let awaited = asked.iter_mut().filter(|asked| !asked.is_over);
+        let mut awaited: Vec<&mut &mut Asked> = awaited.collect();
         let left = deadline.saturating_duration_since(Instant::now());
         if awaited.is_empty() || left.is_zero() {
             return;

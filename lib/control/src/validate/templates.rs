@@ -176,6 +176,7 @@ fn check_instances(
     };
     let root = background.root;
     let host_bytes = environment.host.memory_bytes();
+    let pools = pools(deployment);
     let mut lacking = BTreeSet::new();
     for (at, instance) in instances.iter().enumerate() {
         let path = format!("{}.instance", stage_place(path, at, report));
@@ -191,7 +192,6 @@ fn check_instances(
         check_program(&name, instance, &path, root, environment, report);
         check_memory(deployment, instance, &path, host_bytes, report);
         let spec = InstanceSpec::resolve(deployment, &name, instance);
-        let pools = pools(deployment);
         if pools.values().any(|pool| pool.suits(&spec)) {
             continue;
         }
@@ -290,7 +290,6 @@ fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mu
     for (name, template) in deployment.templates.iter() {
         let path = place(name, report);
         let most = u64::from(template.most);
-        let stages = template.stages.0.iter();
         let bytes = bytes_of_client(deployment, template);
         if bytes.saturating_mul(most) > host_bytes {
             let what = match template.stages.0.len() {
@@ -310,6 +309,7 @@ fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mu
                 ),
             );
         }
+        let stages = template.stages.0.iter();
         let each: u64 = stages.map(|stage| ports_of(&stage.instance)).sum();
         ports = ports.saturating_add(most.saturating_mul(each));
         if ports > PLATFORM_PORTS_MAX {

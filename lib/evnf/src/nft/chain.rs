@@ -63,24 +63,16 @@ pub fn translate(
 
 #[cfg(test)]
 mod tests {
-    use super::super::ruleset::{Ruleset, Table};
+    use super::super::condition::testing::at_eth1;
+    use super::super::ruleset::Ruleset;
     use super::*;
     use serde_json::json;
 
     fn translated(statements: &Value) -> (Decided, Option<Rule>) {
-        let ruleset = Ruleset::default();
-        let table = Table {
-            family: "ip".into(),
-            name: "t".into(),
-        };
-        let place = Place {
-            ruleset: &ruleset,
-            table: &table,
-            interface: "eth1",
-            leaving: false,
-        };
         let statements = statements.as_array().expect("a list");
-        translate(&place, statements, &[Family::V4], Verdict::Drop)
+        at_eth1(&Ruleset::default(), "ip", |place| {
+            translate(place, statements, &[Family::V4], Verdict::Drop)
+        })
     }
 
     #[test]

@@ -381,23 +381,35 @@ fn version(values: &[Value]) -> Option<Vec<Fields>> {
 }
 
 #[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::nft::ruleset::Table;
+
+    /// Asks at a table `t` of a rule set what comes in by `eth1`.
+    pub fn at_eth1<T>(ruleset: &Ruleset, family: &str, ask: impl FnOnce(&Place<'_>) -> T) -> T {
+        let table = Table {
+            family: family.to_owned(),
+            name: "t".to_owned(),
+        };
+        ask(&Place {
+            ruleset,
+            table: &table,
+            interface: "eth1",
+            leaving: false,
+        })
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::testing::at_eth1;
     use super::*;
     use serde_json::json;
 
     fn read(statement: Value) -> Condition {
-        let ruleset = Ruleset::default();
-        let table = Table {
-            family: "inet".into(),
-            name: "t".into(),
-        };
-        let place = Place {
-            ruleset: &ruleset,
-            table: &table,
-            interface: "eth1",
-            leaving: false,
-        };
-        place.condition(&statement)
+        at_eth1(&Ruleset::default(), "inet", |place| {
+            place.condition(&statement)
+        })
     }
 
     fn count(statement: Value) -> usize {
@@ -443,24 +455,15 @@ mod tests {
 
     #[test]
     fn a_set_that_changes_by_itself_is_the_kernels_however_its_flags_are_printed() {
-        let table = Table {
-            family: "inet".into(),
-            name: "t".into(),
-        };
         let read = |more: &str| {
             let set = format!(
                 r#"{{"nftables":[{{"set":{{"family":"inet","table":"t","name":"s","type":"ipv4_addr",{more}
                 "elem":["10.0.0.1"]}}}}]}}"#
             );
             let ruleset = Ruleset::read(set.as_bytes()).expect("as nft prints it");
-            let place = Place {
-                ruleset: &ruleset,
-                table: &table,
-                interface: "eth1",
-                leaving: false,
-            };
             let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
-            place.condition(&json!({ "op": "==", "left": left, "right": "@s" }))
+            let statement = json!({ "op": "==", "left": left, "right": "@s" });
+            at_eth1(&ruleset, "inet", |place| place.condition(&statement))
         };
         for fixed in ["", r#""flags":"interval","#, r#""flags":["interval"],"#] {
             assert!(matches!(read(fixed), Condition::AnyOf(_)), "{fixed}");

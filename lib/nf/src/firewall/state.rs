@@ -434,20 +434,15 @@ impl States {
             }
             let slot = self.cursor as Slot;
             self.cursor += 1;
-            let (flow, expires) = match self.table.get(slot) {
-                Some(state) => (state.flow, state.expires),
-                None => {
-                    self.ageing.pass(None);
-                    continue;
-                }
-            };
-            if expires > now {
-                self.ageing.pass(Some(expires));
-                continue;
+            let state = self.table.get(slot);
+            let ended = state.filter(|state| state.expires <= now);
+            let flow = ended.map(|state| state.flow);
+            let ends = state.map(|state| state.expires).filter(|at| *at > now);
+            self.ageing.pass(ends);
+            if let Some(flow) = flow {
+                self.remove(flow.hash(self.seed), slot);
+                self.expired += 1;
             }
-            self.ageing.pass(None);
-            self.remove(flow.hash(self.seed), slot);
-            self.expired += 1;
         }
     }
 

@@ -30,16 +30,17 @@ struct Followed {
     monitors: Vec<Monitor>,
     /// Its rules are to be read.
     is_stale: bool,
-    /// Tables of iptables-legacy, which nobody announces.
-    legacy: Vec<String>,
+    /// Tables of iptables-legacy, which nobody announces, if it goes by the host's rules.
+    legacy: Option<Vec<String>>,
     checks: Option<Checks>,
     loads: Option<Loads>,
     tried: Instant,
 }
 
-/// Where a fast path is, which servers are to be looked after, and whose load is asked for.
+/// Where a fast path is, whether it goes by the host's rules, which servers are to be looked after, and whose load is asked for.
 struct Subjects {
     place: Place,
+    has_rules: bool,
     checked: Option<Subject>,
     asked: Option<load::Subject>,
 }
@@ -47,12 +48,15 @@ struct Subjects {
 impl Followed {
     /// Whether there is another table of iptables-legacy than when it was asked last.
     fn has_other_tables(&mut self) -> bool {
+        let Some(known) = &mut self.legacy else {
+            return false;
+        };
         let found = self.place.within(|| Ok(legacy_tables()));
         let Ok(found) = found else {
             return false;
         };
-        let is_other = found != self.legacy;
-        self.legacy = found;
+        let is_other = found != *known;
+        *known = found;
         is_other
     }
 }
@@ -90,6 +94,7 @@ fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
     for (name, subjects) in now {
         let Subjects {
             place,
+            has_rules,
             checked,
             asked,
         } = subjects;
@@ -98,7 +103,7 @@ fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
             place: place.clone(),
             // What has changed before the kernel was asked to tell.
             is_stale: true,
-            legacy: Vec::new(),
+            legacy: has_rules.then(Vec::new),
             checks: None,
             loads: None,
             tried: Instant::now(),
@@ -188,6 +193,7 @@ impl Host {
             };
             let subjects = Subjects {
                 place,
+                has_rules: matches!(fast.work, Work::Firewall(_)),
                 checked: config.and_then(Subject::of),
                 asked: config.and_then(load::Subject::of),
             };

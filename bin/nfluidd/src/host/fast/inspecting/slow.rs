@@ -14,7 +14,6 @@ use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{
     InheritedFd, Instance, InstanceError, Launch, Program, Root, ShellSpec, spawn,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::ffi::CString;
 use std::fs::File;
@@ -150,12 +149,7 @@ impl Slow {
     /// Why it has not.
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
         let (mut asked, until) = self.beginning.take().context("it was not started")?;
-        while !asked.listen() && Instant::now() < until {
-            let left = until.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).unwrap_or_default();
-            // Interrupted or not: look.
-            let _ = poll(&mut [PollFd::new(&asked, PollFlags::IN)], Some(&left));
-        }
+        nf_socket::await_answers(&mut [&mut asked], until);
         self.note_beginning(record, &mut asked)
     }
 
