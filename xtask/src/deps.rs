@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::instance;
 use crate::session::Session;
 
 /// A set of packages, by what it is needed for.
@@ -79,6 +80,11 @@ pub const ALL: &[Packages] = &[BUILD, LINT, TRAFFIC, TEST, FUZZ, BENCH];
 
 /// The network functions and what they stand on are built for these too: a guest without a kernel, and wasm.
 pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
+/// All targets besides the host's own.
+fn targets() -> impl Iterator<Item = &'static str> {
+    TARGETS.into_iter().chain([instance::TARGET])
+}
+
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
 /// Packages that start a service when they are installed. nfluid only wants the programs.
@@ -291,7 +297,7 @@ impl Drop for NoServices {
 
 fn missing_targets() -> Result<Vec<&'static str>> {
     let mut missing = Vec::new();
-    for target in TARGETS {
+    for target in targets() {
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
         let output = rustc
             .args(["--print", "target-libdir", "--target", target])

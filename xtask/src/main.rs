@@ -8,6 +8,7 @@ mod deps;
 mod fuzz;
 mod guest;
 mod install;
+mod instance;
 mod leftovers;
 mod lint;
 mod release;

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::deps::{self, Packages};
+use crate::instance::{self, Profile};
 use crate::leftovers::Leftovers;
 use crate::session::Session;
 
@@ -38,7 +39,10 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
 
 fn build_with(session: &Session, packages: &[Packages]) -> Result<()> {
     deps::install(session, packages)?;
-    session.run(&mut session.cargo(["build", "--release", "--workspace", "--exclude", "xtask"]))
+    let mut cargo = session.cargo(["build", "--release", "--workspace", "--exclude", "xtask"]);
+    session.run(cargo.args(["--exclude", instance::PACKAGE]))?;
+    instance::build(session, Profile::Release)?;
+    Ok(())
 }
 
 fn run_privileged(session: &Session, program: std::path::PathBuf, args: &[String]) -> Result<()> {

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use crate::deps;
 use crate::guest;
 use crate::install;
+use crate::instance::{self, Profile};
 use crate::leftovers::Leftovers;
 use crate::session::{Interrupted, Outcome, Session};
 use crate::tally::{Output, Tally};
@@ -125,9 +126,13 @@ impl Run<'_> {
                 .skipped("root: tests/tests need root, for network namespaces and cgroups");
             return Ok(());
         }
-        if !self.succeeds("root: building the platform", |s| {
-            s.cargo(["build", "--workspace"])
-        })? {
+        let building = "root: building the platform";
+        if !self.succeeds(building, |s| {
+            let mut cargo = s.cargo(["build", "--workspace", "--exclude"]);
+            cargo.arg(instance::PACKAGE);
+            cargo
+        })? || !self.builds_instance(building)?
+        {
             return Ok(());
         }
         let mut cargo = self
@@ -227,18 +232,14 @@ impl Run<'_> {
     /// What `make install` puts below a DESTDIR is whole: a C test is built with what pkg-config says, linked either way,
     /// and runs. `make uninstall` leaves no file.
     fn installed(&mut self) -> Result<()> {
-        if !self.succeeds("install: building", |s| {
-            let programs = [
-                "nfluid",
-                "nfluidd",
-                "nfluid-nf-host",
-                "nfluid-tls-host",
-                "nfluid-capi",
-            ];
+        let building = "install: building";
+        if !self.succeeds(building, |s| {
+            let programs = ["nfluid", "nfluidd", "nfluid-tls-host", "nfluid-capi"];
             let mut cargo = s.cargo(["build"]);
             cargo.args(programs.map(|program| format!("--package={program}")));
             cargo
-        })? {
+        })? || !self.builds_instance(building)?
+        {
             return Ok(());
         }
         let folder = self.leftovers.temp_dir().join("installed");
@@ -299,6 +300,12 @@ impl Run<'_> {
         }
         self.tally.add(step, output);
         Ok(())
+    }
+
+    /// Builds what runs in instances; a failure is counted.
+    fn builds_instance(&mut self, what: &str) -> Result<bool> {
+        let built = instance::build(self.session, Profile::Debug);
+        self.is_ok(what, built.map(drop))
     }
 
     /// Runs a command that must succeed; a failure is counted.

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::instance::{self, Profile};
 use crate::session::{Outcome, Session};
 
 /// Integration tests of nfluid-tests that run in guests, by the beginning of their names.
@@ -38,7 +39,10 @@ impl Programs {
             session.cargo(["test", "-p", "nfluid-tests", "--no-run"]),
         )?;
         if !without_platform {
-            programs.add(session, session.cargo(["build", "--workspace"]))?;
+            let mut build = session.cargo(["build", "--workspace", "--exclude"]);
+            build.arg(instance::PACKAGE);
+            programs.add(session, build)?;
+            programs.add_instance(session, Profile::Debug)?;
         }
         if !only.is_empty() {
             programs.tests.retain(|test| only.contains(&test.name));
@@ -59,14 +63,24 @@ impl Programs {
     /// Something does not build.
     pub fn release(session: &Session) -> Result<Self> {
         let mut programs = Self::default();
-        let build = session.cargo(["build", "--release", "--workspace", "--bins"]);
+        let mut build = session.cargo(["build", "--release", "--workspace", "--bins"]);
+        build.args(["--exclude", instance::PACKAGE]);
         programs.add(session, build)?;
+        programs.add_instance(session, Profile::Release)?;
         Ok(programs)
     }
 
     /// The folder of the platform's programs, in which they look for each other.
     pub fn folder(&self) -> Option<&Path> {
         self.others.first()?.path.parent()
+    }
+
+    fn add_instance(&mut self, session: &Session, profile: Profile) -> Result<()> {
+        self.others.push(Program {
+            name: instance::PROGRAM.to_owned(),
+            path: instance::build(session, profile)?,
+        });
+        Ok(())
     }
 
     fn add(&mut self, session: &Session, mut cargo: Command) -> Result<()> {

@@ -191,6 +191,7 @@ pub(super) const THREADS_ONLY: &[Allowed] = table! {
     SYS_clone if &[&[long_bits(0, CLONE_THREAD | CLONE_NEW, CLONE_THREAD)]] =>
         "threads, and neither processes nor namespaces",
     SYS_tgkill if &[&[is(0, 1)]] => "abort() and raise(): an instance is process 1 of its own namespace",
+    SYS_tkill => "as tgkill, in musl: no other process has a number here",
 };
 
 /// For instances that may fork.
@@ -202,6 +203,7 @@ pub(super) const PROCESSES: &[Allowed] = table! {
     SYS_waitid => "own children",
     SYS_kill => "own children: no other process has a number here",
     SYS_tgkill => "own children",
+    SYS_tkill => "as tgkill, in musl",
 };
 
 /// For statically linked programs.
