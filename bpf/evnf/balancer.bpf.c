@@ -5,8 +5,9 @@
  * A new connection's server is the one that the service's Maglev table has for its hash (Eisenbud et
  * al., Maglev, NSDI 2016); the table of connections keeps it there, whatever becomes of the table.
  * Packets are translated both ways (DNAT), or sent on to the server's MAC address as they are, and
- * the server answers by itself (direct return). What cannot be translated goes to the kernel, by a
- * name that is counted.
+ * the server answers by itself (direct return). ICMP errors go with the connection that they are about;
+ * a service's address answers pings. What cannot be translated goes to the kernel, by a name that is
+ * counted.
  *
  * Each CPU remembers of the connections that it has sent last all that their packets need, the way
  * included, for a few ticks: the next packet of one costs no look-up in a table that CPUs share, and
@@ -16,8 +17,10 @@
 
 #include "chain.h"
 #include "count.h"
+#include "echo.h"
 #include "flow.h"
 #include "parse.h"
+#include "quote.h"
 #include "rewrite.h"
 #include "way.h"
 
@@ -45,6 +48,8 @@ enum balancer_exit {
 	LB_EXIT_NO_ROUTE, /* dropped: no way there, or for direct return no neighbour yet */
 	LB_EXIT_TOO_LONG, /* dropped: longer than the way there takes */
 	LB_EXIT_MALFORMED, /* dropped: shorter than its headers */
+	LB_EXIT_ICMP_ERROR, /* about a connection: sent to its server, or to its client */
+	LB_EXIT_ECHO, /* a ping to a service's address: answered */
 	LB_EXITS,
 };
 
@@ -107,6 +112,14 @@ struct {
 	__type(key, struct evnf_end);
 	__type(value, struct lb_service);
 } lb_services SEC(".maps");
+
+/* Addresses of services: these answer pings. Value: not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EVNF_SERVICES_MAX);
+	__type(key, struct evnf_address);
+	__type(value, __u32);
+} lb_addresses SEC(".maps");
 
 /* A Maglev table: numbers of servers. Never changed, only replaced. */
 struct lb_table {
@@ -199,6 +212,7 @@ struct passage {
 	union evnf_key key;
 	struct evnf_end service;
 	struct lb_recent *recent; /* of its connection, or what will be */
+	bool is_error; /* an ICMP error; `key` is that of packets of its connection, which it begins none of */
 };
 
 static __always_inline bool same_end(const struct evnf_end *a, const struct evnf_end *b)
@@ -208,8 +222,11 @@ static __always_inline bool same_end(const struct evnf_end *a, const struct evnf
 		 (a->port ^ b->port));
 }
 
-/* The way back of a connection with `server`: what its server sends. False: another's. */
-static __always_inline int enter_return(struct passage *p, const struct lb_server *server)
+/*
+ * The way back of a connection with `server`: what its server sends. LB_EXIT_SENT: it is entered. A function of its own, as
+ * what it has on the stack is not needed by what is called after it.
+ */
+static __noinline int enter_return(struct passage *p, const struct lb_server *server)
 {
 	struct lb_connection back = {
 		.end = p->service,
@@ -244,7 +261,10 @@ static __always_inline bool is_midway(const struct passage *p)
 	return !tcp->syn;
 }
 
-/* Finds a server for a new connection, and enters it. LB_EXIT_SENT: there is one. */
+/*
+ * Finds a server for a new connection, and enters it. LB_EXIT_SENT: there is one. For an ICMP error: the one that
+ * it would be; a balancer that has forgotten a connection, or another one beside it, finds the same.
+ */
 static __always_inline int begin(struct passage *p)
 {
 	struct lb_recent *recent = p->recent;
@@ -281,6 +301,10 @@ static __always_inline int begin(struct passage *p)
 		server = bpf_map_lookup_elem(&lb_servers, number);
 		if (!server || server->state != SERVER_UP)
 			continue;
+		if (p->is_error) {
+			recent->to = server->end;
+			return LB_EXIT_SENT;
+		}
 		found = recent->mode == MODE_DIRECT ? LB_EXIT_SENT : enter_return(p, server);
 		if (found == LB_EXIT_CONFLICT)
 			continue;
@@ -374,19 +398,21 @@ static __always_inline bool goes_on(struct passage *p)
 static __noinline int look_up(struct passage *p, __u32 generation, __u64 now)
 {
 	struct lb_recent *recent;
+	bool is_known;
 	int found;
 
 	if (!p || !p->recent)
 		return LB_EXIT_NO_ROUTE;
 	recent = p->recent;
 	recent->until = 0;
-	if (!goes_on(p)) {
+	is_known = goes_on(p);
+	if (!is_known) {
 		found = begin(p);
 		if (found != LB_EXIT_SENT)
 			return found;
 	}
 	found = recent->returns ? ask_way(p, &recent->way) : way_to_server(p, now);
-	if (found != LB_EXIT_SENT)
+	if (found != LB_EXIT_SENT || (p->is_error && !is_known))
 		return found;
 	recent->key = p->key;
 	recent->generation = generation;
@@ -405,17 +431,19 @@ static __always_inline bool put_macs(struct evnf_packet *ctx, const struct lb_wa
 	return true;
 }
 
-/* Translates the packet and sends it, or leaves it to the kernel, which `found` says. */
-static __always_inline enum balancer_exit send(struct evnf_packet *ctx,
-					       const struct evnf_flow *flow,
-					       const struct lb_recent *recent, int found,
-					       __u64 bytes, int *action)
+/* Translates the packet and sends it, or leaves it to the kernel, which `found` says. `is_error`: that of the passage. */
+static __always_inline enum balancer_exit send(struct passage *p, int found, bool is_error,
+					       int *action)
 {
+	const struct lb_recent *recent = p->recent;
+	const struct evnf_flow *flow = &p->key.flow;
 	bool translated = recent->returns || recent->mode == MODE_TRANSLATE;
+	struct evnf_packet *ctx = p->ctx;
 
 	if (found == LB_EXIT_SENT && network_bytes(ctx, flow) > recent->way.mtu)
 		return LB_EXIT_TOO_LONG;
-	if (translated && !put_end(ctx, flow, &recent->to, recent->returns))
+	if (translated && !(is_error ? put_quoted_end(ctx, flow, &recent->to, recent->returns)
+				     : put_end(ctx, flow, &recent->to, recent->returns)))
 		return LB_EXIT_MALFORMED;
 	if (found == LB_EXIT_NEIGHBOUR) {
 		*action = HOOK_PASS;
@@ -425,6 +453,65 @@ static __always_inline enum balancer_exit send(struct evnf_packet *ctx,
 		return LB_EXIT_MALFORMED;
 	*action = send_out(ctx, recent->way.interface);
 	return recent->returns ? LB_EXIT_RETURNED : LB_EXIT_SENT;
+}
+
+static __always_inline __u32 recent_slot(const union evnf_key *key)
+{
+	return flow_hash(key, 0) >> 32 & (EVNF_RECENT_SLOTS - 1);
+}
+
+/* Whether `recent` is of the packet's connection, and still true. */
+static __always_inline bool is_remembered(const struct passage *p, __u32 generation, __u64 now)
+{
+	return now < p->recent->until && p->recent->generation == generation &&
+	       same_flow(&p->recent->key, &p->key);
+}
+
+/* Whether the packet is a ping to the address of a service, from somebody who can be answered. */
+static __always_inline bool is_ping(struct passage *p)
+{
+	struct evnf_address to = {};
+
+	if (!is_echo_request(p->ctx, &p->key.flow) || !is_from_a_host(&p->key.flow))
+		return false;
+	__builtin_memcpy(to.word, p->key.flow.dst, sizeof(to.word));
+	to.family = p->key.flow.family;
+	return bpf_map_lookup_elem(&lb_addresses, &to);
+}
+
+/*
+ * Reads an ICMP packet. LB_EXIT_SENT: it is an error about a connection, whose next packet would go where it has to; any
+ * other: how it leaves.
+ */
+static __noinline int read_icmp(struct passage *p, int *action)
+{
+	if (!p || !action)
+		return LB_EXIT_OTHER;
+	if (is_ping(p)) {
+		if (!answer_echo(p->ctx, &p->key.flow))
+			return LB_EXIT_MALFORMED;
+		*action = bpf_redirect(came_by(p->ctx), 0);
+		return LB_EXIT_ECHO;
+	}
+	switch (parse_quote(p->ctx, &p->key.flow)) {
+	case QUOTE_READ:
+		p->is_error = true;
+		return LB_EXIT_SENT;
+	case QUOTE_UNREADABLE:
+		*action = HOOK_PASS;
+		return LB_EXIT_UNREADABLE;
+	default:
+		return LB_EXIT_OTHER;
+	}
+}
+
+/* Sends an ICMP error the way of its connection. */
+static __noinline int send_error(struct passage *p, int found, int *action)
+{
+	if (!p || !p->recent || !action)
+		return LB_EXIT_NO_ROUTE;
+	found = send(p, found, true, action);
+	return found == LB_EXIT_SENT || found == LB_EXIT_RETURNED ? LB_EXIT_ICMP_ERROR : found;
 }
 
 /* How the packet leaves; dropped, unless `action` says something else then. */
@@ -439,22 +526,30 @@ static __always_inline enum balancer_exit balance(struct evnf_packet *ctx, __u64
 		*action = HOOK_PASS;
 		return LB_EXIT_UNREADABLE;
 	}
-	if (p.key.flow.proto != IPPROTO_TCP && p.key.flow.proto != IPPROTO_UDP)
-		return LB_EXIT_OTHER;
 	generation = bpf_map_lookup_elem(&lb_generation, &slot);
-	slot = flow_hash(&p.key, 0) >> 32 & (EVNF_RECENT_SLOTS - 1);
-	p.recent = bpf_map_lookup_elem(&lb_recent, &slot);
-	if (!p.recent || !generation)
+	if (!generation)
 		return LB_EXIT_NO_ROUTE;
-	if (now >= p.recent->until || p.recent->generation != *generation ||
-	    !same_flow(&p.recent->key, &p.key)) {
+	if (p.key.flow.proto != IPPROTO_TCP && p.key.flow.proto != IPPROTO_UDP) {
+		if (!is_icmp(&p.key.flow))
+			return LB_EXIT_OTHER;
+		found = read_icmp(&p, action);
+		if (found != LB_EXIT_SENT)
+			return found;
+	}
+	slot = recent_slot(&p.key);
+	p.recent = bpf_map_lookup_elem(&lb_recent, &slot);
+	if (!p.recent)
+		return LB_EXIT_NO_ROUTE;
+	if (!is_remembered(&p, *generation, now)) {
 		found = look_up(&p, *generation, now);
 		if (found != LB_EXIT_SENT && found != LB_EXIT_NEIGHBOUR)
 			return found;
 	}
+	if (p.is_error)
+		return send_error(&p, found, action);
 	if (!p.recent->returns)
 		count(&lb_server_counts, p.recent->server, bytes);
-	return send(ctx, &p.key.flow, p.recent, found, bytes, action);
+	return send(&p, found, false, action);
 }
 
 SEC(EVNF_SECTION)

@@ -149,16 +149,6 @@ static __always_inline void put_l3(void *l3, const struct evnf_flow *flow)
 	}
 }
 
-/* Turns a frame round: to whom it came from. */
-static __always_inline void turn_round(struct ethhdr *eth)
-{
-	__u8 mac[ETH_ALEN];
-
-	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
-	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
-}
-
 /*
  * Makes a SYN its own answer, to be sent back where it came from. `length`: the frame's; `mss`: what the service takes.
  */

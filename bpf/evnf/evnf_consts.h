@@ -9,6 +9,8 @@
 
 /* Ethernet, IPv6, TCP without options: what is read and changed of a packet. */
 #define EVNF_HEADERS_MAX 74
+/* Ethernet, IPv6, ICMPv6, and the same of the packet that an ICMP error quotes. */
+#define EVNF_QUOTE_MAX 122
 /* Interfaces of kind veth that a program knows. */
 #define EVNF_PEERS_MAX 16384
 

@@ -54,10 +54,10 @@ struct {
 	__type(value, __u32);
 } evnf_peers SEC(".maps");
 
-/* Brings the headers to where they can be read and written. Pointers into the packet are void after it. */
-static __always_inline void expose_headers(struct evnf_packet *ctx)
+/* Brings so many bytes to where they can be read and written. Pointers into the packet are void after it. */
+static __always_inline void expose(struct evnf_packet *ctx, __u32 bytes)
 {
-	__u32 wanted = ctx->len < EVNF_HEADERS_MAX ? ctx->len : EVNF_HEADERS_MAX;
+	__u32 wanted = ctx->len < bytes ? ctx->len : bytes;
 
 	/* What fails here is too short for the parser. */
 	if (ctx->data_end - ctx->data < wanted)
@@ -120,7 +120,7 @@ static __always_inline int send_out(struct evnf_packet *ctx, __u32 interface)
 #define HOOK_PASS XDP_PASS
 #define HOOK_DROP XDP_DROP
 
-static __always_inline void expose_headers(struct evnf_packet *ctx)
+static __always_inline void expose(struct evnf_packet *ctx, __u32 bytes)
 {
 }
 

@@ -126,7 +126,7 @@ static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf
 	struct cursor c;
 	struct ethhdr *eth;
 
-	expose_headers(ctx);
+	expose(ctx, EVNF_HEADERS_MAX);
 	c.at = (void *)(long)ctx->data;
 	c.end = (void *)(long)ctx->data_end;
 	eth = take(&c, sizeof(*eth));

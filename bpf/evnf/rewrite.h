@@ -50,6 +50,16 @@ static __always_inline void sum_moved(struct evnf_packet *ctx, __u32 change)
 #endif
 }
 
+/* Turns a frame round: to whom it came from. */
+static __always_inline void turn_round(struct ethhdr *eth)
+{
+	__u8 mac[ETH_ALEN];
+
+	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+}
+
 /* One hop less. */
 static __always_inline bool take_hop(struct evnf_packet *ctx, const struct evnf_flow *flow)
 {

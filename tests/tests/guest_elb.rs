@@ -13,6 +13,9 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
+#[path = "guest_elb/icmp.rs"]
+mod icmp;
+
 const SERVICE: &str = "203.0.113.1:80";
 const SERVERS: [&str; 3] = ["192.0.2.2:8080", "192.0.2.3:8080", "192.0.2.4:8080"];
 const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
@@ -307,41 +310,54 @@ fn a_connection_that_does_not_begin_with_its_first_packet_is_counted() {
     }
 }
 
+const CLIENT_6: &str = "[2001:db8::2]:1000";
+const SERVICE_6: &str = "[2001:db8:f::1]:53";
+const SERVER_6: &str = "[2001:db8:1::2]:5353";
+
+/// Where a service of UDP over IPv6 has one server.
+fn over_ipv6(name: &str, hook: Hook) -> Ground {
+    let mut ground = Ground::new(name, Mode::Translate, hook);
+    let mut batch = String::new();
+    for (port, network) in [(0, "2001:db8:"), (1, "2001:db8:1:")] {
+        batch += &format!(
+            "addr add {network}:1/64 dev n{port} nodad\n\
+             neigh add {network}:2 lladdr {} dev n{port} nud permanent\n",
+            HOSTS[port]
+        );
+    }
+    let kernel = &ground.namespaces.kernel;
+    run(&format!("ip -n {kernel} -batch -"), &batch);
+    let up = server(SERVER_6, State::Up);
+    ground.balancer.set_server(0, up).expect("entered");
+    let service = Service {
+        at: at(SERVICE_6),
+        transport: Transport::Udp,
+        mode: Mode::Translate,
+        servers: vec![(0, 1)],
+    };
+    ground.balancer.set_service(0, &service).expect("entered");
+    ground
+}
+
 #[test]
 fn datagrams_over_ipv6_are_translated_both_ways() {
     if !is_root("datagrams_over_ipv6_are_translated_both_ways") {
         return;
     }
-    let (client, own, server) = (
-        "[2001:db8::2]:1000",
-        "[2001:db8:f::1]:53",
-        "[2001:db8:1::2]:5353",
-    );
     for hook in HOOKS {
-        let mut ground = Ground::new("v6", Mode::Translate, hook);
-        let mut batch = String::new();
-        for (port, network) in [(0, "2001:db8:"), (1, "2001:db8:1:")] {
-            batch += &format!(
-                "addr add {network}:1/64 dev n{port} nodad\n\
-                 neigh add {network}:2 lladdr {} dev n{port} nud permanent\n",
-                HOSTS[port]
-            );
-        }
-        let kernel = &ground.namespaces.kernel;
-        run(&format!("ip -n {kernel} -batch -"), &batch);
-        let up = self::server(server, State::Up);
-        ground.balancer.set_server(0, up).expect("entered");
-        let service = Service {
-            at: at(own),
-            transport: Transport::Udp,
-            mode: Mode::Translate,
-            servers: vec![(0, 1)],
-        };
-        ground.balancer.set_service(0, &service).expect("entered");
+        let mut ground = over_ipv6("v6", hook);
         let datagram = |from: &str, to: &str| Frame::udp(at(from), at(to));
         for (came, left, side) in [
-            (datagram(client, own), datagram(client, server), 0),
-            (datagram(server, client), datagram(own, client), 1),
+            (
+                datagram(CLIENT_6, SERVICE_6),
+                datagram(CLIENT_6, SERVER_6),
+                0,
+            ),
+            (
+                datagram(SERVER_6, CLIENT_6),
+                datagram(SERVICE_6, CLIENT_6),
+                1,
+            ),
         ] {
             let (action, packet) = ground.pass(&bytes(came.macs(HOSTS[side], OWN[side])));
             assert_eq!(

@@ -3,7 +3,7 @@
 use super::maglev::{Candidate, SLOTS, table};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
-use crate::load::{Counts, END_BYTES, Fast, LoadError, because, end_bytes};
+use crate::load::{Counts, END_BYTES, Fast, LoadError, address_bytes, because, end_bytes};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -104,11 +104,15 @@ pub enum Exit {
     TooLong,
     /// Dropped: shorter than its headers.
     Malformed,
+    /// An ICMP error about a connection, to its server or to its client.
+    IcmpError,
+    /// A ping to a service's address, answered.
+    Echo,
 }
 
 impl Exit {
     /// All, in the order of their numbers.
-    pub const ALL: [Exit; 11] = [
+    pub const ALL: [Exit; 13] = [
         Exit::Sent,
         Exit::Returned,
         Exit::Other,
@@ -120,6 +124,8 @@ impl Exit {
         Exit::NoRoute,
         Exit::TooLong,
         Exit::Malformed,
+        Exit::IcmpError,
+        Exit::Echo,
     ];
 }
 
@@ -250,10 +256,13 @@ impl Balancer {
         }
         let value = [id.to_ne_bytes(), (service.mode as u32).to_ne_bytes()].concat();
         let key = end_bytes(service.at, service.transport as u8);
-        self.fast.enter("lb_services", &key, &value)
+        self.fast.enter("lb_services", &key, &value)?;
+        let address = address_key(service.at.ip());
+        self.fast.enter("lb_addresses", &address, &[0; 4])
     }
 
-    /// Takes a service out. Its connections stay; packets of others are the kernel's from here on.
+    /// Takes a service out. Its connections stay; packets of others are the kernel's from here on, and so are pings to its address if
+    /// no other service has it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -273,6 +282,13 @@ impl Balancer {
                 }
                 _ => {}
             }
+        }
+        let services = self.fast.map("lb_services")?;
+        let mut others = services.keys().filter_map(|key| address_of(&key));
+        if !others.any(|other| other == at.ip()) {
+            // It has never had one if it was entered by a daemon of before.
+            let addresses = self.fast.map("lb_addresses")?;
+            let _absent = addresses.delete(&address_key(at.ip()));
         }
         Ok(())
     }
@@ -332,16 +348,29 @@ fn prepare(
     }
 }
 
+/// The bytes of `struct evnf_address`.
+fn address_key(address: IpAddr) -> [u8; 20] {
+    let (bytes, family) = address_bytes(address);
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&bytes);
+    key[16..].copy_from_slice(&u32::from(family).to_ne_bytes());
+    key
+}
+
+/// The address that `struct evnf_end` begins with; `None`: nothing yet.
+fn address_of(end: &[u8]) -> Option<IpAddr> {
+    match end.get(19)? {
+        4 => Some(IpAddr::from(*end.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*end.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
 /// What `struct lb_server` says; `None`: nothing yet.
 fn server_of(bytes: &[u8]) -> Option<Server> {
     let (end, state) = bytes.split_first_chunk::<END_BYTES>()?;
-    let address: IpAddr = match end[19] {
-        4 => IpAddr::from(*end.first_chunk::<4>()?),
-        6 => IpAddr::from(*end.first_chunk::<16>()?),
-        _ => return None,
-    };
     Some(Server {
-        at: SocketAddr::new(address, u16::from_ne_bytes([end[16], end[17]])),
+        at: SocketAddr::new(address_of(end)?, u16::from_ne_bytes([end[16], end[17]])),
         state: match u32::from_ne_bytes(*state.first_chunk()?) {
             0 => State::Up,
             1 => State::Draining,

@@ -317,7 +317,7 @@ fn of_inspector(exit: inspector::Exit) -> &'static str {
 fn of_balancer(exit: balancer::Exit) -> &'static str {
     use balancer::Exit;
     match exit {
-        Exit::Sent | Exit::Returned => "send",
+        Exit::Sent | Exit::Returned | Exit::IcmpError | Exit::Echo => "send",
         Exit::Other | Exit::Unreadable | Exit::Neighbour => "up",
         _ => "drop",
     }
