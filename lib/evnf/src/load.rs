@@ -360,3 +360,12 @@ pub(crate) fn address_bytes(address: IpAddr) -> ([u8; 16], u8) {
         IpAddr::V6(address) => (address.octets(), 6),
     }
 }
+
+/// The bytes of `struct evnf_address`.
+pub(crate) fn address_key(address: IpAddr) -> [u8; 20] {
+    let (bytes, family) = address_bytes(address);
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&bytes);
+    key[16..].copy_from_slice(&u32::from(family).to_ne_bytes());
+    key
+}

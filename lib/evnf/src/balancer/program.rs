@@ -3,7 +3,7 @@
 use super::maglev::{Candidate, SLOTS, table};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
-use crate::load::{Counts, END_BYTES, Fast, LoadError, address_bytes, because, end_bytes};
+use crate::load::{Counts, END_BYTES, Fast, LoadError, address_key, because, end_bytes};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenMapMut, libbpf_sys};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -346,15 +346,6 @@ fn prepare(
             .map_err(because(PROGRAM, "keeping its tables")),
         _ => Ok(()),
     }
-}
-
-/// The bytes of `struct evnf_address`.
-fn address_key(address: IpAddr) -> [u8; 20] {
-    let (bytes, family) = address_bytes(address);
-    let mut key = [0; 20];
-    key[..16].copy_from_slice(&bytes);
-    key[16..].copy_from_slice(&u32::from(family).to_ne_bytes());
-    key
 }
 
 /// The address that `struct evnf_end` begins with; `None`: nothing yet.

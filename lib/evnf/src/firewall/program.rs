@@ -4,7 +4,7 @@ use super::rules::Stage;
 use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
-use crate::load::{Counts, Fast, LoadError, address_bytes, because};
+use crate::load::{Counts, Fast, LoadError, address_key, because};
 use crate::slow::{self, Door, SlowTables};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
@@ -120,9 +120,7 @@ impl Firewall {
             fast.enter("evnf_rules", key, rule)?;
         }
         for address in local {
-            let (octets, family) = address_bytes(*address);
-            let key = [octets.as_slice(), &u32::from(family).to_ne_bytes()].concat();
-            fast.enter("evnf_local", &key, &[1, 0, 0, 0])?;
+            fast.enter("evnf_local", &address_key(*address), &[1, 0, 0, 0])?;
         }
         Ok(Firewall {
             fast,
