@@ -255,6 +255,14 @@ fn icmp_that_is_about_no_connection_is_the_kernels() {
     }
 }
 
+/// Packets that have left, and errors among them that were sent on.
+fn of_all(ground: &Ground) -> [u64; 2] {
+    let exits = ground.balancer.exits().expect("it counts");
+    let errors = exits.iter().filter(|(exit, _)| *exit == Exit::IcmpError);
+    let packets = |(_, counts): &(_, nfluid_evnf::load::Counts)| counts.packets;
+    [exits.iter().map(packets).sum(), errors.map(packets).sum()]
+}
+
 /// Whatever comes leaves by one exit. What goes to the kernel is as it came; what is sent is as right or as wrong.
 #[test]
 fn damaged_icmp_errors_leave_by_one_exit_each_and_no_checksum_is_mended() {
@@ -266,7 +274,8 @@ fn damaged_icmp_errors_leave_by_one_exit_each_and_no_checksum_is_mended() {
         ground.server_of(CLIENT);
         let mut random = Random(3);
         let mut sent = 0;
-        for _ in 0..3000 {
+        let mut before = of_all(&ground);
+        for _ in 0..600 {
             let kind = random.pick(&[(3, 4), (3, 1), (11, 0), (12, 0), (8, 0), (4, 0)]);
             let bytes = random.below(40) as usize;
             let good = about_answer(SERVICE);
@@ -284,17 +293,15 @@ fn damaged_icmp_errors_leave_by_one_exit_each_and_no_checksum_is_mended() {
                 // At tc no shorter ones can be run.
                 packet.truncate(L4 + random.below((packet.len() - L4) as u32) as usize);
             }
-            let all = |ground: &Ground| -> u64 {
-                let exits = ground.balancer.exits().expect("it counts");
-                exits.iter().map(|(_, counts)| counts.packets).sum()
-            };
-            let (before, errors) = (all(&ground), ground.count(Exit::IcmpError));
             let (action, after) = ground.pass(&packet);
-            assert_eq!(all(&ground) - before, 1, "{hook:?} {packet:02x?}");
+            let counted = of_all(&ground);
+            let [all, errors] = [0, 1].map(|at| counted[at] - before[at]);
+            before = counted;
+            assert_eq!(all, 1, "{hook:?} {packet:02x?}");
             if action == Action::Pass {
                 assert_eq!(after, packet, "{hook:?} unchanged");
             }
-            if ground.count(Exit::IcmpError) > errors {
+            if errors == 1 {
                 sent += 1;
                 assert_eq!(after.len(), packet.len());
                 // The network header, the message, the quoted network header. Zero has two forms.
@@ -304,7 +311,7 @@ fn damaged_icmp_errors_leave_by_one_exit_each_and_no_checksum_is_mended() {
                 }
             }
         }
-        assert!(sent > 500, "{sent} of them were sent on");
+        assert!(sent > 100, "{sent} of them were sent on");
     }
 }
 
