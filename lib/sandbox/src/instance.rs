@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Which process an instance is, for good: a pid alone is used again, and so is a start time after a reboot.
@@ -302,10 +303,15 @@ fn ended(status: &WaitIdStatus) -> Ended {
 }
 
 fn boot_id() -> Result<String, OsError> {
+    // This process lives in one boot.
+    static READ: OnceLock<String> = OnceLock::new();
+    if let Some(known) = READ.get() {
+        return Ok(known.clone());
+    }
     let path = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(path)
         .map_err(|error| OsError::from_io("read", path, &error).remedy("mount /proc"))?;
-    Ok(text.trim().to_owned())
+    Ok(READ.get_or_init(|| text.trim().to_owned()).clone())
 }
 
 /// The start time in ticks, or nothing if there is no such process.

@@ -95,10 +95,16 @@ impl Cgroup {
             write_if_present(&seat.path.join("memory.swap.max"), "0")?;
             return write_if_present(&seat.path.join("memory.oom.group"), "1");
         }
-        // v1 wants memory <= memory+swap at every moment: lift the sum, set the part, set the sum.
+        // v1 wants memory <= memory+swap at every moment: where the part would be more, the sum is lifted first.
+        let part = seat.path.join("memory.limit_in_bytes");
         let sum = seat.path.join("memory.memsw.limit_in_bytes");
-        write_if_present(&sum, "-1")?;
-        control_file::write(&seat.path.join("memory.limit_in_bytes"), &bytes)?;
+        match control_file::write(&part, &bytes) {
+            Err(CgroupError::Os(error)) if error.errno == Errno::INVAL => {
+                write_if_present(&sum, "-1")?;
+                control_file::write(&part, &bytes)?;
+            }
+            other => other?,
+        }
         write_if_present(&sum, &bytes)?;
         write_if_present(&seat.path.join("memory.swappiness"), "0")
     }

@@ -62,7 +62,8 @@ pub(super) fn remove(directory: &Path) -> Result<(), CgroupError> {
 }
 
 fn remove_below(directory: &Path, depth: u32) -> Result<(), CgroupError> {
-    if !directory.exists() {
+    // Most are empty: then nothing in it needs to be looked at.
+    if is_removed(directory)? {
         return Ok(());
     }
     if depth > 0 {
@@ -71,13 +72,8 @@ fn remove_below(directory: &Path, depth: u32) -> Result<(), CgroupError> {
         }
     }
     for _ in 0..REMOVE_TRIES {
-        match std::fs::remove_dir(directory) {
-            Ok(()) => return Ok(()),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::NOENT) => return Ok(()),
-                Some(Errno::BUSY) => {}
-                _ => return Err(control_file::failed("remove cgroup", directory, &error)),
-            },
+        if is_removed(directory)? {
+            return Ok(());
         }
         kill(directory)?;
         std::thread::sleep(REMOVE_PAUSE);
@@ -86,6 +82,18 @@ fn remove_below(directory: &Path, depth: u32) -> Result<(), CgroupError> {
         path: directory.to_owned(),
         pids: list(directory)?,
     })
+}
+
+/// Removes a directory if nobody and no other cgroup is in it; whether it is gone.
+fn is_removed(directory: &Path) -> Result<bool, CgroupError> {
+    let Err(error) = std::fs::remove_dir(directory) else {
+        return Ok(true);
+    };
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => Ok(true),
+        Some(Errno::BUSY) => Ok(false),
+        _ => Err(control_file::failed("remove cgroup", directory, &error)),
+    }
 }
 
 /// The cgroups directly below `directory`.

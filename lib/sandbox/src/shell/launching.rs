@@ -190,10 +190,13 @@ impl Shell {
             };
             prlimit(Some(self.pid), resource, limit)
         };
-        let own = rustix::process::getrlimit(resource).maximum;
-        let result = match (set(value), own) {
-            (Err(Errno::PERM), Some(own)) if own < value => set(own),
-            (result, _) => result,
+        let own = || rustix::process::getrlimit(resource).maximum;
+        let result = match set(value) {
+            Err(Errno::PERM) => match own() {
+                Some(own) if own < value => set(own),
+                _ => Err(Errno::PERM),
+            },
+            result => result,
         };
         result.map(|_| ()).map_err(|errno| {
             self.os(OsError::new(
