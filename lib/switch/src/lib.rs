@@ -3,6 +3,7 @@
 //! - [`program`]: loading, the two loop forms, attaching, pinning.
 //! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
 //! - `registry`: entering instances into the tables, removing them.
+//! - `grace`: threads that wait for the kernel.
 //! - [`group`]: pools that several instances share, and who owns which slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
@@ -18,6 +19,7 @@ pub mod capture;
 pub mod client;
 mod deposit;
 pub mod fdb;
+mod grace;
 pub mod group;
 pub mod handover;
 pub mod instance;

@@ -2,6 +2,7 @@
 
 use crate::SwitchError;
 use crate::abi::SpreadState;
+use crate::grace::Waiters;
 use crate::handover::open_pinned;
 use crate::registry::Placeholders;
 use crate::states::{Mapped, States};
@@ -92,6 +93,8 @@ pub struct Switch {
     pub(crate) unclean: AtomicBool,
     /// As [`Options::one_by_one`].
     pub(crate) one_by_one: bool,
+    /// Who waits for the kernel when tables of maps change.
+    pub(crate) waiters: Waiters,
 }
 
 impl fmt::Debug for Switch {
@@ -198,6 +201,7 @@ impl Switch {
             served: Mutex::new(None),
             unclean: AtomicBool::new(false),
             one_by_one: false,
+            waiters: Waiters::default(),
             maps,
         })
     }

@@ -7,6 +7,7 @@
 
 use crate::SwitchError;
 use crate::abi::{PORT_UP, dest, mac_word};
+use crate::grace::{Call, Waiters};
 use crate::handover::{Handover, create_bell, create_pool, create_ring};
 use crate::instance::{AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, PortSpec};
 use crate::program::Switch;
@@ -14,10 +15,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_ring::layout::BLOCK_SLOTS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
-/// Stack of a thread that does nothing but one call.
-const STACK: usize = 128 << 10;
 
 /// What takes the place of the maps of removed instances: a deletion would wait for a grace period
 /// each.
@@ -66,43 +65,50 @@ pub(crate) fn insert(
 /// A table of maps, what it is to have, and what that is for.
 type Entry<'a> = (&'a MapHandle, &'a [(u32, BorrowedFd<'a>)], &'a str);
 
+/// Has a thread make [`insert`].
+fn begin_insert(
+    waiters: &Waiters,
+    outer: &MapHandle,
+    inner: Vec<(u32, Arc<OwnedFd>)>,
+    what: &str,
+) -> Result<Call, SwitchError> {
+    let table = MapHandle::try_from(outer).map_err(SwitchError::bpf(what))?;
+    let name = what.to_owned();
+    let call = waiters.make(move || {
+        let inner: Vec<_> = inner.iter().map(|(id, fd)| (*id, fd.as_fd())).collect();
+        insert(&table, &inner, &name)
+    });
+    call.map_err(SwitchError::system(format!("{what}: starting a thread")))
+}
+
 /// As [`insert`], without waiting for the grace period: threads do, which nobody waits for. On success the tables have the
 /// maps.
-fn insert_soon(tables: &[Entry<'_>]) -> Result<(), SwitchError> {
-    let mut threads = Vec::with_capacity(tables.len());
+fn insert_soon(waiters: &Waiters, tables: &[Entry<'_>]) -> Result<(), SwitchError> {
+    let mut calls = Vec::with_capacity(tables.len());
     for (outer, inner, what) in tables {
         if inner.is_empty() {
             continue;
         }
-        let keep = || SwitchError::system(format!("{what}: keeping a map"));
         let own = inner
             .iter()
-            .map(|(id, fd)| Ok((*id, fd.try_clone_to_owned()?)));
-        let own: std::io::Result<Vec<(u32, OwnedFd)>> = own.collect();
-        let own = own.map_err(keep())?;
-        let table = MapHandle::try_from(*outer).map_err(SwitchError::bpf(*what))?;
-        let what = (*what).to_owned();
-        let thread = std::thread::Builder::new()
-            .name("grace".to_owned())
-            .stack_size(STACK)
-            .spawn(move || {
-                let own: Vec<_> = own.iter().map(|(id, fd)| (*id, fd.as_fd())).collect();
-                insert(&table, &own, &what)
-            });
-        threads.push((thread.map_err(keep())?, *outer, *inner));
+            .map(|(id, fd)| Ok((*id, Arc::new(fd.try_clone_to_owned()?))));
+        let own: std::io::Result<Vec<_>> = own.collect();
+        let own = own.map_err(SwitchError::system(format!("{what}: keeping a map")))?;
+        calls.push((begin_insert(waiters, outer, own, what)?, *outer, *inner));
     }
-    for (thread, outer, inner) in threads {
+    for (call, outer, inner) in calls {
         // In the order of the batch: with the last one, all are there.
         let Some((id, fd)) = inner.last() else {
             continue;
         };
         let wanted = map_id(*fd)?;
+        call.await_begin();
         loop {
             if entered(outer, *id)? == Some(wanted) {
                 break;
             }
-            if thread.is_finished() {
-                thread.join().unwrap_or(Ok(()))?;
+            if let Some(outcome) = call.result() {
+                outcome?;
                 break;
             }
             std::thread::yield_now();
@@ -187,7 +193,7 @@ impl Switch {
                 .iter()
                 .try_for_each(|(outer, inner, what)| insert(outer, inner, what))?;
         } else {
-            insert_soon(&tables)?;
+            insert_soon(&self.waiters, &tables)?;
         }
         for (memory, handover) in made {
             for part in &memory.ports {
@@ -283,27 +289,33 @@ impl Switch {
     /// As for [`Switch::remove_all`].
     pub fn remove_ids(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
         let disconnected = self.disconnect_all(ports);
-        let with = |ids: &[u32], fd| ids.iter().map(|id| (*id, fd)).collect::<Vec<_>>();
-        let empty = self.placeholders()?;
-        let rings = with(ports, empty.ring.as_fd());
-        let bells = with(ports, empty.bell.as_fd());
-        let pools = with(pools, empty.pool.as_fd());
-        let tables = [
-            (&self.rings, rings, "removing the rings"),
-            (&self.bells, bells, "removing the doorbells"),
-            (&self.pools, pools, "removing the pools"),
-        ];
-        let removed = std::thread::scope(|scope| {
-            let waits = tables
-                .each_ref()
-                .map(|(outer, inner, what)| scope.spawn(move || insert(outer, inner, what)));
-            let results = waits.map(|wait| wait.join().unwrap_or(Ok(())));
-            results.into_iter().collect::<Result<(), _>>()
-        });
+        let removed = self.replace_all(pools, ports);
         if removed.is_err() {
             self.unclean.store(true, Release);
         }
         removed.and(disconnected)
+    }
+
+    /// Puts placeholders in the place of pools and of ports' maps, in all tables at a time.
+    fn replace_all(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
+        let empty = self.placeholders()?;
+        let tables = [
+            (&self.rings, ports, &empty.ring, "removing the rings"),
+            (&self.bells, ports, &empty.bell, "removing the doorbells"),
+            (&self.pools, pools, &empty.pool, "removing the pools"),
+        ];
+        let begin = |(outer, ids, map, what): (&MapHandle, &[u32], &MapHandle, &str)| {
+            let map = map.as_fd().try_clone_to_owned();
+            let map = map.map_err(SwitchError::system(format!("{what}: keeping a map")))?;
+            let map = Arc::new(map);
+            let inner = ids.iter().map(|id| (*id, Arc::clone(&map))).collect();
+            begin_insert(&self.waiters, outer, inner, what)
+        };
+        let calls: Vec<_> = tables.into_iter().map(begin).collect();
+        let wait = |call: Result<Call, SwitchError>| call.and_then(Call::wait);
+        // All are waited for, whichever fails.
+        let results: Vec<_> = calls.into_iter().map(wait).collect();
+        results.into_iter().collect()
     }
 
     /// Returns when no run of an interface's program is under way that was when this was called. The kernel waits for them
