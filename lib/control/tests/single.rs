@@ -351,7 +351,15 @@ fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
             kept.check(cut.path());
         }
         kept.add();
+        assert_eq!(open_files(kept.folder.path()), 1, "the journal");
     }
+}
+
+/// How many files in a folder this process has open.
+fn open_files(folder: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").expect("a list");
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|target| target.starts_with(folder)).count()
 }
 
 #[test]

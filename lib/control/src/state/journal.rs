@@ -159,6 +159,12 @@ impl Journal {
         }
     }
 
+    /// The changes before its own are part of a state that is on the disk: nobody waits for them any more, and their file is
+    /// closed.
+    pub fn forget_former(&mut self) {
+        self.before = None;
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path

@@ -209,10 +209,15 @@ impl FileStore {
         let Some(progress) = self.long.as_ref().and_then(|long| long.progress.clone()) else {
             return;
         };
-        match *progress.lock() {
+        // Whoever makes a change does not wait for the disk.
+        let Some(stage) = progress.try_lock() else {
+            return;
+        };
+        match *stage {
             Stage::Done(base) => {
                 self.base = base;
                 self.long = None;
+                self.journal.iter_mut().for_each(Journal::forget_former);
             }
             Stage::Doubtful(base) => self.base = base,
             Stage::Failed => self.long.iter_mut().for_each(|long| long.progress = None),
@@ -366,11 +371,11 @@ impl Store for FileStore {
     }
 
     fn tidy(&mut self) -> Option<Tidying> {
+        self.settle();
         let bytes = self.journal.as_ref()?.bytes();
         if bytes <= self.due_at.max(self.base.1) {
             return None;
         }
-        self.settle();
         self.due_at = bytes + self.journal_bytes_max;
         if self.long.is_none() {
             let journal = self.journal.as_mut()?;

@@ -10,7 +10,7 @@ use super::{FileStore, StateError, base_of, deserialize, io_error};
 use crate::single::step::replay;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,15 @@ impl Progress {
     /// Locks it.
     pub fn lock(&self) -> MutexGuard<'_, Stage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it, unless it is locked.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Stage>> {
+        match self.0.try_lock() {
+            Ok(stage) => Some(stage),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
