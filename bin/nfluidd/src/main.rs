@@ -102,6 +102,7 @@ enum Role {
 }
 
 fn main() -> ExitCode {
+    nfluid_sandbox::return_freed_memory();
     let arguments = Arguments::parse();
     if let Some(role) = &arguments.role {
         let (name, ended) = match role {

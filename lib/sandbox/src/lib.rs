@@ -39,6 +39,7 @@ mod sealed;
 mod shell;
 mod spec;
 mod sys;
+mod thrift;
 mod zygote;
 
 /// A signal for [`Instance::signal`].
@@ -56,4 +57,5 @@ pub use root::Root;
 pub use sealed::Sealed;
 pub use shell::{Barriers, INSIDE_ID, Shell, SpawnError, Spawned, Step, spawn};
 pub use spec::{InheritedFd, Launch, Limits, ShellSpec};
+pub use thrift::return_freed_memory;
 pub use zygote::{Zygote, ZygoteError};
