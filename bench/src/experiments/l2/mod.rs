@@ -13,9 +13,11 @@ use crate::statistics::Samples;
 use bed::{Bed, Created, Way};
 use peers::Peers;
 
-/// Shells of the pool; of a quick run, as some daemons take long to make one.
+/// Shells of the pool that many are taken from at a time.
 const SHELLS: usize = 32;
 const SHELLS_QUICK: usize = 16;
+/// Shells of another's: one is taken once it is full, and some daemons take long to fill it.
+const SHELLS_FEW: usize = 4;
 
 /// One way to make an instance, beside so many others.
 struct Lane {
@@ -120,13 +122,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for (stage, bed) in beds.iter_mut().rev() {
             let pooled = stage.lanes.iter().find(|(_, way)| *way == Way::Pool);
             let Some((name, way)) = pooled else { continue };
-            bed.pool(shells)?;
+            let has_all = stage.without.is_empty();
+            bed.pool(if has_all { shells } else { SHELLS_FEW })?;
             let mut lane = Lane::new(name, number);
             for _ in 0..cycles {
                 lane.push(bed.cycle(*way)?);
             }
             lanes.push(lane);
-            if stage.without.is_empty() {
+            if has_all {
                 for _ in 0..storms {
                     let (made, ended) = bed.storm(storm)?;
                     rate.push(made);
