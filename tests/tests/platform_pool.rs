@@ -1,6 +1,6 @@
 //! Instances that are made from shells are instances like any other, and leave as little.
 
-use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_tests::harness::attempt::{Answer, Report, Reports};
 use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
 use nfluid_tests::harness::program::program;
@@ -9,10 +9,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Instances that are made and ended before anything is counted: what is made once, and kept.
 const WARM_UP: u32 = 50;
+/// Who makes and ends them at the same time.
+const CLIENTS: u32 = 4;
 /// How much more memory the daemon may have after all others: for events, and for what the allocator keeps for its threads.
 /// 28 KiB for each of 300, 84 bytes for each of 100,000 (`NFLUID_CYCLES`).
 const MEMORY_MAX: u64 = 8 << 20;
@@ -282,7 +286,7 @@ fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
             .spawn()
             .expect("it can be started");
         // From before the request to after the answer, in six steps.
-        std::thread::sleep(Duration::from_millis(4 * round));
+        thread::sleep(Duration::from_millis(4 * round));
         platform.kill_daemon();
         let _ended = client.wait();
         platform.start();
@@ -307,13 +311,18 @@ fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
     }
 }
 
-/// What the kernel keeps for instances: maps of the names that theirs have, and what is mounted where `pid` is.
-fn kernel_objects(pid: u32) -> (usize, usize) {
-    const MAPS: [&[u8]; 3] = [b"nfl_ring", b"nfl_pool", b"nfl_bell"];
-    let maps = MapInfoIter::default();
-    let maps = maps.filter(|map| MAPS.contains(&map.name.to_bytes()));
-    let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo"));
-    (maps.count(), mounts.expect("it runs").lines().count())
+/// What the kernel keeps for instances: maps in the switch's tables, and what is mounted where the daemon is. Other platforms
+/// of this host have tables of their own.
+fn kernel_objects(platform: &Platform) -> (usize, usize) {
+    let maps = ["nfl_rings", "nfl_pools", "nfl_bells"].map(|name| {
+        let table = MapHandle::from_pinned_path(platform.pins().join(name));
+        let table = table.expect("the switch is loaded");
+        let entries = table.lookup_batch(table.max_entries(), MapFlags::ANY, MapFlags::ANY);
+        let entered = entries.expect("it is a table").map(|(_, map)| map);
+        entered.collect::<BTreeSet<_>>().len()
+    });
+    let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", platform.daemon_pid()));
+    (maps.iter().sum(), mounts.expect("it runs").lines().count())
 }
 
 /// Memory of a process in bytes: what it has in RAM and shares with nobody's file.
@@ -350,7 +359,7 @@ fn an_instance_costs_the_daemon_a_descriptor_and_its_log_another() {
     let daemon = platform.daemon_pid();
     let mut before = descriptors(daemon);
     eventually("nothing changes any more", || {
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         std::mem::replace(&mut before, descriptors(daemon)) == before
     });
     platform.apply(&format!("version: 1\ninstances:\n{}", of(0..9)));
@@ -382,10 +391,26 @@ fn many_are_made_and_ended_without_a_trace() {
     let cycles: u32 = cycles.and_then(|text| text.parse().ok()).unwrap_or(300);
     platform.apply(&format!("version: 1\n{POOL}"));
     await_shells(&platform, 3);
-    let cycle = || {
+    let cycle = |name: &str| {
         let one = json!({ "instance": { "nf": "bridge" } });
-        assert!(platform.requests("PUT", "/v1/instances/one", &one));
-        assert!(platform.requests("DELETE", "/v1/instances/one?with_links=true", &Value::Null));
+        let path = format!("/v1/instances/{name}");
+        assert!(platform.requests("PUT", &path, &one));
+        assert!(platform.requests("DELETE", &format!("{path}?with_links=true"), &Value::Null));
+    };
+    // Some come from shells, others find none left.
+    let cycle_all = |count: u32| {
+        let next = AtomicU32::new(0);
+        let work = |client: u32| {
+            while next.fetch_add(1, Ordering::Relaxed) < count {
+                cycle(&format!("one{client}"));
+            }
+        };
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let work = &work;
+                scope.spawn(move || work(client));
+            }
+        });
     };
     let daemon = || {
         let own: BTreeSet<u32> = platform.instance_processes().into_iter().collect();
@@ -397,36 +422,35 @@ fn many_are_made_and_ended_without_a_trace() {
         let of = |pid: &u32| descriptors(*pid).values().sum::<usize>();
         daemon().iter().map(of).sum::<usize>()
     };
-    for _ in 0..WARM_UP {
-        cycle();
-    }
+    cycle_all(WARM_UP);
     await_shells(&platform, 3);
     let now = || {
         (
             belongings(&platform).len(),
             platform.instance_processes().len(),
             descriptors(),
-            kernel_objects(platform.daemon_pid()),
+            kernel_objects(&platform),
         )
     };
     // What has ended is taken back in the background.
     let mut before = now();
     eventually("nothing changes any more", || {
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         std::mem::replace(&mut before, now()) == before
     });
     let memory_before = memory(platform.daemon_pid());
     let kernel_before = kernel_kib();
-    for _ in 0..cycles {
-        cycle();
-    }
+    let begun = Instant::now();
+    cycle_all(cycles);
+    let took = begun.elapsed();
     await_shells(&platform, 3);
     eventually(&format!("all is as before, {before:?}"), || now() == before);
     let grown = memory(platform.daemon_pid()).saturating_sub(memory_before);
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
     // What else the machine does is in it.
     println!(
-        "kernel's memory in KiB before {kernel_before:?}, after {cycles} cycles {:?}",
+        "{cycles} cycles in {took:?}; as before {before:?}; the daemon has {grown} bytes more; kernel's memory in KiB before \
+         {kernel_before:?}, after {:?}",
         kernel_kib()
     );
 }
