@@ -1,5 +1,6 @@
-//! Compiles the switch.
+//! Compiles the switch, and the part of libxdp's dispatcher that goes to a row of fast paths.
 
 fn main() {
     nfluid_bpf_build::compile("switch/switch.bpf.c");
+    nfluid_bpf_build::compile("evnf/component.bpf.c");
 }

@@ -52,10 +52,12 @@ const TEST: Packages = &[
     "busybox-static",
     "conntrack",
     "libndpi-bin",
+    "libxdp1",
     "python3-pip",
     "python3-venv",
     "qemu-system-x86",
     "snmpd",
+    "xdp-tools",
     "xz-utils",
 ];
 /// To build libFuzzer.

@@ -22,6 +22,12 @@ pub struct Attach {
     /// alone there. Written only where it says something: an instance that an older daemon has recorded is adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<u16>,
+    /// Who else has programs on its interfaces, at XDP; absent: nobody. Written only where it says something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
+    /// Its place among their programs, the lowest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
     /// Who gets what it does not decide; absent: the kernel's stack. Written only where it says something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow: Option<Slow>,
@@ -58,12 +64,31 @@ pub enum Direction {
     Egress,
 }
 
+/// Whose programs an interface's row of fast paths is among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Beside {
+    /// All that libxdp's dispatcher has.
+    Libxdp,
+}
+
+/// Where programs are in libxdp's dispatcher that do not say where they are to be.
+pub const PRIORITY: u32 = 50;
+/// Highest place there that can be written.
+pub const PRIORITY_MAX: u32 = 9999;
+
 /// Most fast paths on one interface: the kernel follows 33 tail calls.
 pub const MEMBERS_MAX: usize = 32;
 /// Highest place among them that can be written.
 pub const ORDER_MAX: u16 = 9999;
 
 impl Attach {
+    /// Its place in libxdp's dispatcher; `None`: it is not to be in there.
+    pub fn run_priority(&self) -> Option<u32> {
+        let Beside::Libxdp = self.beside?;
+        Some(self.priority.unwrap_or(PRIORITY))
+    }
+
     /// Whether another is on the same interfaces in the same way, wherever among others.
     pub fn is_at(&self, other: &Attach) -> bool {
         let place = |attach: &Attach| Attach {

@@ -3,6 +3,7 @@
 mod support;
 
 use nfluid_control::document::read_unchecked;
+use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Deployment, Tier};
 use nfluid_control::plan::plan;
@@ -55,6 +56,45 @@ fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
     let beside = "  fw: { tier: xdp, nf: efw, interface: busy0, mode: tc }\n";
     let accepted = check(&format!("version: 1\ninstances:\n{beside}"));
     assert!(accepted.is_ok(), "{}", lines(&accepted.unwrap_err()));
+}
+
+#[test]
+fn in_libxdps_dispatcher_a_row_is_beside_what_others_have_at_xdp() {
+    let both = "version: 1\ninstances:\n  fw: { tier: xdp, nf: efw, interface: busy0, beside: libxdp, priority: 20, order: 1 }\n  \
+                lb: { tier: xdp, nf: elb, interface: busy0, beside: libxdp, priority: 20, order: 2, config: { services: {} } }\n";
+    let both = check(both).unwrap_or_else(|errors| panic!("{}", lines(&errors)));
+    let written = serde_json::to_string(&both.deployment).expect("it serializes");
+    let again = read_unchecked(&written, None).expect("it is as it was written");
+    assert_eq!(both.deployment, again);
+    let priority = |instance: &str| {
+        let deployment = deployment(&format!(
+            "version: 1\ninstances:\n  fw: {{ tier: xdp, nf: efw, interface: eth1{instance} }}\n"
+        ));
+        let fw = deployment.instances.get("fw").expect("it is there");
+        fw.attach.as_ref().and_then(Attach::run_priority)
+    };
+    assert_eq!(priority(""), None);
+    assert_eq!(priority(", beside: libxdp"), Some(50));
+    assert_eq!(priority(", beside: libxdp, priority: 7"), Some(7));
+
+    let fw = |more: &str| format!("  fw: {{ tier: xdp, nf: efw, interface: eth1{more} }}\n");
+    says(&fw(", beside: tc"), &["there is no beside 'tc'", "libxdp"]);
+    says(&fw(", priority: 7"), &["fw.priority", "'beside: libxdp'"]);
+    says(
+        &fw(", beside: libxdp, mode: tc"),
+        &["fw.beside", "is at XDP"],
+    );
+    let two = |second: &str| {
+        let first = fw(", beside: libxdp, order: 1");
+        format!(
+            "{first}  lb: {{ tier: xdp, nf: elb, interface: eth1, order: 2{second}, config: {{ services: {{}} }} }}\n"
+        )
+    };
+    says(&two(""), &["lb.beside", "instance 'fw'", "the same"]);
+    says(
+        &two(", beside: libxdp, priority: 7"),
+        &["lb.priority", "instance 'fw'"],
+    );
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub enum Hook {
     /// XDP: in the driver, before the kernel makes a socket buffer of the packet. The fastest where packets come in from outside.
     #[default]
     Xdp,
+    /// XDP, entered by a tail call from a part of libxdp's dispatcher, which others' programs are in too.
+    Component,
     /// The ingress of tc: packets are socket buffers. Those of another namespace on this host are that already, and stay as they
     /// are, with several segments in one and checksums that are computed later or never; XDP would have them copied.
     /// Other programs can be there too. From Linux 6.6 on.
@@ -45,7 +47,7 @@ impl From<&'static [u8]> for Objects {
 impl Objects {
     pub(crate) fn of(&self, hook: Hook) -> Option<&'static [u8]> {
         match hook {
-            Hook::Xdp => Some(self.xdp),
+            Hook::Xdp | Hook::Component => Some(self.xdp),
             Hook::Tc => self.tc,
             Hook::Egress => self.egress,
         }
@@ -64,10 +66,15 @@ pub enum Action {
 }
 
 impl Hook {
+    /// Whether it is in front of the kernel's stack, where packets are not yet socket buffers.
+    pub fn is_xdp(self) -> bool {
+        matches!(self, Hook::Xdp | Hook::Component)
+    }
+
     /// What a program's return value means there.
     pub(crate) fn action(self, returned: u32) -> Action {
         let (drop, pass) = match self {
-            Hook::Xdp => (XDP_DROP, XDP_PASS),
+            Hook::Xdp | Hook::Component => (XDP_DROP, XDP_PASS),
             Hook::Tc | Hook::Egress => (TC_ACT_SHOT, TC_ACT_UNSPEC),
         };
         match returned {
@@ -83,6 +90,7 @@ impl Hook {
             Hook::Xdp => program
                 .attach_xdp(interface)
                 .map_err(|error| io::Error::other(error.to_string())),
+            Hook::Component => Err(io::Error::other("it is called by another program")),
             Hook::Tc | Hook::Egress => attach_tcx(program, interface),
         }
     }

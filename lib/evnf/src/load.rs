@@ -3,7 +3,8 @@
 use crate::hook::{Hook, Objects, context_of_segments};
 use crate::interface;
 use libbpf_rs::{
-    Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, ProgramInput, ProgramMut,
+    Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, ProgramAttachType,
+    ProgramInput, ProgramMut,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -120,6 +121,9 @@ impl Fast {
         for mut map in open.maps_mut() {
             prepare(&mut map)?;
         }
+        if hook == Hook::Component {
+            call_from_an_extension(&mut open);
+        }
         let loaded = quietly(|| open.load());
         let object = loaded.map_err(because(program, "loading"))?;
         Ok(Fast {
@@ -159,7 +163,7 @@ impl Fast {
         let program = self.program();
         let attached = quietly(|| hook.attach(&program, index));
         attached.map_err(|error| {
-            let at_xdp = hook == Hook::Xdp;
+            let at_xdp = hook.is_xdp();
             let occupant = at_xdp.then(|| interface::occupant(program.as_fd(), index));
             let why = match occupant.flatten() {
                 Some(other) => format!(
@@ -198,7 +202,7 @@ impl Fast {
     /// Says which interfaces' other ends can be given packets directly: those of kind veth whose other end is in another
     /// namespace; nobody else. XDP needs not know.
     pub(crate) fn set_peers(&self, interfaces: &[u32]) -> Result<(), LoadError> {
-        if self.hook == Hook::Xdp {
+        if self.hook.is_xdp() {
             return Ok(());
         }
         let map = self.map(PEERS)?;
@@ -332,6 +336,15 @@ impl Fast {
             sum.bytes += word(8);
         }
         Ok(sum)
+    }
+}
+
+/// Has programs be such as one can go to that replaces a function of another program: the kernel compares what both say of where
+/// they are attached (since Linux 6.18, and later 6.1 and 6.12), and such a one says nothing.
+fn call_from_an_extension(open: &mut OpenObject) {
+    for mut program in open.progs_mut() {
+        // Number 0, which for XDP means that nothing is said.
+        program.set_attach_type(ProgramAttachType::CgroupInetIngress);
     }
 }
 

@@ -18,7 +18,19 @@ use crate::deps;
 use crate::session::Session;
 
 /// Tools that tests start; one that is missing here is missing in the guest.
-const TOOLS: [&str; 6] = ["ip", "tc", "nft", "ping", "ethtool", "curl"];
+const TOOLS: [&str; 8] = [
+    "ip",
+    "tc",
+    "nft",
+    "ping",
+    "ethtool",
+    "curl",
+    "xdp-loader",
+    "xdp-filter",
+];
+/// Libraries that programs open while they run, and the BPF programs of these; by their names, where Debian has them.
+const OPENED: &str = "libxdp.so.1";
+const OBJECTS: &str = "bpf";
 /// Folders of the project whose files tests read.
 const PROJECT_FOLDERS: [&str; 3] = ["examples", "tests", "api/openapi"];
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
@@ -144,6 +156,15 @@ impl Content<'_> {
                 }
                 None => println!("{tool} is not installed here: the guest has none"),
             }
+        }
+        let debian = Path::new("/usr/lib/x86_64-linux-gnu");
+        let (opened, objects) = (debian.join(OPENED), debian.join(OBJECTS));
+        if opened.exists() {
+            libraries.extend(self.libraries(&opened)?);
+            libraries.insert(opened);
+        }
+        if objects.is_dir() {
+            tree(archive, &objects, &objects)?;
         }
         let built = self.session.target.join("debug/libnfluid.so");
         if built.exists() {

@@ -49,7 +49,7 @@ impl Fast {
             place.host.within(|| Ok(chain.attach(place.interface)?))?;
             match hook {
                 Hook::Tc | Hook::Egress => chain.set_peers(&peers(place.host)?)?,
-                Hook::Xdp => {
+                Hook::Xdp | Hook::Component => {
                     // What goes on to the kernel is not to wait there for more.
                     let line = format!("ethtool -K {} gro off", place.interface);
                     place.host.run(&line)?;

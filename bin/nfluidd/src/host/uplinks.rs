@@ -129,7 +129,9 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
             PlatformErrorKind::NotFound
         }
         ErrorKind::Busy => PlatformErrorKind::Busy,
-        ErrorKind::Refused | ErrorKind::NoSteering => PlatformErrorKind::Unsupported,
+        ErrorKind::Refused | ErrorKind::NoSteering | ErrorKind::Dispatcher => {
+            PlatformErrorKind::Unsupported
+        }
         _ => PlatformErrorKind::Failed,
     };
     PlatformError::new(kind, error.text.clone())

@@ -5,7 +5,7 @@ use super::instance::config;
 use super::network::fast_mode;
 use super::slow::{Said, slow};
 use super::{Attachments, instance};
-use crate::fast::{Attach, Direction, ORDER_MAX};
+use crate::fast::{Attach, Beside, Direction, ORDER_MAX, PRIORITY_MAX};
 use crate::model::{Instance, Program, Tier};
 use crate::report::Report;
 use crate::table::Table;
@@ -15,6 +15,8 @@ const DIRECTIONS: [(&str, Direction); 2] = [
     ("ingress", Direction::Ingress),
     ("egress", Direction::Egress),
 ];
+
+const NEIGHBOURS: [(&str, Beside); 1] = [("libxdp", Beside::Libxdp)];
 
 /// Whether an instance says that it is one.
 pub fn is_one(node: &Node) -> bool {
@@ -71,6 +73,10 @@ pub fn fast_path(
         order: fields
             .integer("order", (1, i64::from(ORDER_MAX)), report)
             .and_then(|order| u16::try_from(order).ok()),
+        beside: fields.choice("beside", &NEIGHBOURS, report),
+        priority: fields
+            .integer("priority", (1, i64::from(PRIORITY_MAX)), report)
+            .and_then(|priority| u32::try_from(priority).ok()),
         slow: match slow(&mut fields, report) {
             Some(Said::Taps(taps)) => Some(taps),
             // Written out when the whole document has been read.

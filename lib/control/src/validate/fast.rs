@@ -44,6 +44,7 @@ pub fn check(
             check_function(instance, &path, background, environment, report);
             check_direction(instance, attach, &path, environment, report);
         }
+        check_neighbours(attach, &path, report);
         check_interfaces(attach, &path, &mut users, name, report);
         slow::check(deployment, name, instance, &mut taps, report);
         // One in use may vanish and return at any time: that the daemon sees to.
@@ -102,6 +103,27 @@ fn check_direction(
         .validate_attach(instance.program.name(), attach);
     if let Err(why) = checked {
         report.error(&format!("{path}.{}", why.key), why.message, why.remedy);
+    }
+}
+
+/// libxdp's dispatcher is at XDP.
+fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
+    if attach.beside.is_none() {
+        if attach.priority.is_some() {
+            report.error(
+                &format!("{path}.priority"),
+                "there is nobody among whom it has this priority",
+                "add 'beside: libxdp', or say its place among the instances on the interface with 'order'",
+            );
+        }
+        return;
+    }
+    if attach.mode == XdpMode::Tc || attach.direction == Direction::Egress {
+        report.error(
+            &format!("{path}.beside"),
+            "libxdp's dispatcher is at XDP, and this is to be at tc",
+            "remove 'beside': at tc an instance is beside whatever is at XDP; or remove 'mode: tc' and 'direction'",
+        );
     }
 }
 
@@ -179,6 +201,22 @@ fn dispute(
             "fast paths on one interface are there in one mode: write the same in both".to_owned(),
         ));
     }
+    if let Some((other, _)) = others
+        .iter()
+        .find(|(_, other)| other.run_priority() != attach.run_priority())
+    {
+        let key = if attach.priority.is_some() {
+            "priority"
+        } else {
+            "beside"
+        };
+        return Some((
+            key,
+            format!("instance '{other}' is otherwise beside others' programs on the interface '{interface}'"),
+            "fast paths on one interface are in one place of libxdp's dispatcher: write the same 'beside' and 'priority' in all"
+                .to_owned(),
+        ));
+    }
     if others.len() >= MEMBERS_MAX {
         let message = format!("the interface '{interface}' has {MEMBERS_MAX} fast paths already");
         let remedy = "the kernel follows no longer row: use another interface".to_owned();
@@ -210,10 +248,13 @@ fn look(
         .filter(|name| is_interface_name(name))
     {
         let fact = environment.host.interface(interface, netns);
-        if attach.mode == XdpMode::Tc && matches!(fact, InterfaceFact::Busy(_)) {
+        let has_room = attach.mode == XdpMode::Tc || attach.beside.is_some();
+        if has_room && matches!(fact, InterfaceFact::Busy(_)) {
             continue;
         }
-        let mut remedy = format!("remove it: 'ip link set dev {interface} xdp off'");
+        let mut remedy = format!(
+            "remove it: 'ip link set dev {interface} xdp off'; or write 'beside: libxdp', if it is libxdp's dispatcher"
+        );
         if can_be_at_tc {
             remedy += "; or write 'mode: tc', which is beside what others have there";
         }

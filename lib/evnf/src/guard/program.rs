@@ -143,7 +143,15 @@ impl Guard {
     /// # Errors
     /// When the kernel refuses.
     pub fn member(&self) -> Result<Member, LoadError> {
-        Member::of(&self.fast, Hook::Xdp)
+        self.member_at(Hook::Xdp)
+    }
+
+    /// The same at a hook, which is one of XDP.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or it is another hook.
+    pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
+        Member::of(&self.fast, hook)
     }
 
     /// How packets have left since the tables were made.

@@ -88,6 +88,14 @@ pub enum UplinkError {
         /// Why not generically.
         generic: String,
     },
+    /// libxdp's dispatcher cannot be used.
+    #[error("libxdp cannot be used on {interface}: {why}")]
+    Dispatcher {
+        /// The interface.
+        interface: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// A name that the kernel would not take.
     #[error("'{0}' cannot be the name of an interface: 1 to 15 characters, no spaces, no slashes")]
     BadName(String),
@@ -128,6 +136,11 @@ fn way_out(program: &str, interface: &str) -> String {
 }
 
 impl UplinkError {
+    /// Whether libxdp's dispatcher is on the interface, in which there may be room.
+    pub fn is_dispatcher(&self) -> bool {
+        matches!(self, UplinkError::Busy { program, .. } if program == DISPATCHER)
+    }
+
     pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| UplinkError::System {
@@ -157,6 +170,8 @@ pub enum ErrorKind {
     Refused,
     /// [`UplinkError::NoSteering`].
     NoSteering,
+    /// [`UplinkError::Dispatcher`].
+    Dispatcher,
     /// [`UplinkError::BadName`].
     BadName,
     /// [`UplinkError::Switch`].
@@ -187,6 +202,7 @@ impl From<&UplinkError> for ToldError {
             UplinkError::NoTap { .. } => ErrorKind::NoTap,
             UplinkError::Busy { .. } => ErrorKind::Busy,
             UplinkError::Refused { .. } => ErrorKind::Refused,
+            UplinkError::Dispatcher { .. } => ErrorKind::Dispatcher,
             UplinkError::BadName(_) => ErrorKind::BadName,
             UplinkError::Switch(_) => ErrorKind::Switch,
             UplinkError::System { .. } => ErrorKind::System,

@@ -24,9 +24,11 @@
 
 mod connection;
 mod direct;
+mod dispatched;
 mod error;
 mod features;
 mod filter;
+mod libxdp;
 mod memory;
 mod metering;
 mod netlink;
@@ -48,6 +50,7 @@ mod worker;
 mod xsk;
 
 pub use direct::DirectOutlet;
+pub use dispatched::{DispatchedProgram, PRIORITY};
 pub use error::{ErrorKind, ToldError, UplinkError};
 pub use filter::{FilterSeat, FilteredProgram};
 pub use metering::{ProgramTime, TimeKeeping, program_of, program_time};

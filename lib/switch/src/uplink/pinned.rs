@@ -163,7 +163,7 @@ impl Place {
         spec
     }
 
-    fn find(&self, netlink: &Netlink, netns: &NetNs) -> Result<Interface, UplinkError> {
+    pub(super) fn find(&self, netlink: &Netlink, netns: &NetNs) -> Result<Interface, UplinkError> {
         connection::find(netlink, &self.as_uplink(), netns)
     }
 }

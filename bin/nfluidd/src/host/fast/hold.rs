@@ -4,13 +4,18 @@ use super::splitting::failed;
 use nfluid_control::apply::PlatformError;
 use nfluid_evnf::chain::Member;
 use nfluid_switch::uplink::{
-    FilterSeat, FilteredProgram, Mode, PinnedProgram, Place, ReceivePath, Side, UplinkError,
+    AttachedProgram, DispatchedProgram, FilterSeat, FilteredProgram, Mode, PinnedProgram, Place,
+    ReceivePath, Side, UplinkError,
 };
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// The pin of a link, in a row's folder.
 pub const LINK: &str = "link";
+/// The pin of the map of a component in libxdp's dispatcher.
+const FIRST: &str = "first";
+/// Where a row is to be that libxdp's dispatcher has to itself by now.
+const IN_DISPATCHER: &str = "or write 'beside: libxdp' in all instances on it: they are in the dispatcher then, beside the programs of others";
 /// What the mode at tc is called.
 pub const AT_TC: &str = "tc";
 /// Why the hold at tc is a filter.
@@ -25,11 +30,22 @@ pub enum Hold {
     Link(PinnedProgram),
     /// The interface's own, in the seat that the row's record says.
     Filter(FilteredProgram),
+    /// In libxdp's dispatcher.
+    Dispatched(DispatchedProgram),
 }
 
 impl Hold {
-    /// What an earlier daemon has left.
-    pub fn left(place: &Place, pins: &Path, filter: Option<&FilterSeat>) -> Option<Self> {
+    /// What an earlier daemon has left: a filter in this seat, a component in the dispatcher on the interface of this number, or a link.
+    pub fn left(
+        place: &Place,
+        pins: &Path,
+        filter: Option<&FilterSeat>,
+        component: Option<u32>,
+    ) -> Option<Self> {
+        let of = |interface| DispatchedProgram::open(place, interface, &pins.join(FIRST)).ok();
+        if let Some(own) = component.and_then(of) {
+            return Some(Hold::Dispatched(own));
+        }
         if let Some(seat) = filter {
             return Some(Hold::Filter(FilteredProgram::left(place, seat.clone())));
         }
@@ -43,6 +59,7 @@ impl Hold {
         match self {
             Hold::Link(link) => link.interface(),
             Hold::Filter(filter) => filter.is_attached().then(|| filter.seat().interface()),
+            Hold::Dispatched(program) => program.interface(),
         }
     }
 
@@ -51,6 +68,7 @@ impl Hold {
         match self {
             Hold::Link(link) => link.is_attached(),
             Hold::Filter(filter) => filter.is_attached(),
+            Hold::Dispatched(program) => program.is_attached(),
         }
     }
 
@@ -62,6 +80,7 @@ impl Hold {
         match self {
             Hold::Link(link) => link.replace(program),
             Hold::Filter(filter) => filter.replace(program),
+            Hold::Dispatched(own) => own.replace(program),
         }
     }
 
@@ -81,6 +100,7 @@ impl Hold {
         match self {
             Hold::Link(link) => link.remove(),
             Hold::Filter(filter) => filter.remove(),
+            Hold::Dispatched(program) => program.remove(),
         }
     }
 }
@@ -93,12 +113,33 @@ pub fn at_xdp(
     pin: &Path,
 ) -> Result<Held, PlatformError> {
     let attached = PinnedProgram::attach(place, program, mode, pin);
+    let (hold, attached) = attached.map_err(|error| match error.is_dispatcher() {
+        true => failed(&error).with_remedy(IN_DISPATCHER),
+        false => failed(&error),
+    })?;
+    Ok((Hold::Link(hold), mode_of(attached)))
+}
+
+/// The same in libxdp's dispatcher, with its priority there.
+pub fn in_dispatcher(
+    place: &Place,
+    program: BorrowedFd<'_>,
+    mode: Mode,
+    priority: u32,
+    pins: &Path,
+) -> Result<Held, PlatformError> {
+    let pin = pins.join(FIRST);
+    let attached = DispatchedProgram::attach(place, program, mode, priority, &pin);
     let (hold, attached) = attached.map_err(|error| failed(&error))?;
+    Ok((Hold::Dispatched(hold), mode_of(attached)))
+}
+
+fn mode_of(attached: AttachedProgram) -> (String, String) {
     let path = match attached.path {
         ReceivePath::Native => "native",
         _ => "generic",
     };
-    Ok((Hold::Link(hold), (path.to_owned(), attached.why)))
+    (path.to_owned(), attached.why)
 }
 
 /// The same at tc. `None`: this kernel has no links there.

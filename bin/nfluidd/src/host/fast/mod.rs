@@ -142,8 +142,15 @@ fn hook(spec: &InstanceSpec) -> Hook {
     match spec.attach.as_ref().map(|attach| attach.mode) {
         _ if direction(spec) == Direction::Egress => Hook::Egress,
         Some(XdpMode::Tc) => Hook::Tc,
+        _ if priority(spec).is_some() => Hook::Component,
         _ => Hook::Xdp,
     }
+}
+
+/// Its place in libxdp's dispatcher; `None`: it is to be on its interfaces itself.
+fn priority(spec: &InstanceSpec) -> Option<u32> {
+    let attach = spec.attach.as_ref()?;
+    attach.run_priority()
 }
 
 fn direction(spec: &InstanceSpec) -> Direction {
@@ -177,7 +184,8 @@ impl FastPath {
     /// Whether nobody has said how it is to be on its interfaces, and it has a form for tc.
     fn may_be_at_tc(&self) -> bool {
         let mode = self.spec.attach.as_ref().map(|attach| attach.mode);
-        mode == Some(XdpMode::Auto) && !matches!(self.work, Work::Guard(_))
+        let is_said = mode != Some(XdpMode::Auto) || priority(&self.spec).is_some();
+        !is_said && !matches!(self.work, Work::Guard(_))
     }
 }
 
@@ -233,12 +241,12 @@ impl Work {
             }
             Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
             // One that an older daemon has recorded: it is refused by now before it gets here.
-            Work::Guard(_) if hook != Hook::Xdp => {
+            Work::Guard(_) if !hook.is_xdp() => {
                 let message = "it has no form for tc";
                 Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
                     .with_remedy("leave 'mode: tc' out"))
             }
-            Work::Guard(guarding) => guarding.guard().member().map_err(broken),
+            Work::Guard(guarding) => guarding.guard().member_at(hook).map_err(broken),
             Work::Inspector(inspecting) => inspecting.member(hook).map_err(broken),
         }
     }

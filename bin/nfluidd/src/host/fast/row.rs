@@ -3,6 +3,7 @@
 //! | below `rows/KEY` of the BPF file system | |
 //! |---|---|
 //! | `link` | the hold on the interface |
+//! | `first` | instead of it, in libxdp's dispatcher: who is entered from there |
 //! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
 
 use super::super::paths::Paths;
@@ -14,7 +15,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, Place, Side};
+use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, PRIORITY, Place, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,6 +38,9 @@ pub struct RowRecord {
     /// A filter at tc is the hold on it, or is about to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterSeat>,
+    /// Number of the interface, if libxdp's dispatcher calls them there, or is about to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<u32>,
     /// Who is there, in the order in which packets meet them.
     pub seats: Vec<Seat>,
     /// In which mode, and why not natively.
@@ -100,6 +104,8 @@ pub struct Wanted {
     pub rewrites: bool,
     /// It was not said how, and all of them have a form for tc.
     pub may_be_at_tc: bool,
+    /// Their place in libxdp's dispatcher, if they are to be there.
+    pub priority: Option<u32>,
     /// Where the filter is that holds those of the other way.
     pub beside: Option<FilterSeat>,
 }
@@ -139,7 +145,7 @@ impl Row {
         let key = Self::key_of(&place, record.direction());
         let pins = paths.row_pins(&key);
         Row {
-            hold: Hold::left(&place, &pins, record.filter.as_ref()),
+            hold: Hold::left(&place, &pins, record.filter.as_ref(), record.component),
             place,
             record,
             file: paths.row_record(&key),
@@ -171,6 +177,7 @@ impl Row {
             _ if !self.holds() => wanted,
             hold::AT_TC if self.record.leaves => Hook::Egress,
             hold::AT_TC => Hook::Tc,
+            _ if self.record.component.is_some() => Hook::Component,
             _ => Hook::Xdp,
         }
     }
@@ -253,7 +260,7 @@ impl Row {
             self.lose()?;
         }
         // At tc packets may be as they are.
-        let at_xdp = wanted.hook == Hook::Xdp;
+        let at_xdp = wanted.hook.is_xdp();
         if at_xdp && (self.hold.is_none() || wanted.rewrites && !self.record.rewrites) {
             self.prepare(wanted.rewrites)?;
         }
@@ -271,15 +278,16 @@ impl Row {
                 *none = Some(chain);
             }
             (None, _) => {
-                let beside = wanted.beside.as_ref();
-                let attached = self.attach(members, (wanted.hook, wanted.mode), beside);
+                let (hook, may_be_at_tc) = (wanted.hook, wanted.may_be_at_tc);
+                let place = (hook, wanted.mode, wanted.priority);
+                let attached = self.attach(members, place, wanted.beside.as_ref());
                 attached.map_err(|why| match why.kind {
-                    PlatformErrorKind::Busy if wanted.may_be_at_tc => {
+                    PlatformErrorKind::Busy if may_be_at_tc && why.remedy.is_empty() => {
                         why.with_remedy(BESIDE_OTHERS)
                     }
                     _ => why,
                 })?;
-                if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
+                if at_xdp && may_be_at_tc && self.place.is_veth() {
                     self.advise();
                 }
             }
@@ -316,7 +324,7 @@ impl Row {
     fn attach(
         &mut self,
         members: Vec<Member>,
-        at: (Hook, Mode),
+        at: (Hook, Mode, Option<u32>),
         beside: Option<&FilterSeat>,
     ) -> Result<(), PlatformError> {
         match std::fs::create_dir(&self.pins) {
@@ -328,6 +336,7 @@ impl Row {
         let chain = Chain::kept(members, &self.pins).map_err(broken)?;
         chain.take_over();
         let head = chain.head().map_err(broken)?;
+        self.record.component = None;
         let (hold, mode) = self.take_hold(head.as_fd(), at, beside)?;
         self.hold = Some(hold);
         self.chain = Some(chain);
@@ -353,12 +362,19 @@ impl Row {
     fn take_hold(
         &mut self,
         head: BorrowedFd<'_>,
-        (hook, mode): (Hook, Mode),
+        (hook, mode, priority): (Hook, Mode, Option<u32>),
         beside: Option<&FilterSeat>,
     ) -> Result<Held, PlatformError> {
         let pin = self.pins.join(LINK);
         let side = match hook {
             Hook::Xdp => return hold::at_xdp(&self.place, head, mode, &pin),
+            Hook::Component => {
+                // Before it is there: by this it is found.
+                self.record.component = self.place.number().map_err(|error| failed(&error))?;
+                self.save()?;
+                let priority = priority.unwrap_or(PRIORITY);
+                return hold::in_dispatcher(&self.place, head, mode, priority, &self.pins);
+            }
             Hook::Tc => Side::Ingress,
             Hook::Egress => Side::Egress,
         };
@@ -394,6 +410,7 @@ impl Row {
             hold.remove().map_err(|error| failed(&error))?;
         }
         self.record.filter = None;
+        self.record.component = None;
         self.chain = None;
         self.standing.clear();
         pins::remove_pins(&self.pins).map_err(broken)

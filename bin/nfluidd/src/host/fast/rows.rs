@@ -2,7 +2,7 @@
 
 use super::super::Host;
 use super::row::{Row, Seat, Wanted};
-use super::{FastPath, direction, hook, mode, places};
+use super::{FastPath, direction, hook, mode, places, priority};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
@@ -186,6 +186,7 @@ impl Host {
                     let fast = self.fast.get(name);
                     fast.is_some_and(FastPath::may_be_at_tc)
                 }),
+            priority: first.and_then(|first| priority(&first.spec)),
             beside: self.beside(key).and_then(Row::filter_seat).cloned(),
         };
         match self.rows.get_mut(key) {

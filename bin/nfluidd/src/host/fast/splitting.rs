@@ -68,7 +68,7 @@ impl HostRules {
         };
         let split = match hook {
             Hook::Egress => split_leaving(&self.ruleset, interface),
-            Hook::Xdp | Hook::Tc => split(&self.ruleset, interface),
+            Hook::Xdp | Hook::Component | Hook::Tc => split(&self.ruleset, interface),
         };
         let print = xxh3_64(format!("{:?} {:?}", split, self.addresses).as_bytes());
         if before.print == Some(print) {
