@@ -12,20 +12,40 @@ pub(crate) const NONE: u32 = u32::MAX;
 ///
 /// Linear probing at a load of at most one half; a removal moves the followers back, so there are
 /// no tombstones to gather. Hashes are seeded: nobody outside can aim at one slot.
+///
+/// Hashes lead to as many slots as the entries need, and to more with each entry: one slot's entries
+/// are divided at a time (Litwin, "Linear Hashing", 1980). So few entries lie on few pages, in
+/// however large a table, and no packet pays for a table that grows.
 #[derive(Debug)]
 pub(crate) struct Index {
     /// Hash in the upper half, index + 1 in the lower; 0 is free.
     slots: Vec<u64>,
     mask: usize,
+    /// Slots to which hashes lead; of the others only those are used that follow full ones.
+    homes: usize,
+    /// One less than the power of two that is not below `homes`.
+    homes_mask: usize,
+    len: usize,
 }
 
+/// Homes of an empty table: a page.
+const HOMES_MIN: usize = 4096 / size_of::<u64>();
+/// Homes for each entry, while there can be more. Those that are not divided yet have the load of a
+/// full table.
+const HOMES_PER_ENTRY: usize = 4;
+
 impl Index {
-    /// A table for `entries_max` entries, at most 2^30.
+    /// A table for `entries_max` entries, at most 2^30. Its memory is reserved here, and touched only
+    /// as far as it is used.
     pub(crate) fn new(entries_max: usize) -> Index {
         let len = (entries_max * 2).next_power_of_two().max(8);
+        let homes = len.min(HOMES_MIN);
         Index {
             slots: vec![0; len],
             mask: len - 1,
+            homes,
+            homes_mask: homes - 1,
+            len: 0,
         }
     }
 
@@ -67,12 +87,40 @@ impl Index {
 
     /// Adds an entry. The caller holds at most the promised number of entries, none twice.
     pub(crate) fn insert(&mut self, hash: u64, index: u32) {
-        let tag = tag(hash);
-        let mut at = self.home(tag);
+        for _ in 0..HOMES_PER_ENTRY {
+            if self.homes < self.slots.len() && self.homes <= self.len * HOMES_PER_ENTRY {
+                self.divide();
+            }
+        }
+        self.put(tag(hash) << 32 | (u64::from(index) + 1));
+        self.len += 1;
+    }
+
+    /// Puts a slot's word into the first free slot from its home on.
+    fn put(&mut self, slot: u64) {
+        let mut at = self.home(slot >> 32);
         while self.slots[at] != 0 {
             at = (at + 1) & self.mask;
         }
-        self.slots[at] = tag << 32 | (u64::from(index) + 1);
+        self.slots[at] = slot;
+    }
+
+    /// Makes one more slot a home: entries that belong there are at another one, or behind it.
+    fn divide(&mut self) {
+        let new = self.homes;
+        let mut at = self.home(new as u64);
+        self.homes += 1;
+        self.homes_mask = self.homes.next_power_of_two() - 1;
+        // Where those before it reach it, what belongs there is found from it on.
+        while self.slots[at] != 0 && at != new {
+            let slot = self.slots[at];
+            if self.home(slot >> 32) == new {
+                self.close(at);
+                self.put(slot);
+            } else {
+                at = (at + 1) & self.mask;
+            }
+        }
     }
 
     /// Removes an entry that was inserted with this hash.
@@ -85,6 +133,12 @@ impl Index {
             }
             hole = (hole + 1) & self.mask;
         }
+        self.close(hole);
+        self.len -= 1;
+    }
+
+    /// Frees a slot, and moves back what follows it.
+    fn close(&mut self, mut hole: usize) {
         let mut at = hole;
         loop {
             at = (at + 1) & self.mask;
@@ -105,7 +159,12 @@ impl Index {
 
     #[inline]
     fn home(&self, tag: u64) -> usize {
-        tag as usize & self.mask
+        let at = tag as usize & self.homes_mask;
+        if at < self.homes {
+            at
+        } else {
+            at & (self.homes_mask >> 1)
+        }
     }
 }
 
@@ -184,8 +243,9 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfluid_wire::HashSeed;
     use proptest::prelude::*;
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     proptest! {
         /// Few distinct hashes, so that probes collide, wrap around and close holes.
@@ -213,6 +273,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// So that it grows to its size, and is full in the end.
+    const ENTRIES: u32 = 1000;
+
+    proptest! {
+        #[test]
+        fn an_index_that_grows_behaves_like_a_map(
+            seed in any::<u64>(),
+            steps in proptest::collection::vec((0..ENTRIES, 0u8..4), 0..4000),
+        ) {
+            let seed = HashSeed::new(seed);
+            // Half of them share their lower bits with others.
+            let hash = |key: u32| seed.hash_u64(u64::from(key)) & !(u64::from(key % 2) * 0xf3f);
+            let mut index = Index::new(ENTRIES as usize);
+            let mut there = HashSet::new();
+            for (key, what) in steps {
+                if what > 0 && there.insert(key) {
+                    index.insert(hash(key), key);
+                } else if what == 0 && there.remove(&key) {
+                    index.remove(hash(key), key);
+                }
+                prop_assert_eq!(index.find(hash(key), |i| i == key).is_some(), there.contains(&key));
+            }
+            for key in 0..ENTRIES {
+                prop_assert_eq!(index.find(hash(key), |i| i == key).is_some(), there.contains(&key));
+            }
+        }
+    }
+
+    #[test]
+    fn few_entries_lie_on_few_pages_of_a_large_table_and_a_full_one_finds_all() {
+        let seed = HashSeed::new(7);
+        let hash = |key: u32| seed.hash_u64(u64::from(key));
+        let mut index = Index::new(65_536);
+        let pages = |index: &Index| {
+            let pages = index.slots.chunks(4096 / size_of::<u64>());
+            let touched = pages.filter(|page| page.iter().any(|slot| *slot != 0));
+            touched.count()
+        };
+        for key in 0..1000 {
+            index.insert(hash(key), key);
+        }
+        assert!(pages(&index) <= 9, "{}", pages(&index));
+        for key in 1000..65_536 {
+            index.insert(hash(key), key);
+        }
+        assert_eq!(pages(&index), 256);
+        assert!((0..65_536).all(|key| index.find(hash(key), |i| i == key).is_some()));
     }
 
     #[test]

@@ -13,34 +13,41 @@ const TICKS_PER_ROUND: u32 = 128;
 /// Fewest entries per tick.
 const STEPS_MIN: u32 = 64;
 
-/// Where the sweep goes on, per table, and what was seen on the way.
-#[derive(Debug, Default)]
-pub(super) struct Hands {
-    session: u32,
-    mapping: u32,
-    host: u32,
-    sessions: Ageing,
-    mappings: Ageing,
-    hosts: Ageing,
+/// The tables of a NAT, in the order in which they are swept.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Sessions,
+    Mappings,
+    Hosts,
 }
+
+const TABLES: [Table; 3] = [Table::Sessions, Table::Mappings, Table::Hosts];
+
+/// Where the sweep of a table goes on, and what was seen on the way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hand {
+    at: u32,
+    seen: Ageing,
+}
+
+/// A hand for each table.
+#[derive(Debug, Default)]
+pub(super) struct Hands([Hand; TABLES.len()]);
 
 impl Hands {
     /// Something other than time has changed the tables.
     pub(super) fn begin_again(&mut self) {
-        self.sessions.begin_again();
-        self.mappings.begin_again();
-        self.hosts.begin_again();
+        self.0.iter_mut().for_each(|hand| hand.seen.begin_again());
     }
 }
 
 impl State {
     /// One tick's share of the sweep: at most 1/128 of each table.
     pub(super) fn sweep(&mut self, now: Tenths) {
-        let places = self.places();
-        let at = now.nanos();
-        self.hands.sessions.sweep(places[0], at);
-        self.hands.mappings.sweep(places[1], at);
-        self.hands.hosts.sweep(places[2], at);
+        for table in TABLES {
+            let places = self.end(table) as usize;
+            self.hand(table).seen.sweep(places, now.nanos());
+        }
         let share = self.config.sessions_max as u32 / TICKS_PER_ROUND;
         let before = self.lens();
         self.reclaim(now, share.max(STEPS_MIN));
@@ -52,73 +59,73 @@ impl State {
 
     /// When there is something to sweep, if nothing else happens before.
     pub(super) fn next_sweep(&self) -> Nanos {
-        let [sessions, mappings, hosts] = self.places();
-        let hands = &self.hands;
-        let first = hands.sessions.next(sessions).min(hands.hosts.next(hosts));
-        first.min(hands.mappings.next(mappings))
-    }
-
-    fn places(&self) -> [usize; 3] {
-        let ends = [self.sessions.end(), self.mappings.end(), self.hosts.end()];
-        ends.map(|end| end as usize)
-    }
-
-    fn lens(&self) -> [usize; 3] {
-        [self.sessions.len(), self.mappings.len(), self.hosts.len()]
+        let hands = TABLES.iter().zip(&self.hands.0);
+        let next = hands.map(|(table, hand)| hand.seen.next(self.end(*table) as usize));
+        next.fold(Nanos(u64::MAX), Nanos::min)
     }
 
     /// Examines `steps` entries of each table and removes what has expired.
     pub(super) fn reclaim(&mut self, now: Tenths, steps: u32) {
-        for _ in 0..steps.min(self.sessions.end()) {
-            self.hands.session = next(self.hands.session, self.sessions.end());
-            self.expire_session(now, self.hands.session);
-            let session = self.sessions.get(self.hands.session);
-            let ends = session.map(|session| session.expires.nanos());
-            self.hands.sessions.pass(ends);
-        }
-        for _ in 0..steps.min(self.mappings.end()) {
-            self.hands.mapping = next(self.hands.mapping, self.mappings.end());
-            self.expire_mapping(now, self.hands.mapping);
-            let mapping = self.mappings.get(self.hands.mapping);
-            let mapping = mapping.filter(|it| !it.fixed && it.sessions == 0);
-            self.hands
-                .mappings
-                .pass(mapping.map(|it| it.expires.nanos()));
-        }
-        for _ in 0..steps.min(self.hosts.end()) {
-            self.hands.host = next(self.hands.host, self.hosts.end());
-            self.expire_host(now, self.hands.host);
-            let host = self.hosts.get(self.hands.host);
-            let host = host.filter(|host| host.mappings == 0);
-            self.hands.hosts.pass(host.map(|host| host.expires.nanos()));
+        for table in TABLES {
+            for _ in 0..steps.min(self.end(table)) {
+                let index = next(self.hand(table).at, self.end(table));
+                self.expire(table, now, index);
+                let ends = self.ends(table, index);
+                let hand = self.hand(table);
+                hand.at = index;
+                hand.seen.pass(ends.map(Tenths::nanos));
+            }
         }
     }
 
-    fn expire_session(&mut self, now: Tenths, index: u32) {
-        let Some(session) = self.sessions.get(index) else {
+    fn hand(&mut self, table: Table) -> &mut Hand {
+        &mut self.hands.0[table as usize]
+    }
+
+    /// One past the last place of a table.
+    fn end(&self, table: Table) -> u32 {
+        match table {
+            Table::Sessions => self.sessions.end(),
+            Table::Mappings => self.mappings.end(),
+            Table::Hosts => self.hosts.end(),
+        }
+    }
+
+    fn lens(&self) -> [usize; TABLES.len()] {
+        [self.sessions.len(), self.mappings.len(), self.hosts.len()]
+    }
+
+    /// When time ends an entry. Not while others depend on it.
+    fn ends(&self, table: Table, index: u32) -> Option<Tenths> {
+        match table {
+            Table::Sessions => Some(self.sessions.get(index)?.expires),
+            Table::Mappings => {
+                let mapping = self.mappings.get(index)?;
+                (!mapping.fixed && mapping.sessions == 0).then_some(mapping.expires)
+            }
+            Table::Hosts => {
+                let host = self.hosts.get(index)?;
+                (host.mappings == 0).then_some(host.expires)
+            }
+        }
+    }
+
+    /// Removes an entry that time has ended.
+    fn expire(&mut self, table: Table, now: Tenths, index: u32) {
+        if self.ends(table, index).is_none_or(|end| now < end) {
             return;
-        };
-        if now < session.expires {
-            return;
         }
-        let mapping = session.mapping;
-        self.close_session(index);
-        self.expired += 1;
-        self.expire_mapping(now, mapping);
-    }
-
-    /// Removes a mapping that has neither sessions nor time left.
-    fn expire_mapping(&mut self, now: Tenths, index: u32) {
-        let mapping = self.mappings.get(index);
-        if mapping.is_some_and(|m| !m.fixed && m.sessions == 0 && now >= m.expires) {
-            self.close_mapping(now, index);
-        }
-    }
-
-    fn expire_host(&mut self, now: Tenths, index: u32) {
-        let host = self.hosts.get(index);
-        if host.is_some_and(|host| host.mappings == 0 && now >= host.expires) {
-            self.forget_host(index);
+        match table {
+            Table::Sessions => {
+                let mapping = self.sessions.get(index).map(|session| session.mapping);
+                self.close_session(index);
+                self.expired += 1;
+                if let Some(mapping) = mapping {
+                    self.expire(Table::Mappings, now, mapping);
+                }
+            }
+            Table::Mappings => self.close_mapping(now, index),
+            Table::Hosts => self.forget_host(index),
         }
     }
 }
