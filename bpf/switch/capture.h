@@ -6,16 +6,23 @@
 #include "frame.h"
 #include "switch_maps.h"
 
-/* `slot` is the receiver's, not yet published: nobody else writes it. */
-static __always_inline void capture(__u32 from_to, void *slot, __u32 len)
+/* `slot` is the receiver's, who may write it at any time: what it holds now is read once, into a record that nobody else writes. Where
+ * the frame went, how long it is and when that was is the switch's word. */
+static __always_inline void capture(__u32 from_to, const void *slot, __u32 len)
 {
-	struct nfl_captured *tail = slot + NFL_FRAME_MAX;
+	struct nfl_captured tail = {
+		.from = from_to,
+		.to = from_to >> 16,
+		.len = len,
+		.time_ns = bpf_ktime_get_ns(),
+	};
+	struct bpf_dynptr record;
 
-	tail->from = from_to;
-	tail->to = from_to >> 16;
-	tail->len = len;
-	tail->time_ns = bpf_ktime_get_ns();
-	bpf_ringbuf_output(&nfl_captures, slot, NFL_SLOT_SIZE, 0);
+	/* Without room the record is none: nothing is written, but it has to be handed in. */
+	bpf_ringbuf_reserve_dynptr(&nfl_captures, NFL_SLOT_SIZE, 0, &record);
+	bpf_dynptr_write(&record, 0, (void *)slot, NFL_FRAME_MAX, 0);
+	bpf_dynptr_write(&record, NFL_FRAME_MAX, &tail, sizeof(tail), 0);
+	bpf_ringbuf_submit_dynptr(&record, 0);
 }
 
 #endif

@@ -94,7 +94,7 @@ struct {
 	__type(value, struct nfl_timer);
 } nfl_timers SEC(".maps");
 
-/* Captured frames: whole slots, the last bytes a struct nfl_captured. Reader: daemon. When it is
+/* Captured frames: as long as slots, the last bytes a struct nfl_captured. Reader: daemon. When it is
  * full, frames are left out of the capture, never held up. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

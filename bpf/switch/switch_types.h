@@ -199,7 +199,7 @@ struct nfl_arrival {
 
 _Static_assert(sizeof(struct nfl_arrival) == 32 + NFL_SLOT_SIZE, "mirrored by lib/switch");
 
-/* What a captured frame carries in the last bytes of its slot, behind the longest frame. */
+/* What the record of a captured frame has in its last bytes, behind the longest frame. */
 struct nfl_captured {
 	__u16 from; /* ports */
 	__u16 to;
@@ -207,7 +207,8 @@ struct nfl_captured {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 };
 
-_Static_assert(sizeof(struct nfl_captured) + NFL_FRAME_MAX == NFL_SLOT_SIZE, "fits a slot's end");
+_Static_assert(sizeof(struct nfl_captured) + NFL_FRAME_MAX == NFL_SLOT_SIZE,
+	       "a record is as long as a slot");
 
 struct nfl_switch {
 	__u32 members; /* used entries of port[] */

@@ -3,6 +3,7 @@
 
 mod switch_ground;
 
+use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
 use nfluid_ring::port::WhenFull;
 use nfluid_switch::fdb::FdbEntry;
 use nfluid_switch::scratch::Scratch;
@@ -478,6 +479,80 @@ fn a_frame_that_changes_under_way_is_dropped_and_counted() {
         assert_eq!(counters.dropped(DropReason::Changed), 1);
         assert_eq!(counters.dropped_total(), 1);
         assert_eq!(counters.tx_frames, 64 + 3);
+    });
+}
+
+#[test]
+fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it() {
+    for_each_form("captures", |scratch| {
+        const OWN: u64 = 0x0000_0400_0007_0007;
+        let mut members = Members::of_switch(scratch, 0, 2);
+        let (from, to) = (members.id(0), members.id(1));
+        let sent = frame(members.mac(1), members.mac(0), 60, 1);
+        let (pool, bytes) = members.ports[1].pool().as_raw_parts();
+        // Behind the longest frame there is room in each slot, which the receiver has for itself.
+        let behind = (FRAME_MAX..bytes).step_by(SLOT_SIZE);
+        let own: Vec<*mut u64> = behind.map(|at| pool.wrapping_add(at).cast()).collect();
+        for word in &own {
+            // SAFETY: within the pool, which is mapped until the members are dropped, and aligned.
+            unsafe { word.write_volatile(OWN) };
+        }
+        let reader = scratch.switch.capture_reader().expect("a reader");
+        scratch.switch.set_capture(to, true);
+        for _ in 0..3 {
+            send(&mut members.ports[0], &sent);
+        }
+        members.ports[0].flush(WhenFull::Drop).expect("sent");
+        assert_eq!(received(&mut members.ports[1]).len(), 3);
+        let mut seen = Vec::new();
+        let read = reader.run(Duration::from_millis(50), |captured| {
+            seen.extend(captured.map(|it| (it.from, it.to, it.frame.to_vec())));
+            captured.is_some()
+        });
+        read.expect("captured frames");
+        assert_eq!(seen, vec![(from, to, sent); 3]);
+        // SAFETY: as above.
+        let is_untouched = |word: &*mut u64| unsafe { word.read_volatile() } == OWN;
+        assert!(own.iter().all(is_untouched));
+    });
+}
+
+#[test]
+fn what_a_daemon_has_reserved_and_never_published_holds_nobody_up_for_ever() {
+    for_each_form("gaps", |scratch| {
+        let mut members = Members::of_switch(scratch, 0, 2);
+        let macs = [members.mac(0), members.mac(1)];
+        let frames: Vec<Vec<u8>> = (0..4).map(|n| frame(macs[0], macs[1], 60, n)).collect();
+        let fill = |members: &Members| {
+            let instance = &members.instances[0];
+            let filled = scratch
+                .switch
+                .fill_gaps(&instance.memory, &instance.handover.maps);
+            filled.expect("its rings are there")
+        };
+        let instance = &members.instances[0];
+        let inlet = Inlet::of((&instance.memory, &instance.handover.maps), 0).expect("mapped");
+        let inlet = inlet.expect("of no group");
+        assert_eq!(scratch.switch.deposit_at(&inlet, &[&frames[0]], 0), 1);
+        // Here it is killed, and others send on.
+        assert_eq!(scratch.switch.reserve(&inlet, 3, 0).count(), 3);
+        send(&mut members.ports[1], &frames[1]);
+        members.ports[1].flush(WhenFull::Drop).expect("sent");
+        assert_eq!(received(&mut members.ports[0]), frames[..1]);
+        assert_eq!(received(&mut members.ports[0]), [[0u8; 0]; 0]);
+        assert_eq!(fill(&members), 3);
+        assert_eq!(received(&mut members.ports[0]), frames[1..2]);
+        assert_eq!(fill(&members), 0, "what is published or read is no gap");
+        // As good as new, for more frames than the ring holds.
+        for number in 0..200 {
+            let frame = &frames[number % 4];
+            send(&mut members.ports[1], frame);
+            members.ports[1].flush(WhenFull::Drop).expect("sent");
+            assert_eq!(received(&mut members.ports[0]), std::slice::from_ref(frame));
+        }
+        let counters = scratch.switch.counters(members.id(0));
+        assert_eq!(counters.dropped(DropReason::Reclaimed), 3);
+        assert_eq!(counters.dropped_total(), 3);
     });
 }
 

@@ -17,14 +17,15 @@ pub struct Captured<'a> {
     pub to: u32,
     /// When, on the monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// The frame, without FCS.
+    /// The frame, without FCS, as it lay in its receiver's slot right after it was copied there. A receiver that writes there in
+    /// this very moment is shown what it wrote.
     pub frame: &'a [u8],
 }
 
 impl<'a> Captured<'a> {
-    /// Reads a record: a whole slot, its last 16 bytes `struct nfl_captured`.
-    fn parse(slot: &'a [u8]) -> Option<Self> {
-        let tail = slot.get(FRAME_MAX..SLOT_SIZE)?;
+    /// Reads a record, which the switch has written: as long as a slot, its last 16 bytes `struct nfl_captured`.
+    fn parse(record: &'a [u8]) -> Option<Self> {
+        let tail = record.get(FRAME_MAX..SLOT_SIZE)?;
         let half = |at: usize| tail[at..at + 2].try_into().map(u16::from_ne_bytes).ok();
         let len: [u8; 4] = tail[4..8].try_into().ok()?;
         let time: [u8; 8] = tail[8..16].try_into().ok()?;
@@ -32,7 +33,7 @@ impl<'a> Captured<'a> {
             from: u32::from(half(0)?),
             to: u32::from(half(2)?),
             time_ns: u64::from_ne_bytes(time),
-            frame: slot.get(..u32::from_ne_bytes(len) as usize)?,
+            frame: record.get(..u32::from_ne_bytes(len) as usize)?,
         })
     }
 }
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_a_slot_with_a_tail() {
+    fn a_record_is_a_frame_with_a_tail() {
         let mut slot = [7u8; SLOT_SIZE];
         slot[FRAME_MAX..].copy_from_slice(&[3, 0, 5, 0, 60, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         let captured = Captured::parse(&slot).expect("valid");

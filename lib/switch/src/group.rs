@@ -291,7 +291,7 @@ impl Switch {
     }
 
     /// Waits until every call of an I/O thread that is under way now is over, as far as calls end.
-    fn await_calls(&self) {
+    pub(crate) fn await_calls(&self) {
         let until = Instant::now() + CALLS_END_WITHIN;
         for port in self.served() {
             let state = self.state(port);

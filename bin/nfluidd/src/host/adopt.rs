@@ -85,12 +85,13 @@ impl Host {
             self.maker.groups.adopt(trust, id)
         });
         let group = group.transpose().context("its trust group")?;
-        let (memory, _maps) = InstanceMemory::reopen(
+        let (memory, maps) = InstanceMemory::reopen(
             &self.switch,
             &self.settings.paths.instance_pins(name),
             &specs,
             group,
         )?;
+        let lost = self.switch.fill_gaps(&memory, &maps)?;
         let own = record.cgroup.clone().unwrap_or_else(|| cgroup_name(name));
         let cgroup = tenants::cgroup_of(&self.maker.cgroups, &own, process.pid())
             .context("it is in no cgroup of the platform")?;
@@ -149,6 +150,14 @@ impl Host {
         if let Err(why) = adopted {
             self.let_go(name);
             return Err(why);
+        }
+        if lost > 0 {
+            // Whoever sent behind these has rung, and it found nothing.
+            self.ring(name);
+            let message = format!(
+                "{lost} frames are lost that an earlier daemon was putting into its rings when it ended"
+            );
+            self.event(EventKind::Warning, Some((Kind::Instance, name)), message);
         }
         Ok(())
     }

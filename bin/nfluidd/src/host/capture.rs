@@ -107,7 +107,6 @@ impl Listeners {
 }
 
 fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
-    // Its receiver, in whose slot it was found, may have written another time there.
     let time_us = captured.time_ns.saturating_add(offset_ns) / 1000;
     let len = captured.frame.len() as u32;
     let head = [
