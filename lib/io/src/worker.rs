@@ -57,6 +57,8 @@ pub struct Worker {
     is_beside: bool,
     epoch: u32,
     empty_looks: u32,
+    /// Sleeps over frames that a full link has kept, since one has gone on.
+    retries: u32,
     stats: WorkerStats,
 }
 
@@ -65,6 +67,11 @@ const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
 const RETRY: Duration = Duration::from_micros(20);
+/// So many times in a row; every frame that goes on forgives them all.
+const RETRIES: u32 = 16;
+/// The same from then on: a receiver that takes nothing any more, or two that agree on it, would have a thread for many look
+/// 50,000 times a second.
+const RETRY_LATER: Duration = Duration::from_micros(500);
 /// Visits of a port that is left. What a ring holds takes four; an instance that goes on handing frames over to a thread
 /// which it was told has left, or writes nonsense into its ring, is not waited for.
 const LAST_VISITS: u32 = 64;
@@ -91,6 +98,7 @@ impl Worker {
             is_beside: false,
             epoch: fresh_epoch(),
             empty_looks: 0,
+            retries: 0,
             stats: WorkerStats::default(),
         })
     }
@@ -248,7 +256,7 @@ impl Worker {
         let sends = self.duties.iter().find(|duty| duty.has_frames());
         pin.follow(sends.and_then(Duty::sender_cpu));
         if self.turn() > 0 {
-            self.empty_looks = 0;
+            (self.empty_looks, self.retries) = (0, 0);
             return Ok(false);
         }
         match self.idle {
@@ -281,7 +289,12 @@ impl Worker {
             self.stats.sleeps += 1;
             // Nobody rings when a full link has room again.
             let keeps = self.duties.iter().any(Duty::has_frames);
-            let timeout = if keeps { RETRY } else { AGEING };
+            let timeout = if keeps {
+                self.retries = self.retries.saturating_add(1);
+                retry_after(self.retries)
+            } else {
+                AGEING
+            };
             self.wait(&timeout.try_into().map_err(io::Error::other)?)?
         };
         self.announce(0);
@@ -310,6 +323,11 @@ impl Worker {
     }
 }
 
+/// How long to sleep over frames that a full link has kept, for that many times in a row.
+fn retry_after(times: u32) -> Duration {
+    if times > RETRIES { RETRY_LATER } else { RETRY }
+}
+
 /// Visits a port that is left, as long as that does something.
 fn visit_last(mut visit: impl FnMut() -> bool) {
     for _ in 0..LAST_VISITS {
@@ -321,9 +339,18 @@ fn visit_last(mut visit: impl FnMut() -> bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LAST_VISITS, visit_last};
+    use super::{LAST_VISITS, RETRIES, RETRY, retry_after, visit_last};
     use nfluid_ring::layout::RING_MAX;
     use nfluid_switch::abi::CALL_FRAMES;
+    use std::time::Duration;
+
+    #[test]
+    fn a_link_that_stays_full_is_looked_at_two_thousand_times_a_second_at_most() {
+        let sleeps = |times: u32| (1..=times).map(retry_after).sum::<Duration>();
+        assert_eq!(sleeps(RETRIES), RETRY * RETRIES);
+        assert!(sleeps(RETRIES + 2000) - sleeps(RETRIES) >= Duration::from_secs(1));
+        assert_eq!(retry_after(u32::MAX), retry_after(RETRIES + 1));
+    }
 
     #[test]
     fn who_always_has_frames_is_left_all_the_same() {
