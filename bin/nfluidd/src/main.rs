@@ -15,7 +15,7 @@ mod uplink_process;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use host::{Functions, Host, Mechanism, Paths, Settings, lock};
+use host::{Functions, Host, HostPlatform, Mechanism, Paths, Settings, lock};
 use io_process::IoService;
 use migration::{Files, Migration};
 use nfluid_api::types::EventKind;
@@ -250,10 +250,10 @@ fn move_instances(
 fn restore(
     host: &host::Shared,
     mut store: FileStore,
-) -> anyhow::Result<Controller<host::HostPlatform, FileStore>> {
+) -> anyhow::Result<Controller<HostPlatform, FileStore>> {
     let desired = store.load()?.unwrap_or_default();
     let present = lock(host).adopt(&Inventory::of(&desired));
-    let mut controller = Controller::load(host::HostPlatform(Arc::clone(host)), store, present)?;
+    let mut controller = Controller::load(HostPlatform::new(Arc::clone(host)), store, present)?;
     let failures = controller.restore();
     let mut locked = lock(host);
     for failure in &failures {

@@ -18,6 +18,7 @@ use nfluid_api::types::{
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped, not_desired};
+use nfluid_control::desired::Desired;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::single::proposal::Proposal;
@@ -29,7 +30,7 @@ use nfluid_control::validate::Environment;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -45,6 +46,10 @@ pub struct Daemon {
     pub(crate) migration: Arc<Migration>,
     functions: Arc<Functions>,
     controller: SharedController,
+    /// What is desired, also while the controller is at it.
+    desired: Desired,
+    /// What of that was last found missing.
+    missing: Mutex<Vec<String>>,
     demand: Demand,
 }
 
@@ -59,9 +64,12 @@ impl Daemon {
         functions: Arc<Functions>,
         migration: Arc<Migration>,
     ) -> std::io::Result<Self> {
+        let desired = controller.desired();
         let controller = Arc::new(Mutex::new(controller));
         Ok(Daemon {
-            demand: Demand::start(&host, &controller)?,
+            demand: Demand::start(&host, &controller, &desired)?,
+            desired,
+            missing: Mutex::default(),
             host,
             functions,
             controller,
@@ -76,7 +84,25 @@ impl Daemon {
     }
 
     pub(crate) fn model(&self) -> Deployment {
-        self.controller().deployment().clone()
+        self.desired.read().clone()
+    }
+
+    /// What is desired and not there. While a change is carried out, which may take seconds, what was so when this was
+    /// asked before: nobody waits for it.
+    fn missing(&self) -> Vec<String> {
+        let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let controller = match self.controller.try_lock() {
+            Ok(controller) => controller,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return known.clone(),
+        };
+        let desired = Inventory::of(&controller.deployment());
+        let missing = nfluid_control::plan::plan(controller.present(), &desired);
+        let missing = missing.iter();
+        *known = missing
+            .map(|action| format!("still to do: {action}"))
+            .collect();
+        known.clone()
     }
 
     fn add(&self, proposal: Proposal) -> Option<Result<Stepped, Problem>> {
@@ -153,18 +179,7 @@ impl Server for Daemon {
     }
 
     fn health(&self) -> Health {
-        let mut reasons = Vec::new();
-        let controller = self.controller();
-        let missing = nfluid_control::plan::plan(
-            controller.present(),
-            &Inventory::of(controller.deployment()),
-        );
-        reasons.extend(
-            missing
-                .iter()
-                .map(|action| format!("still to do: {action}")),
-        );
-        drop(controller);
+        let mut reasons = self.missing();
         let host = lock(&self.host);
         for instance in host.instance_statuses() {
             let is_well = matches!(
@@ -577,6 +592,7 @@ impl Daemon {
             // This host's own meaning of a flavor is in force.
             flavors.retain(|flavor, _| !present.flavors.contains(flavor));
         }
+        drop(present);
         let request = ApplyRequest {
             text: document.to_string(),
             file: Some("the saved instance".to_owned()),

@@ -3,6 +3,7 @@
 use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
 use crate::change::changes;
+use crate::desired::Desired;
 use crate::document::{Checked, read, read_unchecked};
 use crate::guests::Guests;
 use crate::inventory::Inventory;
@@ -25,13 +26,14 @@ use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Change, DeleteRequest, Kind, ObjectName, Problem, Verb,
 };
 use std::collections::HashSet;
+use std::sync::RwLockReadGuard;
 
 /// Owns the desired state and makes the platform follow it.
 #[derive(Debug)]
 pub struct Controller<P, S> {
     pub(crate) platform: P,
     store: S,
-    pub(crate) deployment: Deployment,
+    pub(crate) desired: Desired,
     present: Inventory,
     /// Of the deployment; made when it is needed, and again after every change of the whole.
     index: Option<Index>,
@@ -71,7 +73,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         Ok(Controller {
             platform,
             store,
-            deployment,
+            desired: Desired::new(deployment),
             present,
             index: None,
             guests: Guests::new(),
@@ -79,8 +81,13 @@ impl<P: Platform, S: Store> Controller<P, S> {
     }
 
     /// The desired state.
-    pub fn deployment(&self) -> &Deployment {
-        &self.deployment
+    pub fn deployment(&self) -> RwLockReadGuard<'_, Deployment> {
+        self.desired.read()
+    }
+
+    /// The same for who does not wait until a change is made.
+    pub fn desired(&self) -> Desired {
+        self.desired.clone()
     }
 
     /// What exists.
@@ -107,7 +114,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Makes what is desired and not there, one by one: what fails does not keep the rest from
     /// being made. Can be called again at any time. Empty: everything desired is there.
     pub fn restore(&mut self) -> Vec<RestoreFailure> {
-        let actions = plan(&self.present, &Inventory::of(&self.deployment));
+        let actions = plan(&self.present, &Inventory::of(&self.deployment()));
         if actions.is_empty() {
             return Vec::new();
         }
@@ -146,7 +153,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         let Checked {
             deployment,
             warnings,
-        } = read(request, &self.deployment, environment).map_err(|errors| {
+        } = read(request, &self.deployment(), environment).map_err(|errors| {
             let count = errors.len();
             let name = request.file.as_deref().unwrap_or("the document");
             let plural = if count == 1 { "" } else { "s" };
@@ -176,12 +183,14 @@ impl<P: Platform, S: Store> Controller<P, S> {
     ) -> Option<Result<Stepped, Problem>> {
         let mut watch = proposal.watch.clone();
         let cpus = environment.host.cpus().len();
-        let deployment = &self.deployment;
+        let desired = self.desired();
+        let deployment = desired.read();
         let index = self
             .index
-            .get_or_insert_with(|| Index::of(deployment, cpus));
-        let addition = Addition::of(proposal, deployment, index, environment)?;
-        let actions = addition.actions(deployment, &self.present)?;
+            .get_or_insert_with(|| Index::of(&deployment, cpus));
+        let addition = Addition::of(proposal, &deployment, index, environment)?;
+        let actions = addition.actions(&deployment, &self.present)?;
+        drop(deployment);
         let response = ApplyResponse {
             changes: addition.changes(),
             warnings: addition.warnings.clone(),
@@ -194,7 +203,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             Err(problem) => return Some(Err(problem)),
         };
         if let Some(index) = &mut self.index {
-            addition.enter(&mut self.deployment, index);
+            addition.enter(&mut desired.write(), index);
         }
         Some(Ok(Stepped {
             response,
@@ -215,19 +224,21 @@ impl<P: Platform, S: Store> Controller<P, S> {
         cpus: usize,
     ) -> Option<Result<Stepped, Problem>> {
         let mut watch = Stopwatch::start();
-        let deployment = &self.deployment;
+        let desired = self.desired();
+        let deployment = desired.read();
         let index = self
             .index
-            .get_or_insert_with(|| Index::of(deployment, cpus));
-        let removal = Removal::of(request, deployment, index)?;
-        let actions = removal.actions(&self.present, deployment)?;
+            .get_or_insert_with(|| Index::of(&deployment, cpus));
+        let removal = Removal::of(request, &deployment, index)?;
+        let actions = removal.actions(&self.present, &deployment)?;
+        drop(deployment);
         watch.lap("check");
         let durable = match self.make_step(&Step::Remove(&removal.gone), &actions, &mut watch) {
             Ok(durable) => durable,
             Err(problem) => return Some(Err(problem)),
         };
         if let Some(index) = &mut self.index {
-            removal.leave(&mut self.deployment, index);
+            removal.leave(&mut desired.write(), index);
         }
         let response = ApplyResponse {
             changes: removal.changes(),
@@ -281,7 +292,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
                 Problem::bad_request(why).with_remedy(format!("ask for 1 to {REPLICAS_MAX}"))
             );
         }
-        let mut desired = self.deployment.clone();
+        let mut desired = self.deployment().clone();
         let instance = desired.instances.get_mut(name);
         let instance = instance.ok_or_else(|| not_desired(name))?;
         instance.replicas = (replicas > 1).then_some(replicas);
@@ -307,7 +318,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// # Errors
     /// There is no such object, others still use it, or removing it failed. Nothing was changed.
     pub fn delete(&mut self, request: &DeleteRequest) -> Result<ApplyResponse, Problem> {
-        let mut rest = self.deployment.clone();
+        let mut rest = self.deployment().clone();
         if request.everything {
             rest = Deployment::default();
         }
@@ -345,9 +356,9 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Makes the platform as `desired` says, and keeps that.
     fn change_to(&mut self, desired: Deployment, dry_run: bool) -> Result<Vec<Change>, Problem> {
         let actions = plan(&self.present, &Inventory::of(&desired));
-        let mut changes = changes(&self.deployment, &desired);
+        let mut changes = changes(&self.deployment(), &desired);
         add_repairs(&actions, &mut changes);
-        if dry_run || (actions.is_empty() && self.deployment == desired) {
+        if dry_run || (actions.is_empty() && *self.deployment() == desired) {
             return Ok(changes);
         }
         self.store.stage(&desired).map_err(|e| not_saved(&e))?;
@@ -365,7 +376,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             self.take_back();
             return Err(not_saved(&error));
         }
-        self.deployment = desired;
+        *self.desired.write() = desired;
         self.index = None;
         Ok(changes)
     }
@@ -376,7 +387,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
         // Best effort both: what cannot be undone stays visible as a difference of `present`, and
         // is made up by the next restore.
         self.restore();
-        if self.store.stage(&self.deployment).is_ok() && self.store.commit().is_err() {
+        let kept = self.desired();
+        if self.store.stage(&kept.read()).is_ok() && self.store.commit().is_err() {
             self.store.discard();
         }
     }

@@ -36,10 +36,11 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Makes the instances of guests, all at the same time; each with its result. They are not part of the desired state,
     /// and not kept.
     pub fn welcome(&mut self, guests: &[Guest]) -> Vec<Result<(), PlatformError>> {
-        let planned: Vec<_> = guests
-            .iter()
-            .map(|guest| actions_for(&self.deployment, guest))
-            .collect();
+        let planned: Vec<_> = {
+            let deployment = self.deployment();
+            let planned = guests.iter().map(|guest| actions_for(&deployment, guest));
+            planned.collect()
+        };
         let all: Vec<Action> = planned.iter().flatten().flatten().cloned().collect();
         if let Err(why) = self.platform.prepare(&all) {
             self.platform.finish();
@@ -82,7 +83,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             let Some(guest) = self.guests.get(name) else {
                 continue;
             };
-            let ended = actions_for(&self.deployment, guest).and_then(|actions| {
+            let actions = actions_for(&self.desired.read(), guest);
+            let ended = actions.and_then(|actions| {
                 let backwards = actions.iter().rev();
                 backwards
                     .map(Action::inverse)
@@ -113,10 +115,11 @@ impl<P: Platform, S: Store> Controller<P, S> {
         &mut self,
         desired: &Deployment,
     ) -> Result<(), PlatformError> {
-        let present = &self.deployment;
+        let present = self.desired();
+        let present = present.read();
         let is_outdated = |guest: &Guest| {
             let of = |deployment: &Deployment| deployment.templates.get(&guest.template).cloned();
-            let (Some(template), Some(wanted)) = (of(present), of(desired)) else {
+            let (Some(template), Some(wanted)) = (of(&present), of(desired)) else {
                 return true;
             };
             // Other limits are for those to come.
@@ -136,8 +139,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             let ends = [&template.from, &template.to];
             let resolved = |of: &Deployment| template.resolve(of, guest).ok();
             ends.iter()
-                .any(|end| uplink(present, end) != uplink(desired, end))
-                || resolved(present) != resolved(desired)
+                .any(|end| uplink(&present, end) != uplink(desired, end))
+                || resolved(&present) != resolved(desired)
         };
         let outdated: Vec<String> = self
             .guests
@@ -145,6 +148,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             .filter(|(_, guest)| is_outdated(guest))
             .map(|(name, _)| name.clone())
             .collect();
+        drop(present);
         if outdated.is_empty() {
             return Ok(());
         }

@@ -16,6 +16,7 @@ pub mod change;
 pub mod congestion;
 pub mod controller;
 pub mod decode;
+pub mod desired;
 pub mod document;
 pub mod events;
 pub mod fast;

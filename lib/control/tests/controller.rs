@@ -6,6 +6,7 @@ use nfluid_api::types::{ApplyRequest, ApplyResponse, DeleteRequest, Kind, Object
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::plan::plan;
+use nfluid_control::single::proposal::Proposal;
 use nfluid_control::state::{FileStore, Store};
 use support::{ENVIRONMENT, MemoryStore, ModelPlatform, deployment, request};
 
@@ -61,10 +62,36 @@ fn delete(
 /// What the platform has is what is desired, what the controller thinks, and what is on disk.
 #[track_caller]
 fn assert_consistent(controller: &mut TestController) {
-    let desired = Inventory::of(controller.deployment());
+    let desired = Inventory::of(&controller.deployment());
     assert_eq!(controller.platform().inventory, desired);
     assert_eq!(*controller.present(), desired);
     assert!(controller.restore().is_empty());
+}
+
+#[test]
+fn what_is_desired_is_read_while_a_change_is_carried_out_and_changes_with_its_end() {
+    let mut controller = controller(BASE);
+    let desired = controller.desired();
+    controller.platform_mut().reader = Some(desired.clone());
+    let new = BASE.replace("rules: [a]", "rules: [b]");
+    let another = "version: 1\ninstances:\n  lone: { nf: bridge }\n";
+    let texts = [(new.as_str(), false), (another, true)];
+    for (text, merge) in texts {
+        let before = controller.deployment().clone();
+        let request = ApplyRequest {
+            merge,
+            ..request(text)
+        };
+        let proposal = Proposal::of(&request).filter(|_| merge);
+        match proposal.and_then(|proposal| controller.add(proposal, ENVIRONMENT)) {
+            Some(added) => drop(added.unwrap_or_else(|problem| panic!("{problem}"))),
+            None => drop(controller.apply(&request, ENVIRONMENT).expect("valid")),
+        }
+        let read = std::mem::take(&mut controller.platform_mut().read);
+        assert!(!read.is_empty() && read.iter().all(|it| *it == before));
+        assert!(*desired.read() != before);
+        assert_eq!(*desired.read(), *controller.deployment());
+    }
 }
 
 #[test]

@@ -240,10 +240,10 @@ fn a_document_that_is_added_changes_the_model_only_if_it_names_one() {
     };
     let more = added("version: 1\ninstances: { new: { nf: bridge, share: 1% } }\n");
     assert_eq!(changes(&mut controller, &more), ["instance new created"]);
-    assert_eq!(model(controller.deployment(), "new"), IoModel::Merge);
+    assert_eq!(model(&controller.deployment(), "new"), IoModel::Merge);
     let back = added("version: 1\nio: inline\n");
     assert_eq!(changes(&mut controller, &back).len(), 2);
-    assert_eq!(model(controller.deployment(), "fw"), IoModel::Inline);
+    assert_eq!(model(&controller.deployment(), "fw"), IoModel::Inline);
 }
 
 #[test]

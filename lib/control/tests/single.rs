@@ -82,7 +82,7 @@ fn delete(with_links: bool, objects: &[(Kind, &str)]) -> DeleteRequest {
 /// What the platform has is what is desired, and what the controller thinks.
 #[track_caller]
 fn assert_consistent(controller: &TestController) {
-    let desired = Inventory::of(controller.deployment());
+    let desired = Inventory::of(&controller.deployment());
     assert_eq!(controller.platform().inventory, desired);
     assert_eq!(*controller.present(), desired);
 }
@@ -96,8 +96,8 @@ fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
         let added = added.unwrap_or_else(|problem| panic!("{text}: {problem}"));
         let applied = whole.apply(&merge(text), ENVIRONMENT).expect(text);
         assert_eq!(
-            Inventory::of(alone.deployment()),
-            Inventory::of(whole.deployment()),
+            Inventory::of(&alone.deployment()),
+            Inventory::of(&whole.deployment()),
             "{text}"
         );
         assert_eq!(added.response.changes, applied.changes, "{text}");
@@ -231,12 +231,12 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
         let text = format!("version: 1\ninstances: {{ i{number}: {{ nf: bridge }} }}\n");
         let added = add(&mut controller, &merge(&text)).expect("alone");
         added.expect("it is made").durable.wait().expect("a disk");
-        assert_eq!(load().as_ref(), Some(controller.deployment()));
+        assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     }
     let gone = delete(true, &[(Kind::Instance, "i3"), (Kind::Instance, "i19")]);
     let removed = controller.take_out(&gone, CPUS).expect("alone");
     removed.expect("they go").durable.wait().expect("a disk");
-    assert_eq!(load().as_ref(), Some(controller.deployment()));
+    assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     assert_eq!(
         std::fs::read(&path).expect("it is there"),
         kept,
@@ -245,7 +245,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
     controller
         .apply(&merge("version: 1\nswitches: { s: {} }\n"), ENVIRONMENT)
         .expect("right");
-    assert_eq!(load().as_ref(), Some(controller.deployment()));
+    assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     assert!(!folder.path().join("state.json.journal").exists());
     // A journal of a former state counts no more.
     std::fs::write(
@@ -253,7 +253,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
         "{\"base\":\"0000000000000001\"}\n{}\n",
     )
     .expect("writable");
-    assert_eq!(load().as_ref(), Some(controller.deployment()));
+    assert_eq!(load().as_ref(), Some(&*controller.deployment()));
 }
 
 /// A store whose journal is long after a few changes, and a controller on it.
@@ -305,7 +305,7 @@ impl Kept {
     fn check(&self, folder: &Path) {
         let loaded = FileStore::new(folder.join("state.json")).load();
         let loaded = loaded.expect("readable");
-        assert_eq!(loaded.as_ref(), Some(self.controller.deployment()));
+        assert_eq!(loaded.as_ref(), Some(&*self.controller.deployment()));
     }
 
     fn files(&self) -> BTreeMap<String, Vec<u8>> {

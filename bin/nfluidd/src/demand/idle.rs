@@ -51,8 +51,8 @@ fn heard(switch: &Switch, ports: crate::host::ClientPorts) -> u64 {
 /// Has the frames of clients wait that seem silent.
 fn suspend_silent(demand: &Demand, switch: &Switch) -> Vec<Client> {
     let idle: BTreeMap<String, Duration> = {
-        let controller = demand.controller();
-        let templates = controller.deployment().templates.iter();
+        let desired = demand.desired.read();
+        let templates = desired.templates.iter();
         templates
             .map(|(name, template)| (name.to_owned(), template.idle.duration()))
             .collect()

@@ -12,6 +12,7 @@ pub use book::Book;
 
 use crate::host::{HostPlatform, Shared};
 use nfluid_control::controller::Controller;
+use nfluid_control::desired::Desired;
 use nfluid_control::state::FileStore;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +24,8 @@ pub type SharedController = Arc<Mutex<Controller<HostPlatform, FileStore>>>;
 pub struct Demand {
     pub host: Shared,
     pub controller: SharedController,
+    /// The desired state: for who does not wait until a change is made.
+    pub desired: Desired,
     pub book: Arc<Mutex<Book>>,
 }
 
@@ -31,8 +34,13 @@ impl Demand {
     ///
     /// # Errors
     /// When the kernel has none left.
-    pub fn start(host: &Shared, controller: &SharedController) -> std::io::Result<Self> {
+    pub fn start(
+        host: &Shared,
+        controller: &SharedController,
+        desired: &Desired,
+    ) -> std::io::Result<Self> {
         let demand = Demand {
+            desired: desired.clone(),
             host: Arc::clone(host),
             controller: Arc::clone(controller),
             book: Arc::default(),

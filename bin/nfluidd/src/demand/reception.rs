@@ -133,8 +133,7 @@ impl<'a> Reception<'a> {
                 continue;
             };
             if !templates.contains_key(&name) {
-                let controller = self.demand.controller();
-                let found = controller.deployment().templates.get(&name).cloned();
+                let found = self.demand.desired.read().templates.get(&name).cloned();
                 templates.extend(found.map(|template| (name.clone(), template)));
             }
             let own = newcomers
@@ -218,7 +217,7 @@ impl<'a> Reception<'a> {
         let mut results = Vec::new();
         let has_memory = {
             let mut controller = self.demand.controller();
-            let has_memory = has_memory_for(controller.deployment(), &guests);
+            let has_memory = has_memory_for(&controller.deployment(), &guests);
             if has_memory {
                 results = controller.welcome(&guests);
             }

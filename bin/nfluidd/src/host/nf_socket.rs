@@ -14,8 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long an NF may take to answer: it answers between two batches.
+/// How long an NF may take to hear a request and to answer: it answers between two batches.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that are written at once: the kernel waits for room for each such piece, and as long each time as it was told.
+const PIECE: usize = 16 << 10;
 /// Longest answer in bytes; the instance is hostile.
 const ANSWER_MAX: u64 = 16 << 20;
 
@@ -30,9 +32,10 @@ pub fn open(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// What an instance says, all of which has to be there by a time, however it drips in.
+/// What an instance says or hears, all of which has to be done by a time, however slowly it drips.
 pub struct ByDeadline<'a> {
     stream: &'a UnixStream,
+    patience: Duration,
     deadline: Instant,
 }
 
@@ -41,20 +44,39 @@ impl<'a> ByDeadline<'a> {
     pub fn new(stream: &'a UnixStream, patience: Duration) -> Self {
         ByDeadline {
             stream,
+            patience,
             deadline: Instant::now() + patience,
         }
     }
 }
 
-impl Read for ByDeadline<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl ByDeadline<'_> {
+    fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.set_read_timeout(Some(left))?;
+        Ok(left)
+    }
+}
+
+impl Read for ByDeadline<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
         let mut stream = self.stream;
         stream.read(buffer)
+    }
+}
+
+impl Write for ByDeadline<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        let mut stream = self.stream;
+        stream.write(&bytes[..bytes.len().min(PIECE)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -63,16 +85,19 @@ impl Read for ByDeadline<'_> {
 /// # Errors
 /// When it is not.
 pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
+    line_by(ByDeadline::new(stream, patience))
+}
+
+fn line_by(stream: ByDeadline<'_>) -> anyhow::Result<String> {
+    let patience = stream.patience;
     let mut line = String::new();
-    let read = BufReader::new(ByDeadline::new(stream, patience))
-        .take(ANSWER_MAX)
-        .read_line(&mut line);
+    let read = BufReader::new(stream).take(ANSWER_MAX).read_line(&mut line);
     match read {
         Ok(0) => bail!("it has ended before it answered"),
         Ok(_) => Ok(line),
         Err(error) => Err(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                anyhow!("no answer within {} s", patience.as_secs())
+                anyhow!("no answer within {patience:?}")
             }
             io::ErrorKind::ConnectionReset => anyhow!("it has ended before it answered"),
             _ => anyhow::Error::from(error).context("reading its answer"),
@@ -97,27 +122,79 @@ pub fn ask_about(
     request: &Value,
     about: Option<BorrowedFd<'_>>,
 ) -> anyhow::Result<Value> {
+    ask_within(PATIENCE, path, request, about)
+}
+
+/// As [`ask_about`]; all of it takes at most `patience`.
+///
+/// # Errors
+/// As for [`ask`].
+pub fn ask_within(
+    patience: Duration,
+    path: &Path,
+    request: &Value,
+    about: Option<BorrowedFd<'_>>,
+) -> anyhow::Result<Value> {
     let mut text = serde_json::to_string(request)?;
     text.push('\n');
     // Who hears it come waits a moment for what it says.
-    let mut stream = open(path).context("the instance does not listen for commands")?;
+    let stream = open(path).context("the instance does not listen for commands")?;
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut timed = ByDeadline::new(&stream, patience);
     let mut sent = 0;
     if let Some(fd) = about {
         let fds = [fd];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        let parts = [IoSlice::new(text.as_bytes())];
+        let parts = [IoSlice::new(&text.as_bytes()[..text.len().min(PIECE)])];
+        stream.set_write_timeout(Some(patience))?;
         sent = sendmsg(&stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)
             .context("the instance does not take the request")?;
     }
-    stream
+    timed
         .write_all(&text.as_bytes()[sent..])
         .context("the instance does not take the request")?;
-    let line = line_within(&stream, PATIENCE)?;
+    let line = line_by(timed)?;
     understood(line.as_bytes())
+}
+
+/// What NFs may be waited for that one change asks one after the other. One that answers late takes the time of those that come
+/// after it: however many there are, the change has an end.
+#[derive(Debug)]
+pub struct Budget(Duration);
+
+/// A change's whole budget: two that do not answer at all.
+const ALL_TOGETHER: Duration = Duration::from_secs(10);
+/// What each may take at least: an NF that is well answers at once.
+const EACH_MIN: Duration = Duration::from_millis(200);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget(ALL_TOGETHER)
+    }
+}
+
+impl Budget {
+    /// As [`ask_about`], for no longer than is left.
+    ///
+    /// # Errors
+    /// As for [`ask`].
+    pub fn ask_about(
+        &mut self,
+        path: &Path,
+        request: &Value,
+        about: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<Value> {
+        let begun = Instant::now();
+        let patience = self.0.clamp(EACH_MIN, PATIENCE);
+        let answer = ask_within(patience, path, request, about);
+        self.0 = self.0.saturating_sub(begun.elapsed());
+        if patience < PATIENCE {
+            return answer.context("after others that have answered late in the same change");
+        }
+        answer
+    }
 }
 
 /// What a line of an answer says.
@@ -352,6 +429,49 @@ mod tests {
         ];
         let request = json!({ "op": "metrics" });
         assert_eq!(ask_each(&paths, &request, |answer| answer), expected);
+    }
+
+    #[test]
+    fn who_hears_a_request_drop_by_drop_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drips");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let hostile = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a question");
+            let mut drop = [0; PIECE];
+            // It would answer in the end.
+            while let Ok(1..) = stream.read(&mut drop) {
+                if drop.contains(&b'\n') {
+                    let _gone = stream.write_all(b"{\"ok\":1}\n");
+                }
+                thread::sleep(Duration::from_millis(40));
+            }
+        });
+        let request = json!({ "op": "reconfigure", "config": "x".repeat(4 << 20) });
+        let patience = Duration::from_millis(100);
+        let why = ask_within(patience, &path, &request, None).expect_err("it is too slow");
+        assert!(format!("{why:#}").contains("take the request"), "{why:#}");
+        hostile.join().expect("ended");
+    }
+
+    #[test]
+    fn those_that_do_not_answer_share_what_a_change_may_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let silent = folder.path().join("silent");
+        let _listens = UnixListener::bind(&silent).expect("a socket");
+        let request = json!({ "op": "reconfigure" });
+        let mut budget = Budget(EACH_MIN * 3 / 2);
+        for _ in 0..3 {
+            let why = budget.ask_about(&silent, &request, None);
+            let why = format!("{:#}", why.expect_err("it is silent"));
+            assert!(why.contains("no answer within"), "{why}");
+            assert!(why.contains("answered late"), "{why}");
+        }
+        assert_eq!(budget.0, Duration::ZERO);
+        let answer = b"{\"ok\":1}\n".to_vec();
+        let quick = instance(folder.path(), "quick", answer, || ());
+        let answer = budget.ask_about(&quick, &request, None);
+        assert_eq!(answer.expect("it answers at once"), json!(1));
     }
 
     #[test]

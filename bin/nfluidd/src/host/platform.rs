@@ -3,10 +3,11 @@
 use super::instance::{Running, cap_of, port_specs, supervisor_time, tx_slots};
 use super::launch::{GivenBells, Target};
 use super::making::{self, Making, Site};
+use super::nf_socket::Budget;
 use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
-use super::{Host, Shared, launch, lock, nf_socket, scaling, tenants, upgrade, written};
+use super::{Host, Shared, launch, lock, scaling, tenants, upgrade, written};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
@@ -28,8 +29,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The host as the controller's platform.
-pub struct HostPlatform(pub Shared);
+/// The host as the controller's platform, and how long the change that it carries out may still wait for NFs.
+pub struct HostPlatform(Shared, Budget);
+
+impl HostPlatform {
+    /// Of this host.
+    pub fn new(host: Shared) -> Self {
+        HostPlatform(host, Budget::default())
+    }
+}
 
 /// An error of the actuator, for the operator.
 pub(super) fn error(error: anyhow::Error) -> PlatformError {
@@ -59,6 +67,7 @@ impl Platform for HostPlatform {
     }
 
     fn finish(&mut self) {
+        self.1 = Budget::default();
         let (mut unused, mut ended) = {
             let mut host = lock(&self.0);
             host.planned.clear();
@@ -194,9 +203,10 @@ impl Platform for HostPlatform {
             let control = host.settings.paths.control(name);
             (control, seeded(&running.spec.config), seeded(config))
         };
-        let request = |config: &Value| {
+        let budget = &mut self.1;
+        let mut request = |config: &Value| {
             let request = json!({ "op": "reconfigure", "config": config });
-            nf_socket::ask(&control, &request)
+            budget.ask_about(&control, &request, None)
         };
         request(&new)
             .map_err(|why| PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}")))?;
@@ -286,7 +296,7 @@ impl Platform for HostPlatform {
 
     fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
         drain(&self.0, name);
-        let counts = scaling::counts_of(&self.0, name);
+        let counts = scaling::counts_of(&self.0, name, &mut self.1);
         let mut host = lock(&self.0);
         if host.is_fast(name) {
             host.remove_fast(name)?;
@@ -298,7 +308,7 @@ impl Platform for HostPlatform {
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
         drop(host);
         if let Some(counts) = counts {
-            counts.leave();
+            counts.leave(&mut self.1);
         }
         Ok(())
     }

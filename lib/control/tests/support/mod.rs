@@ -5,6 +5,7 @@ use nfluid_api::types::{ApplyRequest, Diagnostic};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
 use nfluid_control::congestion::Congestion;
+use nfluid_control::desired::Desired;
 use nfluid_control::document::{Checked, read};
 use nfluid_control::fast::{Attach, Direction};
 use nfluid_control::group::Group;
@@ -181,11 +182,16 @@ pub struct ModelPlatform {
     pub calls: usize,
     pub fail_at: Option<usize>,
     pub log: Vec<String>,
+    /// Somebody who reads what is desired during each step.
+    pub reader: Option<Desired>,
+    pub read: Vec<Deployment>,
 }
 
 impl ModelPlatform {
     fn step(&mut self, action: Action) -> Result<(), PlatformError> {
         self.calls += 1;
+        self.read
+            .extend(self.reader.iter().map(|it| it.read().clone()));
         if self.fail_at == Some(self.calls) {
             return Err(PlatformError::new(PlatformErrorKind::Busy, "told to fail")
                 .with_remedy("do not tell it to"));

@@ -3,7 +3,8 @@
 //! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
 
 use crate::host::launch::memory_file;
-use crate::host::{Shared, lock, nf_socket};
+use crate::host::nf_socket::Budget;
+use crate::host::{Shared, lock};
 use nfluid_control::members::front_of;
 use nfluid_ring::flow::Buckets;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub struct Counts {
 }
 
 /// What this instance has counted, if it is a further member of one. The host is not locked meanwhile.
-pub fn counts_of(host: &Shared, name: &str) -> Option<Counts> {
+pub fn counts_of(host: &Shared, name: &str, budget: &mut Budget) -> Option<Counts> {
     let front = front_of(name)?;
     let (own, first) = {
         let host = lock(host);
@@ -33,7 +34,7 @@ pub fn counts_of(host: &Shared, name: &str) -> Option<Counts> {
     };
     let state = memory_file("state", &[]).ok()?;
     let request = json!({ "op": "export", "state_only": true });
-    let answer = nf_socket::ask_about(&own, &request, Some(state.as_fd()));
+    let answer = budget.ask_about(&own, &request, Some(state.as_fd()));
     let answer = answer.inspect_err(|why| {
         tracing::debug!(
             instance = name,
@@ -50,10 +51,10 @@ pub fn counts_of(host: &Shared, name: &str) -> Option<Counts> {
 
 impl Counts {
     /// Leaves them to the first member. None of them is a flow.
-    pub fn leave(self) {
+    pub fn leave(self, budget: &mut Budget) {
         let part = json!({ "flows": Buckets::default().0, "counts": true });
         let request = json!({ "op": "import", "bytes": self.bytes, "part": part });
-        if let Err(why) = nf_socket::ask_about(&self.first, &request, Some(self.state.as_fd())) {
+        if let Err(why) = budget.ask_about(&self.first, &request, Some(self.state.as_fd())) {
             tracing::warn!("what a member that has gone has counted is lost: {why:#}");
         }
     }
