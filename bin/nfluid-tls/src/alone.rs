@@ -26,7 +26,8 @@ pub fn server(address: SocketAddr, file: &Path) -> anyhow::Result<Server> {
     let connector = config.backend().map(|backend| {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        thread::Builder::new().spawn(move || connector::run(theirs, backend))?;
+        let most = config.connections(u64::MAX) as usize;
+        thread::Builder::new().spawn(move || connector::run(theirs, backend, most))?;
         anyhow::Ok(ours)
     });
     Server::new(Outfit {

@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that may be on their way at once.
-const PENDING_MAX: usize = 512;
 /// The terminator's number among events: its requests never have it.
 pub const TERMINATOR: u64 = u64::MAX;
 
@@ -68,12 +66,12 @@ struct Pending {
     until: Instant,
 }
 
-/// Serves until the terminator ends.
+/// Serves until the terminator ends, which may have `most` connections: no more than these are on their way at once.
 ///
 /// # Errors
 /// The kernel refuses what everything depends on.
-pub fn run(terminator: OwnedFd, server: SocketAddr) -> anyhow::Result<()> {
-    let mut connector = Connector::new(terminator, server)?;
+pub fn run(terminator: OwnedFd, server: SocketAddr, most: usize) -> anyhow::Result<()> {
+    let mut connector = Connector::new(terminator, server, most)?;
     while connector.step(None)?.is_some() {}
     Ok(())
 }
@@ -84,15 +82,17 @@ struct Connector {
     terminator: OwnedFd,
     server: SocketAddr,
     pending: HashMap<u64, Pending>,
+    pending_max: usize,
 }
 
 impl Connector {
-    fn new(terminator: OwnedFd, server: SocketAddr) -> anyhow::Result<Self> {
+    fn new(terminator: OwnedFd, server: SocketAddr, most: usize) -> anyhow::Result<Self> {
         let connector = Connector {
             epoll: epoll::create(CreateFlags::CLOEXEC).context("epoll")?,
             terminator,
             server,
             pending: HashMap::new(),
+            pending_max: most,
         };
         connector.watch(&connector.terminator, TERMINATOR, EventFlags::IN)?;
         Ok(connector)
@@ -142,7 +142,7 @@ impl Connector {
             return Ok(false);
         };
         let is_taken = number == TERMINATOR || self.pending.contains_key(&number);
-        if self.pending.len() >= PENDING_MAX || is_taken {
+        if self.pending.len() >= self.pending_max || is_taken {
             answer(&self.terminator, number, Became::Unreachable, None)?;
             return Ok(true);
         }
@@ -251,7 +251,7 @@ mod tests {
         let kind = SocketType::SEQPACKET;
         let (way, its_end) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
-        let connector = std::thread::spawn(move || run(its_end, address));
+        let connector = std::thread::spawn(move || run(its_end, address, 1));
         let nowhere = (Some(Became::Unreachable), false);
         assert_eq!(asked(&way, TERMINATOR), nowhere);
         assert_eq!(asked(&way, 7), (Some(Became::Connected), true));
@@ -266,7 +266,7 @@ mod tests {
         let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (own, terminator) =
             socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("a pair");
-        let mut connector = Connector::new(own, address).expect("an epoll");
+        let mut connector = Connector::new(own, address, 1).expect("an epoll");
         let mut connections = Connections::new(terminator);
         connections.ask(7).expect("it is there");
         let answered = loop {
@@ -286,5 +286,34 @@ mod tests {
         stream.read_exact(&mut heard).expect("it is open");
         drop(connections);
         assert_eq!(connector.step(None).expect("it serves"), None);
+    }
+    /// The server does not answer: its queue of those that it has not accepted is full.
+    #[test]
+    fn as_many_are_on_their_way_as_the_terminator_may_have_connections() {
+        const MOST: u64 = 700;
+        let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
+        rustix::net::listen(&backend, 0).expect("it listens");
+        let address = backend.local_addr().expect("an address");
+        let _first = std::net::TcpStream::connect(address).expect("it has room for one");
+        let kind = SocketType::SEQPACKET;
+        let (way, its_end) =
+            socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
+        let mut connector = Connector::new(its_end, address, MOST as usize).expect("an epoll");
+        for number in 0..MOST {
+            send(&way, &number.to_ne_bytes(), SendFlags::NOSIGNAL).expect("it listens");
+            while connector.pending.len() as u64 <= number {
+                assert!(connector.asked().expect("it serves"), "{number}");
+            }
+        }
+        let last = MOST.to_ne_bytes();
+        send(&way, &last, SendFlags::NOSIGNAL).expect("it listens");
+        assert!(connector.asked().expect("it serves"));
+        let mut answer = [0; 9];
+        recv(&way, &mut answer, RecvFlags::DONTWAIT).expect("it is one too many");
+        assert_eq!(
+            (&answer[..8], Became::of(answer[8])),
+            (&last[..], Some(Became::Unreachable))
+        );
+        recv(&way, &mut answer, RecvFlags::DONTWAIT).expect_err("the others are on their way");
     }
 }

@@ -42,7 +42,11 @@ fn run() -> anyhow::Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] if inheritance::is_there() => inheritance::server()?.run(),
-        ["connector", address] => connector::run(inheritance::connector_end()?, address.parse()?),
+        ["connector", address, most] => connector::run(
+            inheritance::connector_end()?,
+            address.parse()?,
+            most.parse()?,
+        ),
         ["alone", address, file] => alone::server(address.parse()?, file.as_ref())?.run(),
         _ => bail!("{USAGE}"),
     }

@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Who signs.
@@ -58,9 +59,11 @@ impl Authority {
             let path = folder.join(format!("{name}{ending}"));
             fs::write(&path, text).map(|()| path)
         };
+        let key = write(".key", &key.serialize_pem())?;
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         Ok(Files {
             certificate: write(".crt", &certificate)?,
-            key: write(".key", &key.serialize_pem())?,
+            key,
             authority: write(".ca", &self.certificate)?,
         })
     }

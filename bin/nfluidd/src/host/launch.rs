@@ -468,9 +468,15 @@ impl Maker {
         let log = log.context("opening the log pipe")?;
         let mut launch = Launch::new(program, &found.connecting);
         let server = connecting.server;
-        for argument in ["connector".to_owned(), server.to_string()] {
+        let arguments = [
+            "connector".to_owned(),
+            server.to_string(),
+            connecting.connections.to_string(),
+        ];
+        for argument in arguments {
             launch.argv.push(CString::new(argument)?);
         }
+        launch.limits = connecting.limits();
         launch.connect_port = Some(server.port());
         let inherited = [
             (log.as_fd(), 1),

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The name of the NF, and of the file with its program less its beginning.
 pub const NAME: &str = "tls";
-/// Descriptors that a terminator has beside its connections'.
+/// Descriptors that a terminator, or its connector, has beside its connections'.
 const OWN_DESCRIPTORS: u64 = 600;
 /// How often a terminator that is to end is asked whether anybody is left.
 const LOOK: Duration = Duration::from_millis(20);
@@ -115,6 +115,18 @@ pub struct Connecting {
     pub server: std::net::SocketAddr,
     /// The way to its terminator.
     pub way: OwnedFd,
+    /// Most connections of its terminator.
+    pub connections: u64,
+}
+
+impl Connecting {
+    /// What it may have: besides a little of its own a descriptor for each connection that is on its way.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            descriptors: OWN_DESCRIPTORS + self.connections,
+            ..Limits::default()
+        }
+    }
 }
 
 /// Opens all that a terminator is given.
@@ -154,6 +166,7 @@ pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
         equipment.connecting = Some(Connecting {
             server,
             way: theirs,
+            connections,
         });
     }
     Ok(equipment)
@@ -240,8 +253,12 @@ pub fn drain(host: &Shared, name: &str) {
         return;
     };
     let end = Instant::now() + patience;
-    while Instant::now() < end {
-        let left = nf_socket::ask(&control, &json!({ "op": "drain" }));
+    loop {
+        let time = end.saturating_duration_since(Instant::now());
+        if time.is_zero() {
+            return;
+        }
+        let left = nf_socket::ask_within(time, &control, &json!({ "op": "drain" }), None);
         let left = left.ok().and_then(|left| left.get("connections")?.as_u64());
         if left.unwrap_or(0) == 0 {
             return;

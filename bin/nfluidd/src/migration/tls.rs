@@ -5,6 +5,7 @@
 
 use super::channel::{Channel, Patience, Timed};
 use anyhow::{Context, ensure};
+use nfluid_tls::key::Key;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -50,7 +51,9 @@ impl Tls {
     /// Names the file that is none.
     pub fn load(files: &Files) -> anyhow::Result<Self> {
         let chain = certificates(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
+        let key =
+            Key::read(&files.key).with_context(|| format!("the key {}", files.key.display()))?;
+        let key = PrivateKeyDer::from_pem_slice(key.pem())
             .map_err(|why| anyhow::anyhow!("{why}"))
             .with_context(|| format!("{} holds no private key (PEM)", files.key.display()))?;
         let mut roots = RootCertStore::empty();
@@ -178,8 +181,10 @@ mod tests {
     use super::super::message::{Message, Taken};
     use super::*;
     use nfluid_tls::testing::Authority;
+    use std::fs::{Permissions, set_permissions};
     use std::io::Write;
     use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt;
     use std::thread::{self, JoinHandle};
     use tempfile::TempDir;
 
@@ -307,6 +312,9 @@ mod tests {
             Err(why) => format!("{why:#}"),
         };
         let missing = folder.path().join("none");
+        let no_key = folder.path().join("public");
+        std::fs::copy(&own.certificate, &no_key).expect("it is there");
+        set_permissions(&no_key, Permissions::from_mode(0o600)).expect("it is ours");
         assert!(
             why(Files {
                 key: missing.clone(),
@@ -328,13 +336,26 @@ mod tests {
             })
             .contains("does not fit")
         );
-        assert!(
-            why(Files {
-                key: own.certificate.clone(),
-                ..own
-            })
-            .contains("private key")
-        );
+        assert!(why(Files { key: no_key, ..own }).contains("private key"));
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_named_with_its_mode_and_what_to_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = authority();
+        let own = files(&authority, &authority, folder.path(), "edge1");
+        Tls::load(&own).expect("nobody else may read it");
+        for mode in [0o640, 0o604] {
+            set_permissions(&own.key, Permissions::from_mode(mode)).expect("it is ours");
+            let Err(why) = Tls::load(&own) else {
+                panic!("accepted with mode {mode:o}");
+            };
+            let why = format!("{why:#}");
+            let path = own.key.display().to_string();
+            for part in [path, format!("mode {mode:04o}"), "chmod 600".to_owned()] {
+                assert!(why.contains(&part), "{why}");
+            }
+        }
     }
 
     #[test]
