@@ -46,8 +46,9 @@ const RARP: [u8; 2] = [0x80, 0x35];
 
 /// What an instance that leaves has of its surroundings.
 pub trait Station {
-    /// Answers requests on the control socket; whether one of them has asked it to go on.
-    fn answer(&mut self) -> bool;
+    /// Answers requests on the control socket, with so many frames taken that are not handed on; whether one of them has asked
+    /// it to go on.
+    fn answer(&mut self, waiting: u64) -> bool;
 
     /// Takes what waits in the rings, at most so many bytes with [`HEAD`](crate::luggage::HEAD) for each frame. True: nothing
     /// waits any more.
@@ -110,7 +111,7 @@ pub fn depart(
     let mut heard_at = Instant::now();
     let mut is_marked = false;
     loop {
-        if station.answer() {
+        if station.answer(luggage.frames()) {
             return Ok(luggage);
         }
         let heard = way.as_ref().map_or(Heard::Nothing, hear);

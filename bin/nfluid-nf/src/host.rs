@@ -532,12 +532,16 @@ impl Host {
 struct Leaving<'a>(&'a mut Host, &'a mut Control);
 
 impl Station for Leaving<'_> {
-    fn answer(&mut self) -> bool {
+    fn answer(&mut self, waiting: u64) -> bool {
         let mut goes_on = false;
         let host = &*self.0;
         self.1.answer(|order| match order.request {
             Request::Beat => Answer::Ok(Value::Null),
-            Request::Metrics => Answer::Ok(host.metrics()),
+            Request::Metrics => {
+                let mut metrics = host.metrics();
+                metrics["departing"] = json!({ "waiting": waiting });
+                Answer::Ok(metrics)
+            }
             Request::Resume => {
                 goes_on = true;
                 Answer::Ok(Value::Null)

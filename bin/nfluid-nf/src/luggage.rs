@@ -25,6 +25,8 @@ pub struct Luggage {
     most: usize,
     /// How many of the first ones are the rest of a frame whose beginning is written.
     cut: usize,
+    /// Frames of which nothing is written.
+    frames: u64,
 }
 
 impl Default for Luggage {
@@ -33,6 +35,7 @@ impl Default for Luggage {
             bytes: VecDeque::new(),
             most: BYTES_MAX,
             cut: 0,
+            frames: 0,
         }
     }
 }
@@ -52,6 +55,11 @@ impl Luggage {
         self.bytes.is_empty()
     }
 
+    /// Frames of which nothing is written.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// Bytes for which there is room, heads included.
     pub fn room(&self) -> usize {
         self.most.saturating_sub(self.bytes.len())
@@ -67,6 +75,7 @@ impl Luggage {
         let [low, high] = (frame.len() as u16).to_le_bytes();
         self.bytes.extend([port, low, high]);
         self.bytes.extend(frame);
+        self.frames += 1;
     }
 
     /// Says that all before this is written.
@@ -83,6 +92,7 @@ impl Luggage {
             let port = self.bytes.front().copied()?;
             let frame: Vec<u8> = self.bytes.drain(..length).skip(HEAD).collect();
             if !frame.is_empty() {
+                self.frames -= 1;
                 return Some((port, frame));
             }
         }
@@ -116,6 +126,7 @@ impl Luggage {
             if self.cut == 0 {
                 let Some(length) = self.first() else { return };
                 self.cut = length;
+                self.frames -= u64::from(length > HEAD);
             }
             let now = written.min(self.cut);
             self.bytes.drain(..now);
@@ -174,11 +185,13 @@ mod tests {
         luggage.push_mark();
         luggage.push(4, &frame(4));
         // The first one, and the beginning of the second.
+        assert_eq!(luggage.frames(), 4);
         luggage.forget(HEAD + 61 + 2);
+        assert_eq!(luggage.frames(), 2);
         let left: Vec<_> = std::iter::from_fn(|| luggage.pop()).collect();
         assert_eq!(left, [(3, frame(3)), (4, frame(4))]);
         assert!(luggage.is_empty());
-        assert_eq!(luggage.room(), BYTES_MAX);
+        assert_eq!((luggage.room(), luggage.frames()), (BYTES_MAX, 0));
     }
 
     #[test]

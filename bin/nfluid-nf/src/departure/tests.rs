@@ -9,11 +9,14 @@ struct Fake {
     resumed: Receiver<()>,
     frames: Receiver<(u8, Vec<u8>)>,
     empty: Sender<()>,
+    waiting: Sender<u64>,
     wake: OwnedFd,
 }
 
 impl Station for Fake {
-    fn answer(&mut self) -> bool {
+    fn answer(&mut self, waiting: u64) -> bool {
+        // Nobody may want to know.
+        let _ = self.waiting.send(waiting);
         self.resumed.try_recv().is_ok()
     }
 
@@ -41,6 +44,7 @@ struct Daemon {
     resume: Sender<()>,
     frames: Sender<(u8, Vec<u8>)>,
     empty: Receiver<()>,
+    waiting: Receiver<u64>,
     wake: OwnedFd,
     instance: JoinHandle<anyhow::Result<Luggage>>,
 }
@@ -54,10 +58,12 @@ fn offered() -> Daemon {
     let (resume, resumed) = channel();
     let (frames, waiting) = channel();
     let (found, empty) = channel();
+    let (told, waiting_frames) = channel();
     let mut station = Fake {
         resumed,
         frames: waiting,
         empty: found,
+        waiting: told,
         wake: wake.try_clone().expect("a descriptor"),
     };
     let instance =
@@ -67,6 +73,7 @@ fn offered() -> Daemon {
         resume,
         frames,
         empty,
+        waiting: waiting_frames,
         wake,
         instance,
     };
@@ -161,6 +168,25 @@ fn what_comes_while_it_stands_still_comes_first_when_it_goes_on() {
         }
         assert!(daemon.goes_on() == frames);
     }
+}
+
+#[test]
+fn how_many_frames_it_has_taken_and_not_handed_on_is_told() {
+    let mut daemon = offered();
+    daemon.say(b'H');
+    for _ in 0..3 {
+        daemon.frames.send((0, vec![2; 60])).expect("it is there");
+    }
+    let waits = |daemon: &Daemon, count| daemon.waiting.iter().any(|waiting| waiting == count);
+    assert!(waits(&daemon, 3));
+    daemon.say(b'F');
+    daemon.hear(3 * 63 + HEAD);
+    assert!(waits(&daemon, 0));
+    // The connection to the other host is cut.
+    daemon.way = None;
+    daemon.frames.send((0, vec![2; 60])).expect("it is there");
+    assert!(waits(&daemon, 1));
+    daemon.stands_still();
 }
 
 #[test]

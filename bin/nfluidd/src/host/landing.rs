@@ -4,7 +4,7 @@ use super::platform::no_instance;
 use super::{Shared, bells, image, lock, nf_socket};
 use anyhow::{Context, ensure};
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::Inlet;
+use nfluid_switch::{DropReason, Inlet};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -87,9 +87,24 @@ impl Landing {
             };
             if waiting.is_empty() || is_over {
                 let left = waiting.values().map(|(_, frames)| frames.len());
-                return Ok((all, (left.sum::<usize>() + nowhere) as u64));
+                let left = left.sum::<usize>() + nowhere;
+                self.count_left(host, &waiting);
+                return Ok((all, left as u64));
             }
             std::thread::sleep(ROOM_POLL);
+        }
+    }
+
+    /// Counts frames for which there was no room, where they were for, as long as that is there.
+    fn count_left(&self, host: &Shared, waiting: &BTreeMap<u8, Waiting<'_>>) {
+        let host = lock(host);
+        if host.process_of(&self.name).as_ref() != Some(&self.process) {
+            return;
+        }
+        for (inlet, frames) in waiting.values() {
+            let left = frames.len() as u64;
+            host.switch
+                .count_drop(inlet.port(), DropReason::RingFull, left);
         }
     }
 

@@ -220,6 +220,20 @@ pub fn resume(host: &Shared, name: &str) -> anyhow::Result<()> {
     nf_socket::ask(&control, &json!({ "op": "resume" })).map(drop)
 }
 
+/// Frames that an instance that stands still for its move has, in its rings or taken out of them: they end with it.
+pub fn frames_left(host: &Shared, name: &str) -> u64 {
+    let (control, in_rings) = {
+        let host = lock(host);
+        let running = host.instances.get(name).into_iter();
+        let ports = running.flat_map(|running| &running.memory.ports);
+        let in_rings = ports.filter_map(|part| host.switch.rx_ring_used(part.spec.id));
+        (host.control_socket(name), in_rings.map(u64::from).sum())
+    };
+    let asked = control.map(|control| nf_socket::ask(&control, &json!({ "op": "metrics" })));
+    let told = asked.and_then(|asked| asked.ok()?["departing"]["waiting"].as_u64());
+    told.unwrap_or(0).saturating_add(in_rings)
+}
+
 /// It is settled who has an instance: what concerns it is not refused any more.
 pub fn settle(host: &Shared, name: &str) {
     let mut host = lock(host);

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::stopwatch::Lap;
+use nfluid_switch::DropReason;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -164,10 +165,14 @@ impl Host {
             let own = frames.iter().filter(|(to, _)| usize::from(*to) == port);
             let own: Vec<&[u8]> = own.map(|(_, frame)| frame.as_slice()).collect();
             if !own.is_empty() {
-                put += self
+                let had_room = self
                     .switch
                     .deposit((&running.memory, &maps), port, &own)
                     .map_err(failed)?;
+                let id = running.memory.ports[port].spec.id;
+                let left_out = (own.len() - had_room) as u64;
+                self.switch.count_drop(id, DropReason::RingFull, left_out);
+                put += had_room;
             }
         }
         if put > 0 {

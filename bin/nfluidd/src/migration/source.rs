@@ -215,6 +215,7 @@ impl Daemon {
             kind: Kind::Instance,
             name: name.clone(),
         });
+        let lost = moving::frames_left(&self.host, name);
         moving::settle(&self.host, name);
         if present.instances.contains(name) {
             let removed = self.delete(DeleteRequest {
@@ -231,7 +232,12 @@ impl Daemon {
         }
         self.migration.doubts().remove(name);
         self.migration.ledger.forget_departure(name);
-        let message = format!("moved to {}", departure.to);
+        let mut message = format!("moved to {}", departure.to);
+        if lost > 0 {
+            message.push_str(&format!(
+                "; {lost} frames for it are lost that came here and were not handed on"
+            ));
+        }
         self.tell(EventKind::Removed, name, message);
         Ok(())
     }
