@@ -1,8 +1,10 @@
 //! Threads that wait for the kernel: a call that returns after a grace period is made by one of them, and whoever needs its
 //! result asks for it later. One that has nothing to do is kept for the next call: starting and ending a thread costs as
-//! much as what the call itself does.
+//! much as what the call itself does. It makes calls for those who are as urgent as who started it, as it has that one's
+//! nice value.
 
 use crate::SwitchError;
+use rustix::process::getpriority_process;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,13 +24,22 @@ enum Told {
 /// A call, and who asks for its result.
 type Order = (Box<dyn FnOnce() -> Outcome + Send>, Sender<Told>);
 
-/// Ways to the threads that have nothing to do.
+/// A nice value, and the way to a thread of this one that has nothing to do.
+type Kept = (i32, Sender<Order>);
+
+/// The threads that have nothing to do.
 #[derive(Debug, Default)]
-struct Idle(Mutex<Vec<Sender<Order>>>);
+struct Idle(Mutex<Vec<Kept>>);
 
 impl Idle {
-    fn list(&self) -> MutexGuard<'_, Vec<Sender<Order>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, nice: i32) -> Option<Sender<Order>> {
+        let mut list = self.list();
+        let at = list.iter().rposition(|(of, _)| *of == nice)?;
+        Some(list.remove(at).1)
     }
 }
 
@@ -81,10 +92,9 @@ impl Waiters {
     pub(crate) fn make(&self, call: impl FnOnce() -> Outcome + Send + 'static) -> io::Result<Call> {
         let (tell, told) = channel();
         let mut order: Order = (Box::new(call), tell);
-        loop {
-            let Some(idle) = self.0.list().pop() else {
-                break;
-            };
+        // The calling thread's, which one that it starts inherits.
+        let nice = getpriority_process(None)?;
+        while let Some(idle) = self.0.take(nice) {
             match idle.send(order) {
                 Ok(()) => return Ok(Call(told)),
                 // One that has died.
@@ -95,12 +105,12 @@ impl Waiters {
         std::thread::Builder::new()
             .name("grace".to_owned())
             .stack_size(STACK)
-            .spawn(move || work(&idle, order))?;
+            .spawn(move || work(&idle, nice, order))?;
         Ok(Call(told))
     }
 }
 
-fn work(idle: &Weak<Idle>, mut order: Order) {
+fn work(idle: &Weak<Idle>, nice: i32, mut order: Order) {
     loop {
         let (call, tell) = order;
         // Nobody may want to know, here and below.
@@ -113,7 +123,7 @@ fn work(idle: &Weak<Idle>, mut order: Order) {
             let mut list = idle.list();
             let has_room = list.len() < IDLE_MAX;
             if has_room {
-                list.push(way);
+                list.push((nice, way));
             }
             has_room
         });
@@ -132,6 +142,7 @@ fn work(idle: &Weak<Idle>, mut order: Order) {
 mod tests {
     use super::{IDLE_MAX, Waiters};
     use crate::SwitchError;
+    use rustix::process::{getpriority_process, setpriority_process};
     use std::collections::HashSet;
     use std::sync::mpsc::channel;
     use std::thread;
@@ -150,6 +161,32 @@ mod tests {
             threads.insert(told.recv().expect("it was told"));
         }
         assert_eq!(threads.len(), 1);
+    }
+
+    #[test]
+    fn who_is_in_no_hurry_has_threads_of_its_own() {
+        let waiters = Waiters::default();
+        let nice_of_a_call = || {
+            let (tell, told) = channel();
+            let call = waiters.make(move || {
+                let nice = getpriority_process(None).expect("its own");
+                tell.send(nice).expect("it is asked for");
+                Ok(())
+            });
+            call.expect("a thread").wait().expect("nothing fails");
+            told.recv().expect("it was told")
+        };
+        let own = nice_of_a_call();
+        let nicer = (own + 1).min(19);
+        let of_a_nicer = thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                setpriority_process(None, nicer).expect("everybody may be nicer");
+                nice_of_a_call()
+            });
+            asks.join().expect("it asks")
+        });
+        assert_eq!(of_a_nicer, nicer);
+        assert_eq!(nice_of_a_call(), own);
     }
 
     #[test]
