@@ -210,7 +210,7 @@ struct {
 struct passage {
 	struct evnf_packet *ctx;
 	union evnf_key key;
-	struct evnf_end service;
+	struct evnf_end service; /* to which it goes, if it goes to one */
 	struct lb_recent *recent; /* of its connection, or what will be */
 	bool is_error; /* an ICMP error; `key` is that of packets of its connection, which it begins none of */
 };
@@ -244,21 +244,28 @@ static __noinline int enter_return(struct passage *p, const struct lb_server *se
 	key.flow.proto = p->key.flow.proto;
 	key.flow.has = p->key.flow.has;
 	other = bpf_map_lookup_elem(&lb_connections, &key);
-	if (other && !same_end(&other->end, &p->service))
-		return LB_EXIT_CONFLICT;
+	if (other)
+		return same_end(&other->end, &p->service) ? LB_EXIT_SENT : LB_EXIT_CONFLICT;
 	return bpf_map_update_elem(&lb_connections, &key, &back, BPF_ANY) ? LB_EXIT_FULL
 									  : LB_EXIT_SENT;
 }
 
-/* Whether the packet is no first one of a TCP connection. */
-static __always_inline bool is_midway(const struct passage *p)
+/* What a packet of TCP is to its connection. */
+enum tcp_part {
+	TCP_NONE, /* it is of UDP, or an ICMP error */
+	TCP_FIRST,
+	TCP_LATER,
+};
+
+static __always_inline enum tcp_part part_of(const struct passage *p)
 {
 	__u32 l3_bytes = p->key.flow.family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	struct tcphdr *tcp = (void *)(long)p->ctx->data + ETH_HLEN + l3_bytes;
 
-	if (p->key.flow.proto != IPPROTO_TCP || (void *)(tcp + 1) > (void *)(long)p->ctx->data_end)
-		return false;
-	return !tcp->syn;
+	if (p->is_error || p->key.flow.proto != IPPROTO_TCP ||
+	    (void *)(tcp + 1) > (void *)(long)p->ctx->data_end)
+		return TCP_NONE;
+	return tcp->syn && !tcp->ack ? TCP_FIRST : TCP_LATER;
 }
 
 /*
@@ -276,10 +283,6 @@ static __always_inline int begin(struct passage *p)
 	void *table;
 	__u64 hash;
 
-	__builtin_memcpy(p->service.address, p->key.flow.dst, sizeof(p->service.address));
-	p->service.port = p->key.flow.dport;
-	p->service.proto = p->key.flow.proto;
-	p->service.family = p->key.flow.family;
 	service = bpf_map_lookup_elem(&lb_services, &p->service);
 	if (!service)
 		return LB_EXIT_OTHER;
@@ -315,7 +318,7 @@ static __always_inline int begin(struct passage *p)
 		new.mode = recent->mode;
 		if (bpf_map_update_elem(&lb_connections, &p->key, &new, BPF_ANY))
 			return LB_EXIT_FULL;
-		if (is_midway(p))
+		if (part_of(p) == TCP_LATER)
 			count(&lb_midway, 0, packet_bytes(p->ctx));
 		recent->to = server->end;
 		return LB_EXIT_SENT;
@@ -375,7 +378,10 @@ static __always_inline int way_to_server(struct passage *p, __u64 now)
 	return LB_EXIT_SENT;
 }
 
-/* Whether a connection is there, and its server still takes its packets. */
+/*
+ * Whether a connection is there, and its server still takes its packets. A client that uses its port once more begins
+ * another connection, which is not for a server that gets no new ones.
+ */
 static __always_inline bool goes_on(struct passage *p)
 {
 	struct lb_connection *known = bpf_map_lookup_elem(&lb_connections, &p->key);
@@ -391,7 +397,13 @@ static __always_inline bool goes_on(struct passage *p)
 	if (known->returns)
 		return true;
 	server = bpf_map_lookup_elem(&lb_servers, &recent->server);
-	return server && server->state != SERVER_DOWN && same_end(&server->end, &recent->to);
+	if (!server || server->state == SERVER_DOWN || !same_end(&server->end, &recent->to))
+		return false;
+	if (server->state == SERVER_DRAINING && part_of(p) == TCP_FIRST)
+		return false;
+	/* Both ways are used, but one may have been forgotten while the other is not. */
+	return recent->mode == MODE_DIRECT || p->is_error ||
+	       enter_return(p, server) == LB_EXIT_SENT;
 }
 
 /* Finds out about the packet's connection; `recent` has it then. LB_EXIT_SENT: it may be sent. */
@@ -405,6 +417,10 @@ static __noinline int look_up(struct passage *p, __u32 generation, __u64 now)
 		return LB_EXIT_NO_ROUTE;
 	recent = p->recent;
 	recent->until = 0;
+	__builtin_memcpy(p->service.address, p->key.flow.dst, sizeof(p->service.address));
+	p->service.port = p->key.flow.dport;
+	p->service.proto = p->key.flow.proto;
+	p->service.family = p->key.flow.family;
 	is_known = goes_on(p);
 	if (!is_known) {
 		found = begin(p);

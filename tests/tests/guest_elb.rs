@@ -15,6 +15,8 @@ use std::os::fd::AsFd;
 
 #[path = "guest_elb/icmp.rs"]
 mod icmp;
+#[path = "guest_elb/kept.rs"]
+mod kept;
 
 const SERVICE: &str = "203.0.113.1:80";
 const SERVERS: [&str; 3] = ["192.0.2.2:8080", "192.0.2.3:8080", "192.0.2.4:8080"];
@@ -426,62 +428,4 @@ fn what_cannot_be_is_refused_by_name() {
             .contains("cannot serve")
     );
     assert!(balancer.set_server(1 << 20, v6).is_err());
-}
-
-#[test]
-fn connections_survive_a_restart() {
-    if !is_root("connections_survive_a_restart") {
-        return;
-    }
-    let mut ground = Ground::new("kept", Mode::Translate, Hook::Xdp);
-    let folder = tempfile::tempdir().expect("a folder");
-    let mount_flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("bpf", folder.path(), "bpf", mount_flags, None).expect("root may");
-    let _mounted = Mounted(folder.path());
-    let fill = |balancer: &mut Balancer, weights| {
-        for (number, at) in (0..).zip(SERVERS) {
-            let server = server(at, State::Up);
-            balancer.set_server(number, server).expect("entered");
-        }
-        let service = service(Mode::Translate, weights);
-        balancer.set_service(0, &service).expect("entered");
-    };
-    ground.balancer = Balancer::load_kept(1000, folder.path()).expect("made");
-    ground.chain = at_hook(&ground.balancer, Hook::Xdp);
-    fill(&mut ground.balancer, [1, 1, 1]);
-    let clients: Vec<String> = (1000..1100)
-        .map(|port| format!("10.0.0.2:{port}"))
-        .collect();
-    let servers: Vec<&str> = clients
-        .iter()
-        .map(|client| ground.server_of(client))
-        .collect();
-    ground.balancer = Balancer::load_kept(1000, folder.path()).expect("taken over");
-    // A connection is known wherever its packets come in.
-    ground.chain = at_hook(&ground.balancer, Hook::Tc);
-    for (client, server) in clients.iter().zip(&servers) {
-        assert_eq!(ground.server_of(client), *server, "as it was left");
-        let (_, back) = ground.pass(&arriving(server, client, 1));
-        assert_eq!(back, leaving(SERVICE, client, 0));
-    }
-    // It knows its servers, and goes on with changes.
-    ground
-        .balancer
-        .set_service(0, &service(Mode::Translate, [0, 1, 1]))
-        .expect("entered");
-    assert_eq!(ground.server_of(&clients[0]), servers[0]);
-    for port in 3000..3050 {
-        assert_ne!(ground.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
-    }
-    // Tables of another size are not taken for these.
-    let why = Balancer::load_kept(2000, folder.path()).expect_err("another size");
-    assert!(why.to_string().contains("loading"), "{why}");
-}
-
-struct Mounted<'a>(&'a std::path::Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _gone = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
-    }
 }

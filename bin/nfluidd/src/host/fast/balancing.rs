@@ -155,8 +155,9 @@ impl Balancing {
             return Ok(());
         }
         let numbered = entry.servers.iter().zip(&states).zip(&service.servers);
-        for (((number, _), state), server) in numbered {
-            let (at, state) = (server.at, *state);
+        for (((number, weight), state), server) in numbered {
+            let at = server.at;
+            let state = entered_state(*state, *weight);
             self.balancer.set_server(*number, Server { at, state })?;
         }
         self.balancer.set_service(id, &entry)?;
@@ -320,6 +321,15 @@ fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) 
             .map_or(ALL, |percent| *percent.min(&ALL))
 }
 
+/// What the tables say of a server: one that has no weight gets none of those connections either that a client begins with a
+/// port which it has used before.
+fn entered_state(state: State, weight: u32) -> State {
+    match state {
+        State::Up if weight == 0 => State::Draining,
+        state => state,
+    }
+}
+
 fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {
     let is_looked_after = service.health.is_some();
     if is_looked_after && numbers.down.contains(&service.server_key(server.at)) {
@@ -361,6 +371,13 @@ mod tests {
             Ok(Function::Balancer(config)) => config,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_server_without_weight_drains() {
+        assert_eq!(entered_state(State::Up, 0), State::Draining);
+        assert_eq!(entered_state(State::Up, 1), State::Up);
+        assert_eq!(entered_state(State::Down, 0), State::Down);
     }
 
     #[test]

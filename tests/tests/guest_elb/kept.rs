@@ -1,0 +1,132 @@
+//! Connections that are kept, and those that are not: forgotten halves, ports that are used once more, a restart.
+
+use super::*;
+
+/// Half a connection that is forgotten for want of room is entered again while the other half is known.
+#[test]
+fn answers_are_translated_as_long_as_the_client_is_heard() {
+    if !is_root("answers_are_translated_as_long_as_the_client_is_heard") {
+        return;
+    }
+    let mut ground = Ground::new("half", Mode::Translate, Hook::Xdp);
+    let clients: Vec<String> = (1000..1020)
+        .map(|port| format!("10.0.0.2:{port}"))
+        .collect();
+    // Others' connections push out what is not used, the ways back among it; 1000 have room.
+    let others = (2000..4500).map(|port| format!("10.0.0.3:{port}"));
+    let others: Vec<String> = others.collect();
+    for some in others.chunks(250) {
+        for other in some {
+            ground.server_of(other);
+        }
+        // What the CPU remembers is void: the table is asked.
+        look_again(&mut ground);
+        for client in &clients {
+            ground.server_of(client);
+        }
+    }
+    look_again(&mut ground);
+    for client in &clients {
+        let server = ground.server_of(client);
+        let (action, packet) = ground.pass(&arriving(server, client, 1));
+        assert_eq!(action, Action::Send, "{client}");
+        assert_eq!(packet, leaving(SERVICE, client, 0));
+    }
+}
+
+fn look_again(ground: &mut Ground) {
+    let up = server(SERVERS[0], State::Up);
+    ground.balancer.set_server(0, up).expect("entered");
+}
+
+#[test]
+fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
+    if !is_root("a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more") {
+        return;
+    }
+    for hook in HOOKS {
+        let mut ground = Ground::new("again", Mode::Translate, hook);
+        let clients: Vec<String> = (1000..1030)
+            .map(|port| format!("10.0.0.2:{port}"))
+            .collect();
+        let servers: Vec<&str> = clients
+            .iter()
+            .map(|client| ground.server_of(client))
+            .collect();
+        let draining = server(SERVERS[0], State::Draining);
+        ground.balancer.set_server(0, draining).expect("entered");
+        let all = service(Mode::Translate, [1, 1, 1]);
+        ground.balancer.set_service(0, &all).expect("entered");
+        for (client, server) in clients.iter().zip(servers) {
+            assert_eq!(ground.server_of(client), server, "{hook:?}");
+            // What the CPU remembers is void: the table is asked.
+            ground.balancer.set_server(0, draining).expect("entered");
+            let first = Frame::tcp(at(client), at(SERVICE), TcpFlags::SYN);
+            let (action, _) = ground.pass(&bytes(first.macs(HOSTS[0], OWN[0])));
+            assert_eq!(action, Action::Send, "{hook:?}");
+            let now = ground.server_of(client);
+            assert!(
+                now != SERVERS[0] && (server == SERVERS[0] || server == now),
+                "{hook:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn connections_survive_a_restart() {
+    if !is_root("connections_survive_a_restart") {
+        return;
+    }
+    let mut ground = Ground::new("kept", Mode::Translate, Hook::Xdp);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mount_flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("bpf", folder.path(), "bpf", mount_flags, None).expect("root may");
+    let _mounted = Mounted(folder.path());
+    let fill = |balancer: &mut Balancer, weights| {
+        for (number, at) in (0..).zip(SERVERS) {
+            let server = server(at, State::Up);
+            balancer.set_server(number, server).expect("entered");
+        }
+        let service = service(Mode::Translate, weights);
+        balancer.set_service(0, &service).expect("entered");
+    };
+    ground.balancer = Balancer::load_kept(1000, folder.path()).expect("made");
+    ground.chain = at_hook(&ground.balancer, Hook::Xdp);
+    fill(&mut ground.balancer, [1, 1, 1]);
+    let clients: Vec<String> = (1000..1100)
+        .map(|port| format!("10.0.0.2:{port}"))
+        .collect();
+    let servers: Vec<&str> = clients
+        .iter()
+        .map(|client| ground.server_of(client))
+        .collect();
+    ground.balancer = Balancer::load_kept(1000, folder.path()).expect("taken over");
+    // A connection is known wherever its packets come in.
+    ground.chain = at_hook(&ground.balancer, Hook::Tc);
+    for (client, server) in clients.iter().zip(&servers) {
+        assert_eq!(ground.server_of(client), *server, "as it was left");
+        let (_, back) = ground.pass(&arriving(server, client, 1));
+        assert_eq!(back, leaving(SERVICE, client, 0));
+    }
+    // It knows its servers, and goes on with changes.
+    ground
+        .balancer
+        .set_service(0, &service(Mode::Translate, [0, 1, 1]))
+        .expect("entered");
+    assert_eq!(ground.server_of(&clients[0]), servers[0]);
+    for port in 3000..3050 {
+        assert_ne!(ground.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
+    }
+    // Tables of another size are not taken for these.
+    let why = Balancer::load_kept(2000, folder.path()).expect_err("another size");
+    assert!(why.to_string().contains("loading"), "{why}");
+}
+
+struct Mounted<'a>(&'a std::path::Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _gone = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
