@@ -3,7 +3,8 @@
  * The parser: what a packet is, or why the fast path cannot say.
  *
  * Read: untagged Ethernet, IPv4 without options, IPv6 without extension headers, the ports of TCP,
- * UDP and SCTP: what nearly all packets are. Everything else is handed up, each by a name.
+ * UDP and SCTP: what nearly all packets are. Everything else is handed up, each by a name. A tunnel's packet
+ * is one of its outer headers, as it is to the kernel here: what is in it comes in by the tunnel's interface.
  */
 #ifndef EVNF_PARSE_H
 #define EVNF_PARSE_H

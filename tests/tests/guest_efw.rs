@@ -10,7 +10,7 @@ use nfluid_evnf::load::{Action, Counts};
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
 use nfluid_wire::ipv6::FragmentInfo;
-use nfluid_wire::{IpProtocol, TcpFlags, VlanTag};
+use nfluid_wire::{EtherType, IpProtocol, TcpFlags, VlanTag};
 use std::net::{IpAddr, SocketAddr};
 
 const UDP: u8 = 17;
@@ -76,6 +76,20 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
     let firewall = Firewall::load(&[stage()], &[]).unwrap();
     let plain = || udp("10.0.0.3:1000", "10.1.0.1:53");
     let tags = [VlanTag::new(5)];
+    let mut stacked = [VlanTag::new(5), VlanTag::new(6)];
+    stacked[0].tpid = EtherType::QINQ;
+    let within = |from: &str, to: &str, protocol| {
+        let outer = Frame::ip(
+            from.parse().unwrap(),
+            to.parse().unwrap(),
+            IpProtocol(protocol),
+        );
+        let gre: &[u8] = if protocol == 47 { &[0, 0, 8, 0] } else { &[] };
+        let payload = [gre, &bytes(plain())[14..]].concat();
+        let mut buffer = [0; 256];
+        let len = outer.write(&mut buffer, &payload).unwrap();
+        buffer[..len].to_vec()
+    };
     let mut options = bytes(plain());
     options[14] = 0x46;
     let mut group = bytes(plain());
@@ -108,6 +122,12 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
             Exit::Accept,
         ),
         (bytes(plain().vlans(&tags)), Exit::Tagged),
+        (bytes(plain().vlans(&stacked)), Exit::Tagged),
+        // Tunnels go by their outer headers, as in the kernel: what is denied is within.
+        (within("10.0.0.3", "10.1.0.1", 47), Exit::Accept),
+        (within("10.0.0.3", "10.1.0.1", 4), Exit::Accept),
+        (within("10.0.0.2", "10.1.0.1", 4), Exit::Ask),
+        (within("2001:db8::1", "2001:db8::2", 41), Exit::Drop),
         (bytes(plain().ttl(1)), Exit::Ttl),
         (
             bytes(Frame::ip(src, dst, IpProtocol::UDP).fragment(fragment)),
@@ -136,7 +156,7 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
         }
     }
     assert_eq!(firewall.dropped_by(2).unwrap().packets, 3, "by rule");
-    assert_eq!(firewall.dropped_by(3).unwrap().packets, 3, "by rule");
+    assert_eq!(firewall.dropped_by(3).unwrap().packets, 6, "by rule");
 }
 
 /// As packets of a run have come in by no interface, the host has made them.

@@ -306,6 +306,23 @@ impl Fast {
         entered.map_err(because(self.program, map))
     }
 
+    /// Enters values of a whole table by one call.
+    pub(crate) fn enter_all<'a, const K: usize, const V: usize>(
+        &self,
+        map: &'static str,
+        entries: impl IntoIterator<Item = &'a ([u8; K], [u8; V])>,
+    ) -> Result<(), LoadError> {
+        let (keys, values): (Vec<[u8; K]>, Vec<[u8; V]>) = entries.into_iter().copied().unzip();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let count = u32::try_from(keys.len()).map_err(because(self.program, map))?;
+        let (keys, values) = (keys.concat(), values.concat());
+        let any = MapFlags::ANY;
+        let entered = self.map(map)?.update_batch(&keys, &values, count, any, any);
+        entered.map_err(because(self.program, map))
+    }
+
     /// The counters of a map that has one for each of these, in their order.
     pub(crate) fn counts_of<E: Copy>(
         &self,

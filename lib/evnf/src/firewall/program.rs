@@ -116,9 +116,7 @@ impl Firewall {
             _ => prepare(map, &tables, local.len())
                 .and_then(|()| slow::prepare(map, sharing.slow, PROGRAM)),
         })?;
-        for (key, rule) in &tables.entries {
-            fast.enter("evnf_rules", key, rule)?;
-        }
+        fast.enter_all("evnf_rules", &tables.entries)?;
         for address in local {
             fast.enter("evnf_local", &address_key(*address), &[1, 0, 0, 0])?;
         }
