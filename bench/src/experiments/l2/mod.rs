@@ -91,10 +91,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
     let (cycles, rounds) = report.choose((100, 30), (4, 2));
     let shells = report.choose(SHELLS, SHELLS_QUICK);
-    let mut beds = Vec::new();
-    for stage in &STAGES {
-        beds.push((stage, Bed::lacking(stage.name, stage.without)?));
-    }
+    let mut beds = start_all()?;
     let mut peers = Peers::new()?;
     let mut lanes = Vec::new();
     let (storms, storm) = report.choose((3, 500), (1, 100));
@@ -160,6 +157,24 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     report.figure("l2.end_rate_per_s", &end_rate, "1/s", &conditions);
     compare(report, &peers, measured);
     Ok(())
+}
+
+/// The platforms of all stages, started at the same time: most of a start is the kernel's, which looks through the switch.
+fn start_all() -> anyhow::Result<Vec<(&'static Stage, Bed)>> {
+    std::thread::scope(|scope| {
+        let start = |stage: &'static Stage| {
+            let bed = scope.spawn(|| Bed::lacking(stage.name, stage.without));
+            (stage, bed)
+        };
+        let starting: Vec<_> = STAGES.iter().map(start).collect();
+        let await_one = |(stage, bed): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            let bed: anyhow::Result<Bed> = bed
+                .join()
+                .map_err(|_| anyhow::anyhow!("the thread that starts a platform has failed"))?;
+            Ok((stage, bed?))
+        };
+        starting.into_iter().map(await_one).collect()
+    })
 }
 
 /// Makes instances in all ways that need no pool, one after the other, so many times.
