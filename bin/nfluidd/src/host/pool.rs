@@ -43,6 +43,8 @@ struct State {
     has_ended: bool,
     rests_until: Option<Instant>,
     taken_at: Option<Instant>,
+    /// The thread sleeps for long, and is told of the first who takes one.
+    is_at_rest: bool,
     /// How many want nothing to be made now.
     holders: u32,
     /// The groups of tenants; while they change, no shell is in one.
@@ -153,9 +155,10 @@ impl Pool {
         }
         let are_few = lane.are_few(now);
         state.taken_at = Some(now);
+        let is_first = std::mem::take(&mut state.is_at_rest);
         drop(state);
         // Otherwise it looks by itself, in a moment.
-        if are_few {
+        if are_few || is_first {
             self.changed.notify_one();
         }
         found
@@ -253,6 +256,7 @@ impl Pool {
                 waited.unwrap_or_else(PoisonError::into_inner)
             } else {
                 let look = state.next_look(now);
+                state.is_at_rest = state.is_quiet(now);
                 let waited = self.changed.wait_timeout(state, look);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
