@@ -1,7 +1,6 @@
 //! What befalls a whole host.
 
-use super::platform::{Platform, eventually, must, remove_cgroup, run, signal};
-use rustix::process::Signal;
+use super::platform::{Platform, must, remove_cgroup, run};
 use std::fs;
 
 impl Platform {
@@ -11,11 +10,7 @@ impl Platform {
     /// If the daemon does not run.
     pub fn cut_power(&mut self) {
         self.kill_daemon();
-        eventually("all of it has ended", || {
-            let left = self.processes();
-            left.iter().for_each(|pid| signal(*pid, Signal::KILL));
-            left.is_empty()
-        });
+        assert!(self.kill_all(), "not all of it has ended");
         let edge = self.edge();
         for line in must(&format!("ip -n {edge} -o link show")).lines() {
             // 2: NAME@PEER: <FLAGS> ...

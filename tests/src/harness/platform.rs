@@ -501,6 +501,21 @@ impl Platform {
         self.processes_below("")
     }
 
+    /// Kills these processes, and waits until they have ended: the directory of one that is ending cannot be removed. Whether
+    /// they have.
+    pub(super) fn kill_all(&self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let left = self.processes();
+            if left.is_empty() {
+                return true;
+            }
+            left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
     /// Processes in the cgroups of instances.
     pub fn instance_processes(&self) -> Vec<u32> {
         self.processes_below("i-")
@@ -559,9 +574,7 @@ impl Drop for Platform {
         if self.starts > 0 {
             self.delete_everything();
         }
-        for pid in self.processes() {
-            signal(pid, Signal::KILL);
-        }
+        let _or_not = self.kill_all();
         for namespace in &self.namespaces {
             run(&format!("ip netns del {namespace}"));
         }
