@@ -110,14 +110,12 @@ fn has_prefix(entry: &fs::DirEntry, prefix: &str) -> bool {
         .starts_with(prefix.as_bytes())
 }
 
-/// Tests put their process id into the names that they make. Our own are dead when this is asked: one that lives belongs
-/// to another run.
+/// Tests put their process id into the names that they make, before any other number. Our own are dead when this is asked:
+/// one that lives belongs to another run.
 fn maker_lives(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let numbers = name.split('-').filter_map(|part| part.parse::<u32>().ok());
-    numbers
-        .map(|pid| Path::new("/proc").join(pid.to_string()))
-        .any(|process| process.exists())
+    let pid = name.split('-').find_map(|part| part.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new("/proc").join(pid.to_string()).exists())
 }
 
 fn named_netns() -> BTreeSet<PathBuf> {
@@ -276,6 +274,10 @@ mod tests {
         // Above the largest process id that Linux has.
         assert!(!maker_lives(Path::new("/run/netns/nfl-4194305-test-m")));
         assert!(!maker_lives(Path::new("/run/netns/nfl-demo")));
+        // Process 1 always lives, and has made none.
+        assert!(!maker_lives(Path::new(
+            "/sys/fs/cgroup/nfluid-test-4194305-1"
+        )));
     }
 
     #[test]
