@@ -11,6 +11,7 @@ use nfluid_wire::{MacAddr, TcpFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 #[path = "guest_elb/icmp.rs"]
@@ -107,6 +108,14 @@ impl Ground {
         found.unwrap_or_else(|| panic!("what {client} sent became {packet:02x?}"))
     }
 
+    /// The same of several.
+    fn servers_of(&mut self, clients: &[String]) -> Vec<&'static str> {
+        clients
+            .iter()
+            .map(|client| self.server_of(client))
+            .collect()
+    }
+
     fn count(&self, exit: Exit) -> u64 {
         let exits = self.balancer.exits().expect("it counts");
         exits
@@ -116,6 +125,11 @@ impl Ground {
             .1
             .packets
     }
+}
+
+/// A client's ports.
+fn clients(ports: Range<u16>) -> Vec<String> {
+    ports.map(|port| format!("10.0.0.2:{port}")).collect()
 }
 
 fn at_hook(balancer: &Balancer, hook: Hook) -> Chain {
@@ -157,13 +171,8 @@ fn a_connection_is_translated_both_ways_and_stays_where_it_is() {
 
 fn stays_where_it_is(hook: Hook) {
     let mut ground = Ground::new("lb", Mode::Translate, hook);
-    let clients: Vec<String> = (1000..1200)
-        .map(|port| format!("10.0.0.2:{port}"))
-        .collect();
-    let servers: Vec<&str> = clients
-        .iter()
-        .map(|client| ground.server_of(client))
-        .collect();
+    let clients = clients(1000..1200);
+    let servers = ground.servers_of(&clients);
     for server in SERVERS {
         let own = servers.iter().filter(|own| **own == server).count();
         assert!((40..95).contains(&own), "{server} has {own} of 200");

@@ -82,6 +82,7 @@ pub const ALL: &[Packages] = &[BUILD, LINT, TRAFFIC, TEST, FUZZ, BENCH];
 
 /// The network functions and what they stand on are built for these too: a guest without a kernel, and wasm.
 pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
+
 /// All targets besides the host's own.
 fn targets() -> impl Iterator<Item = &'static str> {
     TARGETS.into_iter().chain([instance::TARGET])

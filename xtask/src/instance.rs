@@ -2,6 +2,7 @@
 //! much of that was the dynamic linking (docs/adr/0029-static-nfluid-nf.md).
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -9,7 +10,7 @@ use crate::session::Session;
 
 /// Cargo's name of the package. Builds of the workspace leave it out: what they would put in its place is linked
 /// dynamically.
-pub const PACKAGE: &str = "nfluid-nf-host";
+const PACKAGE: &str = "nfluid-nf-host";
 /// musl is the C library that is made for being linked statically.
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
 pub const PROGRAM: &str = "nfluid-nf";
@@ -36,6 +37,11 @@ impl Profile {
             Self::Release => "release",
         }
     }
+}
+
+/// `cargo build` of everything else.
+pub fn build_others(session: &Session) -> Command {
+    session.cargo(["build", "--workspace", "--exclude", PACKAGE])
 }
 
 /// Builds it and puts it beside the other programs, which start it from there. Returns where it is.

@@ -39,8 +39,8 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
 
 fn build_with(session: &Session, packages: &[Packages]) -> Result<()> {
     deps::install(session, packages)?;
-    let mut cargo = session.cargo(["build", "--release", "--workspace", "--exclude", "xtask"]);
-    session.run(cargo.args(["--exclude", instance::PACKAGE]))?;
+    let mut cargo = instance::build_others(session);
+    session.run(cargo.args(["--release", "--exclude", "xtask"]))?;
     instance::build(session, Profile::Release)?;
     Ok(())
 }

@@ -127,12 +127,7 @@ impl Run<'_> {
             return Ok(());
         }
         let building = "root: building the platform";
-        if !self.succeeds(building, |s| {
-            let mut cargo = s.cargo(["build", "--workspace", "--exclude"]);
-            cargo.arg(instance::PACKAGE);
-            cargo
-        })? || !self.builds_instance(building)?
-        {
+        if !self.succeeds(building, instance::build_others)? || !self.builds_instance(building)? {
             return Ok(());
         }
         let mut cargo = self

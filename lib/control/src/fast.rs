@@ -72,7 +72,7 @@ pub enum Beside {
     Libxdp,
 }
 
-/// Where programs are in libxdp's dispatcher that do not say where they are to be.
+/// Where programs are in libxdp's dispatcher that do not say where they are to be (its `XDP_DEFAULT_RUN_PRIO`).
 pub const PRIORITY: u32 = 50;
 /// Highest place there that can be written.
 pub const PRIORITY_MAX: u32 = 9999;

@@ -9,9 +9,7 @@ fn answers_are_translated_as_long_as_the_client_is_heard() {
         return;
     }
     let mut ground = Ground::new("half", Mode::Translate, Hook::Xdp);
-    let clients: Vec<String> = (1000..1020)
-        .map(|port| format!("10.0.0.2:{port}"))
-        .collect();
+    let clients = clients(1000..1020);
     // Others' connections push out what is not used, the ways back among it; 1000 have room.
     let others = (2000..4500).map(|port| format!("10.0.0.3:{port}"));
     let others: Vec<String> = others.collect();
@@ -45,13 +43,8 @@ fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
         return;
     }
     let mut ground = Ground::new("again", Mode::Translate, Hook::Xdp);
-    let clients: Vec<String> = (1000..1030)
-        .map(|port| format!("10.0.0.2:{port}"))
-        .collect();
-    let servers: Vec<&str> = clients
-        .iter()
-        .map(|client| ground.server_of(client))
-        .collect();
+    let clients = clients(1000..1030);
+    let servers = ground.servers_of(&clients);
     let draining = server(SERVERS[0], State::Draining);
     ground.balancer.set_server(0, draining).expect("entered");
     let all = service(Mode::Translate, [1, 1, 1]);
@@ -92,13 +85,8 @@ fn connections_survive_a_restart() {
     ground.balancer = Balancer::load_kept(1000, folder.path()).expect("made");
     ground.chain = at_hook(&ground.balancer, Hook::Xdp);
     fill(&mut ground.balancer, [1, 1, 1]);
-    let clients: Vec<String> = (1000..1100)
-        .map(|port| format!("10.0.0.2:{port}"))
-        .collect();
-    let servers: Vec<&str> = clients
-        .iter()
-        .map(|client| ground.server_of(client))
-        .collect();
+    let clients = clients(1000..1100);
+    let servers = ground.servers_of(&clients);
     ground.balancer = Balancer::load_kept(1000, folder.path()).expect("taken over");
     // A connection is known wherever its packets come in.
     ground.chain = at_hook(&ground.balancer, Hook::Tc);

@@ -39,9 +39,7 @@ impl Programs {
             session.cargo(["test", "-p", "nfluid-tests", "--no-run"]),
         )?;
         if !without_platform {
-            let mut build = session.cargo(["build", "--workspace", "--exclude"]);
-            build.arg(instance::PACKAGE);
-            programs.add(session, build)?;
+            programs.add(session, instance::build_others(session))?;
             programs.add_instance(session, Profile::Debug)?;
         }
         if !only.is_empty() {
@@ -63,8 +61,8 @@ impl Programs {
     /// Something does not build.
     pub fn release(session: &Session) -> Result<Self> {
         let mut programs = Self::default();
-        let mut build = session.cargo(["build", "--release", "--workspace", "--bins"]);
-        build.args(["--exclude", instance::PACKAGE]);
+        let mut build = instance::build_others(session);
+        build.args(["--release", "--bins"]);
         programs.add(session, build)?;
         programs.add_instance(session, Profile::Release)?;
         Ok(programs)

@@ -10,7 +10,7 @@ use super::outlet::{Outlet, Slots};
 use super::packet::PacketSocket;
 use super::receive::Receiver;
 use super::rules::Rule;
-use super::spec::{ReceivePath, UplinkPath, UplinkSpec};
+use super::spec::{UplinkPath, UplinkSpec};
 use super::state::{Record, stop_steering};
 use super::steering::{self, Nic, Steered, Steering};
 use nfluid_ring::port::Port;
@@ -208,10 +208,7 @@ impl Connection {
     /// How it works.
     pub fn path(&self) -> UplinkPath {
         UplinkPath {
-            receive: match self.hook {
-                XdpHook::Native => ReceivePath::Native,
-                XdpHook::Generic => ReceivePath::Generic,
-            },
+            receive: self.hook.path(),
             receive_why: self.receive_why.clone(),
             transmit: self.outlet.path(),
             transmit_why: self.outlet.why().to_owned(),

@@ -9,8 +9,8 @@ use super::libxdp::{Libxdp, Occupant};
 use super::netlink::{Link, Netlink, XdpHook};
 use super::netns::NetNs;
 use super::pinned::{Attached, Place};
-use super::receive::{busy, first_hook};
-use super::spec::{Mode, ReceivePath};
+use super::receive::{busy, first_hook, program_info};
+use super::spec::Mode;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Program, libbpf_sys};
 use std::ffi::CStr;
 use std::io;
@@ -24,8 +24,6 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/component.bpf.o"
 const MAP: &CStr = c"evnf_first";
 /// Most maps of a program in a dispatcher that are looked at.
 const MAPS_MAX: usize = 64;
-/// Where programs are that do not say where they are to be (libxdp's `XDP_DEFAULT_RUN_PRIO`).
-pub const PRIORITY: u32 = 50;
 const IN_DISPATCHER: &str = "in libxdp's dispatcher";
 
 /// A program's hold on an interface by libxdp's dispatcher.
@@ -195,15 +193,12 @@ fn enter(
     // What is there already is no stranger's.
     let may_be_taken = |_: &io::Error| there.is_none();
     let (_, hooked) = first_hook((netlink, interface), mode, may_be_taken, attempt)?;
-    let path = match hooked.hook {
-        XdpHook::Native => ReceivePath::Native,
-        XdpHook::Generic => ReceivePath::Generic,
-    };
     let mut why = IN_DISPATCHER.to_owned();
     if !hooked.why.is_empty() {
         why += "; ";
         why += &hooked.why;
     }
+    let path = hooked.hook.path();
     Ok((interface.index, Attached { path, why }))
 }
 
@@ -236,22 +231,12 @@ fn uses(program: u32, map: u32) -> bool {
         return false;
     };
     let mut maps = [0u32; MAPS_MAX];
-    let mut info = libbpf_sys::bpf_prog_info {
-        nr_map_ids: MAPS_MAX as u32,
-        map_ids: maps.as_mut_ptr() as u64,
-        ..Default::default()
+    let Some(info) = program_info(&program, &mut maps) else {
+        return false;
     };
-    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` is a live structure of the length that is passed; the only pointer in it is to as many numbers as it says.
-    let status = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
-    let known = maps.iter().take(info.nr_map_ids as usize);
-    status == 0 && known.into_iter().any(|used| *used == map)
+    maps.iter()
+        .take(info.nr_map_ids as usize)
+        .any(|used| *used == map)
 }
 
 fn system(what: String, error: &libbpf_rs::Error) -> UplinkError {

@@ -166,7 +166,7 @@ impl Libxdp {
     }
 
     /// Loads the only program of an object, with `map` in the place of its own one of that name, into the dispatcher on an interface
-    /// of the calling thread's namespace, which is made if there is none. Returns its number. It stays when this process ends.
+    /// of the calling thread's namespace, which is made if there is none. It stays when this process ends.
     ///
     /// # Errors
     /// When the library or the kernel refuses; nothing has changed then.
@@ -177,7 +177,7 @@ impl Libxdp {
         interface: u32,
         hook: XdpHook,
         priority: u32,
-    ) -> io::Result<u32> {
+    ) -> io::Result<()> {
         let words = Words::listen(self.functions);
         let f = self.functions;
         // SAFETY: the object is readable in this length, and copied; there are no options.
@@ -216,7 +216,7 @@ impl Libxdp {
         mode: c_uint,
         priority: c_uint,
         words: &Words,
-    ) -> io::Result<u32> {
+    ) -> io::Result<()> {
         let f = self.functions;
         // SAFETY: the caller's promise; the program, which is open until the end of this, is the first one of the object.
         unsafe {
@@ -229,7 +229,6 @@ impl Libxdp {
             if status == 0 {
                 status = (f.attach)(program, interface.cast_signed(), mode, 0);
             }
-            let id = (f.program_id)(program);
             let is_single = || self.occupant(interface) == Occupant::Stranger;
             let attached = if status != 0 {
                 Err(words.error("attaching", status.into()))
@@ -239,7 +238,7 @@ impl Libxdp {
                 (f.detach)(program, interface.cast_signed(), MODE_ANY, 0);
                 Err(why)
             } else {
-                Ok(id)
+                Ok(())
             };
             (f.program_close)(program);
             attached

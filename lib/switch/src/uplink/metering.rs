@@ -74,7 +74,7 @@ pub fn program_of(state_dir: &Path, name: &str) -> Result<Option<u32>, UplinkErr
 /// What was measured of program `id`; nothing if there is none.
 pub fn program_time(id: u32) -> Option<ProgramTime> {
     let program = Program::fd_from_id(id).ok()?;
-    let info = program_info(&program)?;
+    let info = program_info(&program, &mut [])?;
     Some(ProgramTime {
         runs: info.run_cnt,
         time: Duration::from_nanos(info.run_time_ns),

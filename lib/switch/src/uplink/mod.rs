@@ -50,7 +50,7 @@ mod worker;
 mod xsk;
 
 pub use direct::DirectOutlet;
-pub use dispatched::{DispatchedProgram, PRIORITY};
+pub use dispatched::DispatchedProgram;
 pub use error::{ErrorKind, ToldError, UplinkError};
 pub use filter::{FilterSeat, FilteredProgram};
 pub use metering::{ProgramTime, TimeKeeping, program_of, program_time};

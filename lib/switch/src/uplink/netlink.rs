@@ -4,6 +4,7 @@
 pub mod tc;
 
 use super::error::UplinkError;
+use super::spec::ReceivePath;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv,
     send, socket_with,
@@ -66,6 +67,14 @@ impl XdpHook {
         match self {
             XdpHook::Generic => 1 << 1,
             XdpHook::Native => 1 << 2,
+        }
+    }
+
+    /// How packets come in by it.
+    pub(super) fn path(self) -> ReceivePath {
+        match self {
+            XdpHook::Native => ReceivePath::Native,
+            XdpHook::Generic => ReceivePath::Generic,
         }
     }
 }

@@ -195,10 +195,7 @@ impl PinnedProgram {
             first_hook((&netlink, &interface), mode, |_| true, attempt)
         })?;
         let attached = Attached {
-            path: match hooked.hook {
-                XdpHook::Native => ReceivePath::Native,
-                XdpHook::Generic => ReceivePath::Generic,
-            },
+            path: hooked.hook.path(),
             why: hooked.why,
         };
         Ok((Self::pin(link, pin)?, attached))

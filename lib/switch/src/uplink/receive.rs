@@ -69,7 +69,7 @@ impl Receiver {
             .as_fd()
             .try_clone_to_owned()
             .map_err(SwitchError::system("duplicating a descriptor"))?;
-        let id = program_info(&fd).map_or(0, |info| info.id);
+        let id = program_info(&fd, &mut []).map_or(0, |info| info.id);
         let queues = Queues::of(switch, port)?;
         Ok(Receiver {
             program: fd,
@@ -243,12 +243,19 @@ fn taken(error: &io::Error) -> bool {
     matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
 }
 
-/// What the kernel says of a program.
-pub(super) fn program_info(program: &OwnedFd) -> Option<libbpf_sys::bpf_prog_info> {
-    let mut info = libbpf_sys::bpf_prog_info::default();
+/// What the kernel says of a program; in `maps`, the numbers of as many of its maps as there is room for.
+pub(super) fn program_info(
+    program: &OwnedFd,
+    maps: &mut [u32],
+) -> Option<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: maps.len() as u32,
+        map_ids: maps.as_mut_ptr() as u64,
+        ..Default::default()
+    };
     let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` is a live, zeroed structure of the length that is passed; zeroed pointers in
-    // it ask for nothing to be written elsewhere.
+    // SAFETY: `info` is a live structure of the length that is passed; the pointer in it is to as many
+    // numbers as it says, and the others are zero, which ask for nothing to be written elsewhere.
     let status = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(
             program.as_raw_fd(),
@@ -261,7 +268,7 @@ pub(super) fn program_info(program: &OwnedFd) -> Option<libbpf_sys::bpf_prog_inf
 
 /// The name of a program.
 fn program_name(program: &OwnedFd) -> Option<String> {
-    let info = program_info(program)?;
+    let info = program_info(program, &mut [])?;
     let name = info.name.iter().map(|&c| c as u8);
     let name: Vec<u8> = name.take_while(|&c| c != 0).collect();
     Some(String::from_utf8_lossy(&name).into_owned())

@@ -12,10 +12,10 @@ use super::hold::{Held, Hold, LINK};
 use super::splitting::failed;
 use super::{broken, hold, pins};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::fast::Direction;
+use nfluid_control::fast::{Direction, PRIORITY};
 use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, PRIORITY, Place, Side};
+use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, Place, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -278,16 +278,15 @@ impl Row {
                 *none = Some(chain);
             }
             (None, _) => {
-                let (hook, may_be_at_tc) = (wanted.hook, wanted.may_be_at_tc);
-                let place = (hook, wanted.mode, wanted.priority);
-                let attached = self.attach(members, place, wanted.beside.as_ref());
+                let at = (wanted.hook, wanted.mode, wanted.priority);
+                let attached = self.attach(members, at, wanted.beside.as_ref());
                 attached.map_err(|why| match why.kind {
-                    PlatformErrorKind::Busy if may_be_at_tc && why.remedy.is_empty() => {
+                    PlatformErrorKind::Busy if wanted.may_be_at_tc && why.remedy.is_empty() => {
                         why.with_remedy(BESIDE_OTHERS)
                     }
                     _ => why,
                 })?;
-                if at_xdp && may_be_at_tc && self.place.is_veth() {
+                if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
                     self.advise();
                 }
             }
