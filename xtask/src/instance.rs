@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// Cargo's name of the package. Builds of the workspace leave it out: what they would put in its place is linked
 /// dynamically.
-const PACKAGE: &str = "nfluid-nf-host";
+pub const PACKAGE: &str = "nfluid-nf-host";
 /// musl is the C library that is made for being linked statically.
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
 pub const PROGRAM: &str = "nfluid-nf";
@@ -23,15 +23,16 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn name(self) -> &'static str {
+    /// Cargo's name of it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Debug => "dev",
             Self::Release => "release",
         }
     }
 
-    /// Below the target folder.
-    fn folder(self) -> &'static str {
+    /// Its folder below the target folder.
+    pub fn folder(self) -> &'static str {
         match self {
             Self::Debug => "debug",
             Self::Release => "release",
@@ -39,9 +40,11 @@ impl Profile {
     }
 }
 
-/// `cargo build` of everything else.
-pub fn build_others(session: &Session) -> Command {
-    session.cargo(["build", "--workspace", "--exclude", PACKAGE])
+/// `cargo VERB` of this package alone, for the target that it is linked for.
+pub fn cargo(session: &Session, verb: &str, profile: Profile) -> Command {
+    let mut cargo = session.cargo([verb, "--package", PACKAGE, "--target", TARGET]);
+    cargo.args(["--profile", profile.name()]);
+    cargo
 }
 
 /// Builds it and puts it beside the other programs, which start it from there. Returns where it is.
@@ -49,8 +52,7 @@ pub fn build_others(session: &Session) -> Command {
 /// # Errors
 /// It does not build, or cannot be put there.
 pub fn build(session: &Session, profile: Profile) -> Result<PathBuf> {
-    let mut cargo = session.cargo(["build", "--package", PACKAGE, "--target", TARGET]);
-    session.run(cargo.args(["--profile", profile.name()]))?;
+    session.run(&mut cargo(session, "build", profile))?;
     let built = session.target.join(TARGET).join(profile.folder());
     let folder = session.target.join(profile.folder());
     let place = folder.join(PROGRAM);

@@ -11,6 +11,7 @@ mod install;
 mod instance;
 mod leftovers;
 mod lint;
+mod programs;
 mod release;
 mod session;
 mod specification;

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use crate::deps::{self, Packages};
 use crate::instance::{self, Profile};
 use crate::leftovers::Leftovers;
+use crate::programs;
 use crate::session::Session;
 
 /// # Errors
@@ -39,7 +40,7 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
 
 fn build_with(session: &Session, packages: &[Packages]) -> Result<()> {
     deps::install(session, packages)?;
-    let mut cargo = instance::build_others(session);
+    let mut cargo = programs::cargo_workspace(session, "build");
     session.run(cargo.args(["--release", "--exclude", "xtask"]))?;
     instance::build(session, Profile::Release)?;
     Ok(())

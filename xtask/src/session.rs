@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -82,7 +82,7 @@ impl Running {
 
 #[derive(Default)]
 struct Shared {
-    /// Mostly one; the guests run side by side.
+    /// One, or what the lanes of the tests run beside each other.
     running: Mutex<Vec<Running>>,
     /// 0, or the first signal that arrived.
     signal: AtomicI32,
@@ -211,12 +211,38 @@ impl Session {
         mut on_line: impl FnMut(&str),
     ) -> Result<Outcome> {
         println!("+ {}", shown(command));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .process_group(0);
+        let (reader, writer) = std::io::pipe()?;
+        self.follow(command.stdout(writer), reader, watchdog, &mut on_line)
+    }
+
+    /// As [`Session::stream`], with the command's standard error too, and without a word of its own: for commands that
+    /// run beside each other.
+    ///
+    /// # Errors
+    /// It cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
+    pub fn capture(
+        &self,
+        command: &mut Command,
+        watchdog: Watchdog,
+        mut on_line: impl FnMut(&str),
+    ) -> Result<Outcome> {
+        let (reader, writer) = std::io::pipe()?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        self.follow(command, reader, Some(watchdog), &mut on_line)
+    }
+
+    fn follow(
+        &self,
+        command: &mut Command,
+        output: PipeReader,
+        watchdog: Option<Watchdog>,
+        on_line: &mut impl FnMut(&str),
+    ) -> Result<Outcome> {
+        command.stdin(Stdio::null()).process_group(0);
         let (mut child, running) = self.spawn(command, false)?;
-        let outcome = follow(&mut child, watchdog, &mut on_line);
+        // The command keeps the pipe's other end open as long as it has it.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let outcome = follow(&mut child, output, watchdog, on_line);
         if !matches!(outcome, Ok(Outcome::Exited(_))) {
             running.send(Signal::KILL);
             let _ = child.wait();
@@ -263,14 +289,11 @@ impl Session {
 
 fn follow(
     child: &mut Child,
+    output: PipeReader,
     watchdog: Option<Watchdog>,
     on_line: &mut impl FnMut(&str),
 ) -> Result<Outcome> {
-    let stdout = child
-        .stdout
-        .take()
-        .context("the child's output was not piped")?;
-    let lines = read_lines(stdout);
+    let lines = read_lines(output);
     let started = Instant::now();
     let mut heard = started;
     let mut ended: Option<(ExitStatus, Instant)> = None;
@@ -299,10 +322,10 @@ fn follow(
     }
 }
 
-fn read_lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
+fn read_lines(output: PipeReader) -> Receiver<String> {
     let (sender, receiver) = sync_channel(1024);
     thread::spawn(move || {
-        let mut reader = BufReader::new(stdout);
+        let mut reader = BufReader::new(output);
         loop {
             let mut line = Vec::new();
             match reader

@@ -64,13 +64,32 @@ impl Tally {
         }
     }
 
+    /// Adds what another one has counted.
+    pub fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.notes.extend(other.notes);
+    }
+
+    pub fn has_failures(&self) -> bool {
+        self.failed > 0
+    }
+
+    pub fn has_passed(&self) -> bool {
+        self.passed > 0
+    }
+
     /// Prints what did not pass, then the counting line, which is the last line of a test run.
     ///
     /// # Errors
     /// A test failed.
     pub fn conclude(&self) -> Result<(), TestsFailed> {
         println!();
-        for note in self.notes() {
+        // Failures last, beside the count: they are what a reader looks for.
+        let mut notes: Vec<_> = self.notes().iter().collect();
+        notes.sort_by_key(|note| note.starts_with("FAILED"));
+        for note in notes {
             println!("{note}");
         }
         println!("{}", self.line());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::Event;
 use super::kernel::Kernel;
 use super::report::Report;
 use crate::session::{Outcome, Session, Watchdog};
@@ -23,12 +24,18 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=1 oops=panic panic=-1 r
 /// Where the host does not tell. A wrong frequency makes a guest's second shorter or longer, which no test minds.
 const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 
-/// Boots the kernel with its initramfs, waits until it powers off and returns what its tests said; each line is printed
-/// behind the kernel's series. The whole console goes into the file console.log of the kernel's folder.
+/// Boots the kernel with its initramfs, waits until it powers off and returns what its tests said. `on_event` gets each
+/// line for the reader, and each test that has ended. The whole console goes into the file console.log of the kernel's
+/// folder.
 ///
 /// # Errors
 /// QEMU cannot start, or an interrupt. What goes wrong in the guest is part of the report.
-pub fn boot(session: &Session, kernel: &Kernel, memory_mib: u32) -> Result<Report> {
+pub fn boot(
+    session: &Session,
+    kernel: &Kernel,
+    memory_mib: u32,
+    on_event: &mut impl FnMut(Event<'_>),
+) -> Result<Report> {
     let log = kernel.folder().join("console.log");
     let mut qemu = session.command("qemu-system-x86_64");
     qemu.args([
@@ -48,12 +55,15 @@ pub fn boot(session: &Session, kernel: &Kernel, memory_mib: u32) -> Result<Repor
         .arg(kernel.initramfs());
     let file = File::create(&log).with_context(|| format!("writing {}", log.display()))?;
     let mut copy = BufWriter::new(file);
-    let mut report = Report::new(&kernel.series);
+    let mut report = Report::default();
     let outcome = session.stream(&mut qemu, Some(WATCHDOG), |line| {
         // The copy is for people; the report does not depend on it.
         let _ = writeln!(copy, "{line}");
+        if let Some(case) = report.case(line) {
+            on_event(Event::Case(case));
+        }
         if let Some(text) = report.line(line) {
-            println!("{} | {text}", kernel.series);
+            on_event(Event::Line(text));
         }
     })?;
     copy.flush()

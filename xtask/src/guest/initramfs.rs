@@ -13,8 +13,8 @@ use anyhow::{Context, Result};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
-use super::programs::Programs;
 use crate::deps;
+use crate::programs::Programs;
 use crate::session::Session;
 
 /// Tools that tests start; one that is missing here is missing in the guest.
@@ -109,8 +109,7 @@ impl Content<'_> {
     fn list(&self, archive: &mut Archive<impl std::io::Write>, filter: &str) -> Result<()> {
         let lines = self
             .programs
-            .tests
-            .iter()
+            .guest_tests()
             .map(|test| format!("{} {}\n", test.name, test.path.display()));
         archive.file(
             Path::new("/etc/guest/tests"),
@@ -136,7 +135,7 @@ impl Content<'_> {
     fn programs(&self, archive: &mut Archive<impl std::io::Write>) -> Result<()> {
         let mut libraries = BTreeSet::new();
         let scratch = tempfile::tempdir_in(self.kernel.folder())?;
-        for program in self.programs.tests.iter().chain(&self.programs.others) {
+        for program in self.programs.guest_tests().chain(&self.programs.others) {
             if archive.contains(&program.path) {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Runs test programs inside Debian's stock kernels.
 //!
-//! Each kernel is booted once, all of them side by side, in QEMU (`microvm` machine, TCG: no KVM needed), with an initramfs that holds busybox, a
-//! few network tools and the test programs with the libraries they are linked to. tests/guest/init runs the programs one
+//! Each kernel is booted in QEMU (`microvm` machine, TCG: no KVM needed), with an initramfs that holds busybox, a few
+//! network tools and the test programs with the libraries they are linked to. tests/guest/init runs the programs one
 //! after the other and frames their output; `report` reads it back. Which tests run there: tests/tests/guest_*.rs and
 //! tests/tests/security_*.rs.
 
@@ -9,9 +9,9 @@ mod boot;
 mod cpio;
 mod initramfs;
 mod kernel;
-mod programs;
 mod report;
 
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -19,12 +19,13 @@ use clap::Args;
 
 use crate::deps;
 use crate::leftovers::Leftovers;
+use crate::programs::Programs;
 use crate::session::{Interrupted, Session};
 use crate::tally::Tally;
-use programs::Programs;
+pub use report::Case;
 
 /// Which kernels, which tests.
-#[derive(Args, Default)]
+#[derive(Args, Clone)]
 pub struct Options {
     /// Kernel series; without it, all of them
     #[arg(long = "kernel", value_parser = kernel::series())]
@@ -50,95 +51,123 @@ pub struct Options {
 /// Enough for all tests.
 const MEMORY_MIB: u32 = 1024;
 
-/// Boots the chosen kernels and prints the counting line.
+/// A kernel that is to be booted, and the programs that are run there.
+pub struct Guest {
+    /// Its series: 6.1.
+    pub series: &'static str,
+    programs: Arc<Programs>,
+    filter: Option<String>,
+    command: Option<String>,
+    memory_mib: u32,
+}
+
+/// What happens in a guest while it runs.
+pub enum Event<'a> {
+    /// A line of its console.
+    Line(&'a str),
+    /// A test has ended.
+    Case(Case<'a>),
+}
+
+/// Boots the chosen kernels side by side and prints the counting line.
 ///
 /// # Errors
 /// Something needed is missing, the tests do not build, or a test failed.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_TEST)?;
     let _leftovers = Leftovers::watch()?;
-    let mut tally = Tally::default();
-    run_kernels(session, options, &mut tally)?;
-    Ok(tally.conclude()?)
-}
-
-/// All tests in all kernels.
-///
-/// # Errors
-/// Only an interrupt; everything else is a failed test in the tally.
-pub fn run_all(session: &Session, tally: &mut Tally) -> Result<()> {
-    let options = Options {
-        memory: MEMORY_MIB,
-        ..Options::default()
-    };
-    match run_kernels(session, &options, tally) {
-        Err(error) if error.is::<Interrupted>() => Err(error),
-        Err(error) => {
-            tally.failed(format!("guests: {error:#}"));
-            Ok(())
-        }
-        Ok(()) => Ok(()),
-    }
-}
-
-/// All chosen kernels at once: a guest's tests run one after the other and leave a core of the host idle.
-fn run_kernels(session: &Session, options: &Options, tally: &mut Tally) -> Result<()> {
     let programs = if options.run.is_some() {
         Programs::release(session)?
     } else {
-        Programs::build(session, &options.tests, options.without_platform)?
+        Programs::for_guests(session, &options.tests, options.without_platform)?
     };
-    let chosen = kernel::chosen(&options.kernels);
-    let prepared: Vec<_> = chosen
-        .into_iter()
-        .map(|series| (series, prepare(session, series, &programs, options)))
-        .collect();
-    let reports: Vec<_> = thread::scope(|scope| {
-        let boot = |(series, kernel): (_, Result<_>)| {
-            (
-                series,
-                scope.spawn(move || boot::boot(session, &kernel?, options.memory)),
-            )
+    let programs = Arc::new(programs);
+    let guest = |series| Guest {
+        series,
+        programs: Arc::clone(&programs),
+        filter: options.filter.clone(),
+        command: options.run.clone(),
+        memory_mib: options.memory,
+    };
+    let guests: Vec<Guest> = kernel::chosen(&options.kernels).map(guest).collect();
+    let mut tally = Tally::default();
+    thread::scope(|scope| {
+        let boot = |guest: Guest| {
+            scope.spawn(move || {
+                let series = guest.series;
+                guest.run(session, |event| {
+                    if let Event::Line(line) = event {
+                        println!("{series} | {line}");
+                    }
+                })
+            })
         };
-        let guests: Vec<_> = prepared.into_iter().map(boot).collect();
-        let join = |(series, guest): (_, thread::ScopedJoinHandle<'_, _>)| {
+        let running: Vec<_> = guests.into_iter().map(boot).collect();
+        running.into_iter().try_for_each(|guest| {
             let ended = guest.join();
-            (
-                series,
-                ended.unwrap_or_else(|_| Err(anyhow!("xtask failed"))),
-            )
-        };
-        guests.into_iter().map(join).collect()
-    });
-    for (series, report) in reports {
-        let step = format!("kernel {series}");
-        match report {
-            Ok(report) => report.count(&step, &programs.tests, tally),
-            Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => tally.failed(format!("{step}: {error:#}")),
-        }
-    }
-    Ok(())
+            tally.merge(ended.unwrap_or_else(|_| Err(anyhow!("xtask itself failed")))?);
+            anyhow::Ok(())
+        })
+    })?;
+    Ok(tally.conclude()?)
 }
 
-/// Makes what the guest boots.
-fn prepare(
-    session: &Session,
-    series: &str,
-    programs: &Programs,
-    options: &Options,
-) -> Result<kernel::Kernel> {
-    println!("\n== kernel {series}");
-    let kernel = kernel::obtain(session, series)?;
-    let content = initramfs::Content {
-        session,
-        kernel: &kernel,
-        programs,
+/// Every kernel, with these tests.
+pub fn all(programs: &Arc<Programs>) -> Vec<Guest> {
+    let guest = |series| Guest {
+        series,
+        programs: Arc::clone(programs),
+        filter: None,
+        command: None,
+        memory_mib: MEMORY_MIB,
     };
-    content.write(
-        &kernel.initramfs(),
-        options.filter.as_deref(),
-        options.run.as_deref(),
-    )?;
-    Ok(kernel)
+    kernel::chosen(&[]).map(guest).collect()
+}
+
+impl Guest {
+    /// Boots it, and follows it until it powers off.
+    ///
+    /// # Errors
+    /// Only an interrupt; everything else is a failed test.
+    pub fn run(self, session: &Session, mut on_event: impl FnMut(Event<'_>)) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let step = format!("kernel {}", self.series);
+        let report = self
+            .prepare(session)
+            .and_then(|kernel| boot::boot(session, &kernel, self.memory_mib, &mut on_event));
+        match report {
+            Ok(report) => {
+                let tests: &mut dyn Iterator<Item = _> = if self.command.is_some() {
+                    &mut std::iter::empty()
+                } else {
+                    &mut self.programs.guest_tests()
+                };
+                for line in report.count(&step, tests, &mut tally) {
+                    on_event(Event::Line(&line));
+                }
+            }
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                on_event(Event::Line(&format!("{error:#}")));
+                tally.failed(format!("{step}: {error:#}"));
+            }
+        }
+        Ok(tally)
+    }
+
+    /// Makes what it boots.
+    fn prepare(&self, session: &Session) -> Result<kernel::Kernel> {
+        let kernel = kernel::obtain(session, self.series)?;
+        let content = initramfs::Content {
+            session,
+            kernel: &kernel,
+            programs: &self.programs,
+        };
+        content.write(
+            &kernel.initramfs(),
+            self.filter.as_deref(),
+            self.command.as_deref(),
+        )?;
+        Ok(kernel)
+    }
 }

@@ -2,8 +2,9 @@
 //! shouts in between.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
-use super::programs::Program;
+use crate::programs::Program;
 use crate::tally::{Output, Tally};
 
 const MARK: &str = "@@nfluid ";
@@ -16,21 +17,42 @@ const COMPLAINTS: [&str; 3] = ["Oops:", "BUG:", "WARNING: CPU"];
 /// What a guest said so far.
 #[derive(Debug, Default)]
 pub struct Report {
-    series: String,
     finished: Vec<(String, Output)>,
     current: Option<(String, Output)>,
     problems: Vec<String>,
     tail: VecDeque<String>,
     done: bool,
+    /// When the test that runs began.
+    begun: Option<Instant>,
+}
+
+/// A test that has ended.
+#[derive(Debug)]
+pub struct Case<'a> {
+    /// The program it is in.
+    pub program: String,
+    pub name: &'a str,
+    pub seconds: f64,
+    /// libtest's word, or nothing where the test has printed something between its name and that.
+    pub verdict: &'a str,
 }
 
 impl Report {
-    /// Of the guest with a kernel of this series.
-    pub fn new(series: &str) -> Self {
-        Self {
-            series: series.to_owned(),
-            ..Self::default()
-        }
+    /// The test that ends with this line of the console.
+    pub fn case<'a>(&mut self, line: &'a str) -> Option<Case<'a>> {
+        let (program, _) = self.current.as_ref()?;
+        let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        let now = Instant::now();
+        let begun = self.begun.replace(now).unwrap_or(now);
+        let verdict = ["ok", "FAILED", "ignored"]
+            .into_iter()
+            .find(|word| verdict.starts_with(word));
+        Some(Case {
+            program: program.clone(),
+            name,
+            seconds: (now - begun).as_secs_f64(),
+            verdict: verdict.unwrap_or_default(),
+        })
     }
 
     /// Takes a line of the console; returns what of it is for the reader.
@@ -57,8 +79,14 @@ impl Report {
         self.problems.push(what.into());
     }
 
-    /// Adds everything to the tally; each program that was to run and did not end is a failure.
-    pub fn count(mut self, step: &str, tests: &[Program], tally: &mut Tally) {
+    /// Adds everything to the tally; each program that was to run and did not end is a failure. Returns the last lines of
+    /// the console if something went wrong outside of the tests.
+    pub fn count<'a>(
+        mut self,
+        step: &str,
+        tests: impl Iterator<Item = &'a Program>,
+        tally: &mut Tally,
+    ) -> Vec<String> {
         if let Some((name, mut output)) = self.current.take() {
             output.broken("did not end");
             self.finished.push((name, output));
@@ -71,9 +99,10 @@ impl Report {
                 self.problems.push(format!("{} did not run", test.name));
             }
         }
+        let mut tail = Vec::new();
         if !self.problems.is_empty() {
-            println!("\nthe last lines of the console of kernel {}:", self.series);
-            self.tail.iter().for_each(|line| println!("  {line}"));
+            tail.push("the last lines of the console:".to_owned());
+            tail.extend(self.tail.into_iter().map(|line| format!("  {line}")));
         }
         for (name, output) in self.finished {
             tally.add(&format!("{step}: {name}"), output);
@@ -81,6 +110,7 @@ impl Report {
         for problem in self.problems {
             tally.failed(format!("{step}: {problem}"));
         }
+        tail
     }
 
     fn remember(&mut self, line: &str) {
@@ -95,8 +125,8 @@ impl Report {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
             ["begin", name] => {
-                println!("{} |\n{0} |      Running {name}", self.series);
                 self.current = Some((name.to_owned(), Output::default()));
+                self.begun = Some(Instant::now());
             }
             ["end", name, status] => match self.current.take() {
                 Some((current, mut output)) if current == name => {
@@ -118,17 +148,19 @@ mod tests {
     use super::*;
 
     fn count(console: &str, tests: &[&str]) -> (String, String) {
-        let mut report = Report::new("6.1");
+        let mut report = Report::default();
         for line in console.lines() {
             report.line(line);
         }
         let program = |name: &&str| Program {
             name: (*name).to_owned(),
+            package: String::new(),
             path: "/".into(),
+            folder: "/".into(),
         };
         let tests: Vec<Program> = tests.iter().map(program).collect();
         let mut tally = Tally::default();
-        report.count("k", &tests, &mut tally);
+        report.count("k", tests.iter(), &mut tally);
         (tally.line(), tally.notes().join("\n"))
     }
 
@@ -138,6 +170,19 @@ mod tests {
     #[test]
     fn a_good_run_counts_its_tests() {
         assert_eq!(count(GOOD, &["a"]).0, "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn each_test_that_ends_is_told_with_its_program() {
+        let mut report = Report::default();
+        let cases = GOOD.lines().filter_map(|line| {
+            let case = report
+                .case(line)
+                .map(|case| (case.program, case.name, case.verdict));
+            report.line(line);
+            case
+        });
+        assert_eq!(cases.collect::<Vec<_>>(), [("a".to_owned(), "x", "ok")]);
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Tests that are a build, a copy or a C program: crates without an operating system, the port library, `make install`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::Run;
+use super::job::{Job, Work};
+use crate::deps;
+use crate::install;
+use crate::session::{Interrupted, Session};
+
+/// Crates that must also build where there is no operating system.
+const NO_STD: [&str; 3] = ["nfluid-wire", "nfluid-ring", "nfluid-nf"];
+
+impl Run<'_> {
+    pub(super) fn targets(&mut self) -> Result<()> {
+        for package in NO_STD {
+            for target in deps::TARGETS {
+                let what = format!("{package} builds for {target}");
+                let built = self.succeeds(&what, |session| {
+                    // As rlib, whatever else the crate is: a shared library needs an operating system.
+                    let mut cargo = session.cargo(["rustc", "--lib", "--no-default-features"]);
+                    cargo.args(["--crate-type=rlib", "-p", package, "--target", target]);
+                    cargo
+                })?;
+                if built {
+                    self.tally.passed();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each C file in lib/ring/tests is one test: it is compiled against the header and the shared library, and passes
+    /// when it ends with 0.
+    pub(super) fn c(&mut self) -> Result<Vec<Job>> {
+        let libraries = self.session.target.join("debug");
+        let mut jobs = Vec::new();
+        for test in files(&self.session.root.join("lib/ring/tests"), "c") {
+            let stem = test.file_stem().unwrap_or_default();
+            let program = self.leftovers.temp_dir().join(stem);
+            let name = format!("libnfluid: {}", stem.display());
+            let compiled = self.succeeds(&name, |session| {
+                let mut cc = session.command("cc");
+                cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g"]);
+                cc.args(["-I", "lib/ring/include", "-o"]);
+                cc.arg(&program).arg(&test).arg("-L").arg(&libraries);
+                cc.args(["-lnfluid", "-lpthread"]);
+                cc
+            })?;
+            if compiled {
+                jobs.push(Job {
+                    name,
+                    step: "C",
+                    lanes: 1,
+                    work: Work::Plain(program, libraries.clone()),
+                });
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// What `make install` puts below a DESTDIR is whole: a C test is built with what pkg-config says, linked either way,
+    /// and runs. `make uninstall` leaves no file.
+    pub(super) fn installed(&mut self) -> Result<()> {
+        let folder = self.leftovers.temp_dir().join("installed");
+        let options = install::Options::below(&folder);
+        let built = self.session.target.join("debug");
+        let result = install::install_built(self.session, &options, &built);
+        self.counts("install: every file has its place", result)?;
+        for linking in ["shared", "static"] {
+            let what = format!("install: a C program with the {linking} library");
+            let result = self.uses_library(&folder, linking == "static");
+            self.counts(&what, result)?;
+        }
+        let result = install::uninstall(self.session, &options).and_then(|()| {
+            let left = find_file(&folder);
+            left.map_or(Ok(()), |left| bail!("{} is left", left.display()))
+        });
+        self.counts("install: uninstalling leaves nothing", result)
+    }
+
+    fn uses_library(&self, folder: &Path, is_static: bool) -> Result<()> {
+        let library = folder.join("usr/local/lib");
+        let mut query = self.session.command("pkg-config");
+        query.args(["--cflags", "--libs", "libnfluid"]);
+        query.args(is_static.then_some("--static"));
+        query.env("PKG_CONFIG_PATH", library.join("pkgconfig"));
+        let flags = self
+            .session
+            .output(query.env("PKG_CONFIG_SYSROOT_DIR", folder))?;
+        let program = folder.with_file_name("uses-libnfluid");
+        let mut cc = self.session.command("cc");
+        cc.args(["-std=c11", "-o"]).arg(&program);
+        cc.arg("lib/ring/tests/header.c");
+        // Of the two, the linker takes the static one when it is told so, and the rest as ever.
+        let link = flags.replace("-lnfluid", "-l:libnfluid.a");
+        let flags = if is_static { link } else { flags };
+        self.session.run(cc.args(flags.split_whitespace()))?;
+        let mut program = self.session.command(&program);
+        if !is_static {
+            program.env("LD_LIBRARY_PATH", &library);
+        }
+        self.session.run(&mut program)
+    }
+
+    /// Runs a command that must succeed; a failure is counted.
+    fn succeeds(&mut self, what: &str, command: impl FnOnce(&Session) -> Command) -> Result<bool> {
+        let result = self.session.run(&mut command(self.session));
+        self.is_ok(what, result)
+    }
+
+    /// Counts a check as one test.
+    fn counts(&mut self, what: &str, result: Result<()>) -> Result<()> {
+        if self.is_ok(what, result)? {
+            self.tally.passed();
+        }
+        Ok(())
+    }
+
+    /// Whether it went well; a failure is counted.
+    fn is_ok(&mut self, what: &str, result: Result<()>) -> Result<bool> {
+        Ok(self.result(what, result)?.is_some())
+    }
+
+    /// What was made; a failure is counted.
+    pub(super) fn result<T>(&mut self, what: &str, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(made) => Ok(Some(made)),
+            Err(error) if error.is::<Interrupted>() => Err(error),
+            Err(error) => {
+                eprintln!("xtask: {what}: {error:#}");
+                self.tally.failed(what);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A file anywhere below a folder.
+fn find_file(folder: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    paths.find_map(|path| {
+        if path.is_dir() {
+            find_file(&path)
+        } else {
+            Some(path)
+        }
+    })
+}
+
+/// Files of a folder with this extension, sorted; none where there is no folder.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == extension));
+    files.sort();
+    files
+}

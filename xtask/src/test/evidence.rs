@@ -1,0 +1,122 @@
+//! What a failed test leaves behind: everything that it printed, what the kernel said meanwhile, and, from the tests'
+//! harness, the daemon's logs and its journal. One failure on a machine that nobody sees again must be enough.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::job::file_name;
+
+/// The longest record that the kernel hands out (`CONSOLE_EXT_LOG_MAX` in its sources).
+const RECORD_BYTES_MAX: usize = 8192;
+
+/// A moment, in the microseconds since boot that the kernel stamps its messages with.
+#[derive(Clone, Copy)]
+pub struct KernelClock(u64);
+
+impl KernelClock {
+    pub fn now() -> Self {
+        let time = clock_gettime(ClockId::Monotonic);
+        let [seconds, nanos] =
+            [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+        Self(seconds * 1_000_000 + nanos / 1000)
+    }
+}
+
+/// Keeps what there is about a failed job in a folder of its own below `folder`, and prints what the kernel said.
+pub fn keep(folder: &Path, job: &str, transcript: &[String], began: KernelClock) {
+    let folder = folder.join(file_name(job));
+    let kernel = kernel_messages(began);
+    let kept = fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(folder.join("output.txt"), transcript.join("\n")))
+        .and_then(|()| fs::write(folder.join("kernel.txt"), kernel.join("\n")));
+    if let Err(error) = kept {
+        eprintln!("xtask: keeping what {job} said: {error}");
+    }
+    if !kernel.is_empty() {
+        println!("the kernel said while {job} ran, and others beside it:");
+        kernel.iter().for_each(|line| println!("  k {line}"));
+    }
+}
+
+/// Whether a failed test has left something there.
+pub fn is_there(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Messages since a moment; none where the kernel does not hand them out.
+fn kernel_messages(since: KernelClock) -> Vec<String> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits();
+    let flags = i32::try_from(nonblocking).unwrap_or(0);
+    let Ok(log) = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open("/dev/kmsg")
+    else {
+        return Vec::new();
+    };
+    records(log)
+        .iter()
+        .filter_map(|record| message(record, since))
+        .collect()
+}
+
+/// Each read is one record; the end is EAGAIN.
+fn records(mut log: File) -> Vec<String> {
+    let mut records = Vec::new();
+    let mut buffer = vec![0; RECORD_BYTES_MAX];
+    loop {
+        match log.read(&mut buffer) {
+            Ok(length) if length > 0 => {
+                records.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+            // The record was overwritten before it was read: the next one is there.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            _ => return records,
+        }
+    }
+}
+
+/// The text of `priority,sequence,microseconds,flags;text`, where it is not older.
+fn message(record: &str, since: KernelClock) -> Option<String> {
+    let (head, text) = record.split_once(';')?;
+    let stamp: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let text = text.lines().next()?;
+    (stamp >= since.0).then(|| format!("{:.3} {text}", stamp as f64 / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_of_the_jobs_time_are_kept() {
+        let record = "6,339,5140900,-;NET: Registered protocol family 10\n SUBSYSTEM=net\n";
+        let line = message(record, KernelClock(5_000_000));
+        assert_eq!(
+            line.as_deref(),
+            Some("5.141 NET: Registered protocol family 10")
+        );
+        assert_eq!(message(record, KernelClock(6_000_000)), None);
+        assert_eq!(message("nonsense", KernelClock(0)), None);
+    }
+
+    #[test]
+    fn what_a_failed_job_printed_is_kept_under_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_there(folder.path()));
+        let lines = ["a".to_owned(), "b".to_owned()];
+        keep(
+            folder.path(),
+            "platform_x: a_test",
+            &lines,
+            KernelClock::now(),
+        );
+        let kept = fs::read_to_string(folder.path().join("platform_x.a_test/output.txt"));
+        assert_eq!(kept.unwrap(), "a\nb");
+        assert!(is_there(folder.path()));
+    }
+}

@@ -1,0 +1,195 @@
+//! One job of a test run: a program that runs to its end in a lane, and what became of it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::guest::{Event, Guest};
+use crate::programs::Program;
+use crate::session::{Outcome, Session, Watchdog};
+use crate::tally::{Output, Tally};
+
+use super::progress::Progress;
+
+/// A job that hangs must not hold up the run for ever. This protects the harness; it is no limit for what a test may
+/// take: the longest takes a tenth of it on a machine with nothing else to do.
+const WATCHDOG: Watchdog = Watchdog {
+    silence: Duration::from_secs(30 * 60),
+    total: Duration::from_secs(30 * 60),
+};
+
+/// What the programs of all jobs find in their environment.
+pub struct Surroundings {
+    /// PATH with the folder of Python programs in front.
+    pub path: std::ffi::OsString,
+    /// Where programs put their temporary files.
+    pub temp_dir: PathBuf,
+    /// Where failed tests leave what they have seen.
+    pub evidence: PathBuf,
+}
+
+pub struct Job {
+    /// What people call it: `platform_crash: a_killed_daemon`.
+    pub name: String,
+    /// The step it belongs to.
+    pub step: &'static str,
+    /// How many lanes it occupies.
+    pub lanes: usize,
+    pub work: Work,
+}
+
+pub enum Work {
+    /// A program that libtest is in: all of its tests, or the one of this name.
+    Libtest(Program, Option<String>),
+    /// A program that is one test, and passes when it ends with 0; with the folder of its libraries.
+    Plain(PathBuf, PathBuf),
+    /// Documentation tests, which cargo compiles while it runs them.
+    Documentation(Box<Command>),
+    /// A kernel with the tests that run there.
+    Guest(Guest),
+}
+
+/// What became of a job.
+#[derive(Default)]
+pub struct Ended {
+    pub tally: Tally,
+    /// Everything that it printed.
+    pub transcript: Vec<String>,
+    pub seconds: f64,
+}
+
+impl Job {
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// Only an interrupt; everything else is a failed test.
+    pub fn run(
+        self,
+        session: &Session,
+        surroundings: &Surroundings,
+        progress: &Progress,
+    ) -> Result<Ended> {
+        let start = Instant::now();
+        let evidence = surroundings.evidence.join(file_name(&self.name));
+        let mut ended = Ended::default();
+        match self.work {
+            Work::Guest(guest) => {
+                let series = guest.series;
+                ended.tally = guest.run(session, |event| match event {
+                    Event::Line(line) => ended.transcript.push(line.to_owned()),
+                    Event::Case(case) => progress.case(
+                        &format!("{series} {}: {}", case.program, case.name),
+                        case.seconds,
+                        case.verdict,
+                    ),
+                })?;
+            }
+            Work::Libtest(program, test) => {
+                let mut command = session.command(&program.path);
+                command.current_dir(&program.folder);
+                command.env("CARGO_MANIFEST_DIR", &program.folder);
+                if let Some(test) = test {
+                    command.args(["--exact", &test, "--test-threads=1"]);
+                }
+                surroundings.apply(&mut command, session, &evidence);
+                ended.libtest(session, self.step, &self.name, &mut command)?;
+            }
+            Work::Documentation(mut command) => {
+                surroundings.apply(&mut command, session, &evidence);
+                ended.libtest(session, self.step, &self.name, &mut command)?;
+            }
+            Work::Plain(program, libraries) => {
+                let mut command = session.command(program);
+                command.env("LD_LIBRARY_PATH", libraries);
+                surroundings.apply(&mut command, session, &evidence);
+                match ended.follow(session, &mut command, |_| {}) {
+                    Ok(Outcome::Exited(status)) if status.success() => ended.tally.passed(),
+                    Ok(outcome) => {
+                        let how = describe(&outcome);
+                        ended
+                            .tally
+                            .failed(format!("{}: {} {how}", self.step, self.name));
+                    }
+                    Err(error) => ended.broken(self.step, &self.name, error)?,
+                }
+            }
+        }
+        ended.seconds = start.elapsed().as_secs_f64();
+        Ok(ended)
+    }
+}
+
+impl Surroundings {
+    fn apply(&self, command: &mut Command, session: &Session, evidence: &Path) {
+        command
+            .env("TMPDIR", &self.temp_dir)
+            .env("PATH", &self.path);
+        command.env("NFLUID_BIN_DIR", session.target.join("debug"));
+        command.env("NFLUID_EVIDENCE_DIR", evidence);
+        command.env("RUST_BACKTRACE", "1");
+    }
+}
+
+impl Ended {
+    /// Runs a program that libtest is in, and counts what it prints.
+    fn libtest(
+        &mut self,
+        session: &Session,
+        step: &str,
+        name: &str,
+        command: &mut Command,
+    ) -> Result<()> {
+        let mut output = Output::default();
+        match self.follow(session, command, |line| output.line(line)) {
+            Ok(Outcome::Exited(status)) => output.end(status),
+            Ok(outcome) => output.broken(format!("{name} {}", describe(&outcome))),
+            Err(error) => return self.broken(step, name, error),
+        }
+        let program = name.split(": ").next().unwrap_or(name);
+        self.tally.add(&format!("{step}: {program}"), output);
+        Ok(())
+    }
+
+    fn follow(
+        &mut self,
+        session: &Session,
+        command: &mut Command,
+        mut on_line: impl FnMut(&str),
+    ) -> Result<Outcome> {
+        session.capture(command, WATCHDOG, |line| {
+            on_line(line);
+            self.transcript.push(line.to_owned());
+        })
+    }
+
+    /// It could not be run, which is a failure, or an interrupt.
+    fn broken(&mut self, step: &str, name: &str, error: anyhow::Error) -> Result<()> {
+        if error.is::<crate::session::Interrupted>() {
+            return Err(error);
+        }
+        self.transcript.push(format!("{error:#}"));
+        self.tally.failed(format!("{step}: {name}: {error:#}"));
+        Ok(())
+    }
+}
+
+fn describe(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Exited(status) => format!("ended with {status}"),
+        Outcome::Hung => format!(
+            "hung: no end within {} minutes",
+            WATCHDOG.total.as_secs() / 60
+        ),
+    }
+}
+
+/// A job's name as that of a file.
+pub fn file_name(job: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    job.replace(": ", ".")
+        .chars()
+        .map(|c| if allowed(c) { c } else { '_' })
+        .collect()
+}

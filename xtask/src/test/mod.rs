@@ -1,0 +1,273 @@
+//! `make test`: every test of the repository, counted.
+//!
+//! First everything is built, by one build. Then all tests run beside each other in lanes, each test of the platform as a
+//! process of its own. A failing test does not keep the others from running: one run tells everything. The last line
+//! that is printed is `N passed, N failed, N skipped`.
+
+mod checks;
+mod evidence;
+mod history;
+mod job;
+mod lanes;
+mod progress;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::deps;
+use crate::guest;
+use crate::leftovers::Leftovers;
+use crate::programs::{self, Program, Programs};
+use crate::session::Session;
+use crate::tally::Tally;
+use history::History;
+use job::{Job, Surroundings, Work};
+use progress::Progress;
+
+/// Captures of real traffic, beside the project; tests that need them skip without.
+const CAPTURES: &str = "../shared/data/pcap";
+/// Lanes per core, as measured: CONTRIBUTING.md has the figures.
+const LANES_PER_CORE: usize = 2;
+/// Lanes that a guest occupies: it has two CPUs, and no test in it waits for anything but them.
+const GUEST_LANES: usize = 1;
+
+/// Tests that nothing may run beside, and why.
+const ALONE: [(&str, &str); 0] = [];
+
+/// What to run.
+#[derive(Args)]
+pub struct Options {
+    /// Only these steps (repeatable, or separated by commas)
+    #[arg(long = "step", value_enum, value_delimiter = ',')]
+    steps: Vec<Step>,
+    /// Run only tests whose name (`platform_crash: a_test`, or a program of unit tests) contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// How many tests run at once
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    lanes: Option<u16>,
+    /// Run the tests so many times, and say how often each failed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    times: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Unit, property and documentation tests of all crates; they need no root
+    Unit,
+    /// tests/tests: they make network namespaces and cgroups, as root
+    Root,
+    /// The guest_* and security_* tests inside Debian's stock kernels
+    Guest,
+    /// Crates without an operating system build for x86_64-unknown-none and wasm
+    Targets,
+    /// The ring's protocol under loom's exhaustive scheduler
+    Loom,
+    /// The C port library's tests, and whether what is installed is whole
+    C,
+}
+
+struct Run<'a> {
+    session: &'a Session,
+    options: &'a Options,
+    leftovers: Leftovers,
+    tally: Tally,
+}
+
+/// Runs the tests.
+///
+/// # Errors
+/// Something needed cannot be installed, a test failed, or an interrupt.
+pub fn run(session: &Session, options: &Options) -> Result<()> {
+    deps::install(session, deps::FOR_TEST)?;
+    let path = path_with(deps::install_python(session)?)?;
+    let mut run = Run {
+        session,
+        options,
+        leftovers: Leftovers::watch()?,
+        tally: Tally::default(),
+    };
+    if !session.root.join(CAPTURES).is_dir() {
+        println!("{CAPTURES} is absent: tests that need captures are skipped");
+    }
+    let result = run.everything(path);
+    let Run {
+        leftovers, tally, ..
+    } = run;
+    drop(leftovers);
+    let conclusion = tally.conclude();
+    result?;
+    Ok(conclusion?)
+}
+
+fn path_with(first: PathBuf) -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(first).chain(std::env::split_paths(&path)))
+        .context("the project's folder must not have a colon in its name")
+}
+
+impl Run<'_> {
+    fn wants(&self, step: Step) -> bool {
+        let steps = &self.options.steps;
+        steps.is_empty() || steps.contains(&step)
+    }
+
+    fn everything(&mut self, path: OsString) -> Result<()> {
+        let surroundings = Surroundings {
+            path,
+            temp_dir: self.leftovers.temp_dir().to_owned(),
+            evidence: self.session.target.join("evidence"),
+        };
+        let _of_the_last_run = std::fs::remove_dir_all(&surroundings.evidence);
+        for _ in 1..self.options.times {
+            let jobs = self.jobs()?;
+            self.run_jobs(jobs, &surroundings)?;
+        }
+        let begun = Instant::now();
+        let jobs = self.jobs()?;
+        println!("built in {} s", begun.elapsed().as_secs());
+        self.run_jobs(jobs, &surroundings)
+    }
+
+    /// Builds what is wanted, and lists what is to be run.
+    fn jobs(&mut self) -> Result<Vec<Job>> {
+        let mut jobs = Vec::new();
+        if self.wants(Step::Targets) {
+            println!("\n== targets");
+            self.targets()?;
+        }
+        let needs_programs = [Step::Unit, Step::Root, Step::Guest, Step::C];
+        if needs_programs.into_iter().any(|step| self.wants(step)) {
+            println!("\n== build");
+            let built = Programs::build(self.session);
+            if let Some(programs) = self.result("building the workspace", built)? {
+                self.workspace_jobs(programs, &mut jobs)?;
+            }
+        }
+        if self.wants(Step::Loom) {
+            println!("\n== loom");
+            let built = Programs::loom(self.session);
+            if let Some(models) = self.result("building loom's models", built)? {
+                jobs.extend(models.unit.into_iter().map(|model| whole("loom", model)));
+            }
+        }
+        if let Some(filter) = &self.options.filter {
+            jobs.retain(|job| job.name.contains(filter));
+        }
+        Ok(jobs)
+    }
+
+    /// Jobs of what one build has made.
+    fn workspace_jobs(&mut self, programs: Programs, jobs: &mut Vec<Job>) -> Result<()> {
+        if self.wants(Step::C) {
+            println!("\n== C");
+            jobs.extend(self.c()?);
+            self.installed()?;
+        }
+        if self.wants(Step::Unit) {
+            let units = programs.unit.iter();
+            jobs.extend(units.map(|program| whole("unit", program.clone())));
+            let mut cargo = programs::cargo_workspace(self.session, "test");
+            cargo.args(["--doc", "--no-fail-fast"]);
+            jobs.push(Job {
+                name: "documentation".to_owned(),
+                step: "unit",
+                lanes: 1,
+                work: Work::Documentation(Box::new(cargo)),
+            });
+        }
+        if self.wants(Step::Root) {
+            if deps::is_root() {
+                for program in &programs.platform {
+                    let listed = self.cases(program);
+                    let cases = self.result(&format!("root: {}", program.name), listed)?;
+                    jobs.extend(cases.into_iter().flatten());
+                }
+            } else {
+                self.tally
+                    .skipped("root: tests/tests need root, for network namespaces and cgroups");
+            }
+        }
+        if self.wants(Step::Guest) {
+            jobs.extend(
+                guest::all(&Arc::new(programs))
+                    .into_iter()
+                    .map(|guest| Job {
+                        name: format!("kernel {}", guest.series),
+                        step: "guest",
+                        lanes: GUEST_LANES,
+                        work: Work::Guest(guest),
+                    }),
+            );
+        }
+        Ok(())
+    }
+
+    /// Each test of a program as a job.
+    fn cases(&self, program: &Program) -> Result<Vec<Job>> {
+        let mut list = self.session.command(&program.path);
+        let listing = self
+            .session
+            .output(list.args(["--list", "--format=terse"]))?;
+        let cases = listing
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"));
+        let job = |case: &str| {
+            let name = format!("{}: {case}", program.name);
+            let lanes = if is_alone(&name) { usize::MAX } else { 1 };
+            Job {
+                name,
+                step: "root",
+                lanes,
+                work: Work::Libtest(program.clone(), Some(case.to_owned())),
+            }
+        };
+        Ok(cases.map(job).collect())
+    }
+
+    fn run_jobs(&mut self, mut jobs: Vec<Job>, surroundings: &Surroundings) -> Result<()> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let history = History::read(&self.session.target);
+        lanes::sort(&mut jobs, &history);
+        let lanes = self.lanes();
+        let progress = Progress::begin(&jobs, lanes, &history);
+        let mut done = lanes::run(self.session, jobs, lanes, surroundings, &progress)?;
+        let took = |job: &lanes::Done| (job.name.clone(), job.ended.seconds);
+        progress.slowest(done.iter().map(took));
+        history.update(done.iter().map(took));
+        progress::steps(&done);
+        done.sort_by(|a, b| a.name.cmp(&b.name));
+        for job in done {
+            self.tally.merge(job.ended.tally);
+        }
+        progress::tell_of_evidence(&surroundings.evidence);
+        Ok(())
+    }
+
+    fn lanes(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let asked = self.options.lanes.map(usize::from);
+        asked.unwrap_or(cores * LANES_PER_CORE)
+    }
+}
+
+/// All tests of a program as one job.
+fn whole(step: &'static str, program: Program) -> Job {
+    Job {
+        name: format!("{}: {}", program.package, program.name),
+        step,
+        lanes: 1,
+        work: Work::Libtest(program, None),
+    }
+}
+
+fn is_alone(name: &str) -> bool {
+    ALONE.iter().any(|(start, _)| name.starts_with(start))
+}
