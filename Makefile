@@ -6,7 +6,7 @@ ARGS ?=
 XTASK := cargo xtask
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test guest demo bench fmt lint doc clean install uninstall toolchain
+.PHONY: help deps build test soak guest demo bench fmt lint doc clean install uninstall toolchain
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ build: toolchain ## build everything in release mode
 
 test: toolchain ## run every test (as root), guests with other kernels included; the last line counts them
 	@$(XTASK) test $(ARGS)
+
+soak: toolchain ## what takes hours, before a release: long tests, every experiment, an hour of fuzzing (as root)
+	@$(XTASK) soak $(ARGS)
 
 guest: toolchain ## run the guest and security tests inside Debian's stock kernels
 	@$(XTASK) guest $(ARGS)

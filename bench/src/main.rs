@@ -13,9 +13,11 @@ mod roles;
 mod session;
 
 use clap::Parser;
+use experiments::Experiment;
 use host::interrupt::{self, Interrupted};
 use nfluid_figures::{plot, record, results, statistics};
 use session::Session;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,7 +27,8 @@ const PROGRAM: &str = "nfluid-bench";
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
 
-/// Runs one of nfluid's experiments. `nfluid-bench list` names them all, `nfluid-bench report` joins
+/// Runs one of nfluid's experiments. `nfluid-bench list` names them all, `nfluid-bench packages` (or
+/// `packages NAME`) the Debian packages that they need and this host lacks, `nfluid-bench report` joins
 /// their results into one page.
 ///
 /// Exit codes: 0; 1 on an error; 3 if this host cannot run the experiment, or none of them; 130 when
@@ -34,8 +37,11 @@ const CANNOT_RUN: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// The experiment, `all`, `list`, or `report`.
+    /// The experiment, `all`, `list`, `packages`, or `report`.
     experiment: String,
+    /// Of `packages`: the experiment that is to be run [default: all].
+    #[arg(requires = "experiment")]
+    of: Option<String>,
     /// End within 20 seconds: fewer and shorter repetitions, fewer sizes.
     #[arg(long)]
     quick: bool,
@@ -52,6 +58,9 @@ struct Arguments {
 /// What single experiments are asked for beside.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Asked {
+    /// As --quick, with as little measured as there can be: that an experiment runs, not what its figures are.
+    #[arg(long)]
+    brief: bool,
     /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
@@ -63,9 +72,10 @@ pub struct Asked {
 impl Asked {
     /// As it is written on the command line.
     fn words(&self) -> String {
+        let brief = if self.brief { " --brief" } else { "" };
         let queues = self.queues.map(|queues| format!(" --queues {queues}"));
         let nic = self.nic.as_ref().map(|nic| format!(" --nic {nic}"));
-        queues.unwrap_or_default() + &nic.unwrap_or_default()
+        brief.to_owned() + &queues.unwrap_or_default() + &nic.unwrap_or_default()
     }
 }
 
@@ -116,10 +126,10 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let outcome = if arguments.experiment == "report" {
-        page::write(&arguments.results)
-    } else {
-        run(&arguments)
+    let outcome = match arguments.experiment.as_str() {
+        "report" => page::write(&arguments.results),
+        "packages" => packages(arguments.of.as_deref().unwrap_or("all")),
+        _ => run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,22 +146,37 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let chosen: Vec<_> = experiments::ALL
-        .iter()
-        .filter(|e| arguments.experiment == "all" || e.name == arguments.experiment)
-        .collect();
+/// The experiments of that name; of `all`, every one.
+fn choose(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
+    let all = experiments::ALL.iter();
+    let chosen: Vec<_> = all.filter(|e| name == "all" || e.name == name).collect();
     if chosen.is_empty() {
-        anyhow::bail!(
-            "no experiment '{}'; 'nfluid-bench list' names them",
-            arguments.experiment
-        );
+        anyhow::bail!("no experiment '{name}'; 'nfluid-bench list' names them");
     }
+    Ok(chosen)
+}
+
+/// Prints the Debian packages that experiments need and this host lacks, one per line.
+fn packages(name: &str) -> anyhow::Result<()> {
+    let missing = choose(name)?
+        .into_iter()
+        .flat_map(|experiment| experiment.needs.missing().concat());
+    for package in missing.collect::<BTreeSet<_>>() {
+        println!("{package}");
+    }
+    Ok(())
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(other) = &arguments.of {
+        anyhow::bail!("one experiment at a time, or 'all': what is '{other}'?");
+    }
+    let chosen = choose(&arguments.experiment)?;
     if !rustix::process::geteuid().is_root() {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }
     interrupt::watch()?;
-    let mut session = Session::new(&arguments.results, arguments.quick);
+    let mut session = Session::new(&arguments.results, arguments.quick || arguments.asked.brief);
     session.asked = arguments.asked.clone();
     let outcome = if let [experiment] = chosen[..] {
         session.run(experiment)

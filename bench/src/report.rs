@@ -21,6 +21,57 @@ pub struct Report {
     steady: Option<Steady>,
 }
 
+/// Numbers of repetitions, and times.
+pub trait Effort {
+    /// As little as shows that something can be measured: a quarter, at least 1 of what is counted.
+    fn brief(self) -> Self;
+}
+
+/// What of a quick run's effort a brief one takes.
+const BRIEF_PART: u8 = 4;
+
+macro_rules! counted {
+    ($($number:ty)*) => {$(
+        impl Effort for $number {
+            fn brief(self) -> Self {
+                (self / Self::from(BRIEF_PART)).max(1)
+            }
+        }
+    )*};
+}
+
+counted!(i32 u32 u64 usize);
+
+impl Effort for f64 {
+    fn brief(self) -> Self {
+        self / Self::from(BRIEF_PART)
+    }
+}
+
+impl Effort for Duration {
+    fn brief(self) -> Self {
+        self / u32::from(BRIEF_PART)
+    }
+}
+
+impl<T: Effort, const N: usize> Effort for [T; N] {
+    fn brief(self) -> Self {
+        self.map(T::brief)
+    }
+}
+
+impl<A: Effort, B: Effort> Effort for (A, B) {
+    fn brief(self) -> Self {
+        (self.0.brief(), self.1.brief())
+    }
+}
+
+impl<A: Effort, B: Effort, C: Effort> Effort for (A, B, C) {
+    fn brief(self) -> Self {
+        (self.0.brief(), self.1.brief(), self.2.brief())
+    }
+}
+
 /// How long an experiment may wait for near cores, in all.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_QUICK: Duration = Duration::from_secs(1);
@@ -78,6 +129,17 @@ impl Report {
     /// `full` in a full run, `quick` in a quick one.
     pub fn choose<T>(&self, full: T, quick: T) -> T {
         if self.record.quick { quick } else { full }
+    }
+
+    /// How often and how long something is measured: `full` in a full run, `quick` in a quick one, a part of that in a
+    /// brief one.
+    pub fn effort<T: Effort>(&self, full: T, quick: T) -> T {
+        let chosen = self.choose(full, quick);
+        if self.asked.brief {
+            chosen.brief()
+        } else {
+            chosen
+        }
     }
 
     /// Before each measurement of an experiment in which two cores share memory: waits, for a limited

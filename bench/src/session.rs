@@ -2,11 +2,13 @@
 
 use crate::experiments::Experiment;
 use crate::host::interrupt::{self, Interrupted};
+use crate::host::program::install;
 use crate::record::{Record, command};
 use crate::report::{Report, print_figures};
 use crate::results::{Results, json};
 use crate::{Asked, CannotRun, PROGRAM};
 use anyhow::{Context, bail};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -35,6 +37,19 @@ impl Session {
     /// # Errors
     /// Those of the experiment; [`CannotRun`] and [`Interrupted`] among them.
     pub fn run(&mut self, experiment: &Experiment) -> anyhow::Result<()> {
+        let [required, compared] = experiment.needs.missing();
+        if !required.is_empty() {
+            let all: BTreeSet<_> = required.into_iter().chain(compared).collect();
+            let all: Vec<_> = all.into_iter().collect();
+            return Err(CannotRun(install(&all.join(" "))).into());
+        }
+        if !compared.is_empty() {
+            let how = install(&compared.join(" "));
+            println!(
+                "# {} leaves out what it would be compared with: {how}",
+                experiment.name
+            );
+        }
         let start = Instant::now();
         let mut report = Report::new(experiment, self.quick, &self.asked);
         let outcome = (experiment.run)(&mut report);
@@ -113,12 +128,14 @@ mod tests {
     use super::Session;
     use crate::CannotRun;
     use crate::experiments::Experiment;
+    use crate::experiments::needs::{NOTHING, Needs};
     use crate::statistics::Samples;
 
     fn experiment(name: &'static str, run: crate::experiments::Run) -> Experiment {
         Experiment {
             name,
             summary: "for a test",
+            needs: NOTHING,
             run,
         }
     }
@@ -144,5 +161,21 @@ mod tests {
         session.run_all(&[&cannot, &works]).unwrap();
         let error = session.run_all(&[&cannot]).unwrap_err();
         assert!(error.is::<CannotRun>(), "{error}");
+    }
+
+    #[test]
+    fn all_missing_packages_are_named_at_once_before_anything_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut needy = experiment("needy", |_| panic!("it ran"));
+        needy.needs = Needs {
+            required: &[&[("sh", "dash")], &[("no-such-a", "pack")]],
+            compared: &[&[("no-such-b", "peer")]],
+        };
+        let error = Session::new(folder.path(), true).run(&needy).unwrap_err();
+        assert!(error.is::<CannotRun>(), "{error}");
+        assert!(
+            error.to_string().ends_with("recommends pack peer"),
+            "{error}"
+        );
     }
 }

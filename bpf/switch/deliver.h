@@ -5,6 +5,7 @@
 
 #include "copy.h"
 #include "frame.h"
+#include "loop.h"
 #include "switch_maps.h"
 
 /* A destination port, looked up. */
@@ -67,7 +68,7 @@ static __always_inline bool cursor_block(struct cursor *c, struct nfl_port *port
 	if (!base)
 		return false;
 	c->base = base;
-	c->block = block;
+	c->block = unlinked(block);
 	return true;
 }
 

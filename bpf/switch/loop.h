@@ -27,6 +27,13 @@ l_continue:;                                                                    
 /* Loops start from a zero that the verifier does not know, else it follows every turn. */
 __u32 unknown_zero;
 
+/*
+ * `value`, of which the verifier knows nothing, least of all that another register has it too. What a loop changes starts
+ * like this: the state before the first turn is then the state before every turn, and the verifier follows each path through
+ * the body once. Without it the switch took 603,000 steps and 2.3 s to verify.
+ */
+#define unlinked(value) ((value) + *(volatile __u32 *)&unknown_zero)
+
 #define LOOP_GOTO(turns, body, ctx)                                                                \
 	for (__u32 turn = unknown_zero; turn != (turns) && can_loop; turn++) {                     \
 		if (body##_goto(ctx))                                                              \

@@ -92,6 +92,14 @@ static __always_inline bool serve_ring(struct nfl_serve *ctx)
 	return true;
 }
 
+/* Rings alone, for who runs no switch: the program is small, and so always loaded. */
+SEC("syscall")
+int ring(struct nfl_serve *ctx)
+{
+	serve_ring(ctx);
+	return 0;
+}
+
 /* Many ports by one call: the trigger costs as much as switching forty small frames. */
 SEC("syscall")
 int serve_goto(struct nfl_serve *ctx)

@@ -37,13 +37,14 @@ static __always_inline long FORM(copy_one)(struct run *r)
 			goto hole;
 	}
 	copy_frame(to, from, len);
+	len = (__u32)unlinked((__u32)len); /* what follows is the same however long it was */
 	if (r->address != RUN_LINK)
 		header_write(&h, to, len);
 	r->frames++;
 	r->bytes += len;
 	goto publish;
 hole:
-	len = 0;
+	len = unlinked(0);
 	count_drop(r->from.port, reason, 1);
 publish:
 	if (r->left == r->count)
@@ -125,13 +126,16 @@ __noinline __u32 FORM(attend_run)(__u32 from_to, __u32 start, __u32 count, __u64
  * Returns the sleep epoch of the receiver, 0 if it is awake; or the run is left open, see run_open(). */
 __noinline __u64 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
 {
-	struct run r = { .tx.position = position, .rx.position = slot, .address = address };
+	struct run r = { .address = address };
 
-	r.count = r.left = to_count >> 16;
-	r.first_len = 0;
+	r.tx.position = unlinked(position);
+	r.rx.position = unlinked(slot);
+	r.count = to_count >> 16;
+	r.left = unlinked(to_count >> 16);
+	r.first_len = unlinked(0);
 	r.from_to = me | to_count << 16;
-	r.frames = unknown_zero;
-	r.bytes = unknown_zero;
+	r.frames = unlinked(0);
+	r.bytes = unlinked(0);
 	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
 	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */) ||
 	    !cursor_block(&r.rx, r.to.port, rx_slot(&r.to, slot) / NFL_BLOCK_SLOTS))
@@ -174,15 +178,18 @@ LOOP_BODY(exchange_one, run)
 __noinline __u64 FORM(exchange_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot,
 				    __u64 address)
 {
-	struct run r = { .tx.position = position, .rx_position = slot, .address = address };
+	struct run r = { .address = address };
 	__u32 first;
 
-	r.count = r.left = to_count >> 16;
-	r.first_len = 0;
-	r.first_slot = unknown_zero;
+	r.tx.position = unlinked(position);
+	r.rx_position = unlinked(slot);
+	r.count = to_count >> 16;
+	r.left = unlinked(to_count >> 16);
+	r.first_len = unlinked(0);
+	r.first_slot = unlinked(0);
 	r.from_to = me | to_count << 16;
-	r.frames = unknown_zero;
-	r.bytes = unknown_zero;
+	r.frames = unlinked(0);
+	r.bytes = unlinked(0);
 	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
 	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */))
 		return 0;

@@ -4,6 +4,7 @@ use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{eventually, run};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
+use nfluid_tests::harness::soak;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -18,6 +19,12 @@ fn bench_into(results: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(program("nfluid-bench"));
     command.args(arguments).arg("--results").arg(results);
     command.output().expect("it can be started")
+}
+
+/// How long experiments measure: here whether they run and hand in their figures, before a release as long as a quick run
+/// does. CONTRIBUTING.md says when that is.
+fn effort() -> &'static str {
+    if soak::is_on() { "--quick" } else { "--brief" }
 }
 
 fn text(output: &Output) -> String {
@@ -102,7 +109,7 @@ fn memif_is_compared_with_or_named_with_its_package() {
     if !is_root("memif_is_compared_with_or_named_with_its_package") {
         return;
     }
-    let output = text(&bench(&["nonf", "--quick"]));
+    let output = text(&bench(&["nonf", effort()]));
     assert!(values(&output, "nonf.64.mpps")[0] > 0.0, "{output}");
     let mut compared = values(&output, ".vs_memif");
     compared.extend(values(&output, ".vs_memif_copied"));
@@ -120,7 +127,7 @@ fn peers_are_measured_or_left_out_by_name() {
     if !is_root("peers_are_measured_or_left_out_by_name") {
         return;
     }
-    let output = text(&bench(&["peers", "--quick"]));
+    let output = text(&bench(&["peers", effort()]));
     for peer in [
         "nfluid_link",
         "nfluid_bridge",
@@ -148,7 +155,7 @@ fn senders_and_uplinks_send_out_of_an_interface() {
     if !is_root("senders_and_uplinks_send_out_of_an_interface") {
         return;
     }
-    let output = text(&bench(&["h6", "--quick"]));
+    let output = text(&bench(&["h6", effort()]));
     for by in ["hvd", "ddd", "ddd_one_core"] {
         for len in [64, 1514] {
             let rates = values(&output, &format!("h6.{by}.{len}.mpps"));
@@ -162,7 +169,7 @@ fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
     if !is_root("a_wire_leads_straight_into_nfs_or_by_a_switch") {
         return;
     }
-    let output = text(&bench(&["d4", "--quick"]));
+    let output = text(&bench(&["d4", effort()]));
     for lane in [
         "one.classified.1",
         "one.switch.1",
@@ -194,7 +201,7 @@ fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
     if !is_root("a_nic_that_cannot_steer_flows_is_refused_with_the_alternative") {
         return;
     }
-    let output = bench(&["d4", "--quick", "--nic", "lo"]);
+    let output = bench(&["d4", effort(), "--nic", "lo"]);
     assert_eq!(output.status.code(), Some(3));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("lo cannot steer flows"), "{errors}");
@@ -206,7 +213,7 @@ fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
     if !is_root("tcp_through_the_demos_chain_is_compared_with_the_kernels") {
         return;
     }
-    let output = text(&bench(&["iperf3", "--quick"]));
+    let output = text(&bench(&["iperf3", effort()]));
     for figure in [
         "demo.iperf3.gbps",
         "demo.iperf3.offloads_off_gbps",
@@ -224,7 +231,7 @@ fn what_a_restart_costs_is_counted_in_packets() {
     if !is_root("what_a_restart_costs_is_counted_in_packets") {
         return;
     }
-    let output = text(&bench(&["restart", "--quick"]));
+    let output = text(&bench(&["restart", effort()]));
     let one = |figure: &str| {
         let start = format!("figure {figure} ");
         let line = output.lines().find(|line| line.starts_with(&start));
@@ -251,7 +258,7 @@ fn new_instances_forward_and_are_compared_with_processes() {
     if !is_root("new_instances_forward_and_are_compared_with_processes") {
         return;
     }
-    let output = text(&bench(&["l2", "--quick"]));
+    let output = text(&bench(&["l2", effort()]));
     for figure in [
         "l2.plain.1",
         "l2.plain.20",
@@ -289,7 +296,7 @@ fn idle_instances_are_counted_and_weighed() {
     if !is_root("idle_instances_are_counted_and_weighed") {
         return;
     }
-    let output = text(&bench(&["l6", "--quick"]));
+    let output = text(&bench(&["l6", effort()]));
     assert_eq!(values(&output, "l6.instances"), [100.0], "{output}");
     for figure in ["l6.process_mb", "l6.maps_mb"] {
         let each = values(&output, figure);
@@ -310,34 +317,54 @@ fn instances_are_paused_saved_restored_and_upgraded_under_traffic() {
     if !is_root("instances_are_paused_saved_restored_and_upgraded_under_traffic") {
         return;
     }
-    for (experiment, figures) in [
-        ("l7", &["l7.save_ms", "l7.restore_ms"][..]),
-        (
-            "l7migrate",
-            &["l7.migrate_blocked_ms", "l7.migrate_took_ms"],
-        ),
-        (
-            "l8",
-            &["l8.pause_ms", "l8.unpause_ms", "l8.bypass.pause_ms"],
-        ),
-        ("upgrade", &["upgrade.took_ms", "upgrade.silent_ms"]),
-        (
-            "scaleout",
-            &["scaleout.1to2.held_ms", "scaleout.4to1.held_ms"],
-        ),
-    ] {
-        let output = text(&bench(&[experiment, "--quick"]));
-        for figure in figures {
-            let times = values(&output, figure);
-            assert!(times.len() == 1 && times[0] > 0.0, "{figure}: {output}");
-        }
-        // How many are lost on a machine with much else to do says nothing; that it is counted does.
-        assert_eq!(
-            output.contains("figure upgrade.lost "),
-            experiment == "upgrade",
-            "{output}"
-        );
+    hands_in("l7", &["l7.save_ms", "l7.restore_ms"]);
+    hands_in(
+        "l8",
+        &["l8.pause_ms", "l8.unpause_ms", "l8.bypass.pause_ms"],
+    );
+}
+
+#[test]
+fn instances_are_upgraded_under_traffic() {
+    if !is_root("instances_are_upgraded_under_traffic") {
+        return;
     }
+    let output = hands_in("upgrade", &["upgrade.took_ms", "upgrade.silent_ms"]);
+    // How many are lost on a machine with much else to do says nothing; that it is counted does.
+    assert!(output.contains("figure upgrade.lost "), "{output}");
+}
+
+#[test]
+fn instances_move_to_another_host_under_traffic() {
+    if !is_root("instances_move_to_another_host_under_traffic") {
+        return;
+    }
+    let figures = ["l7.migrate_blocked_ms", "l7.migrate_took_ms"];
+    hands_in("l7migrate", &figures);
+}
+
+#[test]
+fn members_come_and_go_under_traffic() {
+    if !is_root("members_come_and_go_under_traffic") {
+        return;
+    }
+    let figures = ["scaleout.1to2.held_ms", "scaleout.4to1.held_ms"];
+    hands_in("scaleout", &figures);
+}
+
+/// An experiment that measures each of these once, none of them 0; what it printed.
+fn hands_in(experiment: &str, figures: &[&str]) -> String {
+    let output = text(&bench(&[experiment, effort()]));
+    for figure in figures {
+        let times = values(&output, figure);
+        assert!(times.len() == 1 && times[0] > 0.0, "{figure}: {output}");
+    }
+    assert_eq!(
+        output.contains("figure upgrade.lost "),
+        experiment == "upgrade",
+        "{output}"
+    );
+    output
 }
 
 #[test]
@@ -345,7 +372,7 @@ fn frames_pass_personal_firewalls() {
     if !is_root("frames_pass_personal_firewalls") {
         return;
     }
-    let output = text(&bench(&["l10", "--quick"]));
+    let output = text(&bench(&["l10", effort()]));
     for active in [1, 31] {
         for figure in ["mbps_each", "sent_mbps_each", "p99_ms"] {
             let found = values(&output, &format!("l10.{active}.{figure}"));
@@ -364,7 +391,7 @@ fn first_datagrams_of_new_clients_are_answered() {
     if !is_root("first_datagrams_of_new_clients_are_answered") {
         return;
     }
-    let output = text(&bench(&["l11", "--quick"]));
+    let output = text(&bench(&["l11", effort()]));
     for gap in [25, 10, 5, 1] {
         for figure in ["median_ms", "p99_ms", "known_ms"] {
             let times = values(&output, &format!("l11.{gap}.{figure}"));
@@ -382,7 +409,7 @@ fn a_change_of_shares_is_followed() {
     if !is_root("a_change_of_shares_is_followed") {
         return;
     }
-    let output = text(&bench(&["share", "--quick"]));
+    let output = text(&bench(&["share", effort()]));
     for figure in ["share.change_ms", "share.apply_ms", "share.kept_percent"] {
         let start = format!("figure {figure} ");
         let line = output.lines().find(|line| line.starts_with(&start));
@@ -428,7 +455,7 @@ fn what_signals_cost_is_measured_by_batch() {
         return;
     }
     // What is measured, not how much: a difference of two lanes may be anything on a busy machine.
-    let output = text(&bench(&["red4cost", "--quick"]));
+    let output = text(&bench(&["red4cost", effort()]));
     for id in ["red4.cost_ns", "red4.marked_ns"] {
         assert_eq!(values(&output, id).len(), 1, "{output}");
         assert_eq!(values(&output, id.trim_start_matches("red4")).len(), 4);
@@ -445,7 +472,7 @@ fn a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_
     one_holds(
         "a thousand times as many rules; a list would take hundreds of times as long",
         || {
-            let output = text(&bench(&["efw", "--quick"]));
+            let output = text(&bench(&["efw", effort()]));
             for kind in ["ns", "drop_ns", "new_flow_ns"] {
                 let figure = values(&output, &format!("efw.10.{kind}"))[0];
                 assert!(figure > 0.0, "{output}");
@@ -464,7 +491,7 @@ fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
     one_holds(
         "of a known connection and of a new one, in each mode",
         || {
-            let output = text(&bench(&["elb", "--quick"]));
+            let output = text(&bench(&["elb", effort()]));
             let figure = |id: &str| values(&output, id)[0];
             assert!(figure("elb.answer.ns") > 0.0, "{output}");
             assert_eq!(figure("elb.kept_percent"), 100.0, "{output}");
@@ -480,7 +507,7 @@ fn connections_come_about_behind_a_guard_whatever_floods_it() {
     if !is_root("connections_come_about_behind_a_guard_whatever_floods_it") {
         return;
     }
-    let output = text(&bench(&["guard", "--quick"]));
+    let output = text(&bench(&["guard", effort()]));
     let figure = |id: &str| values(&output, id)[0];
     for lane in ["limit", "over", "connection", "syn"] {
         assert!(figure(&format!("guard.{lane}.ns")) > 0.0, "{output}");
@@ -493,7 +520,7 @@ fn what_signals_gain_is_told_beside_what_there_is_without_them() {
     if !is_root("what_signals_gain_is_told_beside_what_there_is_without_them") {
         return;
     }
-    let output = text(&bench(&["red4", "--quick"]));
+    let output = text(&bench(&["red4", effort()]));
     for id in [
         "red4.16.delay_us",
         "red4.16.delay_off_us",
@@ -519,7 +546,7 @@ fn two_subflows_are_measured_or_the_kernel_lacks_them() {
     if !is_root("two_subflows_are_measured_or_the_kernel_lacks_them") {
         return;
     }
-    let output = bench(&["red4mptcp", "--quick"]);
+    let output = bench(&["red4mptcp", effort()]);
     if output.status.code() == Some(3) {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("MPTCP"), "{errors}");
@@ -543,7 +570,7 @@ fn refusal_spares_the_work_on_frames_that_die() {
     one_holds(
         "percent of the CPU time that is wasted, with refusal and without",
         || {
-            let output = text(&bench(&["refusal", "--quick"]));
+            let output = text(&bench(&["refusal", effort()]));
             let one = |id: &str| values(&output, id)[0];
             assert!(one("refusal.off.chain_kpps") > 0.0, "{output}");
             assert!(one("refusal.on.chain_kpps") > 0.0, "{output}");
@@ -562,7 +589,7 @@ fn what_idle_instances_cost_the_congestion_thread_is_measured() {
     if !is_root("what_idle_instances_cost_the_congestion_thread_is_measured") {
         return;
     }
-    let output = text(&bench(&["congestion", "--quick"]));
+    let output = text(&bench(&["congestion", effort()]));
     for id in [
         "congestion.100.off_cpu_percent",
         "congestion.100.idle_cpu_percent",
@@ -581,7 +608,7 @@ fn an_io_thread_takes_longer_than_a_hyperio_call() {
     // Two switches between processes against none, on whatever machine.
     one_holds(
         "the time of an I/O thread, in that of a call",
-        || values(&text(&bench(&["h3", "--quick"])), "h3.roundtrip_ratio")[0],
+        || values(&text(&bench(&["h3", effort()])), "h3.roundtrip_ratio")[0],
         |ratio| *ratio > 1.0,
     );
 }
@@ -591,7 +618,7 @@ fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
     if !is_root("the_switch_sees_the_batch_that_an_inline_sender_asks_for") {
         return;
     }
-    let output = text(&bench(&["h4", "--quick"]));
+    let output = text(&bench(&["h4", effort()]));
     for batch in [1, 16, 64] {
         let seen = values(&output, &format!("h4.inline.{batch}.seen"));
         assert_eq!(seen, [f64::from(batch)], "{output}");
@@ -607,13 +634,13 @@ fn assignments_and_shares_are_measured_in_every_model() {
     if !is_root("assignments_and_shares_are_measured_in_every_model") {
         return;
     }
-    let output = text(&bench(&["h2", "--quick"]));
+    let output = text(&bench(&["h2", effort()]));
     assert_eq!(values(&output, ".best_nf_percent").len(), 4, "{output}");
     assert!(
         values(&output, "_mpps").iter().all(|mpps| *mpps > 0.0),
         "{output}"
     );
-    let output = text(&bench(&["h8", "--quick"]));
+    let output = text(&bench(&["h8", effort()]));
     for model in ["inline", "split", "split-polling", "merge", "mix"] {
         let figure = format!("h8.A.{model}.error_percent_max");
         assert_eq!(values(&output, &figure).len(), 1, "{figure}: {output}");
@@ -629,7 +656,7 @@ fn a_trust_group_is_compared_with_memory_of_its_own() {
     if !is_root("a_trust_group_is_compared_with_memory_of_its_own") {
         return;
     }
-    let output = text(&bench(&["d5", "--quick"]));
+    let output = text(&bench(&["d5", effort()]));
     for nfs in [2, 100] {
         crowd_is_measured(&output, &format!("d5.{nfs}"));
         crowd_is_measured(&output, &format!("d5.shared.{nfs}"));
@@ -655,7 +682,7 @@ fn results_are_joined_into_one_page() {
     let missing = bench_into(folder.path(), &["report"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no results in"));
-    let output = text(&bench_into(folder.path(), &["hyperio", "--quick"]));
+    let output = text(&bench_into(folder.path(), &["hyperio", effort()]));
     assert!(
         output.contains("hyperio.frames.svg, hyperio.json"),
         "it says where: {output}"
@@ -680,7 +707,7 @@ fn figures_on_the_terminal_are_those_of_the_file() {
     }
     let file = std::env::temp_dir().join(format!("nfluid-bench-{}.json", std::process::id()));
     let path = file.to_str().expect("a path in text");
-    let output = bench(&["hyperio", "--quick", "--json", path]);
+    let output = bench(&["hyperio", effort(), "--json", path]);
     let written = std::fs::read_to_string(&file);
     let _ = std::fs::remove_file(&file);
     let printed = text(&output);
@@ -710,7 +737,7 @@ fn programs_are_run_by_the_daemon_and_by_others() {
     if !is_root("programs_are_run_by_the_daemon_and_by_others") {
         return;
     }
-    let output = bench(&["l13", "--quick"]);
+    let output = bench(&["l13", effort()]);
     if output.status.code() == Some(3) {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("python3"), "{errors}");
@@ -735,7 +762,7 @@ fn others_start_beside_none_and_many_instances() {
     if !is_root("others_start_beside_none_and_many_instances") {
         return;
     }
-    let output = text(&bench(&["l2peers", "--quick"]));
+    let output = text(&bench(&["l2peers", effort()]));
     for way in ["nfluid", "nfluid_packet", "process"] {
         for idle in [0, 10] {
             let median = values(&output, &format!("l2peers.{way}.{idle}.median_ms"));

@@ -201,8 +201,9 @@ fn who_follows_the_guide_has_a_network_function() {
     if !is_root(test) {
         return;
     }
-    // What `make install` installs.
-    workshop.run("cargo build -p nfluidd -p nfluid -p nfluid-nf-host");
+    // Of what `make install` installs. Chosen among all packages: the features of the crates of others are those of the
+    // project's own build, which need not be built again.
+    workshop.run("cargo build --workspace --bin nfluidd --bin nfluid --bin nfluid-nf");
     let mut deploying = Command::new(std::env::current_exe().unwrap());
     deploying
         .args(["--exact", "the_guides_deployment", "--nocapture"])

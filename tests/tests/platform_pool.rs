@@ -4,6 +4,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_tests::harness::attempt::{Answer, Report, Reports};
 use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
 use nfluid_tests::harness::program::program;
+use nfluid_tests::harness::soak;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -388,7 +389,8 @@ fn many_are_made_and_ended_without_a_trace() {
         return;
     };
     let cycles = std::env::var("NFLUID_CYCLES").ok();
-    let cycles: u32 = cycles.and_then(|text| text.parse().ok()).unwrap_or(300);
+    let cycles = cycles.and_then(|text| text.parse().ok());
+    let cycles: u32 = cycles.unwrap_or_else(|| soak::choose(300, 100_000));
     platform.apply(&format!("version: 1\n{POOL}"));
     await_shells(&platform, 3);
     let cycle = |name: &str| {

@@ -15,37 +15,35 @@ use crate::session::Session;
 /// A set of packages, by what it is needed for.
 pub type Packages = &'static [&'static str];
 
-/// To build everything.
+/// To build the platform's programs.
 const BUILD: Packages = &[
     "clang",
     "gcc",
     "libbpf-dev",
     "libc6-dev",
     "libelf-dev",
-    "libndpi-dev",
     "linux-libc-dev",
-    "llvm",
     "make",
     "pkg-config",
     "zlib1g-dev",
 ];
+/// To build deep packet inspection into the daemon; without it, an instance of `edpi` is refused.
+const DPI: Packages = &["libndpi-dev"];
 /// To check the style of C sources.
 const LINT: Packages = &["clang-format"];
-/// Programs whose traffic the demo and the tests send, and that look at it.
-const TRAFFIC: Packages = &[
+/// Programs that the demo runs.
+const DEMO: Packages = &[
     "bind9-dnsutils",
     "curl",
-    "ethtool",
     "iperf3",
     "iproute2",
     "iputils-ping",
-    "nftables",
     "nginx-light",
-    "openssl",
     "procps",
-    "tcpdump",
-    "tcpreplay",
+    "python3",
 ];
+/// More programs whose traffic the tests send, and that look at it.
+const TRAFFIC: Packages = &["ethtool", "nftables", "openssl", "tcpdump", "tcpreplay"];
 /// Tests: the kernel as an oracle, guests, and the API's checker.
 const TEST: Packages = &[
     "binutils",
@@ -62,8 +60,8 @@ const TEST: Packages = &[
 ];
 /// To build libFuzzer.
 const FUZZ: Packages = &["g++"];
-/// What the benchmarks compare with.
-const BENCH: Packages = &[
+/// Peers that the tests of the benchmarks compare with; for a full run `make bench` asks nfluid-bench itself.
+const PEERS: Packages = &[
     "dpdk-dev",
     "haproxy",
     "iptables",
@@ -72,21 +70,32 @@ const BENCH: Packages = &[
     "wrk",
 ];
 
-pub const FOR_BUILD: &[Packages] = &[BUILD];
-pub const FOR_DEMO: &[Packages] = &[BUILD, TRAFFIC];
-pub const FOR_TEST: &[Packages] = &[BUILD, TRAFFIC, TEST];
-pub const FOR_FUZZ: &[Packages] = &[BUILD, FUZZ];
-pub const FOR_BENCH: &[Packages] = &[BUILD, TRAFFIC, BENCH];
-pub const FOR_LINT: &[Packages] = &[BUILD, LINT];
-pub const ALL: &[Packages] = &[BUILD, LINT, TRAFFIC, TEST, FUZZ, BENCH];
+/// What a task needs.
+#[derive(Clone, Copy)]
+pub struct Needs {
+    packages: &'static [Packages],
+    /// Rust targets besides the host's own.
+    targets: &'static [&'static str],
+}
 
 /// The network functions and what they stand on are built for these too: a guest without a kernel, and wasm.
-pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
+pub const NO_STD_TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
+const HOST: &[&str] = &[instance::TARGET];
+const ALL_TARGETS: &[&str] = &[NO_STD_TARGETS[0], NO_STD_TARGETS[1], instance::TARGET];
 
-/// All targets besides the host's own.
-fn targets() -> impl Iterator<Item = &'static str> {
-    TARGETS.into_iter().chain([instance::TARGET])
+const fn needs(packages: &'static [Packages], targets: &'static [&'static str]) -> Needs {
+    Needs { packages, targets }
 }
+
+pub const FOR_BUILD: Needs = needs(&[BUILD, DPI], HOST);
+pub const FOR_DEMO: Needs = needs(&[BUILD, DEMO], HOST);
+pub const FOR_TEST: Needs = needs(&[BUILD, DPI, DEMO, TRAFFIC, TEST], ALL_TARGETS);
+pub const FOR_FUZZ: Needs = needs(&[BUILD, DPI, FUZZ], &[]);
+pub const FOR_LINT: Needs = needs(&[BUILD, DPI, LINT], &[]);
+pub const ALL: Needs = needs(
+    &[BUILD, DPI, LINT, DEMO, TRAFFIC, TEST, FUZZ, PEERS],
+    ALL_TARGETS,
+);
 
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
@@ -105,9 +114,9 @@ const POLICY_TEXT: &str =
 ///
 /// # Errors
 /// Something is missing.
-pub fn check(sets: &[Packages]) -> Result<()> {
-    let packages = missing_packages(sets)?;
-    let targets = missing_targets()?;
+pub fn check(needs: Needs) -> Result<()> {
+    let packages = missing_packages(needs.packages)?;
+    let targets = missing_targets(needs.targets)?;
     if packages.is_empty() && targets.is_empty() {
         println!("nothing is missing");
         return Ok(());
@@ -119,9 +128,9 @@ pub fn check(sets: &[Packages]) -> Result<()> {
 ///
 /// # Errors
 /// Not Debian, not root, no network, or a package that does not exist; the message says what to do.
-pub fn install(session: &Session, sets: &[Packages]) -> Result<()> {
-    install_packages(session, &missing_packages(sets)?)?;
-    for target in missing_targets()? {
+pub fn install(session: &Session, needs: Needs) -> Result<()> {
+    install_packages(session, &missing_packages(needs.packages)?)?;
+    for target in missing_targets(needs.targets)? {
         session.run(session.command("rustup").args(["target", "add", target])).context(
             "nfluid needs the Rust targets that `rustup` installs (https://rustup.rs); is there a network?",
         )?;
@@ -223,7 +232,11 @@ fn installed_package(line: &str) -> Option<&str> {
     line.strip_suffix(" installed")
 }
 
-fn install_packages(session: &Session, packages: &[&str]) -> Result<()> {
+/// Installs these Debian packages.
+///
+/// # Errors
+/// Not root, no network, or a package that does not exist.
+pub fn install_packages(session: &Session, packages: &[&str]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
@@ -298,9 +311,9 @@ impl Drop for NoServices {
     }
 }
 
-fn missing_targets() -> Result<Vec<&'static str>> {
+fn missing_targets(wanted: &[&'static str]) -> Result<Vec<&'static str>> {
     let mut missing = Vec::new();
-    for target in targets() {
+    for &target in wanted {
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
         let output = rustc
             .args(["--print", "target-libdir", "--target", target])
@@ -327,7 +340,7 @@ mod tests {
 
     #[test]
     fn no_package_is_named_twice() {
-        let all: Vec<_> = ALL.iter().copied().flatten().collect();
+        let all: Vec<_> = ALL.packages.iter().copied().flatten().collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
     }
 

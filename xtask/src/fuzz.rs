@@ -60,6 +60,20 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Fuzzes all targets, for so many seconds together.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_all(session: &Session, seconds: u32) -> Result<()> {
+    let targets = chosen(&session.root.join("fuzz/fuzz_targets"), &[])?;
+    let each = seconds / u32::try_from(targets.len().max(1))?;
+    let options = Options {
+        seconds: each.max(1),
+        targets,
+    };
+    run(session, &options)
+}
+
 /// All targets of the folder, sorted, or those that are wanted.
 fn chosen(folder: &Path, wanted: &[String]) -> Result<Vec<String>> {
     let sources = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;

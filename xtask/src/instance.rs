@@ -15,11 +15,12 @@ pub const PACKAGE: &str = "nfluid-nf-host";
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
 pub const PROGRAM: &str = "nfluid-nf";
 
-/// Cargo's two usual profiles.
+/// Cargo's two usual profiles, and the one of Cargo.toml that builds the demo soon.
 #[derive(Clone, Copy)]
 pub enum Profile {
     Debug,
     Release,
+    Demo,
 }
 
 impl Profile {
@@ -28,6 +29,7 @@ impl Profile {
         match self {
             Self::Debug => "dev",
             Self::Release => "release",
+            Self::Demo => "demo",
         }
     }
 
@@ -36,6 +38,7 @@ impl Profile {
         match self {
             Self::Debug => "debug",
             Self::Release => "release",
+            Self::Demo => "demo",
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Removes what tests, demos and benchmarks leave behind when they fail or are killed.
 //!
 //! Processes: the task is the reaper of its orphans, so that every descendant can be found and killed, whatever group
-//! or session it moved to. Network namespaces named `nfl-*` and cgroups named `nfluid-test*`: those that appeared
-//! while the guard lived, unless a process uses them or the process lives whose id is part of the name; another run on
-//! the same machine keeps its own. Temporary files: the guard's folder is handed to children as TMPDIR.
+//! or session it moved to. Network namespaces named `nfl-*` or `nfluid-test*`, cgroups and pinned BPF objects named
+//! `nfluid-test*`: those that appeared while the guard lived, unless a process uses them or the process lives whose id is
+//! part of the name; another run on the same machine keeps its own. Temporary files: the guard's folder is handed to
+//! children as TMPDIR.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,7 +21,9 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 use tempfile::TempDir;
 
 const NETNS_DIR: &str = "/run/netns";
-const NETNS_PREFIX: &str = "nfl-";
+const NETNS_PREFIXES: [&str; 2] = ["nfl-", "nfluid-test"];
+const PINS_DIR: &str = "/sys/fs/bpf";
+/// Of cgroups and of pinned objects.
 const CGROUP_PREFIX: &str = "nfluid-test";
 /// Depth below a hierarchy's root at which tests make their groups (the root itself, or a container's group).
 const CGROUP_DEPTH_MAX: usize = 3;
@@ -38,6 +41,8 @@ pub struct Leftovers {
 struct Found {
     netns: BTreeSet<PathBuf>,
     cgroups: BTreeSet<PathBuf>,
+    /// Folders of pinned BPF objects.
+    pins: BTreeSet<PathBuf>,
 }
 
 impl Leftovers {
@@ -77,6 +82,7 @@ impl Found {
         Self {
             netns: named_netns(),
             cgroups: test_cgroups(),
+            pins: test_pins(),
         }
     }
 
@@ -85,6 +91,13 @@ impl Found {
         for path in self.netns.difference(&before.netns) {
             if !maker_lives(path) && !identity(path).is_ok_and(|id| busy.contains(&id)) {
                 remove_netns(path);
+            }
+        }
+        for path in self.pins.difference(&before.pins) {
+            if !maker_lives(path)
+                && let Err(error) = fs::remove_dir_all(path)
+            {
+                eprintln!("xtask: left {} behind: {error}", path.display());
             }
         }
         for path in self.cgroups.difference(&before.cgroups) {
@@ -121,7 +134,11 @@ fn maker_lives(path: &Path) -> bool {
 fn named_netns() -> BTreeSet<PathBuf> {
     let entries = entries(Path::new(NETNS_DIR)).into_iter();
     entries
-        .filter(|entry| has_prefix(entry, NETNS_PREFIX))
+        .filter(|entry| {
+            NETNS_PREFIXES
+                .iter()
+                .any(|prefix| has_prefix(entry, prefix))
+        })
         .map(|entry| entry.path())
         .collect()
 }
@@ -151,6 +168,14 @@ fn remove_netns(path: &Path) {
         Ok(_) => {}
         Err(error) => eprintln!("xtask: left {} behind: ip: {error}", path.display()),
     }
+}
+
+fn test_pins() -> BTreeSet<PathBuf> {
+    let entries = entries(Path::new(PINS_DIR)).into_iter();
+    entries
+        .filter(|entry| has_prefix(entry, CGROUP_PREFIX))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// Test groups in every mounted hierarchy (v1 and v2).

@@ -14,6 +14,7 @@ mod lint;
 mod programs;
 mod release;
 mod session;
+mod soak;
 mod specification;
 mod tally;
 mod test;
@@ -46,6 +47,8 @@ enum Task {
     Build,
     /// Run every test and print `N passed, N failed, N skipped`
     Test(test::Options),
+    /// What takes hours, before a release: every test the long way, every experiment, an hour of fuzzing
+    Soak(soak::Options),
     /// Boot Debian's stock kernels in QEMU and run the guest_* and security_* tests inside
     Guest(guest::Options),
     /// Show real traffic crossing a chain of isolated network functions
@@ -105,6 +108,7 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
         Task::Deps { check: false } => deps::install(session, deps::ALL),
         Task::Build => release::build(session),
         Task::Test(options) => test::run(session, &options),
+        Task::Soak(options) => soak::run(session, &options),
         Task::Guest(options) => guest::run(session, &options),
         Task::Demo { args } => release::demo(session, &args),
         Task::Bench { args } => release::bench(session, &args),

@@ -1,8 +1,10 @@
-//! Tasks on release builds: build, demo, bench.
+//! Tasks on optimised builds: build, demo, bench.
+
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use crate::deps::{self, Packages};
+use crate::deps;
 use crate::instance::{self, Profile};
 use crate::leftovers::Leftovers;
 use crate::programs;
@@ -11,10 +13,14 @@ use crate::session::Session;
 /// # Errors
 /// Something needed is missing and cannot be installed, or the build fails.
 pub fn build(session: &Session) -> Result<()> {
-    build_with(session, deps::FOR_BUILD)
+    deps::install(session, deps::FOR_BUILD)?;
+    let mut cargo = programs::cargo_workspace(session, "build");
+    session.run(cargo.args(["--release", "--exclude", "xtask"]))?;
+    instance::build(session, Profile::Release)?;
+    Ok(())
 }
 
-/// Runs examples/demo/run on a fresh release build.
+/// Runs examples/demo/run on a fresh build of the programs that it starts, and of nothing else.
 ///
 /// # Errors
 /// Not root, the build fails, or the demo ends with an error.
@@ -22,11 +28,18 @@ pub fn demo(session: &Session, args: &[String]) -> Result<()> {
     if !deps::is_root() {
         bail!("the demo makes network namespaces: run `make demo` as root");
     }
-    build_with(session, deps::FOR_DEMO)?;
-    run_privileged(session, session.root.join("examples/demo/run"), args)
+    println!("== 1 of 3: Debian packages and the Rust target that the demo needs");
+    deps::install(session, deps::FOR_DEMO)?;
+    println!("== 2 of 3: building nfluid, nfluidd and nfluid-nf");
+    let mut cargo = session.cargo(["build", "--package", "nfluid", "--package", "nfluidd"]);
+    session.run(cargo.args(["--bins", "--profile", Profile::Demo.name()]))?;
+    instance::build(session, Profile::Demo)?;
+    println!("== 3 of 3: the demo");
+    let program = session.root.join("examples/demo/run");
+    run_privileged(session, program, args, Profile::Demo)
 }
 
-/// Runs nfluid-bench on a fresh release build.
+/// Runs nfluid-bench on a fresh release build, with the Debian packages that the experiment needs or compares with.
 ///
 /// # Errors
 /// Not root, the build fails, or a benchmark ends with an error.
@@ -34,23 +47,28 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
     if !deps::is_root() {
         bail!("benchmarks make network namespaces: run `make bench` as root");
     }
-    build_with(session, deps::FOR_BENCH)?;
-    run_privileged(session, session.target.join("release/nfluid-bench"), args)
+    build(session)?;
+    let program = session.target.join("release/nfluid-bench");
+    if let Some(experiment) = args.iter().find(|word| !word.starts_with('-')) {
+        // A name that is none is refused below, with a list of those that are.
+        let missing = session.output(session.command(&program).args(["packages", experiment]));
+        let missing = missing.unwrap_or_default();
+        deps::install_packages(session, &missing.lines().collect::<Vec<_>>())?;
+    }
+    run_privileged(session, program, args, Profile::Release)
 }
 
-fn build_with(session: &Session, packages: &[Packages]) -> Result<()> {
-    deps::install(session, packages)?;
-    let mut cargo = programs::cargo_workspace(session, "build");
-    session.run(cargo.args(["--release", "--exclude", "xtask"]))?;
-    instance::build(session, Profile::Release)?;
-    Ok(())
-}
-
-fn run_privileged(session: &Session, program: std::path::PathBuf, args: &[String]) -> Result<()> {
+/// Runs a program that starts those of the platform, as they were built in this profile.
+fn run_privileged(
+    session: &Session,
+    program: PathBuf,
+    args: &[String],
+    profile: Profile,
+) -> Result<()> {
     let leftovers = Leftovers::watch()?;
     let mut command = session.command(program);
     command.args(args);
     command.env("TMPDIR", leftovers.temp_dir());
-    command.env("NFLUID_BIN_DIR", session.target.join("release"));
+    command.env("NFLUID_BIN_DIR", session.target.join(profile.folder()));
     session.run_foreground(&mut command)
 }

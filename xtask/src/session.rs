@@ -144,9 +144,19 @@ impl Session {
         command
     }
 
-    /// A cargo command that runs in the project's folder.
+    /// A cargo command that runs in the project's folder. It does not get what cargo has told this program about itself:
+    /// build scripts that look there (ring's does) would run anew, and what depends on them be built again.
     pub fn cargo<const N: usize>(&self, args: [&str; N]) -> Command {
         let mut command = self.command(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["CARGO_PKG_", "CARGO_MANIFEST_"]
+                .iter()
+                .any(|start| text.starts_with(start))
+            {
+                command.env_remove(&name);
+            }
+        }
         command.args(args);
         command
     }

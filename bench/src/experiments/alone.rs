@@ -47,7 +47,7 @@ pub fn measure(
             lanes.push(Lane::new(&mut scratch, id, *subject, *len)?);
         }
     }
-    let (rounds, seconds) = report.choose((11, 0.5), (3, 0.2));
+    let (rounds, seconds) = report.effort((11, 0.5), (3, 0.2));
     for round in 0..=rounds {
         for lane in &mut lanes {
             report.settle();

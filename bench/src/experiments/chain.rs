@@ -102,7 +102,7 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let counts = report.choose(vec![1, 2, 5, 10, 20, 50], vec![1, 50]);
-    let (rounds, seconds) = report.choose((11, 0.5), (2, 0.1));
+    let (rounds, seconds) = report.effort((11, 0.5), (2, 0.1));
     // Starting hundreds of processes is most of a quick run.
     let placements = report.choose(
         vec![

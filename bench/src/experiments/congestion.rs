@@ -7,7 +7,6 @@ use crate::host::flood::Flood;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
@@ -39,7 +38,6 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     let outside = Namespace::new()?;
     let (from, to) = (Namespace::new()?, Namespace::new()?);
     for (host, outer, address) in [
@@ -49,7 +47,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         Namespace::join((host, "eth0"), (&outside, outer))?;
         host.ip(&format!("address add {address} dev eth0"))?;
     }
-    let (counts, rounds, seconds) = report.choose((vec![100, 500, 2000], 5, 4), (vec![100], 2, 1));
+    let counts = report.choose(vec![100, 500, 2000], vec![100]);
+    let (rounds, seconds) = report.effort((5, 4), (2, 1));
     let counts = that_fit(counts, getrlimit(Resource::Nofile).maximum);
     let time = Duration::from_secs(seconds);
     let platform = Platform::start()?;

@@ -55,8 +55,8 @@ fn hand_over(report: &mut Report, nfs: usize) -> anyhow::Result<()> {
     let count = nfs / host::cores();
     let mut tokens = TokenChain::start(count, 0)?;
     let mut each = Samples::default();
-    for _ in 0..report.choose(5, 2) {
-        let time = Duration::from_secs_f64(report.choose(1.0, 0.2));
+    for _ in 0..report.effort(5, 2) {
+        let time = Duration::from_secs_f64(report.effort(1.0, 0.2));
         each.push(tokens.measure(time)? / (count + 1) as f64);
     }
     let conditions = format!("{count} processes on one core that hand a byte on through pipes");

@@ -43,7 +43,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let counts = report.choose(vec![10, 40, 100, 400, 1000, 2000, 8000], vec![100]);
     let lens = report.choose(vec![LEN, 64, 1514], vec![LEN]);
-    let (rounds, seconds) = report.choose((5, 1.0), (2, 0.2));
+    let (rounds, seconds) = report.effort((5, 1.0), (2, 0.2));
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut scratch = Scratch::new("d3")?;
     let mut rows = Vec::new();

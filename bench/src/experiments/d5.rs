@@ -96,7 +96,7 @@ fn massive(report: &mut Report) -> anyhow::Result<()> {
 fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
     let counts = report.choose(vec![2, 10, 50], vec![2]);
     let lens = report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 512, 1514]);
-    let (rounds, seconds) = report.choose((5, 0.5), (5, 0.1));
+    let (rounds, seconds) = report.effort((5, 0.5), (5, 0.1));
     let mut rows = Vec::new();
     for count in counts {
         let mut scratch = Scratch::new("d5")?;

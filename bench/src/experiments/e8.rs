@@ -1,9 +1,8 @@
 //! eFW and eLB in one instance, the second behind the first by a tail call, against one instance each, the first before the
 //! second: there the kernel forwards from one host to the next what the firewall accepts. Otherwise as `e7`.
 
-use super::e7::{Kind, PROGRAMS, Run, in_turn, show, sides};
+use super::e7::{Kind, Run, in_turn, show, sides};
 use super::two_cores;
-use crate::host::program::need;
 use crate::report::Report;
 use crate::statistics::Samples;
 use std::time::Duration;
@@ -13,9 +12,8 @@ const CONNECTIONS: u32 = 36;
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&PROGRAMS)?;
     let sides = sides(&[Kind::Chain, Kind::TwoHosts])?;
-    let (rounds, ms) = report.choose((7, 3000), (4, 1000));
+    let (rounds, ms) = report.effort((7, 3000), (4, 1000));
     let runs = in_turn(&sides, CONNECTIONS, rounds, Duration::from_millis(ms))?;
     let how = format!(
         "{CONNECTIONS} connections that stay open, {ms} ms a round, all on the same two cores"

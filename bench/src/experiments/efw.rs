@@ -23,7 +23,7 @@ const RULES: [u32; 4] = [10, 100, 1000, 10_000];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let (rounds, repeat) = report.choose((101, 1_000_000), (11, 200_000));
+    let (rounds, repeat) = report.effort((101, 1_000_000), (11, 200_000));
     let mut firewalls = Vec::new();
     for rules in RULES {
         let stage = Stage {

@@ -37,7 +37,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     );
     // Starting hundreds of processes is most of a quick run.
     let in_long = report.choose(models.len(), 2);
-    let (rounds, seconds) = report.choose((7, 0.5), (2, 0.1));
+    let (rounds, seconds) = report.effort((7, 0.5), (2, 0.1));
     let series = |model: &Model| Series::new(model.name());
     let mut throughput: Vec<Series> = models.iter().map(series).collect();
     let mut latency = throughput.clone();

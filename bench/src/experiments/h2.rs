@@ -57,7 +57,7 @@ struct Workload {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let assignments = report.choose((1..10).map(|tenth| tenth * 10).collect(), vec![10, 50, 90]);
-    let (rounds, seconds) = report.choose((7, 0.4), (2, 0.1));
+    let (rounds, seconds) = report.effort((7, 0.4), (2, 0.1));
     let mut scratch = Scratch::new("h2")?;
     let mut workloads = Vec::new();
     for rules in [10, 50] {

@@ -41,7 +41,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut token = TokenChain::start(1, Model::nf_core())?;
     let mut calls = Calls::new(&mut scratch)?;
     let mut floor = Samples::default();
-    let (rounds, seconds) = report.choose((15, 0.5), (5, 0.2));
+    let (rounds, seconds) = report.effort((15, 0.5), (5, 0.2));
     for round in 0..=rounds {
         // The first round warms up.
         for lane in &mut lanes {
@@ -50,7 +50,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let trip = token.measure(Duration::from_secs_f64(seconds / 4.0))?;
         if round > 0 {
             floor.push(trip);
-            calls.measure(report.choose(100_000, 20_000));
+            calls.measure(report.effort(100_000, 20_000));
         }
     }
     figures(report, &lanes, &calls, &floor);

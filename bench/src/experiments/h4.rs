@@ -88,7 +88,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 
 /// All models with one batch, and in the same rounds what they are compared with.
 fn measure(report: &mut Report, scratch: &mut Scratch, batch: u32) -> anyhow::Result<Vec<Cost>> {
-    let (rounds, seconds) = report.choose((11, 0.3), (2, 0.1));
+    let (rounds, seconds) = report.effort((11, 0.3), (2, 0.1));
     let mut lanes = Model::ALL
         .into_iter()
         .map(|model| Lane::new(scratch, model, batch))

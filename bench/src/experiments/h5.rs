@@ -51,7 +51,7 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1024]);
-    let (rounds, seconds) = report.choose((7, 0.3), (2, 0.07));
+    let (rounds, seconds) = report.effort((7, 0.3), (2, 0.07));
     let mut scratch = Scratch::new("h5")?;
     let mut rows = Vec::new();
     for (name, subject) in SUBJECTS {

@@ -9,7 +9,6 @@
 use super::two_cores;
 use crate::host::cpu;
 use crate::host::namespace::{Namespace, number};
-use crate::host::program::need;
 use crate::peer::{Peer, run_together};
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
@@ -140,9 +139,8 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1514]);
-    let (rounds, seconds) = report.choose((11, 0.5), (2, 0.2));
+    let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
     let mut plotted = By::ALL.map(|by| Series::new(by.name()));
     let mut rows = Vec::new();
     for &len in &sizes {
@@ -223,7 +221,7 @@ fn figures(report: &mut Report, lanes: &[Lane]) {
 
 /// CPU time of an uplink's thread that nobody sends to. A sender's own way out has no thread.
 fn idle(report: &mut Report, lanes: &[Lane]) -> anyhow::Result<()> {
-    let (rounds, seconds) = report.choose((5, 1.0), (1, 1.0));
+    let (rounds, seconds) = report.effort((5, 1.0), (1, 1.0));
     let mut percent = Samples::default();
     let threads = lanes.iter().filter_map(|lane| lane.uplink.as_ref());
     for (_, thread) in threads.cycle().take(rounds) {

@@ -43,7 +43,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let cores = Layout::here(Model::Inline).nfs.len();
     let (one_each, six_each) = (cores, 6 * cores);
     let counts = report.choose(counts(cores), vec![one_each, six_each]);
-    let (rounds, seconds) = report.choose((7, 0.4), (2, 0.15));
+    let (rounds, seconds) = report.effort((7, 0.4), (2, 0.15));
     let mut rows = Vec::new();
     let mut plotted = [(); 2].map(|()| Model::ALL.map(|model| Series::new(model.name())));
     let mut inline = Vec::new();

@@ -18,7 +18,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     scratch.link((&mut a, 0), (&mut b, 0))?;
     let (mut from, mut to) = (a.attach()?, b.attach()?);
     let (from, to) = (&mut from.ports[0], &mut to.ports[0]);
-    let (rounds, calls) = report.choose((21, 200_000), (5, 50_000));
+    let (rounds, calls) = report.effort((21, 200_000), (5, 50_000));
 
     let (mut getpid, mut nop, mut empty, mut ratio) = (
         Samples::default(),
@@ -66,7 +66,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
-    let rounds = report.choose(11, 3);
+    let rounds = report.effort(11, 3);
     let batches = [1usize, 8, 32, 64, 256];
     let mut rows = Vec::new();
     let mut series: Vec<Series> = batches

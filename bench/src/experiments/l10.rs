@@ -41,7 +41,7 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let count = report.choose(8000, 40);
     let steps = report.choose(&[1, 10, 100, 250, 500, 1000][..], &[1, 31][..]);
-    let seconds = report.choose(10, 1);
+    let seconds = report.effort(10, 1);
     let most = steps.last().copied().unwrap_or(1);
     let mut bed = Bed::new()?;
     bed.populate(count, most)?;

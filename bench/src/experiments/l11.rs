@@ -6,7 +6,6 @@ use super::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -41,9 +40,8 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
-    let clients = report.choose(400, 60);
-    let rounds = report.choose(5, 1);
+    let clients = report.effort(400, 60);
+    let rounds = report.effort(5, 1);
     let road = Road::new()?;
     let mut lanes: Vec<Lane> = GAPS_MS
         .iter()

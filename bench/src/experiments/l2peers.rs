@@ -15,7 +15,7 @@ const SHELLS: usize = 8;
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let numbers = report.choose([0, 1000], [0, 10]);
-    let rounds = report.choose(30, 3);
+    let rounds = report.effort(30, 3);
     let mut bed = Bed::new()?;
     let mut rows = Vec::new();
     for idle in numbers {

@@ -73,7 +73,7 @@ struct Effect {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let (rounds, seconds) = report.choose((11, 1.0), (3, 0.25));
+    let (rounds, seconds) = report.effort((11, 1.0), (3, 0.25));
     let mut scratch = Scratch::new("noisy")?;
     let mut neighbours = Neighbours::start(&mut scratch)?;
     let mut effects = HOSTILE.map(|_| Effect::default());

@@ -27,7 +27,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let counts = report.choose(vec![1, 2, 5, 10, 20, 30], vec![1, 30]);
     let work = report.choose(vec![0, 100, 1000, 10_000], vec![0]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[3]]);
-    let (rounds, seconds) = report.choose((7, 0.4), (3, 0.1));
+    let (rounds, seconds) = report.effort((7, 0.4), (3, 0.1));
     let mut rows = Vec::new();
     for &cycles in &work {
         let mut plotted = Vec::new();

@@ -16,7 +16,7 @@ const SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![128, 1024]);
-    let (rounds, seconds) = report.choose((9, 0.4), (3, 0.15));
+    let (rounds, seconds) = report.effort((9, 0.4), (3, 0.15));
     let manners = [("sleep", Manner::HOSTED), ("poll-yield", POLLING)];
     let (mut rows, mut plotted) = (Vec::new(), Vec::new());
     for (name, manner) in manners {

@@ -56,7 +56,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let dear = report.choose(DEAR.to_vec(), vec![1000, 10_000]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[2]]);
-    let (rounds, seconds) = report.choose((7, 1.0), (2, 0.4));
+    let (rounds, seconds) = report.effort((7, 1.0), (2, 0.4));
     let (mut rows, mut mixed) = (Vec::new(), Vec::new());
     let (mut cpu, mut frames) = (Vec::new(), Vec::new());
     for (name, waits, yields) in manners {

@@ -41,7 +41,7 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let manners = report.choose(MANNERS.to_vec(), MANNERS[..1].to_vec());
-    let (rounds, seconds) = report.choose((7, 1.0), (3, 0.4));
+    let (rounds, seconds) = report.effort((7, 1.0), (3, 0.4));
     let (mut rows, mut plotted) = (Vec::new(), Vec::new());
     for (name, cycles, yields) in manners {
         let mut scratch = Scratch::new("r4")?;

@@ -32,7 +32,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let receiver = b.id(0);
     let (mut from, mut to) = (a.attach()?, b.attach()?);
     fill(&mut from.ports[0], &mut to.ports[0])?;
-    let (rounds, frames) = report.choose((201, 100_000), (21, 50_000));
+    let (rounds, frames) = report.effort((201, 100_000), (21, 50_000));
     let mut rows = Vec::new();
     for batch in [1, 8, BATCH, 256] {
         let mut lanes = LANES.map(|_| Samples::default());

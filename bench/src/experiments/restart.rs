@@ -8,7 +8,6 @@ use super::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
@@ -51,11 +50,10 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     let road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     let mut lanes = lanes();
-    let (rounds, seconds) = report.choose((11, 1.0), (1, 0.6));
+    let (rounds, seconds) = report.effort((11, 1.0), (1, 0.6));
     let time = Duration::from_secs_f64(seconds);
     for _ in 0..rounds {
         for lane in &mut lanes {

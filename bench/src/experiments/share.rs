@@ -22,12 +22,15 @@ const ELSEWHERE: usize = 1;
 const SHARES: [u32; 2] = [20, 80];
 /// Time between two samples.
 const STEP: Duration = Duration::from_millis(1);
-/// The CPU time of so long tells who has which part: some time slices of each (2.8 ms by default).
+/// So much CPU time of both tells who has which part: some time slices of each (2.8 ms by default).
 const WINDOW: Duration = Duration::from_millis(40);
 /// How far from its share somebody may be within a window, in percent of the core.
 const NEAR: f64 = 10.0;
-/// How long each division is kept, and at most waited for.
+/// The CPU time of both for which each division is kept, and at most waited for. On a core that others do not use, so
+/// long on the clock.
 const KEEP: Duration = Duration::from_millis(600);
+/// How long that may take on a core that others use.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CPU time of both in nanoseconds, and when.
 struct Sample {
@@ -41,8 +44,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let platform = Platform::start()?;
     platform.apply(&deployment(SHARES[0]))?;
     let groups = [platform.cgroup("a")?, platform.cgroup("b")?];
-    thread::sleep(KEEP);
-    let changes = report.choose(40, 4);
+    keep(&groups)?;
+    let changes = report.effort(40, 4);
     let (mut change_ms, mut apply_ms, mut kept) =
         (Samples::default(), Samples::default(), Samples::default());
     for n in 1..=changes {
@@ -53,12 +56,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             let asked = Instant::now();
             let applied = platform.apply(&deployment(share));
             apply_ms.push(asked.elapsed().as_secs_f64() * 1e3);
-            thread::sleep(KEEP);
+            let kept = keep(&groups);
             stop.store(true, Ordering::Relaxed);
             let samples = sampler
                 .join()
                 .map_err(|_| anyhow::anyhow!("the sampler panicked"));
-            applied.and(
+            applied.and(kept).and(
                 samples?
                     .and_then(|samples| samples)
                     .map(|samples| (asked, samples)),
@@ -68,7 +71,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let follows = follows(&samples, asked, f64::from(share));
         let follows = follows.with_context(|| {
             format!(
-                "nobody followed a change to {share} % within {} ms",
+                "nobody followed a change to {share} % within {} ms of CPU time",
                 KEEP.as_millis()
             )
         })?;
@@ -127,21 +130,42 @@ fn deployment(share: u32) -> String {
         .to_string()
 }
 
+/// Waits until both together have used [`KEEP`].
+fn keep(groups: &[Cgroup; 2]) -> anyhow::Result<()> {
+    let start = Sample::take(groups)?;
+    while Sample::take(groups)?.since(&start) < KEEP && start.at.elapsed() < PATIENCE {
+        thread::sleep(STEP);
+    }
+    Ok(())
+}
+
 fn sample(groups: &[Cgroup; 2], stop: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
-    let used = |group: &Cgroup| -> anyhow::Result<u64> {
-        let used = group.stats()?.cpu_usage_ns;
-        used.context("this host counts no CPU time of cgroups")
-    };
     let mut samples = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let both = [used(&groups[0])?, used(&groups[1])?];
-        samples.push(Sample {
-            at: Instant::now(),
-            used: both,
-        });
+        samples.push(Sample::take(groups)?);
         thread::sleep(STEP);
     }
     Ok(samples)
+}
+
+impl Sample {
+    fn take(groups: &[Cgroup; 2]) -> anyhow::Result<Self> {
+        let used = |group: &Cgroup| -> anyhow::Result<u64> {
+            let used = group.stats()?.cpu_usage_ns;
+            used.context("this host counts no CPU time of cgroups")
+        };
+        let used = [used(&groups[0])?, used(&groups[1])?];
+        Ok(Sample {
+            at: Instant::now(),
+            used,
+        })
+    }
+
+    /// The CPU time that both have used since an earlier one.
+    fn since(&self, earlier: &Self) -> Duration {
+        let used = |who: usize| self.used[who].saturating_sub(earlier.used[who]);
+        Duration::from_nanos(used(0) + used(1))
+    }
 }
 
 /// How long after `asked` the first window begins in which the first of the two has what it is to have.
@@ -152,9 +176,7 @@ fn follows(samples: &[Sample], asked: Instant, share: f64) -> Option<Duration> {
         .filter(|(_, sample)| sample.at >= asked);
     for (index, from) in later {
         let rest = samples.get(index..)?;
-        let to = rest
-            .iter()
-            .find(|to| to.at.duration_since(from.at) >= WINDOW)?;
+        let to = rest.iter().find(|to| to.since(from) >= WINDOW)?;
         if part(Some(from), Some(to)).is_some_and(|part| (part - share).abs() <= NEAR) {
             return Some(from.at.duration_since(asked));
         }
@@ -186,7 +208,7 @@ mod tests {
             let a = 20 * ms.min(100) + 80 * ms.saturating_sub(100);
             Sample {
                 at: begin + Duration::from_millis(ms),
-                used: [a, 100 * ms - a],
+                used: [a, 100 * ms - a].map(|percent| percent * 10_000),
             }
         };
         let samples: Vec<Sample> = (0..400).map(sample).collect();

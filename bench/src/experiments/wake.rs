@@ -37,7 +37,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             lanes.push(lane(&mut scratch, id, cores, kernel)?);
         }
     }
-    let (rounds, seconds) = report.choose((11, 1.0), (5, 0.4));
+    let (rounds, seconds) = report.effort((11, 1.0), (5, 0.4));
     for round in 0..=rounds {
         for lane in &mut lanes {
             let outcomes = run_together(&mut lane.peers, seconds)?;

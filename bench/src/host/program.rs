@@ -2,24 +2,31 @@
 
 use crate::CannotRun;
 use anyhow::{Context, bail};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Folders that a user's path may lack.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Whether the programs, each with its Debian package, are there.
+/// A program, or the path of another file, and the Debian package that has it.
+pub type Need = (&'static str, &'static str);
+
+/// Debian packages whose programs are not here, each once.
+pub fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<&'static str> {
+    let absent = needs
+        .into_iter()
+        .filter(|(program, _)| find(program).is_none());
+    let packages: BTreeSet<_> = absent.map(|(_, package)| *package).collect();
+    packages.into_iter().collect()
+}
+
+/// Whether the programs are there.
 ///
 /// # Errors
 /// [`CannotRun`] names the packages that are missing.
-pub fn need(programs: &[(&str, &'static str)]) -> Result<(), CannotRun> {
-    let mut missing: Vec<_> = programs
-        .iter()
-        .filter(|(program, _)| find(program).is_none())
-        .map(|(_, package)| *package)
-        .collect();
-    missing.sort_unstable();
-    missing.dedup();
+pub fn need(programs: &[Need]) -> Result<(), CannotRun> {
+    let missing = missing(programs);
     if missing.is_empty() {
         Ok(())
     } else {
@@ -32,7 +39,7 @@ pub fn install(packages: &str) -> String {
     format!("it needs what is not installed: apt-get install --no-install-recommends {packages}")
 }
 
-/// The first program of that name.
+/// The first program of that name; of a path, the file itself.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM.iter().map(PathBuf::from));
@@ -88,9 +95,14 @@ mod tests {
     fn what_is_missing_is_named_once_with_its_package() {
         assert!(find("sh").is_some());
         assert!(need(&[("sh", "dash")]).is_ok());
-        let programs = [("no-such-a", "pack"), ("no-such-b", "pack"), ("sh", "dash")];
+        let programs = [
+            ("no-such-a", "pack"),
+            ("no-such-b", "pack"),
+            ("/no/such/file", "other"),
+            ("sh", "dash"),
+        ];
         let error = need(&programs).expect_err("they are missing").to_string();
-        assert!(error.ends_with("recommends pack"), "{error}");
+        assert!(error.ends_with("recommends other pack"), "{error}");
     }
 
     #[test]

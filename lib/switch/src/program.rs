@@ -6,7 +6,9 @@ use crate::grace::Waiters;
 use crate::handover::open_pinned;
 use crate::registry::Placeholders;
 use crate::states::{Mapped, States};
-use libbpf_rs::{Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{
+    Link, MapCore, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, ProgramMut,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -73,8 +75,8 @@ pub struct Switch {
     maps: BTreeMap<String, MapHandle>,
     /// Keeps the attachment, where this process made or renewed it.
     _link: Option<Link>,
-    /// The program for I/O threads, where this process loaded it.
-    pub(crate) serve: Option<OwnedFd>,
+    /// What this process runs itself, where it loaded the switch.
+    pub(crate) programs: Option<Mutex<Programs>>,
     form: Form,
     pub(crate) pin: Option<PathBuf>,
     pub(crate) states: States,
@@ -95,6 +97,13 @@ pub struct Switch {
     pub(crate) one_by_one: bool,
     /// Who waits for the kernel when tables of maps change.
     pub(crate) waiters: Waiters,
+}
+
+/// Programs beside that of the senders.
+pub(crate) struct Programs {
+    /// For I/O threads; loaded when it is asked for.
+    pub serve: Option<OwnedFd>,
+    pub ring: OwnedFd,
 }
 
 impl fmt::Debug for Switch {
@@ -140,7 +149,8 @@ impl Switch {
 
     fn attach(object: Object, form: Form, options: &Options) -> Result<Self, SwitchError> {
         let link = attach_hyperio(&object, form, options)?;
-        let serve = keep_serve(&object, form, options.pin.as_deref())?;
+        let ring = find_program(&object, "ring")?.as_fd().try_clone_to_owned();
+        let ring = ring.map_err(SwitchError::system("keeping the program that rings"))?;
         let mut maps = BTreeMap::new();
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
@@ -150,7 +160,7 @@ impl Switch {
         }
         let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
         let mut switch = Self::of(maps, states, form, options.pin.clone(), Some(link))?;
-        switch.serve = Some(serve);
+        switch.programs = Some(Mutex::new(Programs { serve: None, ring }));
         switch.one_by_one = options.one_by_one;
         Ok(switch)
     }
@@ -185,7 +195,7 @@ impl Switch {
     ) -> Result<Self, SwitchError> {
         Ok(Switch {
             _link: link,
-            serve: None,
+            programs: None,
             form,
             pin,
             states,
@@ -214,6 +224,32 @@ impl Switch {
     /// The map of this name, if the switch has one.
     pub(crate) fn find_map(&self, name: &str) -> Option<&MapHandle> {
         self.maps.get(name)
+    }
+
+    /// Loads one program of the object on the maps of this switch, but for those that `keep` makes the program's own.
+    pub(crate) fn load_beside(
+        &self,
+        program: &str,
+        keep: impl Fn(&str, &mut OpenMapMut<'_>) -> Result<bool, SwitchError>,
+    ) -> Result<Object, SwitchError> {
+        let failed = |what: &str| SwitchError::bpf(format!("the program {program}: {what}"));
+        let mut open = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .map_err(failed("opening"))?;
+        for mut found in open.progs_mut() {
+            let wanted = found.name().to_string_lossy() == program;
+            found.set_autoload(wanted);
+        }
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if !keep(&name, &mut map)?
+                && let Some(shared) = self.find_map(&name)
+            {
+                map.reuse_fd(shared.as_fd())
+                    .map_err(failed("sharing the switch's maps"))?;
+            }
+        }
+        load_quietly(open).map_err(failed("loading"))
     }
 
     /// The loop form in use.
@@ -275,19 +311,17 @@ fn choose_programs(open: &mut OpenObject, form: Form) {
         let other = Form::ALL
             .iter()
             .any(|f| *f != form && name.ends_with(&format!("_{}", f.suffix())));
-        // An uplink loads its own copy, with its port's number in it.
-        let uplink = name.starts_with("uplink_");
-        program.set_autoload(!other && !uplink);
+        // An uplink loads its own copy, with its port's number in it; I/O threads are for those who ask for them.
+        let later = ["uplink_", "serve_"]
+            .iter()
+            .any(|start| name.starts_with(start));
+        program.set_autoload(!other && !later);
     }
 }
 
 fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link, SwitchError> {
     let pinned = options.pin.as_ref().map(|pin| pin.join("hyperio"));
-    let name = format!("hyperio_{}", form.suffix());
-    let program = object
-        .progs_mut()
-        .find(|program| program.name().to_string_lossy() == name)
-        .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
+    let program = find_program(object, &format!("hyperio_{}", form.suffix()))?;
     if let Some(path) = pinned.as_ref().filter(|path| path.exists()) {
         let mut link = Link::open(path).map_err(SwitchError::bpf(format!(
             "opening the pinned attachment {}",
@@ -316,25 +350,15 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
     Ok(link)
 }
 
-/// The program for I/O threads, pinned beside the maps for a process that hosts them. One that runs
-/// keeps the version that it has opened.
-fn keep_serve(object: &Object, form: Form, pin: Option<&Path>) -> Result<OwnedFd, SwitchError> {
-    let name = format!("serve_{}", form.suffix());
-    let mut program = object
+/// A program of a loaded object.
+pub(crate) fn find_program<'a>(
+    object: &'a Object,
+    name: &str,
+) -> Result<ProgramMut<'a>, SwitchError> {
+    let found = object
         .progs_mut()
-        .find(|program| program.name().to_string_lossy() == name)
-        .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
-    if let Some(path) = pin.map(|pin| pin.join(SERVE_PIN)) {
-        let pinning = || format!("pinning {}", path.display());
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(SwitchError::system(pinning())(error));
-            }
-            _ => program.pin(&path).map_err(SwitchError::bpf(pinning()))?,
-        }
-    }
-    let fd = program.as_fd().try_clone_to_owned();
-    fd.map_err(SwitchError::system("keeping the program of I/O threads"))
+        .find(|program| program.name().to_string_lossy() == name);
+    found.ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))
 }
 
 fn find<'a>(

@@ -3,12 +3,14 @@
 
 use crate::SwitchError;
 use crate::abi::SERVE_PORTS;
-use crate::program::{Form, SERVE_PIN, Switch};
+use crate::program::{Form, Programs, SERVE_PIN, Switch, find_program};
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// The right to run the switch over the TX ring of any port: for the platform's own threads alone.
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl Serve {
             port: [0; SERVE_PORTS],
         };
         context.port[..ports.len()].copy_from_slice(ports);
-        self.enter(&context)
+        context.enter(&self.program)
     }
 
     /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
@@ -128,26 +130,46 @@ impl Serve {
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
     pub fn ring(&self, port: u32, sleeper: Sleeper) -> io::Result<()> {
+        Context::ring(port, sleeper).enter(&self.program)
+    }
+}
+
+/// The right to wake who sleeps at any port of the platform, and no more.
+#[derive(Debug)]
+pub struct Ringer(OwnedFd);
+
+impl Ringer {
+    /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
+    ///
+    /// # Errors
+    /// As `BPF_PROG_RUN` reports them.
+    pub fn ring(&self, port: u32, sleeper: Sleeper) -> io::Result<()> {
+        Context::ring(port, sleeper).enter(&self.0)
+    }
+}
+
+impl Context {
+    fn ring(port: u32, sleeper: Sleeper) -> Self {
         let mut context = Context {
             count: sleeper.number(),
             port: [0; SERVE_PORTS],
         };
         context.port[0] = port;
-        self.enter(&context)
+        context
     }
 
-    fn enter(&self, context: &Context) -> io::Result<()> {
+    /// Runs a program on it.
+    fn enter(&self, program: &OwnedFd) -> io::Result<()> {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            ctx_in: (&raw const *context).cast(),
+            ctx_in: (&raw const *self).cast(),
             ctx_size_in: size_of::<Context>() as u32,
             ..Default::default()
         };
         // SAFETY: both structures live until the call returns; the kernel reads the context, of the
         // size that is passed, and writes nothing but the options.
-        let status = unsafe {
-            libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options)
-        };
+        let status =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
         if status == 0 {
             Ok(())
         } else {
@@ -157,16 +179,65 @@ impl Serve {
 }
 
 impl Switch {
-    /// The right to run this switch for all of its ports.
+    /// The right to run this switch for all of its ports. The program is loaded when it is asked for first: the kernel
+    /// takes as long to verify it as for the one of the senders. It is pinned beside the maps for a process that hosts I/O
+    /// threads; one that runs keeps the version that it has opened.
     ///
     /// # Errors
-    /// When the process did not load it itself, or has no descriptors left.
+    /// When the process did not load the switch itself, has no descriptors left, or the kernel refuses the program.
     pub fn serve(&self) -> Result<Serve, SwitchError> {
-        let program = self.serve.as_ref().ok_or_else(|| {
-            SwitchError::Limit("the switch was loaded by another process".to_owned())
-        })?;
+        let mut programs = self
+            .programs()?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let program = match &programs.serve {
+            Some(program) => program,
+            None => {
+                let loaded = load_serve(self)?;
+                programs.serve.insert(loaded)
+            }
+        };
         let program = program.try_clone();
         let program = program.map_err(SwitchError::system("duplicating a descriptor"))?;
         Ok(Serve::of(program, self.form()))
     }
+
+    /// The right to wake who sleeps at its ports.
+    ///
+    /// # Errors
+    /// As [`Switch::serve`].
+    pub fn ringer(&self) -> Result<Ringer, SwitchError> {
+        let programs = self
+            .programs()?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let program = programs.ring.try_clone();
+        program
+            .map(Ringer)
+            .map_err(SwitchError::system("duplicating a descriptor"))
+    }
+
+    fn programs(&self) -> Result<&Mutex<Programs>, SwitchError> {
+        self.programs.as_ref().ok_or_else(|| {
+            SwitchError::Limit("the switch was loaded by another process".to_owned())
+        })
+    }
+}
+
+/// Loads the program for I/O threads on the switch's maps.
+fn load_serve(switch: &Switch) -> Result<OwnedFd, SwitchError> {
+    let name = format!("serve_{}", switch.form().suffix());
+    let object = switch.load_beside(&name, |_, _| Ok(false))?;
+    let mut program = find_program(&object, &name)?;
+    if let Some(path) = switch.pin.as_ref().map(|pin| pin.join(SERVE_PIN)) {
+        let pinning = || format!("pinning {}", path.display());
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(SwitchError::system(pinning())(error));
+            }
+            _ => program.pin(&path).map_err(SwitchError::bpf(pinning()))?,
+        }
+    }
+    let fd = program.as_fd().try_clone_to_owned();
+    fd.map_err(SwitchError::system("keeping the program of I/O threads"))
 }

@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod cell;
 pub mod conversation;
+pub mod evidence;
 pub mod loopback;
 pub mod measure;
 pub mod mishaps;
@@ -13,4 +14,5 @@ pub mod platform;
 pub mod program;
 pub mod random;
 pub mod skip;
+pub mod soak;
 pub mod two_hosts;

@@ -1,5 +1,6 @@
 //! A platform of a test's own: the real daemon, the real command line, and hosts at its uplinks.
 
+use super::evidence;
 use super::program::program;
 use super::skip::{is_root, skip};
 use rustix::process::Signal;
@@ -566,10 +567,7 @@ impl Platform {
 impl Drop for Platform {
     fn drop(&mut self) {
         if thread::panicking() {
-            for number in 1..=self.starts {
-                let log = fs::read_to_string(self.directory.join(format!("log-{number}")));
-                eprintln!("nfluidd {number} said:\n{}", log.unwrap_or_default());
-            }
+            evidence::leave(&self.directory, self.starts);
         }
         if self.starts > 0 {
             self.delete_everything();

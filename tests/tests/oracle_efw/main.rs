@@ -11,9 +11,12 @@ use nfluid_evnf::firewall::Exit;
 use nfluid_evnf::nft::Decided;
 use nfluid_tests::harness::random::Random;
 use nfluid_tests::harness::skip::{is_root, skip};
+use nfluid_tests::harness::soak;
 use std::process::Command;
 
 const RULESETS: u64 = 24;
+/// Before a release.
+const RULESETS_SOAK: u64 = 240;
 const PACKETS: u32 = 400;
 
 #[test]
@@ -27,7 +30,8 @@ fn the_fast_path_changes_no_verdict() {
     }
     let (mut plain, mut fast) = (Kernel::new("plain"), Kernel::new("fast"));
     let (mut passed, mut dropped_early, mut rules_fast, mut rules_slow) = (0, 0, 0, 0);
-    for seed in 0..RULESETS {
+    let rulesets = soak::choose(RULESETS, RULESETS_SOAK);
+    for seed in 0..rulesets {
         let mut random = Random(seed);
         let text = rules::random(&mut random);
         plain.install(&text);
@@ -60,7 +64,7 @@ fn the_fast_path_changes_no_verdict() {
     println!(
         "{} packets: {passed} answered or passed, {dropped_early} dropped before the kernel; \
          of the rules {rules_fast} on the fast path, {rules_slow} left to the kernel",
-        RULESETS * u64::from(PACKETS)
+        rulesets * u64::from(PACKETS)
     );
     assert!(passed > 500 && dropped_early > 500, "the test says nothing");
     assert!(rules_fast > 50 && rules_slow > 50, "the test says nothing");

@@ -6,25 +6,30 @@ use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, Form};
 use nfluid_tests::harness::skip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::LazyLock;
 
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// The loop forms that this kernel takes. At least one, else the platform does not run here.
-static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
-    let takes = |form: &Form| Scratch::with_form("probe", Some(*form)).is_ok();
-    let forms: Vec<Form> = [Form::Goto, Form::Call].into_iter().filter(takes).collect();
-    assert!(!forms.is_empty(), "the kernel takes neither form");
-    forms
-});
+/// The loop forms that this kernel must take: `may_goto` is there from Linux 6.9 on.
+fn forms() -> Vec<Form> {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok());
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    let version = (number(parts.next()), number(parts.next()));
+    if version >= (Some(6), Some(9)) {
+        vec![Form::Goto, Form::Call]
+    } else {
+        vec![Form::Call]
+    }
+}
 
 pub fn for_each_form(label: &str, check: impl Fn(&mut Scratch)) {
     if !skip::is_root(label) {
         return;
     }
-    for form in &*FORMS {
+    for form in forms() {
         println!("{label}: {form}");
-        with_form(label, *form, &check);
+        with_form(label, form, &check);
     }
 }
 
@@ -43,10 +48,10 @@ pub fn for_each_form_unless(
     if !skip::is_root(label) {
         return;
     }
-    for form in &*FORMS {
+    for form in forms() {
         for left in (0..TRIES).rev() {
             println!("{label}: {form}");
-            let check = AssertUnwindSafe(|| with_form(label, *form, &check));
+            let check = AssertUnwindSafe(|| with_form(label, form, &check));
             match catch_unwind(check) {
                 Ok(()) => break,
                 Err(_) if left > 0 && is_excused() => {}

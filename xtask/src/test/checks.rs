@@ -12,12 +12,12 @@ use crate::install;
 use crate::session::{Interrupted, Session};
 
 /// Crates that must also build where there is no operating system.
-const NO_STD: [&str; 3] = ["nfluid-wire", "nfluid-ring", "nfluid-nf"];
+pub(super) const NO_STD: [&str; 3] = ["nfluid-wire", "nfluid-ring", "nfluid-nf"];
 
 impl Run<'_> {
     pub(super) fn targets(&mut self) -> Result<()> {
         for package in NO_STD {
-            for target in deps::TARGETS {
+            for target in deps::NO_STD_TARGETS {
                 let what = format!("{package} builds for {target}");
                 let built = self.succeeds(&what, |session| {
                     // As rlib, whatever else the crate is: a shared library needs an operating system.
@@ -55,6 +55,7 @@ impl Run<'_> {
                     name,
                     step: "C",
                     lanes: 1,
+                    seconds: 1.0,
                     work: Work::Plain(program, libraries.clone()),
                 });
             }

@@ -15,10 +15,9 @@ use super::progress::Progress;
 
 /// A job that hangs must not hold up the run for ever. This protects the harness; it is no limit for what a test may
 /// take: the longest takes a tenth of it on a machine with nothing else to do.
-const WATCHDOG: Watchdog = Watchdog {
-    silence: Duration::from_secs(30 * 60),
-    total: Duration::from_secs(30 * 60),
-};
+const MINUTES_MAX: u64 = 30;
+/// 100,000 instances alone take a quarter of an hour.
+const SOAK_MINUTES_MAX: u64 = 6 * 60;
 
 /// What the programs of all jobs find in their environment.
 pub struct Surroundings {
@@ -28,6 +27,8 @@ pub struct Surroundings {
     pub temp_dir: PathBuf,
     /// Where failed tests leave what they have seen.
     pub evidence: PathBuf,
+    /// Tests take the long way.
+    pub is_soak: bool,
 }
 
 pub struct Job {
@@ -37,6 +38,8 @@ pub struct Job {
     pub step: &'static str,
     /// How many lanes it occupies.
     pub lanes: usize,
+    /// Seconds that it takes, roughly, where no run has told.
+    pub seconds: f64,
     pub work: Work,
 }
 
@@ -129,6 +132,9 @@ impl Surroundings {
         command.env("NFLUID_BIN_DIR", session.target.join("debug"));
         command.env("NFLUID_EVIDENCE_DIR", evidence);
         command.env("RUST_BACKTRACE", "1");
+        if self.is_soak {
+            command.env("NFLUID_SOAK", "1");
+        }
     }
 }
 
@@ -158,7 +164,18 @@ impl Ended {
         command: &mut Command,
         mut on_line: impl FnMut(&str),
     ) -> Result<Outcome> {
-        session.capture(command, WATCHDOG, |line| {
+        let is_soak = command.get_envs().any(|(name, _)| name == "NFLUID_SOAK");
+        let minutes = if is_soak {
+            SOAK_MINUTES_MAX
+        } else {
+            MINUTES_MAX
+        };
+        let limit = Duration::from_secs(minutes * 60);
+        let watchdog = Watchdog {
+            silence: limit,
+            total: limit,
+        };
+        session.capture(command, watchdog, |line| {
             on_line(line);
             self.transcript.push(line.to_owned());
         })
@@ -178,10 +195,7 @@ impl Ended {
 fn describe(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Exited(status) => format!("ended with {status}"),
-        Outcome::Hung => format!(
-            "hung: no end within {} minutes",
-            WATCHDOG.total.as_secs() / 60
-        ),
+        Outcome::Hung => "hung, and was killed".to_owned(),
     }
 }
 

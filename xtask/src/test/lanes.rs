@@ -30,10 +30,10 @@ struct Queue {
 }
 
 /// Sorts jobs into the order in which they start: what takes all lanes, then those that occupy several, then those that
-/// took longest in the last run. What is not known comes before what took less than a second.
+/// took longest in the last run.
 pub fn sort(jobs: &mut [Job], history: &History) {
     jobs.sort_by(|a, b| {
-        let key = |job: &Job| (job.lanes, history.of(&job.name).unwrap_or(1.0));
+        let key = |job: &Job| (job.lanes, history.of(&job.name).unwrap_or(job.seconds));
         let ((a_lanes, a_seconds), (b_lanes, b_seconds)) = (key(a), key(b));
         b_lanes.cmp(&a_lanes).then(b_seconds.total_cmp(&a_seconds))
     });

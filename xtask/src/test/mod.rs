@@ -4,6 +4,7 @@
 //! process of its own. A failing test does not keep the others from running: one run tells everything. The last line
 //! that is printed is `N passed, N failed, N skipped`.
 
+mod changed;
 mod checks;
 mod evidence;
 mod history;
@@ -25,6 +26,8 @@ use crate::leftovers::Leftovers;
 use crate::programs::{self, Program, Programs};
 use crate::session::Session;
 use crate::tally::Tally;
+use changed::Touched;
+use checks::NO_STD;
 use history::History;
 use job::{Job, Surroundings, Work};
 use progress::Progress;
@@ -36,6 +39,11 @@ const LANES_PER_CORE: usize = 2;
 /// Lanes that a guest occupies: it has two CPUs, and no test in it waits for anything but them.
 const GUEST_LANES: usize = 1;
 
+/// What jobs take that have not run before, in seconds: long ones have to start first.
+const GUEST_SECONDS: f64 = 600.0;
+const CASE_SECONDS: f64 = 5.0;
+const WHOLE_SECONDS: f64 = 2.0;
+
 /// Tests that nothing may run beside, and why.
 const ALONE: [(&str, &str); 0] = [];
 
@@ -45,6 +53,9 @@ pub struct Options {
     /// Only these steps (repeatable, or separated by commas)
     #[arg(long = "step", value_enum, value_delimiter = ',')]
     steps: Vec<Step>,
+    /// Only what a change can touch: what is not committed, or what differs from the commit BASE
+    #[arg(long, value_name = "BASE", num_args = 0..=1, default_missing_value = "HEAD", require_equals = true)]
+    changed: Option<String>,
     /// Run only tests whose name (`platform_crash: a_test`, or a program of unit tests) contains this
     #[arg(long)]
     filter: Option<String>,
@@ -54,6 +65,23 @@ pub struct Options {
     /// Run the tests so many times, and say how often each failed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     times: u16,
+    /// As before a release: longer oracles, 100,000 instances, experiments as long as with --quick
+    #[arg(long)]
+    soak: bool,
+}
+
+impl Options {
+    /// All steps, as before a release.
+    pub fn soak() -> Self {
+        Self {
+            steps: Vec::new(),
+            changed: None,
+            filter: None,
+            lanes: None,
+            times: 1,
+            soak: true,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,6 +103,7 @@ enum Step {
 struct Run<'a> {
     session: &'a Session,
     options: &'a Options,
+    touched: Touched,
     leftovers: Leftovers,
     tally: Tally,
 }
@@ -86,9 +115,14 @@ struct Run<'a> {
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_TEST)?;
     let path = path_with(deps::install_python(session)?)?;
+    let touched = match &options.changed {
+        Some(base) => changed::since(session, base)?,
+        None => Touched::Everything,
+    };
     let mut run = Run {
         session,
         options,
+        touched,
         leftovers: Leftovers::watch()?,
         tally: Tally::default(),
     };
@@ -114,7 +148,12 @@ fn path_with(first: PathBuf) -> Result<OsString> {
 impl Run<'_> {
     fn wants(&self, step: Step) -> bool {
         let steps = &self.options.steps;
-        steps.is_empty() || steps.contains(&step)
+        let is_touched = match step {
+            Step::Unit | Step::Root | Step::Guest => true, // each of their programs by itself
+            Step::Targets => NO_STD.iter().any(|name| self.touched.package(name)),
+            Step::Loom | Step::C => self.touched.package("nfluid-ring"),
+        };
+        is_touched && (steps.is_empty() || steps.contains(&step))
     }
 
     fn everything(&mut self, path: OsString) -> Result<()> {
@@ -122,6 +161,7 @@ impl Run<'_> {
             path,
             temp_dir: self.leftovers.temp_dir().to_owned(),
             evidence: self.session.target.join("evidence"),
+            is_soak: self.options.soak,
         };
         let _of_the_last_run = std::fs::remove_dir_all(&surroundings.evidence);
         for _ in 1..self.options.times {
@@ -171,6 +211,7 @@ impl Run<'_> {
         }
         if self.wants(Step::Unit) {
             let units = programs.unit.iter();
+            let units = units.filter(|program| self.touched.package(&program.package));
             jobs.extend(units.map(|program| whole("unit", program.clone())));
             let mut cargo = programs::cargo_workspace(self.session, "test");
             cargo.args(["--doc", "--no-fail-fast"]);
@@ -178,12 +219,15 @@ impl Run<'_> {
                 name: "documentation".to_owned(),
                 step: "unit",
                 lanes: 1,
+                seconds: WHOLE_SECONDS,
                 work: Work::Documentation(Box::new(cargo)),
             });
         }
         if self.wants(Step::Root) {
             if deps::is_root() {
-                for program in &programs.platform {
+                let touched = programs.platform.iter();
+                let touched = touched.filter(|program| self.touched.program(&program.name));
+                for program in touched.collect::<Vec<_>>() {
                     let listed = self.cases(program);
                     let cases = self.result(&format!("root: {}", program.name), listed)?;
                     jobs.extend(cases.into_iter().flatten());
@@ -193,7 +237,11 @@ impl Run<'_> {
                     .skipped("root: tests/tests need root, for network namespaces and cgroups");
             }
         }
-        if self.wants(Step::Guest) {
+        let mut programs = programs;
+        programs
+            .platform
+            .retain(|program| self.touched.program(&program.name));
+        if self.wants(Step::Guest) && programs.guest_tests().next().is_some() {
             jobs.extend(
                 guest::all(&Arc::new(programs))
                     .into_iter()
@@ -201,6 +249,7 @@ impl Run<'_> {
                         name: format!("kernel {}", guest.series),
                         step: "guest",
                         lanes: GUEST_LANES,
+                        seconds: GUEST_SECONDS,
                         work: Work::Guest(guest),
                     }),
             );
@@ -224,6 +273,7 @@ impl Run<'_> {
                 name,
                 step: "root",
                 lanes,
+                seconds: CASE_SECONDS,
                 work: Work::Libtest(program.clone(), Some(case.to_owned())),
             }
         };
@@ -264,6 +314,7 @@ fn whole(step: &'static str, program: Program) -> Job {
         name: format!("{}: {}", program.package, program.name),
         step,
         lanes: 1,
+        seconds: WHOLE_SECONDS,
         work: Work::Libtest(program, None),
     }
 }

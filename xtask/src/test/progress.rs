@@ -34,7 +34,7 @@ impl Progress {
     /// Prints what is to be run, and how long the last run took for it.
     pub fn begin(jobs: &[Job], lanes: usize, history: &History) -> Self {
         let expected =
-            |job: &Job| history.of(&job.name).unwrap_or(0.0) * job.lanes.min(lanes) as f64;
+            |job: &Job| history.of(&job.name).unwrap_or(job.seconds) * job.lanes.min(lanes) as f64;
         let waiting: HashMap<_, _> = jobs
             .iter()
             .map(|job| (job.name.clone(), expected(job)))
@@ -54,9 +54,9 @@ impl Progress {
             }),
         };
         match known {
-            0 => println!("how long they take will be known after the first run"),
+            0 => println!("how long they take will be known after this run"),
             _ => println!(
-                "{} by the last run, of which {known} are known",
+                "about {} by the last run, in which {known} of them ran",
                 minutes(progress.left(&progress.state()))
             ),
         }

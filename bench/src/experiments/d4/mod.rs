@@ -17,7 +17,6 @@ mod lane;
 use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
 use super::two_cores;
 use crate::CannotRun;
-use crate::host::program::need;
 use crate::host::workshop::Workshop;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, gbps, significant, table};
@@ -38,7 +37,6 @@ type Of = fn(&Lane) -> &Samples;
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     refuse_nic(report.asked().nic.as_deref())?;
     massive(report)?;
     let workshop = Workshop::new()?;
@@ -98,7 +96,7 @@ struct Bench {
 impl Bench {
     /// Measures lanes in turn.
     fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Lane>> {
-        let (rounds, seconds) = report.choose((5, 0.5), (2, 0.1));
+        let (rounds, seconds) = report.effort((5, 0.5), (2, 0.1));
         let mut lanes = Vec::new();
         for shape in shapes {
             self.next_switch += 1;

@@ -1,12 +1,11 @@
 //! E5: four flows of iperf3 through a firewall of 50 rules, of which none matches, and DPI: iptables and `ndpiReader`, against eFW
 //! and eDPI in one chain, with the same rules.
 
-use super::ground::{FRONT, Ground, PORTS, PROGRAMS};
+use super::ground::{FRONT, Ground, PORTS};
 use super::inspected::{Rules, during};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::interrupt;
-use crate::host::program::need;
 use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -27,9 +26,6 @@ struct Side {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&PROGRAMS)?;
-    need(&reader::PROGRAMS)?;
-    need(&[("iptables-restore", "iptables"), ("nft", "nftables")])?;
     library()?;
     let workshop = Workshop::new()?;
     let side = |id, name, program: &str, rules: String| {
@@ -51,7 +47,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         iptables(),
     )?;
     let mut fast = side("evnf", "eFW, eDPI", "nft -f", nftables())?;
-    let (rounds, seconds) = report.choose((5, 4), (2, 2));
+    let (rounds, seconds) = report.effort((5, 4), (2, 2));
     let time = Duration::from_secs(seconds);
     for _ in 0..rounds {
         interrupt::check()?;

@@ -2,13 +2,12 @@
 //! four of the flows are elephants, which go straight out by XDP once nDPI has decided about them; of the others every packet is
 //! handed to the classifier, beside its way through the kernel.
 
-use super::ground::{FRONT, Ground, PORTS, PROGRAMS};
+use super::ground::{FRONT, Ground, PORTS};
 use super::inspected::{Rules, Told, during};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::cpu;
 use crate::host::interrupt;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use nfluid_evnf::inspector::Exit;
@@ -81,8 +80,6 @@ impl Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&PROGRAMS)?;
-    need(&reader::PROGRAMS)?;
     library()?;
     let ground = Ground::new()?;
     let elephants = report.choose(&[0, 1, 2, 3, 4][..], &[0, 4][..]);
@@ -101,7 +98,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         .chain(with)
         .map(lane)
         .collect();
-    let (rounds, seconds) = report.choose((5, 4), (1, 2));
+    let (rounds, seconds) = report.effort((5, 4), (1, 2));
     for _ in 0..rounds {
         for lane in &mut lanes {
             interrupt::check()?;

@@ -17,15 +17,6 @@ pub const PORTS: [u16; 4] = [5201, 5202, 5203, 5204];
 /// How often the server is asked whether it is there.
 const TRIES: u32 = 10;
 
-/// What every experiment of this kind needs.
-pub const PROGRAMS: [(&str, &str); 5] = [
-    ("iperf3", "iperf3"),
-    ("ip", "iproute2"),
-    ("ethtool", "ethtool"),
-    ("ping", "iputils-ping"),
-    ("sysctl", "procps"),
-];
-
 /// What lives in a namespace comes before it: it ends first.
 pub struct Ground {
     _servers: Vec<Silent>,

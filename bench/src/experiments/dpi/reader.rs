@@ -5,8 +5,6 @@ use anyhow::Context;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// And its package.
-pub const PROGRAMS: [(&str, &str); 1] = [("ndpiReader", "libndpi-bin")];
 /// It sets itself up.
 const BEGINNING: Duration = Duration::from_millis(700);
 

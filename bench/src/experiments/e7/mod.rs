@@ -17,7 +17,6 @@ mod side;
 mod wrk;
 
 use super::two_cores;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 pub use side::{Kind, Side};
@@ -38,15 +37,9 @@ const KINDS: [Kind; 5] = [
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&PROGRAMS)?;
-    need(&[
-        ("haproxy", "haproxy"),
-        ("iptables-restore", "iptables"),
-        ("nft", "nftables"),
-    ])?;
     let sides = sides(&KINDS)?;
     let connections = report.choose(&CONNECTIONS[..], &CONNECTIONS_QUICK);
-    let (rounds, ms) = report.choose((5, 3000), (3, 700));
+    let (rounds, ms) = report.effort((5, 3000), (3, 700));
     for count in connections {
         let runs = in_turn(&sides, *count, rounds, Duration::from_millis(ms))?;
         let how = format!(
@@ -58,16 +51,6 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-/// What the ends need.
-pub const PROGRAMS: [(&str, &str); 6] = [
-    ("wrk", "wrk"),
-    ("nginx", "nginx-light"),
-    ("nft", "nftables"),
-    ("ip", "iproute2"),
-    ("ethtool", "ethtool"),
-    ("sysctl", "procps"),
-];
 
 /// Makes sides, and lets each run for a moment.
 pub fn sides(kinds: &[Kind]) -> anyhow::Result<Vec<Side>> {

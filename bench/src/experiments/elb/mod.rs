@@ -36,7 +36,7 @@ fn client(port: u16) -> SocketAddr {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let rounds = report.choose(2001, 101);
+    let rounds = report.effort(2001, 101);
     let ground = ground()?;
     let measured = ground.within(|| {
         let mut measured = LANES.map(|_| Measured::default());

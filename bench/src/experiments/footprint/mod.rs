@@ -40,7 +40,7 @@ struct Cost {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let program = beside_this_program(PROGRAM, "nfluid-nf-host")?;
     let mut scratch = Scratch::new("footprint")?;
-    let (rounds, seconds) = report.choose((5, 5.0), (3, 1.5));
+    let (rounds, seconds) = report.effort((5, 5.0), (3, 1.5));
     let mut idle = vec![start(&mut scratch, &program)?];
     let one = observe(&mut idle, rounds, seconds)?;
     while idle.len() < MANY {

@@ -31,7 +31,7 @@ const LANES: [(&str, &str, u8); 3] = [
 
 /// Runs this part of the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let (rounds, attempts) = report.choose((5, 100), (1, 10));
+    let (rounds, attempts) = report.effort((5, 100), (1, 10));
     let ground = Ground::new()?;
     let server = &ground.server;
     let listener = server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;

@@ -42,7 +42,7 @@ fn client(host: u16, port: u16) -> SocketAddr {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let (rounds, repeat) = report.choose((101, 1_000_000), (11, 200_000));
+    let (rounds, repeat) = report.effort((101, 1_000_000), (11, 200_000));
     let mut limiting = Guard::load(&Settings {
         source: Some(PLENTY),
         destination: Some(PLENTY),

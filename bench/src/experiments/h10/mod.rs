@@ -66,7 +66,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     for model in MODELS {
         fleets.push((model, fleet(&mut scratch, model)?));
     }
-    let trial = report.choose(1.0, 0.1);
+    let trial = report.effort(1.0, 0.1);
     // The levels need the inline model's; the others' take time.
     let searched = report.choose(MODELS.len(), 1);
     let mut capacity = 0.0;

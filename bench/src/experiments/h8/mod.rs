@@ -20,7 +20,6 @@ mod ten;
 use super::models::Model;
 use super::subject::Subject;
 use super::two_cores;
-use crate::host::program::need;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use fairness::{Fairness, Got};
@@ -64,7 +63,6 @@ fn set_ups() -> [(&'static str, Vec<Nf>); 2] {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
     let mut scratch = Scratch::new("h8")?;
     let inline = virtual_ports(report, &mut scratch, &[Model::Inline])?;
     let errors = inline.iter().flat_map(|lane| &lane.results);

@@ -18,7 +18,7 @@ const LENS: [usize; 5] = [64, 128, 512, 1024, 1472];
 
 /// Runs that part of the experiment.
 pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
-    let (rounds, alone, together) = report.choose((20, 0.04, 1.2), (2, 0.01, 0.8));
+    let (rounds, alone, together) = report.effort((20, 0.04, 1.2), (2, 0.01, 0.8));
     let mut random = Xorshift::new(SEED);
     let nfs = (0..NFS)
         .map(|number| random_nf(number, &mut random))

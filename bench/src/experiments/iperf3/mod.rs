@@ -7,7 +7,7 @@ mod paths;
 use super::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
-use crate::host::program::{need, output};
+use crate::host::program::output;
 use crate::host::service::Silent;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -42,14 +42,6 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[
-        ("iperf3", "iperf3"),
-        ("ip", "iproute2"),
-        ("ethtool", "ethtool"),
-        ("nft", "nftables"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-    ])?;
     let ends = Ends::new()?;
     let nfluid = NfluidPath::new(&ends)?;
     let kernel = KernelPath::new(&ends)?;
@@ -58,7 +50,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let _server = serve(&ends.server)?;
     let mut lanes = lanes();
-    let (rounds, seconds) = report.choose((5, 5), (1, 2));
+    let (rounds, seconds) = report.effort((5, 5), (1, 2));
     for _ in 0..rounds {
         for lane in &mut lanes {
             interrupt::check()?;

@@ -7,7 +7,6 @@
 mod ground;
 
 use super::two_cores;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use ground::{Ground, Run, Side};
@@ -36,26 +35,17 @@ const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 const COUNTS_QUICK: [usize; 1] = [4];
 const KINDS: [Kind; 2] = [Kind::Rsa2048, Kind::EcdsaP256];
 
-/// What the experiment needs.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("wrk", "wrk"),
-    ("openssl", "openssl"),
-    ("ip", "iproute2"),
-    ("taskset", "util-linux"),
-];
-
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&PROGRAMS)?;
     let counts = report.choose(&COUNTS[..], &COUNTS_QUICK);
-    let rounds = report.choose(5, 2);
+    let rounds = report.effort(5, 2);
     let mut rows = Vec::new();
     for kind in KINDS {
         for count in counts {
             let ground = Ground::new(kind, *count)?;
             // With many, each has few requests: they take longer to count.
-            let ms = report.choose(if *count < 1000 { 3000 } else { 6000 }, 700);
+            let ms = report.effort(if *count < 1000 { 3000 } else { 6000 }, 700);
             let time = Duration::from_millis(ms);
             let runs = in_turn(&ground, rounds, time)?;
             rows.push(show(report, kind, *count, &runs, ms));

@@ -34,11 +34,11 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let decimals = report.choose(20_000, 3_000);
-    let counts = report.choose([300, 1000], [12, 20]);
+    let decimals = report.effort(20_000, 3_000);
+    let counts = report.effort([300, 1000], [12, 20]);
     let ways = Ways::new(decimals)?;
     let expected = e(decimals)?;
-    let alone = alone(&ways, &expected, report.choose(20, 5))?;
+    let alone = alone(&ways, &expected, report.effort(20, 5))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut lanes = Vec::new();
     for (load, count) in LOADS.into_iter().zip(counts) {

@@ -89,12 +89,12 @@ const STAGES: [Stage; 3] = [
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
-    let (cycles, rounds) = report.choose((100, 30), (4, 2));
+    let (cycles, rounds) = report.effort((100, 30), (4, 2));
     let shells = report.choose(SHELLS, SHELLS_QUICK);
     let mut beds = start_all()?;
     let mut peers = Peers::new()?;
     let mut lanes = Vec::new();
-    let (storms, storm) = report.choose((3, 500), (1, 100));
+    let (storms, storm) = report.effort((3, 500), (1, 100));
     let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
     let mut measured = 0;
     for number in numbers {

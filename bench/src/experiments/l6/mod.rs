@@ -28,7 +28,7 @@ const SETTLES: Duration = Duration::from_secs(1);
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let wanted = report.choose(10_000, 100);
     // Over as long as the longest sleep, after as long.
-    let (rounds, length) = report.choose((2, AGEING_IDLE), (1, Duration::from_secs(1)));
+    let (rounds, length) = report.effort((2, AGEING_IDLE), (1, Duration::from_secs(1)));
     let mut idle = Idle::new()?;
     std::thread::sleep(SETTLES);
     let before = available_bytes()?;

@@ -123,22 +123,40 @@ impl Bed {
     /// # Errors
     /// The pump says nothing any more.
     pub fn round(&mut self) -> anyhow::Result<Round> {
-        self.round_with(|_| Ok(()))
+        Ok(self.end_of_round(|_| Ok(()))?.0)
     }
 
-    /// As [`Bed::round`], and does something again and again meanwhile.
+    /// As [`Bed::round`], and does something again and again meanwhile, at least once. Rounds that were over before this
+    /// process got a core to do something in come first.
     ///
     /// # Errors
     /// What `act` says, or the pump says nothing any more.
     pub fn round_with(
         &mut self,
         mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Round> {
+    ) -> anyhow::Result<(Vec<Round>, Round)> {
+        let mut before = Vec::new();
+        loop {
+            let (round, has_acted) = self.end_of_round(&mut act)?;
+            if has_acted {
+                return Ok((before, round));
+            }
+            before.push(round);
+        }
+    }
+
+    /// The next round that ends, and whether something was done until then.
+    fn end_of_round(
+        &mut self,
+        mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Round, bool)> {
         let start = Instant::now();
+        let mut has_acted = false;
         while start.elapsed() < PATIENCE {
             interrupt::check()?;
             let Some(line) = self.said.line()? else {
                 act(&mut self.requests)?;
+                has_acted = true;
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             };
@@ -147,13 +165,14 @@ impl Bed {
             if let (Some(sent), Some(received), Some(silence_us), Some(absence_us)) =
                 (number(), number(), number(), number())
             {
-                return Ok(Round {
+                let round = Round {
                     sent,
                     received,
                     silence_ms: silence_us as f64 / 1000.0,
                     absence_ms: absence_us as f64 / 1000.0,
                     overtaken: number().unwrap_or(0),
-                });
+                };
+                return Ok((round, has_acted));
             }
         }
         anyhow::bail!("the pump says nothing any more")

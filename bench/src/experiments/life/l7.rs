@@ -21,7 +21,7 @@ const SHELLS: u64 = 4;
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let cycles = report.choose(100, 10);
+    let cycles = report.effort(100, 10);
     let mut bed = Bed::new()?;
     bed.pump(RATE)?;
     bed.pool(SHELLS)?;

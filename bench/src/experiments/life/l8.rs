@@ -17,7 +17,7 @@ const POLICIES: [&str; 3] = ["hold", "drop", "bypass"];
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let cycles = report.choose(200, 20);
+    let cycles = report.effort(200, 20);
     let mut bed = Bed::new()?;
     bed.pump(RATE)?;
     let mut rows = Vec::new();

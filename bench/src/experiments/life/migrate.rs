@@ -10,7 +10,6 @@ use crate::experiments::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::host::requests::Requests;
 use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
@@ -36,8 +35,7 @@ const SHELLS: u64 = 2;
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[("ip", "iproute2"), ("sysctl", "procps")])?;
-    let (rounds, seconds) = report.choose((20, 1.0), (3, 0.6));
+    let (rounds, seconds) = report.effort((20, 1.0), (3, 0.6));
     let time = Duration::from_secs_f64(seconds);
     let mut road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;

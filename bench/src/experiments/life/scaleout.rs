@@ -17,7 +17,7 @@ const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let cycles = report.choose(20, 2);
+    let cycles = report.effort(20, 2);
     let mut bed = Bed::new()?;
     bed.pump_numbered(RATE)?;
     let mut held: [Samples; 3] = Default::default();
@@ -29,7 +29,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for (at, (_, members)) in STEPS.into_iter().enumerate() {
             // In the middle of the round that runs.
             let mut is_done = false;
-            let round = bed.round_with(|requests| {
+            let (before, round) = bed.round_with(|requests| {
                 if is_done {
                     return Ok(());
                 }
@@ -41,6 +41,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 moved[at] = number(&answer, "state_taken")?;
                 Ok(())
             })?;
+            before.into_iter().for_each(|round| without.add(round));
             with.add(round);
             // Into this one it may have reached.
             with.add(bed.round()?);
@@ -109,7 +110,7 @@ fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
 
 /// What passes when more is offered than can.
 fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
-    let rounds = report.choose(10, 2);
+    let rounds = report.effort(10, 2);
     bed.pump_numbered(FLOOD)?;
     let mut rows = Vec::new();
     for members in [1, 2, 4] {

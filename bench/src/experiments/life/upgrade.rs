@@ -75,7 +75,7 @@ impl Sums {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let (rounds, rounds_borne) = report.choose((40, 3), (3, 1));
+    let (rounds, rounds_borne) = report.effort((40, 3), (3, 1));
     let rates = report.choose(&RATES[..], &RATES[5..]);
     let mut bed = Bed::new()?;
     let rate = highest_borne(&mut bed, rates, rounds_borne)?;
@@ -89,7 +89,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         samples[1].push(round.silence_ms);
         samples[3].push(round.absence_ms);
         without.add(round, &mut drops, bed.drops()?);
-        let round = bed.round_with(|requests| {
+        let (before, round) = bed.round_with(|requests| {
             let answer = requests.ask("POST", &path, &Value::Null)?;
             upgrades += 1;
             parts_ms(&answer)?
@@ -98,6 +98,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 .for_each(|(ms, samples)| samples.push(ms));
             Ok(())
         })?;
+        for round in before {
+            without.add(round, &mut drops, bed.drops()?);
+        }
         samples[0].push(round.silence_ms);
         samples[2].push(round.absence_ms);
         with.add(round, &mut drops, bed.drops()?);

@@ -82,8 +82,8 @@ impl Sweep {
         Sweep {
             nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
             lens: report.choose(vec![700, 64, 1514], vec![700]),
-            rounds: report.choose(3, 2),
-            seconds: report.choose(1.0, 0.2),
+            rounds: report.effort(3, 2),
+            seconds: report.effort(1.0, 0.2),
             idle: false,
         }
     }
@@ -320,7 +320,7 @@ fn idle(
     } else {
         FEW_SLEEP
     };
-    let time = report.choose(longest, Duration::from_secs(1));
+    let time = report.effort(longest, Duration::from_secs(1));
     let (start, before) = (Instant::now(), crowd.cpu_seconds()?);
     std::thread::sleep(time);
     let used = crowd.cpu_seconds()? - before;

@@ -141,7 +141,7 @@ fn same_core(
 
 /// Rounds in turn, so that all lanes have the same luck with the machine.
 fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
-    let (rounds, seconds) = report.choose((11, 0.5), (3, 0.1));
+    let (rounds, seconds) = report.effort((11, 0.5), (3, 0.1));
     for round in 0..=rounds {
         for lane in lanes.iter_mut() {
             report.settle();
@@ -174,7 +174,7 @@ fn compare(report: &mut Report, id: String, own: &Lane, peer: &Lane) {
 
 /// CPU time of two receivers that nobody sends to, as a part of a core.
 fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Samples> {
-    let (rounds, seconds) = report.choose((5, 1.0), (1, 0.3));
+    let (rounds, seconds) = report.effort((5, 1.0), (1, 0.3));
     let mut percent = Samples::default();
     for _ in 0..rounds {
         for outcome in run_together(receivers, seconds)? {

@@ -102,7 +102,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let mut ground = Ground::new("peers", &SIZES, DPDK_PROCESSES)?;
     let mut contenders = start_all(report, &mut ground)?;
-    let (rounds, seconds) = report.choose((11, 0.5), (1, 0.1));
+    let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));
     // The first round warms up.
     round(report, &mut contenders, &SIZES, seconds / 2.0, false)?;
     for _ in 0..rounds {
@@ -170,7 +170,7 @@ fn start_all(report: &Report, ground: &mut Ground) -> anyhow::Result<Vec<Contend
 
 /// CPU time without traffic: those that sleep all at once, those that poll one by one.
 fn idle(report: &Report, contenders: &mut [Contender]) -> anyhow::Result<()> {
-    let (rounds, seconds) = report.choose((3, 1.0), (1, 0.3));
+    let (rounds, seconds) = report.effort((3, 1.0), (1, 0.3));
     let (mut polling, mut sleeping): (Vec<_>, Vec<_>) = contenders
         .iter_mut()
         .partition(|contender| contender.way.polls());

@@ -21,7 +21,6 @@ use super::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use counters::Moment;
@@ -108,14 +107,6 @@ struct Times {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[
-        ("iperf3", "iperf3"),
-        ("ip", "iproute2"),
-        ("ethtool", "ethtool"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-        ("taskset", "util-linux"),
-    ])?;
     let outside = Namespace::new()?;
     let ends = FLOWS
         .iter()
@@ -126,7 +117,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         .iter()
         .map(Ends::serve)
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let (rounds, settle, measured) = report.choose((3, 2, 8), (1, 1, 1));
+    let (rounds, settle, measured) = report.effort((3, 2, 8), (1, 1, 1));
     let times = Times {
         settle: Duration::from_secs(settle),
         measured: Duration::from_secs(measured),

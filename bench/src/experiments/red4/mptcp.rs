@@ -15,7 +15,6 @@ use crate::experiments::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::peer::Peer;
 use crate::report::{Report, significant, table};
 use crate::roles::tcp::multipath_socket;
@@ -56,16 +55,9 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[
-        ("ip", "iproute2"),
-        ("ss", "iproute2"),
-        ("ethtool", "ethtool"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-    ])?;
     let hosts = Hosts::new()?;
     let platform = Platform::start()?;
-    let (rounds, settle, measured) = report.choose((5, 3, 8), (1, 2, 2));
+    let (rounds, settle, measured) = report.effort((5, 3, 8), (1, 2, 2));
     let [settle, measured] = [settle, measured].map(Duration::from_secs);
     let mut lanes: Vec<Lane> = settings(report).into_iter().map(Lane::new).collect();
     for _ in 0..rounds {

@@ -11,7 +11,6 @@ use crate::experiments::two_cores;
 use crate::host::interrupt;
 use crate::host::namespace::Namespace;
 use crate::host::platform::Platform;
-use crate::host::program::need;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
@@ -45,16 +44,10 @@ struct Lane {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    need(&[
-        ("ip", "iproute2"),
-        ("ethtool", "ethtool"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-    ])?;
     let outside = Namespace::new()?;
     let ends = [Ends::new(&outside, 1)?, Ends::new(&outside, 2)?];
     let platform = Platform::start()?;
-    let (rounds, seconds) = report.choose((7, 4), (2, 1));
+    let (rounds, seconds) = report.effort((7, 4), (2, 1));
     let mut lanes = [
         Lane::new("off", ""),
         Lane::new("on", "congestion: { law: off }\n"),

@@ -6,7 +6,7 @@ use crate::host::{client_by, lock};
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::template::{Guest, Template, bytes_of_client};
 use nfluid_switch::client::{Arrival, Arrivals, Client};
-use nfluid_switch::serve::{Serve, Sleeper};
+use nfluid_switch::serve::{Ringer, Sleeper};
 use nfluid_switch::{DropReason, Switch, SwitchError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ struct Reception<'a> {
     demand: &'a Demand,
     switch: Arc<Switch>,
     arrivals: Arrivals,
-    bell: Serve,
+    bell: Ringer,
     /// Frames of clients whose instances are being ended.
     parked: Vec<Arrival>,
 }
@@ -62,7 +62,7 @@ pub fn run(demand: &Demand) {
 impl<'a> Reception<'a> {
     fn open(demand: &'a Demand, switch: Arc<Switch>) -> Result<Self, SwitchError> {
         let arrivals = switch.arrivals()?;
-        let bell = switch.serve()?;
+        let bell = switch.ringer()?;
         let reception = Reception {
             demand,
             switch,

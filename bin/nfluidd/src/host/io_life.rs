@@ -75,6 +75,8 @@ impl Host {
 
     /// Starts the process, which then makes the calls of all instances that ask for it.
     pub(super) fn start_io(&mut self) -> anyhow::Result<()> {
+        // Pinned, from where the process opens it.
+        self.switch.serve()?;
         let paths = &self.settings.paths;
         let cgroup = match self.maker.cgroups.open(CGROUP) {
             Ok(cgroup) => cgroup,
@@ -274,12 +276,12 @@ impl Host {
     }
 
     fn ring_by_switch(&self, running: &Running) {
-        let Ok(serve) = self.switch.serve() else {
+        let Ok(ringer) = self.switch.ringer() else {
             return;
         };
         for port in &running.memory.ports {
             // An error is of a port that is gone, or down.
-            let _rung = serve.ring(port.spec.id, Sleeper::Owner);
+            let _rung = ringer.ring(port.spec.id, Sleeper::Owner);
         }
     }
 

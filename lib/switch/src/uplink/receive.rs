@@ -5,8 +5,8 @@ use super::netlink::{Link, Netlink, XdpHook, errno};
 use super::spec::Mode;
 use super::steering::Queues;
 use crate::SwitchError;
-use crate::program::{OBJECT, Switch, load_quietly};
-use libbpf_rs::{ObjectBuilder, Program};
+use crate::program::{Switch, find_program};
+use libbpf_rs::Program;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -36,36 +36,20 @@ impl Receiver {
     /// # Errors
     /// When the kernel refuses the program.
     pub fn load(switch: &Switch, port: u32) -> Result<Self, SwitchError> {
-        let failed = |what: &'static str| SwitchError::bpf(format!("the uplink's program: {what}"));
         let name = format!("uplink_{}", switch.form().suffix());
-        let mut open = ObjectBuilder::default()
-            .open_memory(OBJECT)
-            .map_err(failed("opening"))?;
-        for mut program in open.progs_mut() {
-            let wanted = program.name().to_string_lossy() == name;
-            program.set_autoload(wanted);
-        }
-        for mut map in open.maps_mut() {
-            let map_name = map.name().to_string_lossy().into_owned();
-            let shared = switch.find_map(&map_name);
-            if map_name == ".rodata.uplink" {
-                let value = map.initial_value_mut();
-                let missing = || SwitchError::Limit("the object has no uplink constant".to_owned());
-                let bytes = value.and_then(|bytes| bytes.get_mut(..4));
-                bytes
-                    .ok_or_else(missing)?
-                    .copy_from_slice(&port.to_ne_bytes());
-            } else if let Some(shared) = shared {
-                map.reuse_fd(shared.as_fd())
-                    .map_err(failed("sharing the switch's maps"))?;
+        let object = switch.load_beside(&name, |map, open| {
+            if map != ".rodata.uplink" {
+                return Ok(false);
             }
-        }
-        let object = load_quietly(open).map_err(failed("loading"))?;
-        let program = object
-            .progs()
-            .find(|program| program.name().to_string_lossy() == name)
-            .ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))?;
-        let fd = program
+            let bytes = open.initial_value_mut();
+            let constant = bytes.and_then(|bytes| bytes.get_mut(..4));
+            let missing = || SwitchError::Limit("the object has no uplink constant".to_owned());
+            constant
+                .ok_or_else(missing)?
+                .copy_from_slice(&port.to_ne_bytes());
+            Ok(true)
+        })?;
+        let fd = find_program(&object, &name)?
             .as_fd()
             .try_clone_to_owned()
             .map_err(SwitchError::system("duplicating a descriptor"))?;

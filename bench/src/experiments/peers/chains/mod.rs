@@ -157,7 +157,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     // Starting what polls on a core that others poll on is most of a quick run.
     let counts = report.choose(vec![1, 2, 5, 10], vec![2]);
-    let (rounds, seconds) = report.choose((7, 0.3), (2, 0.1));
+    let (rounds, seconds) = report.effort((7, 0.3), (2, 0.1));
     let mut mpps: Vec<Series> = PEERS
         .iter()
         .map(|(peer, _, _)| Series::new(*peer))

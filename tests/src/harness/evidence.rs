@@ -1,0 +1,80 @@
+//! What a failing test leaves behind of its platform: one failure on a machine that nobody sees again must be enough.
+//!
+//! The daemon's logs, its journal and its records go to standard error, which the test's report shows, and whole into the
+//! folder that `NFLUID_EVIDENCE_DIR` names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Of a daemon's log, the last lines that are shown.
+const LOG_LINES_MAX: usize = 200;
+/// A longer file of the platform's state is named and not shown.
+const SHOWN_BYTES_MAX: u64 = 16 * 1024;
+/// Files that are looked at, at most.
+const FILES_MAX: usize = 200;
+/// Folders of a platform's directory with its journal, its records, and what its instances said.
+const FOLDERS: [&str; 2] = ["state", "run"];
+
+/// Shows and keeps what there is in a platform's directory, whose daemon was started so many times.
+pub fn leave(directory: &Path, starts: u32) {
+    for number in 1..=starts {
+        let log = directory.join(format!("log-{number}"));
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let hidden = lines.len().saturating_sub(LOG_LINES_MAX);
+        eprintln!("nfluidd {number} said ({hidden} lines before these):");
+        lines[hidden..]
+            .iter()
+            .for_each(|line| eprintln!("  {line}"));
+        keep(directory, &log);
+    }
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        collect(&directory.join(folder), &mut files);
+    }
+    for file in files {
+        show(directory, &file);
+        keep(directory, &file);
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if files.len() == FILES_MAX {
+            return;
+        }
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => collect(&entry.path(), files),
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+fn show(directory: &Path, file: &Path) {
+    let name = file.strip_prefix(directory).unwrap_or(file).display();
+    let bytes = fs::metadata(file).map_or(0, |about| about.len());
+    match fs::read(file) {
+        Ok(content) if bytes <= SHOWN_BYTES_MAX => {
+            eprintln!("{name}:");
+            let text = String::from_utf8_lossy(&content).into_owned();
+            text.lines().for_each(|line| eprintln!("  {line}"));
+        }
+        Ok(_) => eprintln!("{name}: {bytes} bytes"),
+        Err(error) => eprintln!("{name}: {error}"),
+    }
+}
+
+/// Copies a file into the folder of evidence, if there is one.
+fn keep(directory: &Path, file: &Path) {
+    let Some(folder) = std::env::var_os("NFLUID_EVIDENCE_DIR") else {
+        return;
+    };
+    let platform = Path::new(directory.file_name().unwrap_or_default());
+    let inside = file.strip_prefix(directory).unwrap_or(file);
+    let to = Path::new(&folder).join(platform).join(inside);
+    let made = to.parent().map_or(Ok(()), fs::create_dir_all);
+    if let Err(error) = made.and_then(|()| fs::copy(file, &to).map(drop)) {
+        eprintln!("keeping {}: {error}", file.display());
+    }
+}

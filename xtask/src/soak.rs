@@ -1,0 +1,50 @@
+//! `make soak`: what matters before a release and takes hours.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::fuzz;
+use crate::release;
+use crate::session::{Interrupted, Session};
+use crate::tally::TestsFailed;
+use crate::test;
+
+/// For how long.
+#[derive(Args)]
+pub struct Options {
+    /// Seconds of fuzzing, for all targets together
+    #[arg(long, default_value_t = 3600)]
+    fuzz_seconds: u32,
+}
+
+/// Runs every test the long way, then every experiment with --quick, then the fuzz targets. What fails does not keep the
+/// next from running.
+///
+/// # Errors
+/// Something failed, or an interrupt.
+pub fn run(session: &Session, options: &Options) -> Result<()> {
+    let experiments = ["all".to_owned(), "--quick".to_owned()];
+    let parts: [(&str, &dyn Fn() -> Result<()>); 3] = [
+        ("experiments", &|| release::bench(session, &experiments)),
+        ("fuzz", &|| fuzz::run_all(session, options.fuzz_seconds)),
+        ("tests", &|| test::run(session, &test::Options::soak())),
+    ];
+    let mut failed = Vec::new();
+    for (name, part) in parts {
+        println!("\n== soak: {name}");
+        match part() {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                if !error.is::<TestsFailed>() {
+                    eprintln!("xtask: {name}: {error:#}");
+                }
+                failed.push(name);
+            }
+            Ok(()) => {}
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
