@@ -20,7 +20,7 @@ build: toolchain ## build everything in release mode
 test: toolchain ## run every test (as root), guests with other kernels included; the last line counts them
 	@$(XTASK) test $(ARGS)
 
-soak: toolchain ## what takes hours, before a release: long tests, every experiment, an hour of fuzzing (as root)
+soak: toolchain ## long tests before a release, for hours: oracles, 100,000 instances, every experiment, fuzzing (as root)
 	@$(XTASK) soak $(ARGS)
 
 guest: toolchain ## run the guest and security tests inside Debian's stock kernels

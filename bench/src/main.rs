@@ -58,7 +58,7 @@ struct Arguments {
 /// What single experiments are asked for beside.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Asked {
-    /// As --quick, with as little measured as there can be: that an experiment runs, not what its figures are.
+    /// Like --quick, with a quarter of its repetitions and times: shows that the experiment runs. The figures are worthless.
     #[arg(long)]
     brief: bool,
     /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].

@@ -21,13 +21,13 @@ pub struct Report {
     steady: Option<Steady>,
 }
 
-/// Numbers of repetitions, and times.
+/// A number of repetitions, or a time.
 pub trait Effort {
-    /// As little as shows that something can be measured: a quarter, at least 1 of what is counted.
+    /// Returns a quarter of it, and at least one repetition.
     fn brief(self) -> Self;
 }
 
-/// What of a quick run's effort a brief one takes.
+/// A brief run takes this part of a quick run's repetitions and times.
 const BRIEF_PART: u8 = 4;
 
 macro_rules! counted {

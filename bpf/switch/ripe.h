@@ -5,6 +5,8 @@
 
 #include "deliver.h"
 
+#define TIMER_TRIES 4
+
 /* Frames of a ring whose receiver sleeps. */
 struct waiting {
 	__u32 used; /* slots */
@@ -41,15 +43,23 @@ static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 	return 0;
 }
 
-/* Starts the port's timer. False: the kernel has no memory for it. */
+/*
+ * Starts the port's timer. False: the kernel has no memory for it. It may have none at this moment only: from Linux 6.18
+ * on it gives up where it would wait for a lock of the allocator.
+ */
 static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
 {
 	if (!bpf_timer_start(&timer->timer, ns, 0))
 		return true;
-	/* The first time. Of several that do this at once, one succeeds. */
-	bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
-	bpf_timer_set_callback(&timer->timer, ring_after);
-	return !bpf_timer_start(&timer->timer, ns, 0);
+#pragma unroll
+	for (int i = 0; i < TIMER_TRIES; i++) {
+		/* The first time. Of several that do this at once, one succeeds. */
+		bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&timer->timer, ring_after);
+		if (!bpf_timer_start(&timer->timer, ns, 0))
+			return true;
+	}
+	return false;
 }
 
 /*

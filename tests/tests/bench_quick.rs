@@ -21,8 +21,8 @@ fn bench_into(results: &Path, arguments: &[&str]) -> Output {
     command.output().expect("it can be started")
 }
 
-/// How long experiments measure: here whether they run and hand in their figures, before a release as long as a quick run
-/// does. CONTRIBUTING.md says when that is.
+/// How long experiments measure. `make test` checks that they run and hand in their figures; `make soak` runs them with
+/// --quick.
 fn effort() -> &'static str {
     if soak::is_on() { "--quick" } else { "--brief" }
 }
@@ -352,7 +352,7 @@ fn members_come_and_go_under_traffic() {
     hands_in("scaleout", &figures);
 }
 
-/// An experiment that measures each of these once, none of them 0; what it printed.
+/// Runs an experiment, checks that it measures each of these figures once and none is 0, and returns its output.
 fn hands_in(experiment: &str, figures: &[&str]) -> String {
     let output = text(&bench(&[experiment, effort()]));
     for figure in figures {

@@ -18,6 +18,22 @@ const SERVICE: u16 = 0x88a8;
 /// Ageing time that no test outlasts, in seconds.
 const LONG: u32 = 1_000_000;
 
+/// Half of the steps after which a kernel gives up (`BPF_COMPLEXITY_LIMIT_INSNS`): another kernel takes other ways.
+const STEPS_MAX: u32 = 500_000;
+
+#[test]
+fn the_kernel_verifies_the_switch_in_half_of_the_steps_that_it_allows() {
+    for_each_form("steps", |scratch| {
+        let steps = scratch.switch.verified_steps();
+        println!("{steps} steps");
+        assert!((1..=STEPS_MAX).contains(&steps), "{steps} steps");
+        scratch
+            .switch
+            .serve()
+            .expect("I/O threads' program loads too");
+    });
+}
+
 /// An address that no port has.
 fn stranger(number: u8) -> [u8; 6] {
     [2, 0x77, 0, 0, 0, number]

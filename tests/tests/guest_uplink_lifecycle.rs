@@ -101,13 +101,15 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     let Some(mut ground) = Ground::new("busy", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
+    // Of all namespaces of the host, no other has that one: tests beside this one have interfaces too.
+    let outer = format!("o{}", std::process::id());
+    ground.join(("up", "up0"), ("out", &outer));
     let (up, out) = (ground.netns("up"), ground.netns("out"));
     let mut spec = ground.spec("up", "up9");
     let text = refusal(&ground, &spec);
     let want = format!("no interface up9 in namespace {up}; there are: lo, up0");
     assert_eq!(text, want);
-    spec.interface = "out0".to_owned();
+    spec.interface.clone_from(&outer);
     let text = refusal(&ground, &spec);
     assert!(
         text.contains(&format!("but there is one in {out}")),
@@ -140,7 +142,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     }
     // Native XDP is not for every MTU, and the reason is told.
     run(&format!("ip -n {up} link set up0 mtu 9000"));
-    run(&format!("ip -n {out} link set out0 mtu 9000"));
+    run(&format!("ip -n {out} link set {outer} mtu 9000"));
     spec.mode = Mode::Native;
     let text = refusal(&ground, &spec);
     assert!(text.contains("takes no XDP program (native: "), "{text}");

@@ -60,7 +60,7 @@ const TEST: Packages = &[
 ];
 /// To build libFuzzer.
 const FUZZ: Packages = &["g++"];
-/// Peers that the tests of the benchmarks compare with; for a full run `make bench` asks nfluid-bench itself.
+/// Peers that the tests of the benchmarks compare with. `make bench` asks nfluid-bench which packages it needs.
 const PEERS: Packages = &[
     "dpdk-dev",
     "haproxy",
@@ -70,7 +70,7 @@ const PEERS: Packages = &[
     "wrk",
 ];
 
-/// What a task needs.
+/// Packages and targets that a task needs.
 #[derive(Clone, Copy)]
 pub struct Needs {
     packages: &'static [Packages],

@@ -47,7 +47,7 @@ enum Task {
     Build,
     /// Run every test and print `N passed, N failed, N skipped`
     Test(test::Options),
-    /// What takes hours, before a release: every test the long way, every experiment, an hour of fuzzing
+    /// Run the long tests before a release: every test the long way, every experiment, an hour of fuzzing
     Soak(soak::Options),
     /// Boot Debian's stock kernels in QEMU and run the guest_* and security_* tests inside
     Guest(guest::Options),

@@ -29,7 +29,7 @@ pub struct Program {
     pub folder: PathBuf,
 }
 
-/// What one build made.
+/// Programs that one build made.
 #[derive(Default)]
 pub struct Programs {
     /// Unit and integration tests of all crates but the platform's.
@@ -42,7 +42,7 @@ pub struct Programs {
     packages: HashMap<String, String>,
 }
 
-/// `cargo VERB` of every package but the one whose program [`instance`] builds apart.
+/// `cargo VERB` of every package except that of nfluid-nf, which [`instance`] builds apart.
 pub fn cargo_workspace(session: &Session, verb: &str) -> Command {
     session.cargo([verb, "--workspace", "--exclude", instance::PACKAGE])
 }

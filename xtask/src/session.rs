@@ -82,7 +82,7 @@ impl Running {
 
 #[derive(Default)]
 struct Shared {
-    /// One, or what the lanes of the tests run beside each other.
+    /// One child, or the children of all lanes of a test run.
     running: Mutex<Vec<Running>>,
     /// 0, or the first signal that arrived.
     signal: AtomicI32,
@@ -144,8 +144,8 @@ impl Session {
         command
     }
 
-    /// A cargo command that runs in the project's folder. It does not get what cargo has told this program about itself:
-    /// build scripts that look there (ring's does) would run anew, and what depends on them be built again.
+    /// A cargo command that runs in the project's folder. Its environment lacks the variables in which cargo describes
+    /// xtask itself: ring's build script would run again because of them, and everything above ring would be rebuilt.
     pub fn cargo<const N: usize>(&self, args: [&str; N]) -> Command {
         let mut command = self.command(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         for (name, _) in std::env::vars_os() {
@@ -225,8 +225,8 @@ impl Session {
         self.follow(command.stdout(writer), reader, watchdog, &mut on_line)
     }
 
-    /// As [`Session::stream`], with the command's standard error too, and without a word of its own: for commands that
-    /// run beside each other.
+    /// Like [`Session::stream`], for commands that run beside each other: hands over standard error too, and does not print
+    /// the command.
     ///
     /// # Errors
     /// It cannot start or was interrupted. A failing command is an [`Outcome`], not an error.

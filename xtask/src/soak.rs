@@ -1,4 +1,4 @@
-//! `make soak`: what matters before a release and takes hours.
+//! `make soak`: long tests before a release. They take hours.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -9,7 +9,7 @@ use crate::session::{Interrupted, Session};
 use crate::tally::TestsFailed;
 use crate::test;
 
-/// For how long.
+/// How long to fuzz.
 #[derive(Args)]
 pub struct Options {
     /// Seconds of fuzzing, for all targets together
@@ -17,8 +17,8 @@ pub struct Options {
     fuzz_seconds: u32,
 }
 
-/// Runs every test the long way, then every experiment with --quick, then the fuzz targets. What fails does not keep the
-/// next from running.
+/// Runs every experiment with --quick, then the fuzz targets, then every test the long way. A failure does not keep the
+/// next part from running.
 ///
 /// # Errors
 /// Something failed, or an interrupt.

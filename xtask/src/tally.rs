@@ -76,6 +76,10 @@ impl Tally {
         self.failed > 0
     }
 
+    pub fn has_skipped(&self) -> bool {
+        self.skipped > 0
+    }
+
     pub fn has_passed(&self) -> bool {
         self.passed > 0
     }

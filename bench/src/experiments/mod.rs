@@ -76,7 +76,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it measures, in a line.
     pub summary: &'static str,
-    /// What it needs of the host.
+    /// Debian packages that the experiment needs.
     pub needs: Needs,
     /// Runs it.
     pub run: Run,

@@ -1,4 +1,4 @@
-//! What experiments need of the host beside the project's own programs: Debian's packages, by what they are for.
+//! Programs that experiments need beside the project's own, each with its Debian package.
 
 use crate::host::program::{Need, missing};
 
@@ -44,12 +44,12 @@ pub const CONTAINERS: &[Need] = &[
     ("runc", "runc"),
 ];
 
-/// Of one experiment.
+/// Programs that one experiment needs.
 #[derive(Clone, Copy, Default)]
 pub struct Needs {
-    /// Without them it does not run.
+    /// Without these programs the experiment does not run.
     pub required: &'static [&'static [Need]],
-    /// Without them it leaves out what they would be compared with.
+    /// Without these programs the experiment leaves out the peers that they belong to.
     pub compared: &'static [&'static [Need]],
 }
 
@@ -60,7 +60,7 @@ pub const NOTHING: Needs = Needs {
 };
 
 impl Needs {
-    /// Packages that are missing, of those without which it does not run and of the others.
+    /// Missing packages: the required ones, and those of peers.
     pub fn missing(&self) -> [Vec<&'static str>; 2] {
         [self.required, self.compared].map(|sets| missing(sets.iter().copied().flatten()))
     }

@@ -22,14 +22,14 @@ const ELSEWHERE: usize = 1;
 const SHARES: [u32; 2] = [20, 80];
 /// Time between two samples.
 const STEP: Duration = Duration::from_millis(1);
-/// So much CPU time of both tells who has which part: some time slices of each (2.8 ms by default).
+/// The shares are computed over this CPU time of both instances: some time slices of each (2.8 ms by default).
 const WINDOW: Duration = Duration::from_millis(40);
 /// How far from its share somebody may be within a window, in percent of the core.
 const NEAR: f64 = 10.0;
-/// The CPU time of both for which each division is kept, and at most waited for. On a core that others do not use, so
-/// long on the clock.
+/// Each division is kept until both instances together have used this CPU time. On a core that nobody else uses, this is
+/// also the elapsed time.
 const KEEP: Duration = Duration::from_millis(600);
-/// How long that may take on a core that others use.
+/// Longest elapsed time of a division, on a core that others use.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CPU time of both in nanoseconds, and when.
@@ -130,7 +130,7 @@ fn deployment(share: u32) -> String {
         .to_string()
 }
 
-/// Waits until both together have used [`KEEP`].
+/// Waits until both instances together have used [`KEEP`].
 fn keep(groups: &[Cgroup; 2]) -> anyhow::Result<()> {
     let start = Sample::take(groups)?;
     while Sample::take(groups)?.since(&start) < KEEP && start.at.elapsed() < PATIENCE {
@@ -161,7 +161,7 @@ impl Sample {
         })
     }
 
-    /// The CPU time that both have used since an earlier one.
+    /// Returns the CPU time that both instances have used since an earlier sample.
     fn since(&self, earlier: &Self) -> Duration {
         let used = |who: usize| self.used[who].saturating_sub(earlier.used[who]);
         Duration::from_nanos(used(0) + used(1))

@@ -12,7 +12,7 @@ const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// A program, or the path of another file, and the Debian package that has it.
 pub type Need = (&'static str, &'static str);
 
-/// Debian packages whose programs are not here, each once.
+/// Returns the Debian packages of the programs that are not installed, each package once.
 pub fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<&'static str> {
     let absent = needs
         .into_iter()
@@ -21,7 +21,7 @@ pub fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<&'static st
     packages.into_iter().collect()
 }
 
-/// Whether the programs are there.
+/// Checks that all programs are installed.
 ///
 /// # Errors
 /// [`CannotRun`] names the packages that are missing.

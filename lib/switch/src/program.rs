@@ -75,9 +75,10 @@ pub struct Switch {
     maps: BTreeMap<String, MapHandle>,
     /// Keeps the attachment, where this process made or renewed it.
     _link: Option<Link>,
-    /// What this process runs itself, where it loaded the switch.
+    /// Programs that this process runs itself. `None` if another process loaded the switch.
     pub(crate) programs: Option<Mutex<Programs>>,
     form: Form,
+    verified_steps: u32,
     pub(crate) pin: Option<PathBuf>,
     pub(crate) states: States,
     pub(crate) identity: MapHandle,
@@ -99,9 +100,9 @@ pub struct Switch {
     pub(crate) waiters: Waiters,
 }
 
-/// Programs beside that of the senders.
+/// Programs that the platform's own threads run.
 pub(crate) struct Programs {
-    /// For I/O threads; loaded when it is asked for.
+    /// The switch for I/O threads; loaded when the first one needs it.
     pub serve: Option<OwnedFd>,
     pub ring: OwnedFd,
 }
@@ -130,10 +131,7 @@ impl Switch {
         let mut errors = Vec::new();
         for form in forms {
             match load_form(form, options.pin.as_deref()) {
-                Ok(object) => {
-                    tracing::info!(form = %form, "switch program loaded");
-                    return Self::attach(object, form, options);
-                }
+                Ok(object) => return Self::attach(object, form, options),
                 Err(error) => errors.push((form, error.to_string())),
             }
         }
@@ -151,6 +149,8 @@ impl Switch {
         let link = attach_hyperio(&object, form, options)?;
         let ring = find_program(&object, "ring")?.as_fd().try_clone_to_owned();
         let ring = ring.map_err(SwitchError::system("keeping the program that rings"))?;
+        let steps = verified_steps(&object, &format!("hyperio_{}", form.suffix()))?;
+        tracing::info!(form = %form, steps, "switch program loaded");
         let mut maps = BTreeMap::new();
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
@@ -161,6 +161,7 @@ impl Switch {
         let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
         let mut switch = Self::of(maps, states, form, options.pin.clone(), Some(link))?;
         switch.programs = Some(Mutex::new(Programs { serve: None, ring }));
+        switch.verified_steps = steps;
         switch.one_by_one = options.one_by_one;
         Ok(switch)
     }
@@ -197,6 +198,7 @@ impl Switch {
             _link: link,
             programs: None,
             form,
+            verified_steps: 0,
             pin,
             states,
             identity: copy(&maps, "nfl_identity")?,
@@ -226,7 +228,7 @@ impl Switch {
         self.maps.get(name)
     }
 
-    /// Loads one program of the object on the maps of this switch, but for those that `keep` makes the program's own.
+    /// Loads one program of the object. It shares the maps of this switch, except those for which `keep` returns true.
     pub(crate) fn load_beside(
         &self,
         program: &str,
@@ -255,6 +257,12 @@ impl Switch {
     /// The loop form in use.
     pub fn form(&self) -> Form {
         self.form
+    }
+
+    /// Steps that the kernel took to verify the senders' program, of the million that it takes at most
+    /// (`BPF_COMPLEXITY_LIMIT_INSNS`); 0 if another process has loaded it, or before Linux 5.16.
+    pub fn verified_steps(&self) -> u32 {
+        self.verified_steps
     }
 
     /// Removes everything pinned: the end of a platform, not of a daemon.
@@ -350,6 +358,12 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
     Ok(link)
 }
 
+fn verified_steps(object: &Object, name: &str) -> Result<u32, SwitchError> {
+    let program = find_program(object, name)?.as_fd().try_clone_to_owned();
+    let program = program.map_err(SwitchError::system("duplicating a descriptor"))?;
+    Ok(program_info(&program, &mut []).map_or(0, |info| info.verified_insns))
+}
+
 /// A program of a loaded object.
 pub(crate) fn find_program<'a>(
     object: &'a Object,
@@ -359,6 +373,29 @@ pub(crate) fn find_program<'a>(
         .progs_mut()
         .find(|program| program.name().to_string_lossy() == name);
     found.ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))
+}
+
+/// Returns the kernel's description of a program. Fills `maps` with the numbers of its maps, as far as there is room.
+pub(crate) fn program_info(
+    program: &OwnedFd,
+    maps: &mut [u32],
+) -> Option<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: maps.len() as u32,
+        map_ids: maps.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is a live structure of the length that is passed; the pointer in it is to as many
+    // numbers as it says, and the others are zero, which ask for nothing to be written elsewhere.
+    let status = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    (status == 0).then_some(info)
 }
 
 fn find<'a>(

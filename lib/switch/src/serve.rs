@@ -134,7 +134,7 @@ impl Serve {
     }
 }
 
-/// The right to wake who sleeps at any port of the platform, and no more.
+/// The right to wake the receiver or owner that sleeps at any port of the platform.
 #[derive(Debug)]
 pub struct Ringer(OwnedFd);
 
@@ -179,9 +179,9 @@ impl Context {
 }
 
 impl Switch {
-    /// The right to run this switch for all of its ports. The program is loaded when it is asked for first: the kernel
-    /// takes as long to verify it as for the one of the senders. It is pinned beside the maps for a process that hosts I/O
-    /// threads; one that runs keeps the version that it has opened.
+    /// The right to run this switch for all of its ports. The first call loads the program, because the kernel takes as
+    /// long to verify it as the senders' program, and pins it beside the maps, where the process of the I/O threads opens
+    /// it. A process that runs keeps the version that it has opened.
     ///
     /// # Errors
     /// When the process did not load the switch itself, has no descriptors left, or the kernel refuses the program.
@@ -202,7 +202,7 @@ impl Switch {
         Ok(Serve::of(program, self.form()))
     }
 
-    /// The right to wake who sleeps at its ports.
+    /// The right to wake receivers and owners that sleep at the ports of this switch.
     ///
     /// # Errors
     /// As [`Switch::serve`].

@@ -1,4 +1,4 @@
-//! What a failing test leaves behind of its platform: one failure on a machine that nobody sees again must be enough.
+//! Evidence of a failing test: one failure on a machine that nobody sees again must be enough to find its cause.
 //!
 //! The daemon's logs, its journal and its records go to standard error, which the test's report shows, and whole into the
 //! folder that `NFLUID_EVIDENCE_DIR` names.
@@ -15,7 +15,7 @@ const FILES_MAX: usize = 200;
 /// Folders of a platform's directory with its journal, its records, and what its instances said.
 const FOLDERS: [&str; 2] = ["state", "run"];
 
-/// Shows and keeps what there is in a platform's directory, whose daemon was started so many times.
+/// Shows and keeps the logs, journal and records in a platform's directory. Its daemon was started `starts` times.
 pub fn leave(directory: &Path, starts: u32) {
     for number in 1..=starts {
         let log = directory.join(format!("log-{number}"));

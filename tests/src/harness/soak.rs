@@ -1,12 +1,12 @@
-//! Runs before a release, `make soak`: tests take the long way then.
+//! `make soak`, the long tests before a release.
 
-/// Whether this is such a run.
+/// Returns true if `make soak` runs this test.
 #[must_use]
 pub fn is_on() -> bool {
     std::env::var_os("NFLUID_SOAK").is_some()
 }
 
-/// `long` in such a run, `short` in any other.
+/// Returns `long` in `make soak`, `short` in any other run.
 pub fn choose<T>(short: T, long: T) -> T {
     if is_on() { long } else { short }
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// The loop forms that this kernel must take: `may_goto` is there from Linux 6.9 on.
+/// The loop forms that this kernel must accept. Linux has `may_goto` since 6.9.
 fn forms() -> Vec<Form> {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

@@ -61,7 +61,7 @@ pub struct Guest {
     memory_mib: u32,
 }
 
-/// What happens in a guest while it runs.
+/// An event in a running guest.
 pub enum Event<'a> {
     /// A line of its console.
     Line(&'a str),

@@ -1,8 +1,8 @@
 //! `cargo xtask test --changed`: which tests a change can touch.
 //!
-//! A file of a crate touches the crate and all crates that depend on it. What the platform's programs are made of touches
-//! the tests of the platform too, and the guests. What nothing here knows touches everything: too many tests are run
-//! rather than too few.
+//! A file of a crate touches the crate and all crates that depend on it. A crate of the platform's programs also touches
+//! the tests of the platform and the guests. A file that no rule names touches everything: rather too many tests than too
+//! few.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -43,7 +43,7 @@ const PLATFORM: [&str; 6] = [
     "nfluidd",
 ];
 
-/// What a change can touch.
+/// The tests that a change can touch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Touched {
     Everything,
@@ -58,12 +58,12 @@ pub enum Touched {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Platform {
     All,
-    /// Those of these names.
+    /// The programs of these names.
     Only(BTreeSet<String>),
 }
 
 impl Touched {
-    /// Whether unit tests of the package are to be run.
+    /// Returns true if the unit tests of this package are to run.
     pub fn package(&self, name: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -71,7 +71,7 @@ impl Touched {
         }
     }
 
-    /// Whether this program of tests/tests is to be run.
+    /// Returns true if this program of tests/tests is to run.
     pub fn program(&self, name: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -83,7 +83,7 @@ impl Touched {
     }
 }
 
-/// What differs from the commit `base`, or is not committed, touches this.
+/// Returns the tests that the differences from the commit `base` can touch, uncommitted files included.
 ///
 /// # Errors
 /// git or cargo does not answer.

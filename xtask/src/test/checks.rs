@@ -54,7 +54,6 @@ impl Run<'_> {
                 jobs.push(Job {
                     name,
                     step: "C",
-                    lanes: 1,
                     seconds: 1.0,
                     work: Work::Plain(program, libraries.clone()),
                 });
@@ -63,7 +62,7 @@ impl Run<'_> {
         Ok(jobs)
     }
 
-    /// What `make install` puts below a DESTDIR is whole: a C test is built with what pkg-config says, linked either way,
+    /// Checks that an installation below a DESTDIR is complete: a C test is built with pkg-config's flags, linked either way,
     /// and runs. `make uninstall` leaves no file.
     pub(super) fn installed(&mut self) -> Result<()> {
         let folder = self.leftovers.temp_dir().join("installed");
@@ -121,12 +120,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether it went well; a failure is counted.
+    /// Returns true if there was no error. An error is counted as a failed test.
     fn is_ok(&mut self, what: &str, result: Result<()>) -> Result<bool> {
         Ok(self.result(what, result)?.is_some())
     }
 
-    /// What was made; a failure is counted.
+    /// Returns the value. An error is counted as a failed test, and gives `None`.
     pub(super) fn result<T>(&mut self, what: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(made) => Ok(Some(made)),

@@ -1,5 +1,5 @@
-//! What a failed test leaves behind: everything that it printed, what the kernel said meanwhile, and, from the tests'
-//! harness, the daemon's logs and its journal. One failure on a machine that nobody sees again must be enough.
+//! Evidence of a failed test: its output, the kernel's messages meanwhile, and, from the tests' harness, the daemon's logs
+//! and its journal. One failure on a machine that nobody sees again must be enough to find its cause.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -26,7 +26,7 @@ impl KernelClock {
     }
 }
 
-/// Keeps what there is about a failed job in a folder of its own below `folder`, and prints what the kernel said.
+/// Writes the output of a failed job and the kernel's messages into the job's folder below `folder`. Prints the messages.
 pub fn keep(folder: &Path, job: &str, transcript: &[String], began: KernelClock) {
     let folder = folder.join(file_name(job));
     let kernel = kernel_messages(began);
@@ -42,12 +42,12 @@ pub fn keep(folder: &Path, job: &str, transcript: &[String], began: KernelClock)
     }
 }
 
-/// Whether a failed test has left something there.
+/// Returns true if a failed test has left evidence.
 pub fn is_there(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Messages since a moment; none where the kernel does not hand them out.
+/// Returns the kernel's messages since a moment; none if this process may not read them.
 fn kernel_messages(since: KernelClock) -> Vec<String> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits();
     let flags = i32::try_from(nonblocking).unwrap_or(0);

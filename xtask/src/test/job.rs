@@ -1,4 +1,4 @@
-//! One job of a test run: a program that runs to its end in a lane, and what became of it.
+//! One job of a test run: a program that runs in a lane, and its result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ const MINUTES_MAX: u64 = 30;
 /// 100,000 instances alone take a quarter of an hour.
 const SOAK_MINUTES_MAX: u64 = 6 * 60;
 
-/// What the programs of all jobs find in their environment.
+/// Environment of the programs of all jobs.
 pub struct Surroundings {
     /// PATH with the folder of Python programs in front.
     pub path: std::ffi::OsString,
@@ -27,18 +27,16 @@ pub struct Surroundings {
     pub temp_dir: PathBuf,
     /// Where failed tests leave what they have seen.
     pub evidence: PathBuf,
-    /// Tests take the long way.
+    /// Run the long form of tests: `make soak`.
     pub is_soak: bool,
 }
 
 pub struct Job {
-    /// What people call it: `platform_crash: a_killed_daemon`.
+    /// Name for people: `platform_crash: a_killed_daemon`.
     pub name: String,
     /// The step it belongs to.
     pub step: &'static str,
-    /// How many lanes it occupies.
-    pub lanes: usize,
-    /// Seconds that it takes, roughly, where no run has told.
+    /// Rough time in seconds, for a job that has not run before.
     pub seconds: f64,
     pub work: Work,
 }
@@ -54,7 +52,7 @@ pub enum Work {
     Guest(Guest),
 }
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Default)]
 pub struct Ended {
     pub tally: Tally,
@@ -181,7 +179,7 @@ impl Ended {
         })
     }
 
-    /// It could not be run, which is a failure, or an interrupt.
+    /// Counts an error of running the job as a failure. Returns an interrupt.
     fn broken(&mut self, step: &str, name: &str, error: anyhow::Error) -> Result<()> {
         if error.is::<crate::session::Interrupted>() {
             return Err(error);

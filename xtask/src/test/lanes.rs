@@ -1,12 +1,11 @@
 //! Runs jobs beside each other in lanes: as many at once as there are lanes for, those that take longest first.
 //!
-//! Tests of the platform mostly wait: for a daemon, a timer, a process that ends. Two cores carry more of them than two.
-//! What must not be disturbed takes all lanes.
+//! Tests of the platform mostly wait: for a daemon, a timer, a process that ends. Two cores carry more than two of them.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use super::evidence;
 use super::history::History;
@@ -21,25 +20,13 @@ pub struct Done {
     pub ended: Ended,
 }
 
-/// Jobs that wait for free lanes.
-struct Queue {
-    waiting: Vec<Job>,
-    free: usize,
-    /// An interrupt: nothing is started any more.
-    over: bool,
-}
-
-/// Sorts jobs into the order in which they start: what takes all lanes, then those that occupy several, then those that
-/// took longest in the last run.
+/// Sorts jobs into the order in which they start: those that took longest in the last run first.
 pub fn sort(jobs: &mut [Job], history: &History) {
-    jobs.sort_by(|a, b| {
-        let key = |job: &Job| (job.lanes, history.of(&job.name).unwrap_or(job.seconds));
-        let ((a_lanes, a_seconds), (b_lanes, b_seconds)) = (key(a), key(b));
-        b_lanes.cmp(&a_lanes).then(b_seconds.total_cmp(&a_seconds))
-    });
+    let seconds = |job: &Job| history.of(&job.name).unwrap_or(job.seconds);
+    jobs.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
 }
 
-/// Runs all jobs, in this order, in so many lanes. A job that wants more lanes than there are gets all.
+/// Runs all jobs, in this order, in so many lanes.
 ///
 /// # Errors
 /// An interrupt.
@@ -50,65 +37,34 @@ pub fn run(
     surroundings: &Surroundings,
     progress: &Progress,
 ) -> Result<Vec<Done>> {
-    let queue = Mutex::new(Queue {
-        waiting: jobs,
-        free: lanes,
-        over: false,
-    });
-    let changed = Condvar::new();
+    let waiting = Mutex::new(jobs.into_iter());
     let done = Mutex::new(Vec::new());
-    let results: Vec<Result<()>> = thread::scope(|scope| {
-        let lane = || {
-            scope.spawn(|| {
-                while let Some((job, taken)) = next(&queue, &changed, lanes) {
-                    let (name, step) = (job.name.clone(), job.step);
-                    let began = evidence::KernelClock::now();
-                    progress.begins(&name);
-                    let ended = job.run(session, surroundings, progress);
-                    let mut queue = lock(&queue);
-                    queue.free += taken;
-                    queue.over |= ended.is_err();
-                    changed.notify_all();
-                    drop(queue);
-                    let ended = ended?;
-                    if ended.tally.has_failures() {
-                        evidence::keep(&surroundings.evidence, &name, &ended.transcript, began);
-                    }
-                    progress.ended(&name, &ended);
-                    lock(&done).push(Done { name, step, ended });
-                }
-                Ok(())
-            })
-        };
-        let lanes: Vec<_> = (0..lanes).map(|_| lane()).collect();
+    let lane = || {
+        loop {
+            let Some(job) = lock(&waiting).next() else {
+                return Ok(());
+            };
+            let (name, step) = (job.name.clone(), job.step);
+            let began = evidence::KernelClock::now();
+            progress.begins(&name);
+            // An interrupt ends every lane: no other job can start either.
+            let ended = job.run(session, surroundings, progress)?;
+            if ended.tally.has_failures() {
+                evidence::keep(&surroundings.evidence, &name, &ended.transcript, began);
+            }
+            progress.ended(&name, &ended);
+            lock(&done).push(Done { name, step, ended });
+        }
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
         let join = |lane: thread::ScopedJoinHandle<'_, Result<()>>| {
             lane.join()
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("xtask itself failed")))
+                .unwrap_or_else(|_| Err(anyhow!("xtask itself failed")))
         };
-        lanes.into_iter().map(join).collect()
-    });
-    results.into_iter().collect::<Result<()>>()?;
+        running.into_iter().try_for_each(join)
+    })?;
     Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// The first job that there are free lanes for, and how many it takes. Waits while others hold them; nothing when no job
-/// is left.
-fn next(queue: &Mutex<Queue>, changed: &Condvar, lanes: usize) -> Option<(Job, usize)> {
-    let mut queue = lock(queue);
-    loop {
-        if queue.over || queue.waiting.is_empty() {
-            return None;
-        }
-        let needs = |job: &Job| job.lanes.min(lanes);
-        let free = queue.free;
-        if let Some(at) = queue.waiting.iter().position(|job| needs(job) <= free) {
-            let job = queue.waiting.remove(at);
-            let taken = needs(&job);
-            queue.free -= taken;
-            return Some((job, taken));
-        }
-        queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! What a reader of a test run sees: each job as it ends, how far the run is, how long it will take.
+//! Output of a test run: a line per job that ends, the progress of the run, the time that it will still take.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub struct Progress {
 struct State {
     done: usize,
     failed: usize,
-    /// Expected seconds of jobs that wait, each times its lanes.
+    /// Expected seconds of jobs that wait.
     waiting: HashMap<String, f64>,
     /// When those that run began, and what is expected of them.
     running: HashMap<String, (Instant, f64)>,
@@ -33,8 +33,7 @@ struct State {
 impl Progress {
     /// Prints what is to be run, and how long the last run took for it.
     pub fn begin(jobs: &[Job], lanes: usize, history: &History) -> Self {
-        let expected =
-            |job: &Job| history.of(&job.name).unwrap_or(job.seconds) * job.lanes.min(lanes) as f64;
+        let expected = |job: &Job| history.of(&job.name).unwrap_or(job.seconds);
         let waiting: HashMap<_, _> = jobs
             .iter()
             .map(|job| (job.name.clone(), expected(job)))
@@ -70,7 +69,7 @@ impl Progress {
         state.running.insert(job.to_owned(), begun);
     }
 
-    /// One test of a job that has many and takes minutes: a guest's.
+    /// Prints a test of a guest, whose job has many tests and takes minutes.
     pub fn case(&self, name: &str, seconds: f64, verdict: &str) {
         println!(
             "{} {verdict:<7} {seconds:6.1} s  {name}",
@@ -84,10 +83,15 @@ impl Progress {
         state.done += 1;
         let is_failed = ended.tally.has_failures();
         state.failed += usize::from(is_failed);
-        let verdict = match (is_failed, ended.tally.has_passed()) {
-            (true, _) => "FAILED",
-            (false, true) => "ok",
-            (false, false) => "skipped",
+        let verdict = match (
+            is_failed,
+            ended.tally.has_passed(),
+            ended.tally.has_skipped(),
+        ) {
+            (true, _, _) => "FAILED",
+            (false, true, _) => "ok",
+            (false, false, true) => "skipped",
+            (false, false, false) => "no test",
         };
         println!(
             "{} {verdict:<7} {:6.1} s  {job}",
@@ -144,7 +148,7 @@ impl Progress {
         )
     }
 
-    /// What is left by the last run: of all lanes together, or of the job that takes longest.
+    /// Estimates the remaining time by the last run: of all lanes together, or of the longest job.
     fn left(&self, state: &State) -> Duration {
         let rest = |(since, expected): &(Instant, f64)| {
             (expected - since.elapsed().as_secs_f64()).max(0.0)
@@ -164,7 +168,7 @@ fn minutes(time: Duration) -> String {
     }
 }
 
-/// What each step has counted.
+/// Prints the number of jobs of each step, and their time.
 pub fn steps(done: &[Done]) {
     let mut steps: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for job in done {
@@ -177,7 +181,37 @@ pub fn steps(done: &[Done]) {
     }
 }
 
-/// Where failed jobs have left what they had seen, for people.
+/// Counts the failures of each job over several runs.
+#[derive(Default)]
+pub struct Flakes {
+    /// Runs and failures.
+    jobs: BTreeMap<String, (u32, u32)>,
+}
+
+impl Flakes {
+    pub fn count(&mut self, job: &Done) {
+        let (runs, failures) = self.jobs.entry(job.name.clone()).or_default();
+        *runs += 1;
+        *failures += u32::from(job.ended.tally.has_failures());
+    }
+
+    /// Prints what has failed, and the rate of all.
+    pub fn print(&self) {
+        println!();
+        let (mut all_runs, mut all_failures) = (0, 0);
+        for (name, (runs, failures)) in &self.jobs {
+            all_runs += runs;
+            all_failures += failures;
+            if *failures > 0 {
+                println!("{failures} of {runs} runs of {name} failed");
+            }
+        }
+        let rate = f64::from(all_failures) * 1000.0 / f64::from(all_runs.max(1));
+        println!("{all_failures} of {all_runs} runs of a test failed: {rate:.2} per thousand");
+    }
+}
+
+/// Prints the folder of evidence, if there is any.
 pub fn tell_of_evidence(folder: &std::path::Path) {
     if evidence::is_there(folder) {
         println!(

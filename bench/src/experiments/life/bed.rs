@@ -126,8 +126,8 @@ impl Bed {
         Ok(self.end_of_round(|_| Ok(()))?.0)
     }
 
-    /// As [`Bed::round`], and does something again and again meanwhile, at least once. Rounds that were over before this
-    /// process got a core to do something in come first.
+    /// Calls `act` again and again while a round runs, at least once, and returns that round. The rounds that ended before
+    /// this process got a core to call `act` come first.
     ///
     /// # Errors
     /// What `act` says, or the pump says nothing any more.
@@ -145,7 +145,7 @@ impl Bed {
         }
     }
 
-    /// The next round that ends, and whether something was done until then.
+    /// Waits for the next end of a round. Returns the round, and true if `act` was called before it ended.
     fn end_of_round(
         &mut self,
         mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,

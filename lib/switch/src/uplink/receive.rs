@@ -5,7 +5,7 @@ use super::netlink::{Link, Netlink, XdpHook, errno};
 use super::spec::Mode;
 use super::steering::Queues;
 use crate::SwitchError;
-use crate::program::{Switch, find_program};
+use crate::program::{Switch, find_program, program_info};
 use libbpf_rs::Program;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -225,29 +225,6 @@ pub(super) fn busy(netlink: &Netlink, link: &Link) -> UplinkError {
 /// "Somebody else's program is attached", in the kernel's numbers.
 fn taken(error: &io::Error) -> bool {
     matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
-}
-
-/// What the kernel says of a program; in `maps`, the numbers of as many of its maps as there is room for.
-pub(super) fn program_info(
-    program: &OwnedFd,
-    maps: &mut [u32],
-) -> Option<libbpf_sys::bpf_prog_info> {
-    let mut info = libbpf_sys::bpf_prog_info {
-        nr_map_ids: maps.len() as u32,
-        map_ids: maps.as_mut_ptr() as u64,
-        ..Default::default()
-    };
-    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` is a live structure of the length that is passed; the pointer in it is to as many
-    // numbers as it says, and the others are zero, which ask for nothing to be written elsewhere.
-    let status = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
-    (status == 0).then_some(info)
 }
 
 /// The name of a program.
