@@ -5,8 +5,8 @@
 //! short windows only, and what a frame costs within them stands for the others.
 
 use super::error::UplinkError;
-use super::receive::program_info;
 use super::state::Record;
+use crate::program::program_info;
 use libbpf_rs::Program;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

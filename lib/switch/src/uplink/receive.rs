@@ -8,7 +8,7 @@ use crate::SwitchError;
 use crate::program::{Switch, find_program, program_info};
 use libbpf_rs::Program;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Names under which the kernel lists our programs.
 const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
