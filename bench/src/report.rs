@@ -23,7 +23,7 @@ pub struct Report {
 
 /// A number of repetitions, or a time.
 pub trait Effort {
-    /// Returns a quarter of it, and at least one repetition.
+    /// Returns a quarter of it, and at least one repetition or 0.1 s.
     fn brief(self) -> Self;
 }
 
@@ -42,9 +42,14 @@ macro_rules! counted {
 
 counted!(i32 u32 u64 usize);
 
+/// On a core that others use, a process gets some turns within this time.
+const BRIEF_SECONDS_MIN: f64 = 0.1;
+
 impl Effort for f64 {
     fn brief(self) -> Self {
-        self / Self::from(BRIEF_PART)
+        (self / Self::from(BRIEF_PART))
+            .max(BRIEF_SECONDS_MIN)
+            .min(self)
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "deliver.h"
 
-#define TIMER_TRIES 4
+#define TIMER_EXISTS 16 /* EBUSY */
 
 /* Frames of a ring whose receiver sleeps. */
 struct waiting {
@@ -44,22 +44,31 @@ static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 }
 
 /*
- * Starts the port's timer. False: the kernel has no memory for it. It may have none at this moment only: from Linux 6.18
- * on it gives up where it would wait for a lock of the allocator.
+ * Makes the port's timer, so that a frame's way allocates nothing: from Linux 6.18 on the kernel has no memory for a timer
+ * where it would wait for a lock of the allocator. 0, or the error of the moment.
  */
+static __always_inline int timer_prepare(__u32 id)
+{
+	struct nfl_timer *timer = bpf_map_lookup_elem(&nfl_timers, &id);
+	long error;
+
+	if (!timer)
+		return 0;
+	error = bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
+	if (error && error != -TIMER_EXISTS)
+		return error;
+	return bpf_timer_set_callback(&timer->timer, ring_after);
+}
+
+/* Starts the port's timer. False: nobody has made it, and the kernel has no memory for it. */
 static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
 {
 	if (!bpf_timer_start(&timer->timer, ns, 0))
 		return true;
-#pragma unroll
-	for (int i = 0; i < TIMER_TRIES; i++) {
-		/* The first time. Of several that do this at once, one succeeds. */
-		bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&timer->timer, ring_after);
-		if (!bpf_timer_start(&timer->timer, ns, 0))
-			return true;
-	}
-	return false;
+	/* The first time. Of several that do this at once, one succeeds. */
+	bpf_timer_init(&timer->timer, &nfl_timers, NFL_CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, ring_after);
+	return !bpf_timer_start(&timer->timer, ns, 0);
 }
 
 /*

@@ -96,6 +96,8 @@ static __always_inline bool serve_ring(struct nfl_serve *ctx)
 SEC("syscall")
 int ring(struct nfl_serve *ctx)
 {
+	if (ctx->count == NFL_SERVE_PREPARE_TIMER)
+		return timer_prepare(ctx->port[0]);
 	serve_ring(ctx);
 	return 0;
 }

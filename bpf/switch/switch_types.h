@@ -121,6 +121,7 @@ struct nfl_serve {
 enum nfl_serve_ring {
 	NFL_SERVE_RING_PEER = 0x100, /* the peer of the port's link, which waits for frames */
 	NFL_SERVE_RING_OWNER = 0x101, /* the port's owner, whatever it sleeps for */
+	NFL_SERVE_PREPARE_TIMER = 0x102, /* nobody: the port's timer is made */
 };
 
 /* What is known of a frame, and so: of its flow. Key of nfl_flows. */

@@ -101,10 +101,11 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     let Some(mut ground) = Ground::new("busy", &["up", "out"]) else {
         return;
     };
-    // Of all namespaces of the host, no other has that one: tests beside this one have interfaces too.
-    let outer = format!("o{}", std::process::id());
-    ground.join(("up", "up0"), ("out", &outer));
+    ground.join(("up", "up0"), ("out", "out0"));
     let (up, out) = (ground.netns("up"), ground.netns("out"));
+    // No other namespace of the host has this interface: tests beside this one have an out0 too.
+    let outer = format!("o{}", std::process::id());
+    run(&format!("ip -n {out} link add {outer} type veth"));
     let mut spec = ground.spec("up", "up9");
     let text = refusal(&ground, &spec);
     let want = format!("no interface up9 in namespace {up}; there are: lo, up0");
@@ -142,7 +143,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     }
     // Native XDP is not for every MTU, and the reason is told.
     run(&format!("ip -n {up} link set up0 mtu 9000"));
-    run(&format!("ip -n {out} link set {outer} mtu 9000"));
+    run(&format!("ip -n {out} link set out0 mtu 9000"));
     spec.mode = Mode::Native;
     let text = refusal(&ground, &spec);
     assert!(text.contains("takes no XDP program (native: "), "{text}");

@@ -350,6 +350,9 @@ impl Switch {
     }
 
     pub(crate) fn store_wake(&self, port: u32, wake: Wake) {
+        if wake.frames > 1 {
+            self.prepare_timer(port);
+        }
         let state = self.state(port);
         state
             .wake_after_us

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The right to run the switch over the TX ring of any port: for the platform's own threads alone.
 #[derive(Debug)]
@@ -18,6 +19,12 @@ pub struct Serve {
     program: OwnedFd,
     form: Form,
 }
+
+/// `NFL_SERVE_PREPARE_TIMER`.
+const PREPARE_TIMER: u32 = 0x102;
+/// The kernel may have no memory for a timer at one moment, and have some at the next.
+const TIMER_TRIES: u32 = 100;
+const TIMER_PAUSE: Duration = Duration::from_millis(1);
 
 /// `struct nfl_serve`.
 #[repr(C)]
@@ -122,7 +129,7 @@ impl Serve {
             port: [0; SERVE_PORTS],
         };
         context.port[..ports.len()].copy_from_slice(ports);
-        context.enter(&self.program)
+        context.enter(&self.program).map(drop)
     }
 
     /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
@@ -130,7 +137,7 @@ impl Serve {
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
     pub fn ring(&self, port: u32, sleeper: Sleeper) -> io::Result<()> {
-        Context::ring(port, sleeper).enter(&self.program)
+        Context::ring(port, sleeper).enter(&self.program).map(drop)
     }
 }
 
@@ -144,22 +151,27 @@ impl Ringer {
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
     pub fn ring(&self, port: u32, sleeper: Sleeper) -> io::Result<()> {
-        Context::ring(port, sleeper).enter(&self.0)
+        Context::ring(port, sleeper).enter(&self.0).map(drop)
     }
 }
 
 impl Context {
     fn ring(port: u32, sleeper: Sleeper) -> Self {
+        Self::about(port, sleeper.number())
+    }
+
+    /// `what` is one of `enum nfl_serve_ring`.
+    fn about(port: u32, what: u32) -> Self {
         let mut context = Context {
-            count: sleeper.number(),
+            count: what,
             port: [0; SERVE_PORTS],
         };
         context.port[0] = port;
         context
     }
 
-    /// Runs a program on it.
-    fn enter(&self, program: &OwnedFd) -> io::Result<()> {
+    /// Runs a program on it; returns the program's result.
+    fn enter(&self, program: &OwnedFd) -> io::Result<u32> {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             ctx_in: (&raw const *self).cast(),
@@ -171,7 +183,7 @@ impl Context {
         let status =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
         if status == 0 {
-            Ok(())
+            Ok(options.retval)
         } else {
             Err(io::Error::from_raw_os_error(-status))
         }
@@ -215,6 +227,28 @@ impl Switch {
         program
             .map(Ringer)
             .map_err(SwitchError::system("duplicating a descriptor"))
+    }
+
+    /// Makes the timer of a port whose receiver waits for several frames. Without it the first such frame makes the timer;
+    /// if the kernel has no memory for it then, the receiver is woken at once.
+    pub(crate) fn prepare_timer(&self, port: u32) {
+        let Ok(programs) = self.programs() else {
+            return;
+        };
+        let programs = programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = Context::about(port, PREPARE_TIMER);
+        let mut failed = None;
+        for _ in 0..TIMER_TRIES {
+            match context.enter(&programs.ring) {
+                Ok(0) => return,
+                Ok(error) => failed = Some(io::Error::from_raw_os_error(-(error as i32))),
+                Err(error) => failed = Some(error),
+            }
+            std::thread::sleep(TIMER_PAUSE);
+        }
+        if let Some(error) = failed {
+            tracing::warn!(port, %error, "the kernel makes no timer for the port: its receiver is woken for each frame");
+        }
     }
 
     fn programs(&self) -> Result<&Mutex<Programs>, SwitchError> {

@@ -34,8 +34,9 @@ use progress::{Flakes, Progress};
 
 /// Captures of real traffic, beside the project; tests that need them skip without.
 const CAPTURES: &str = "../shared/data/pcap";
-/// Lanes per core: on two cores, two guests use a core each, and four other tests wait most of the time.
-const LANES_PER_CORE: usize = 3;
+/// Lanes per core: on two cores, two guests want a core each, and two other tests wait most of the time. With more lanes
+/// the whole run takes as long, and each test longer.
+const LANES_PER_CORE: usize = 2;
 
 /// Rough times of jobs that have not run before, in seconds: long ones have to start first.
 const GUEST_SECONDS: f64 = 600.0;
