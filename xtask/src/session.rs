@@ -82,7 +82,7 @@ impl Running {
 
 #[derive(Default)]
 struct Shared {
-    /// One child, or the children of all lanes of a test run.
+    /// Running children: one, or those of all lanes of a test run.
     running: Mutex<Vec<Running>>,
     /// 0, or the first signal that arrived.
     signal: AtomicI32,

@@ -76,7 +76,7 @@ pub struct Switch {
     /// Keeps the attachment, where this process made or renewed it.
     _link: Option<Link>,
     /// Programs that this process runs itself. `None` if another process loaded the switch.
-    pub(crate) programs: Option<Mutex<Programs>>,
+    pub(crate) programs: Option<Programs>,
     form: Form,
     verified_steps: u32,
     pub(crate) pin: Option<PathBuf>,
@@ -103,7 +103,7 @@ pub struct Switch {
 /// Programs that the platform's own threads run.
 pub(crate) struct Programs {
     /// The switch for I/O threads; loaded when the first one needs it.
-    pub serve: Option<OwnedFd>,
+    pub serve: Mutex<Option<OwnedFd>>,
     pub ring: OwnedFd,
 }
 
@@ -160,7 +160,8 @@ impl Switch {
         }
         let states = States::map(find(&maps, "nfl_ports")?.as_fd())?;
         let mut switch = Self::of(maps, states, form, options.pin.clone(), Some(link))?;
-        switch.programs = Some(Mutex::new(Programs { serve: None, ring }));
+        let serve = Mutex::default();
+        switch.programs = Some(Programs { serve, ring });
         switch.verified_steps = steps;
         switch.one_by_one = options.one_by_one;
         Ok(switch)

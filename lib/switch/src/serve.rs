@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// The right to run the switch over the TX ring of any port: for the platform's own threads alone.
@@ -198,16 +198,11 @@ impl Switch {
     /// # Errors
     /// When the process did not load the switch itself, has no descriptors left, or the kernel refuses the program.
     pub fn serve(&self) -> Result<Serve, SwitchError> {
-        let mut programs = self
-            .programs()?
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let program = match &programs.serve {
+        let serve = &self.programs()?.serve;
+        let mut serve = serve.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = match &*serve {
             Some(program) => program,
-            None => {
-                let loaded = load_serve(self)?;
-                programs.serve.insert(loaded)
-            }
+            None => serve.insert(load_serve(self)?),
         };
         let program = program.try_clone();
         let program = program.map_err(SwitchError::system("duplicating a descriptor"))?;
@@ -219,11 +214,7 @@ impl Switch {
     /// # Errors
     /// As [`Switch::serve`].
     pub fn ringer(&self) -> Result<Ringer, SwitchError> {
-        let programs = self
-            .programs()?
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let program = programs.ring.try_clone();
+        let program = self.programs()?.ring.try_clone();
         program
             .map(Ringer)
             .map_err(SwitchError::system("duplicating a descriptor"))
@@ -235,7 +226,6 @@ impl Switch {
         let Ok(programs) = self.programs() else {
             return;
         };
-        let programs = programs.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context::about(port, PREPARE_TIMER);
         let mut failed = None;
         for _ in 0..TIMER_TRIES {
@@ -251,7 +241,7 @@ impl Switch {
         }
     }
 
-    fn programs(&self) -> Result<&Mutex<Programs>, SwitchError> {
+    fn programs(&self) -> Result<&Programs, SwitchError> {
         self.programs.as_ref().ok_or_else(|| {
             SwitchError::Limit("the switch was loaded by another process".to_owned())
         })
