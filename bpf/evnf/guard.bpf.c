@@ -33,7 +33,8 @@ enum guard_exit {
 	GUARD_EXIT_CONNECTION, /* of a connection to a protected end */
 	GUARD_EXIT_ACKNOWLEDGED, /* it acknowledges a cookie */
 	GUARD_EXIT_SYN, /* to a protected end, for the kernel to answer */
-	GUARD_EXIT_UNREADABLE, /* fragments, options, extension headers, tags: within their limits */
+	/* fragments, options, extension headers, tags, one host's address in a frame for several: within their limits */
+	GUARD_EXIT_UNREADABLE,
 	GUARD_EXIT_NEIGHBOUR, /* neighbour discovery: not limited */
 	GUARD_EXIT_NOT_IP,
 	GUARD_EXIT_GROUP, /* to several hosts of this network */
@@ -359,24 +360,41 @@ static __always_inline int check_unreadable(const struct evnf_flow *flow, __u64 
 	return GUARD_EXIT_UNREADABLE;
 }
 
+/* Whether a packet's destination is a group. A network's broadcast address looks like that of a host. */
+static __always_inline bool is_group(const struct evnf_flow *flow)
+{
+	if (flow->family == 4)
+		return bpf_ntohl(flow->dst[0]) >= 0xe0000000;
+	return (bpf_ntohl(flow->dst[0]) & 0xff000000) == 0xff000000;
+}
+
 /* How the packet leaves. */
 static __always_inline int judge(struct xdp_md *ctx, __u64 bytes)
 {
 	struct passage p = { .bytes = bytes };
 	struct evnf_address source = {};
-	enum evnf_exit read = parse(ctx, &p.key.flow);
+	enum evnf_exit read = parse_frame(ctx, &p.key.flow);
 	int found, left = GUARD_EXIT_PASSED;
 	struct guard_end *end;
 
 	p.now = bpf_ktime_get_ns();
+	/*
+	 * A sender chooses the frame's address and the packet's: the kernel takes UDP for one of its own addresses from
+	 * a frame for several hosts, too.
+	 */
+	if (is_for_group(ctx)) {
+		if (read == EVNF_EXIT_MALFORMED)
+			return GUARD_EXIT_MALFORMED;
+		if (!p.key.flow.family || is_group(&p.key.flow))
+			return GUARD_EXIT_GROUP;
+		return check_unreadable(&p.key.flow, p.now);
+	}
 	switch (read) {
 	case EVNF_EXIT_ACCEPT:
 	case EVNF_EXIT_TTL:
 		break;
 	case EVNF_EXIT_NOT_IP:
 		return GUARD_EXIT_NOT_IP;
-	case EVNF_EXIT_GROUP:
-		return GUARD_EXIT_GROUP;
 	case EVNF_EXIT_MALFORMED:
 		return GUARD_EXIT_MALFORMED;
 	default:

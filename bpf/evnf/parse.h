@@ -117,25 +117,25 @@ static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_f
 	return found == EVNF_EXIT_ACCEPT && ends_here(ip->hop_limit) ? EVNF_EXIT_TTL : found;
 }
 
-/*
- * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood, as with EVNF_EXIT_TTL; any
- * other: why it was not, or who has to see it. Of options, fragments and extension headers `flow` has
- * the addresses.
- */
-static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf_flow *flow)
+/* Whether the frame is for several hosts of this network. */
+static __always_inline bool is_for_group(struct evnf_packet *ctx)
 {
-	struct cursor c;
-	struct ethhdr *eth;
+	__u8 *to = (void *)(long)ctx->data;
 
-	expose(ctx, EVNF_HEADERS_MAX);
-	c.at = (void *)(long)ctx->data;
-	c.end = (void *)(long)ctx->data_end;
-	eth = take(&c, sizeof(*eth));
+	return (void *)(to + 1) <= (void *)(long)ctx->data_end && *to & 1;
+}
+
+/* As parse(), of a packet whose headers are exposed, and whomever the frame is for. */
+static __always_inline enum evnf_exit parse_frame(struct evnf_packet *ctx, struct evnf_flow *flow)
+{
+	struct cursor c = {
+		.at = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+	};
+	struct ethhdr *eth = take(&c, sizeof(*eth));
+
 	if (!eth)
 		return EVNF_EXIT_MALFORMED;
-	/* What goes out to a group meets the same rules as what goes to one. */
-	if (!HOOK_LEAVES && eth->h_dest[0] & 1)
-		return EVNF_EXIT_GROUP;
 	if (has_tag_beside(ctx))
 		return EVNF_EXIT_TAGGED;
 	switch (eth->h_proto) {
@@ -148,6 +148,20 @@ static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf
 		return EVNF_EXIT_TAGGED;
 	}
 	return EVNF_EXIT_NOT_IP;
+}
+
+/*
+ * Fills `flow` from the packet. EVNF_EXIT_ACCEPT: it was understood, as with EVNF_EXIT_TTL; any
+ * other: why it was not, or who has to see it. Of options, fragments and extension headers `flow` has
+ * the addresses.
+ */
+static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf_flow *flow)
+{
+	expose(ctx, EVNF_HEADERS_MAX);
+	/* What goes out to a group meets the same rules as what goes to one. */
+	if (!HOOK_LEAVES && is_for_group(ctx))
+		return EVNF_EXIT_GROUP;
+	return parse_frame(ctx, flow);
 }
 
 /* Neighbour discovery of this network: no router has forwarded it. */

@@ -16,10 +16,11 @@
 static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 {
 	struct sender s;
-	__u32 head, frames;
+	__u32 head, frames, to;
 
 	if (!sender_find(&s, me))
 		return ENETDOWN_;
+	to = way_kind(port_way(s.port));
 	if (__sync_val_compare_and_swap(&s.port->busy, 0, 1))
 		return EBUSY_;
 	WRITE_ONCE(s.ring->peer_asleep, 0);
@@ -32,7 +33,7 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 		s.port->tx_bad_heads++;
 		s.port->tx_pos = head;
 		frames = 0;
-	} else if (s.port->dest_kind != NFL_DEST_LINK && s.port->dest_kind != NFL_DEST_SWITCH) {
+	} else if (to != NFL_DEST_LINK && to != NFL_DEST_SWITCH) {
 		drop_frames(&s, NFL_DROP_NO_ROUTE, frames);
 		s.port->tx_pos = head;
 		frames = 0;
@@ -46,7 +47,10 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 	return 0;
 }
 
-/* Gives the port back, also where it went down meanwhile. */
+/*
+ * Gives the port back, also where it went down meanwhile: a sender that is not told how far the call has come would fill
+ * again what is done with, and the next call would take its head for nonsense.
+ */
 static __always_inline void call_end(struct call *c)
 {
 	struct nfl_port *port;
@@ -57,7 +61,7 @@ static __always_inline void call_end(struct call *c)
 	if (!port)
 		return;
 	port->tx_pos = c->position;
-	if (sender_find(&s, c->me))
+	if (sender_exists(&s, c->me))
 		WRITE_ONCE(s.ring->tx_tail, c->position);
 	barrier();
 	WRITE_ONCE(port->busy, 0);
@@ -70,11 +74,14 @@ __noinline int ring_peer(__u32 me)
 {
 	struct target peer;
 	struct sender s;
+	__u64 way;
 
-	if (!sender_find(&s, me) || s.port->dest_kind != NFL_DEST_LINK ||
-	    !target_find(&peer, s.port->dest))
+	if (!sender_find(&s, me))
 		return 0;
-	ring_kernel_bell(peer.port, s.port->dest, READ_ONCE(peer.ring->rx_sleep));
+	way = port_way(s.port);
+	if (way_kind(way) != NFL_DEST_LINK || !target_find(&peer, way_dest(way)))
+		return 0;
+	ring_kernel_bell(peer.port, way_dest(way), READ_ONCE(peer.ring->rx_sleep));
 	return 0;
 }
 

@@ -31,8 +31,9 @@ static __always_inline void copy_words(void *dst, const void *src, __u64 len)
 }
 
 /* Frames of any length: `len` is within NFL_FRAME_MIN..NFL_FRAME_MAX, the slots hold
- * NFL_SLOT_SIZE bytes. */
-static __always_inline void copy_long(void *dst, void *src, __u64 len)
+ * NFL_SLOT_SIZE bytes. A function of its own: what it leaves on the stack would tell the verifier the turns of a loop
+ * apart in which it was called from those in which it was not. */
+static __noinline void copy_long(void *dst, void *src, __u64 len)
 {
 	struct bpf_dynptr to;
 

@@ -5,6 +5,7 @@
 
 #include "frame.h"
 #include "switch_maps.h"
+#include "way.h"
 
 /* Time in units of 2^30 ns, about a second: an entry is written once per unit. */
 static __always_inline __u32 fdb_now(void)
@@ -12,33 +13,47 @@ static __always_inline __u32 fdb_now(void)
 	return bpf_ktime_get_ns() >> 30;
 }
 
-/* The port of `address`, or NFL_PORTS_MAX if it is unknown or has aged out. A function of its own:
- * its key would take stack from all that the caller calls, and kernels before 6.8 are strict. */
+/* The port of `address`, or NFL_PORTS_MAX if it is unknown, has aged out, or was learned before its port was connected
+ * as it is now. A function of its own: its key would take stack from all that the caller calls, and kernels before 6.8
+ * are strict. */
 static __noinline __u32 fdb_find(__u32 sw, __u64 address)
 {
 	struct nfl_fdb_key key = { .address = address, .sw = sw };
 	struct nfl_fdb_entry *entry = bpf_map_lookup_elem(&nfl_fdb, &key);
+	struct nfl_port *port;
+	__u64 owner;
+	__u32 id;
 
 	if (!entry)
 		return NFL_PORTS_MAX;
-	if (!entry->pinned && fdb_now() - entry->seen > entry->ageing)
+	owner = READ_ONCE(entry->owner);
+	id = owner;
+	if (owner & OWNER_PINNED)
+		return id;
+	if (fdb_now() - entry->seen > entry->ageing)
 		return NFL_PORTS_MAX;
-	return entry->port;
+	port = bpf_map_lookup_elem(&nfl_ports, &id);
+	if (!port || owner_on(id, port_way(port)) != owner)
+		return NFL_PORTS_MAX;
+	return id;
 }
 
-/* Takes an entry over to port `me`, whose it is from now on, also in the count of addresses. False: the
- * port has as many as it may have. Of several that do so at once, one does. */
-static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, struct nfl_port *port, __u32 me)
+/* Takes an entry over from who owned it, also in the count of addresses. False: the port has as many as it may
+ * have. Of several that do so at once, one does. */
+static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, __u64 was, __u64 owner,
+				     struct nfl_port *port)
 {
-	__u32 was = entry->port;
-	struct nfl_port *before = bpf_map_lookup_elem(&nfl_ports, &was);
+	__u32 id = was;
+	struct nfl_port *before = bpf_map_lookup_elem(&nfl_ports, &id);
+	bool is_own = id == (__u32)owner; /* and is counted already */
 
-	if (port->fdb_used >= port->fdb_limit) {
+	if (!is_own && port->fdb_used >= port->fdb_limit) {
 		__sync_fetch_and_add(&port->fdb_refused, 1);
 		return false;
 	}
-	if (__sync_val_compare_and_swap(&entry->port, was, me) != was)
+	if (__sync_val_compare_and_swap(&entry->owner, was, owner) != was || is_own)
 		return true;
+	entry->ageing = port->ageing;
 	if (before && before->fdb_used) /* the daemon may have counted it down just now */
 		__sync_fetch_and_add(&before->fdb_used, -1);
 	__sync_fetch_and_add(&port->fdb_used, 1);
@@ -46,23 +61,32 @@ static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, struct nfl_por
 }
 
 /*
- * Learns that `address` is behind port `me`. Returns false if the address is pinned to another
- * port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
+ * Learns that `address` is behind port `me`, on its switch. Returns false if the address is pinned to
+ * another port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
  * frames are flooded instead, and cannot push out the addresses that are known.
  */
-static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u32 sw, __u64 address)
+static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u64 address)
 {
-	struct nfl_fdb_key key = { .address = address, .sw = sw };
-	struct nfl_fdb_entry fresh = { .port = me, .seen = fdb_now(), .ageing = port->ageing };
+	__u64 way = port_way(port); /* once: the switch and the generation belong together */
+	struct nfl_fdb_key key = { .address = address, .sw = way_dest(way) };
+	struct nfl_fdb_entry fresh = {
+		.owner = owner_on(me, way),
+		.seen = fdb_now(),
+		.ageing = port->ageing,
+	};
 	struct nfl_fdb_entry *entry;
+	__u64 owner;
 
 	if (address & MAC_GROUP) /* not a valid source, and never a valid entry */
 		return false;
+	if (way_kind(way) != NFL_DEST_SWITCH) /* not any more */
+		return true;
 	entry = bpf_map_lookup_elem(&nfl_fdb, &key);
 	if (entry) {
-		if (entry->pinned)
-			return entry->port == me;
-		if (entry->port != me && !fdb_move(entry, port, me))
+		owner = READ_ONCE(entry->owner);
+		if (owner & OWNER_PINNED)
+			return (__u32)owner == me;
+		if (owner != fresh.owner && !fdb_move(entry, owner, fresh.owner, port))
 			return true;
 		if (entry->seen != fresh.seen)
 			entry->seen = fresh.seen;

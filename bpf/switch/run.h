@@ -18,15 +18,31 @@ struct sender {
 	__u32 me;
 };
 
+static __always_inline void sender_set(struct sender *s, const struct target *t, __u32 me)
+{
+	s->port = t->port;
+	s->ring = t->ring;
+	s->me = me;
+}
+
 static __always_inline bool sender_find(struct sender *s, __u32 me)
 {
 	struct target t;
 
 	if (!target_find(&t, me))
 		return false;
-	s->port = t.port;
-	s->ring = t.ring;
-	s->me = me;
+	sender_set(s, &t, me);
+	return true;
+}
+
+/* The same in the middle of a call: who has gone down since goes on to the end of the run. */
+static __always_inline bool sender_exists(struct sender *s, __u32 me)
+{
+	struct target t;
+
+	if (!target_exists(&t, me))
+		return false;
+	sender_set(s, &t, me);
 	return true;
 }
 
@@ -54,7 +70,7 @@ static __always_inline bool source_ok(struct sender *s, const struct header *h)
 		return true;
 	if (!(s->port->flags & (NFL_PORT_LEARN | NFL_PORT_PINNED)))
 		return true;
-	if (!fdb_learn(s->port, s->me, s->port->dest, source))
+	if (!fdb_learn(s->port, s->me, source))
 		return false;
 	s->port->last_source = source;
 	return true;
@@ -140,6 +156,13 @@ struct attendance {
 	__u64 random; /* its upper half decides */
 	__u32 frames; /* dropped */
 	__u32 bytes; /* of them */
+};
+
+/* A run that cannot be copied. */
+struct voided {
+	struct target to;
+	__u32 position; /* in the RX ring, of the slot at hand */
+	__u32 end;
 };
 
 /* Frames on their way into a group from outside of it. */

@@ -6,7 +6,7 @@
 #include "../include/nfluid_abi.h"
 #include "switch_consts.h"
 
-/* Where the frames that a port sends go. */
+/* Where the frames that a port sends go: nfl_port.way, see way.h. */
 enum nfl_dest {
 	NFL_DEST_NONE = 0,
 	NFL_DEST_LINK = 1, /* dest: port */
@@ -46,8 +46,7 @@ struct nfl_port {
 	__u32 mask; /* ring slots - 1 */
 	__u32 pool; /* key in nfl_pools */
 	__u32 rx_base; /* first RX slot in the pool, a multiple of NFL_BLOCK_SLOTS */
-	__u32 dest_kind;
-	__u32 dest;
+	__u64 way; /* where the port's frames go: see way.h */
 	__u64 mac; /* as the first six bytes of a little-endian load */
 	__u32 queues; /* this port and the queues-1 that follow share its traffic by flow; 0 or 1: none;
 		       * or NFL_QUEUES_SPREAD */
@@ -224,9 +223,8 @@ struct nfl_fdb_key {
 };
 
 struct nfl_fdb_entry {
-	__u32 port;
+	__u64 owner; /* the port, and how it was connected: see way.h */
 	__u32 seen; /* in units of 2^30 ns */
-	__u32 pinned; /* never learned, never ages */
 	__u32 ageing; /* in units of 2^30 ns */
 };
 

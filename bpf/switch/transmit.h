@@ -10,6 +10,14 @@
  * functions with scalar arguments: the verifier checks each once, not once per path to it.
  */
 
+static __always_inline long FORM(void_one)(struct voided *v)
+{
+	publish(&v->to, v->position, in_slot(rx_room(&v->to, v->position), 0));
+	v->position++;
+	return v->position == v->end;
+}
+LOOP_BODY(void_one, voided)
+
 /* Copies one frame into its reserved slot. What turns out to be wrong now is published as a hole:
  * the slot is taken, and the receiver skips it. */
 static __always_inline long FORM(copy_one)(struct run *r)
@@ -122,6 +130,23 @@ __noinline __u32 FORM(attend_run)(__u32 from_to, __u32 start, __u32 count, __u64
 	return delivered(&a.to, frames, bytes);
 }
 
+/*
+ * Publishes holes in all slots of a run that cannot be copied: what has been reserved is published whatever happens, else
+ * the receiver would wait for it for ever, and everybody who sends to it with it. Returns as copy_run.
+ */
+__noinline __u32 FORM(void_run)(__u32 me, __u32 to_count, __u32 slot)
+{
+	struct voided v = { .position = slot };
+	struct nfl_port *from = bpf_map_lookup_elem(&nfl_ports, &me);
+
+	v.end = slot + (to_count >> 16);
+	if (!from || !target_exists(&v.to, to_count & 0xffff))
+		return 0;
+	LOOP(NFL_RUN_FRAMES, void_one, &v);
+	count_drop(from, NFL_DROP_PORT_DOWN, to_count >> 16);
+	return delivered(&v.to, 0, 0);
+}
+
 /* Copies a run of `to_count >> 16` frames to port `to_count & 0xffff`, publishes and counts it.
  * Returns the sleep epoch of the receiver, 0 if it is awake; or the run is left open, see run_open(). */
 __noinline __u64 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 slot, __u64 address)
@@ -136,10 +161,10 @@ __noinline __u64 FORM(copy_run)(__u32 me, __u32 to_count, __u32 position, __u32 
 	r.from_to = me | to_count << 16;
 	r.frames = unlinked(0);
 	r.bytes = unlinked(0);
-	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
+	if (!sender_exists(&r.from, me) || !target_exists(&r.to, to_count & 0xffff) ||
 	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */) ||
 	    !cursor_block(&r.rx, r.to.port, rx_slot(&r.to, slot) / NFL_BLOCK_SLOTS))
-		return 0;
+		return FORM(void_run)(me, to_count, slot);
 	LOOP(NFL_RUN_FRAMES, copy_one, &r);
 	r.from.port->tx_bytes += r.bytes;
 	if (attends(r.from.port, r.to.port))
@@ -190,12 +215,12 @@ __noinline __u64 FORM(exchange_run)(__u32 me, __u32 to_count, __u32 position, __
 	r.from_to = me | to_count << 16;
 	r.frames = unlinked(0);
 	r.bytes = unlinked(0);
-	if (!sender_find(&r.from, me) || !target_find(&r.to, to_count & 0xffff) ||
+	if (!sender_exists(&r.from, me) || !target_exists(&r.to, to_count & 0xffff) ||
 	    !cursor_block(&r.tx, r.from.port, 0 /* every pool has it */))
-		return 0;
+		return FORM(void_run)(me, to_count, slot);
 	r.owners = owners_find(r.to.port->group);
 	if (!r.owners)
-		return 0;
+		return FORM(void_run)(me, to_count, slot);
 	LOOP(NFL_RUN_FRAMES, exchange_one, &r);
 	r.from.port->tx_bytes += r.bytes;
 	first = in_slot(r.first_slot, r.first_len);
@@ -217,11 +242,14 @@ __noinline int FORM(admit_frame)(__u32 from_to, __u32 position, __u32 rx, __u64 
 	void *from, *to;
 	__u32 room;
 
-	if (!sender_find(&s, from_to & 0xffff) || !target_find(&t, from_to >> 16) ||
-	    !cursor_block(&tx, s.port, 0))
+	if (!sender_exists(&s, from_to & 0xffff) || !target_exists(&t, from_to >> 16))
 		return 0;
-	len = tx_descriptor(&s, position);
 	room = rx_named(&t, rx);
+	if (!cursor_block(&tx, s.port, 0)) {
+		count_drop(s.port, NFL_DROP_PORT_DOWN, 1);
+		goto hole;
+	}
+	len = tx_descriptor(&s, position);
 	from = frame_checked(&s, &tx, address, len >> 32, len & 0xffff, &h);
 	len &= 0xffff;
 	if (!from)
@@ -264,7 +292,7 @@ __noinline __u32 FORM(admit_run)(__u32 me, __u32 to_count, __u32 position, __u32
 	a.from_to = me | to_count << 16;
 	a.end = position + (to_count >> 16);
 	LOOP(NFL_RUN_FRAMES, admit_one, &a);
-	if (!target_find(&t, to_count & 0xffff))
+	if (!target_exists(&t, to_count & 0xffff))
 		return 0;
 	return delivered(&t, 0, 0);
 }
@@ -286,10 +314,10 @@ __noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64
 	void *from, *to;
 	__u32 room;
 
-	if (!sender_find(&c.from, me_to & 0xffff))
+	if (!sender_exists(&c.from, me_to & 0xffff))
 		return 0;
-	if (!target_find(&c.to, me_to >> 16) || c.to.port->dest_kind != NFL_DEST_SWITCH ||
-	    c.to.port->dest != c.from.port->dest) {
+	if (!target_find(&c.to, me_to >> 16) ||
+	    !same_switch(port_way(c.from.port), port_way(c.to.port))) {
 		count_drop(c.from.port, NFL_DROP_PORT_DOWN, 1);
 		return 0;
 	}
@@ -351,12 +379,17 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 {
 	struct flood f = { .me = me };
 	struct sender s;
-	__u64 descriptor, len;
+	__u64 descriptor, len, way;
 	void *from;
 	__u32 sw;
 
-	if (!sender_find(&s, me))
+	if (!sender_exists(&s, me))
 		return 0;
+	way = port_way(s.port);
+	if (way_kind(way) != NFL_DEST_SWITCH) {
+		drop_frames(&s, NFL_DROP_NO_ROUTE, 1);
+		return 0;
+	}
 	descriptor = tx_descriptor(&s, position);
 	len = descriptor & 0xffff;
 	from = slot_buffer(s.port, descriptor >> 32);
@@ -373,10 +406,12 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 	f.member = unknown_zero;
 	f.copies = unknown_zero;
 	f.port = s.port;
-	sw = s.port->dest;
+	sw = way_dest(way);
 	f.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
-	if (!f.sw)
+	if (!f.sw) {
+		drop_frames(&s, NFL_DROP_NO_ROUTE, 1);
 		return 0;
+	}
 	LOOP(NFL_MEMBERS_MAX, flood_one, &f);
 	if (f.member < f.sw->members) {
 		count_drop(f.port, NFL_DROP_FLOOD_LIMIT, 1);
@@ -420,7 +455,7 @@ static __always_inline long FORM(reserve_run)(struct head *h)
 LOOP_BODY(reserve_run, head)
 
 /* Where the frame at the head goes on a switch: a port, ROUTE_FLOOD, or ROUTE_DROPPED. */
-static __always_inline __u32 FORM(route)(struct head *h)
+static __always_inline __u32 FORM(route)(struct head *h, __u64 way)
 {
 	__u64 descriptor = tx_descriptor(&h->from, h->position);
 	__u64 len = descriptor & 0xffff;
@@ -442,7 +477,7 @@ static __always_inline __u32 FORM(route)(struct head *h)
 	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
 		goto drop;
 	h->address = header_dst_address(&header);
-	id = h->address & MAC_GROUP ? ROUTE_FLOOD : fdb_find(h->from.port->dest, h->address);
+	id = h->address & MAC_GROUP ? ROUTE_FLOOD : fdb_find(way_dest(way), h->address);
 	reason = NFL_DROP_SAME_PORT;
 	if (id == h->from.me)
 		goto drop;
@@ -471,13 +506,18 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 {
 	struct head h = { .position = position, .end = end, .address = RUN_LINK };
 	__u32 limit = end - position, epoch, rest;
-	__u64 result;
+	__u64 result, way;
 	bool link;
 
 	if (!sender_find(&h.from, me))
 		return 0;
-	link = h.from.port->dest_kind == NFL_DEST_LINK;
-	h.to_id = link ? h.from.port->dest : FORM(route)(&h);
+	way = port_way(h.from.port); /* once: the daemon may lead the port elsewhere meanwhile */
+	link = way_kind(way) == NFL_DEST_LINK;
+	if (!link && way_kind(way) != NFL_DEST_SWITCH) {
+		drop_frames(&h.from, NFL_DROP_NO_ROUTE, 1);
+		return 1;
+	}
+	h.to_id = link ? way_dest(way) : FORM(route)(&h, way);
 	if (h.to_id == ROUTE_FLOOD)
 		return RUN_FLOOD;
 	if (h.to_id == ROUTE_DROPPED)
@@ -487,6 +527,9 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	h.first = h.to_id;
 	h.queues = h.to.port->queues;
 	if (h.queues > 1 && !FORM(choose_queue)(&h))
+		goto down;
+	/* Whatever the FDB says: no frame leaves its switch. */
+	if (!link && !same_switch(way, port_way(h.to.port)))
 		goto down;
 	h.tx.position = position + 1;
 	if (link && h.queues <= 1)

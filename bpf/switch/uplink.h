@@ -72,7 +72,7 @@ static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
 		return false;
 	if (!(port->flags & NFL_PORT_LEARN))
 		return true;
-	return fdb_learn(port, me, port->dest, header_src_address(h));
+	return fdb_learn(port, me, header_src_address(h));
 }
 
 /* The port that owns the receive queue on which the frame came in, or NFL_PORTS_MAX. */
@@ -138,8 +138,8 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 	if (a.to.port->queues & NFL_QUEUES_SPREAD)
 		*entered = spread_enter(a.to.port->queues);
 	if ((a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
-	    (port->dest_kind == NFL_DEST_SWITCH &&
-	     (a.to.port->dest_kind != NFL_DEST_SWITCH || a.to.port->dest != port->dest)))
+	    (way_kind(port_way(port)) == NFL_DEST_SWITCH &&
+	     !same_switch(port_way(port), port_way(a.to.port))))
 		goto down;
 	if (signal_refuses(a.to.port)) {
 		count_drop(a.to.port, NFL_DROP_REFUSED, 1);
@@ -208,7 +208,7 @@ __noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me)
 	b.port = bpf_map_lookup_elem(&nfl_ports, &me);
 	if (!b.port)
 		return 0;
-	sw = b.port->dest;
+	sw = way_dest(port_way(b.port));
 	b.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
 	if (!b.sw)
 		return 0;
@@ -239,7 +239,7 @@ static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_po
 	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
 		return drop_arrival(port, NFL_DROP_RESERVED_MAC);
 	address = header_dst_address(&header);
-	id = address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(port->dest, address);
+	id = address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(way_dest(port_way(port)), address);
 	if (id == me)
 		return drop_arrival(port, NFL_DROP_SAME_PORT);
 	if (id >= NFL_PORTS_MAX)
@@ -253,19 +253,20 @@ static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
 {
 	__u32 me = uplink_port, id = NFL_PORTS_MAX;
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
-	__u64 len = bpf_xdp_get_buff_len(ctx);
+	__u64 len = bpf_xdp_get_buff_len(ctx), way;
 
 	if (!port)
 		return XDP_DROP;
+	way = port_way(port);
 	if (!(port->flags & NFL_PORT_UP))
 		return drop_arrival(port, NFL_DROP_PORT_DOWN);
 	if (!length_ok(len))
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
-	if (port->dest_kind == NFL_DEST_SWITCH)
+	if (way_kind(way) == NFL_DEST_SWITCH)
 		return FORM(uplink_bridge)(ctx, port, me, len);
-	if (port->dest_kind == NFL_DEST_LINK)
-		id = port->dest;
-	else if (port->dest_kind == NFL_DEST_CLASSIFIER) {
+	if (way_kind(way) == NFL_DEST_LINK)
+		id = way_dest(way);
+	else if (way_kind(way) == NFL_DEST_CLASSIFIER) {
 		id = steered_to(ctx, me);
 		if (id < NFL_PORTS_MAX)
 			__sync_fetch_and_add(&port->steered, 1);

@@ -16,6 +16,7 @@ pub mod network;
 pub mod optimum;
 pub mod outcome;
 pub mod plan;
+pub mod protocol;
 pub mod random;
 pub mod report;
 pub mod simulation;

@@ -23,7 +23,10 @@ pub fn compile(source: &str) {
 /// # Panics
 /// When there is no clang, or it refuses: that ends the build with a reason.
 pub fn compile_as(source: &str, object: &str, options: &[&str]) {
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // Another version of it, for `cargo xtask mutants`.
+    println!("cargo:rerun-if-env-changed=NFLUID_BPF");
+    let bpf = env::var_os("NFLUID_BPF").map_or(own, PathBuf::from);
     println!("cargo:rerun-if-changed={}", bpf.display());
     println!("cargo:rerun-if-env-changed=NFLUID_CLANG");
     let clang = env::var("NFLUID_CLANG").ok().or_else(|| {

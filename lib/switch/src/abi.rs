@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
 /// rings. Raised with every change of it: an uplink's process of another version is replaced.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// EtherType of IPv4.
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -55,18 +55,6 @@ pub const SIGNAL_UNITS_MAX: u64 = 1024;
 pub(crate) const QUEUES_SPREAD: u32 = 1 << 31;
 /// Tables of ports behind which are several instances.
 pub const SPREADS_MAX: u32 = 1024;
-
-/// Values of `PortState::dest_kind`.
-pub mod dest {
-    /// Not connected.
-    pub const NONE: u32 = 0;
-    /// `dest` is a port.
-    pub const LINK: u32 = 1;
-    /// `dest` is a switch.
-    pub const SWITCH: u32 = 2;
-    /// The port's rules decide; uplinks only.
-    pub const CLASSIFIER: u32 = 3;
-}
 
 /// Number of counters in `PortState::drops`.
 pub const DROPS: usize = 16;
@@ -170,8 +158,7 @@ pub struct PortState {
     pub(crate) mask: AtomicU32,
     pub(crate) pool: AtomicU32,
     pub(crate) rx_base: AtomicU32,
-    pub(crate) dest_kind: AtomicU32,
-    pub(crate) dest: AtomicU32,
+    pub(crate) way: AtomicU64,
     pub(crate) mac: AtomicU64,
     pub(crate) queues: AtomicU32,
     pub(crate) fdb_limit: AtomicU32,

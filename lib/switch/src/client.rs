@@ -7,7 +7,6 @@ use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE};
 use rustix::io::Errno;
-use rustix::thread::{MembarrierCommand, membarrier};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::fmt;
@@ -279,7 +278,7 @@ impl Switch {
     }
 
     /// From now on frames of `client` wait; those for it go to port `back`. Those that are on their way to its port may still
-    /// arrive there, until [`wait_for_arrivals_under_way`] returns.
+    /// arrive there, until [`Switch::await_programs`] returns.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -318,15 +317,6 @@ impl Switch {
         }
         Ok(())
     }
-}
-
-/// Waits until no program runs any more that had looked up a client before: a grace period, some 10 ms.
-///
-/// # Errors
-/// When the kernel has no such call.
-pub fn wait_for_arrivals_under_way() -> Result<(), SwitchError> {
-    membarrier(MembarrierCommand::Global)
-        .map_err(SwitchError::system("waiting for programs that run"))
 }
 
 #[cfg(test)]

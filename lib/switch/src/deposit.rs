@@ -2,19 +2,18 @@
 //! has just got one.
 //!
 //! A sender of the switch cannot die between reserving a slot and publishing it: the kernel brings its call to an end. A daemon
-//! can be killed there. What it leaves is a gap at which the receiver would wait for ever, and so would all frames behind it. The
-//! next daemon finds gaps and makes holes of them ([`Switch::fill_gaps`]), which receivers skip.
+//! can be killed there. What it leaves is a gap, which the next daemon finds and makes holes of: see [`crate::gaps`].
 
-use crate::client::wait_for_arrivals_under_way;
+use crate::SwitchError;
 use crate::handover::Maps;
 use crate::instance::InstanceMemory;
 use crate::ports::used;
 use crate::program::Switch;
-use crate::{DropReason, SwitchError};
-use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, Ring, SLOT_SIZE, rx_desc, rx_desc_of};
+use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE, rx_desc_of};
 use nfluid_ring::memory::{Pool, RingMemory};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// A port's ring and its slots, mapped: for who puts frames there again and again. It is good as long as the port is that
@@ -86,6 +85,8 @@ impl Switch {
         if !frames.iter().all(|frame| is_frame(frame)) {
             return 0;
         }
+        let under_way = self.depositing.read();
+        let _published_in_the_end = under_way.unwrap_or_else(PoisonError::into_inner);
         let room = self.reserve(inlet, frames.len(), spared);
         self.publish(inlet, &room, frames);
         (room.end - room.start) as usize
@@ -129,76 +130,6 @@ impl Switch {
             state.rx_frames.fetch_add(1, Relaxed);
             state.rx_bytes.fetch_add(frame.len() as u64, Relaxed);
         }
-    }
-
-    /// Makes holes of the slots that an earlier daemon, killed meanwhile, has reserved in an instance's rings and not published,
-    /// and counts each as a frame that is `reclaimed`. Returns how many there were. Nobody may put frames there meanwhile; senders
-    /// may, and are waited for where a gap may be theirs: a grace period, some 10 ms.
-    ///
-    /// # Errors
-    /// A ring cannot be mapped, or senders cannot be waited for; gaps stay.
-    pub fn fill_gaps(&self, memory: &InstanceMemory, maps: &Maps) -> Result<u64, SwitchError> {
-        if memory.group.is_some() {
-            // Nothing is put there.
-            return Ok(0);
-        }
-        let mut found = Vec::new();
-        for (part, ring) in memory.ports.iter().zip(&maps.rings) {
-            let ring = RingMemory::map(ring.as_fd())
-                .map_err(|error| SwitchError::Limit(error.to_string()))?;
-            let gaps = self.gaps(part.spec.id, part.spec.ring_slots, ring.ring());
-            if !gaps.is_empty() {
-                found.push((part.spec.id, ring, gaps));
-            }
-        }
-        if found.is_empty() {
-            return Ok(0);
-        }
-        wait_for_arrivals_under_way()?;
-        self.await_calls();
-        let mut filled = 0;
-        for (port, ring, gaps) in &found {
-            let holes = gaps.iter().filter(|gap| gap.fill(ring.ring())).count() as u64;
-            self.count_drop(*port, DropReason::Reclaimed, holes);
-            filled += holes;
-        }
-        Ok(filled)
-    }
-
-    /// What is reserved in a ring and not published now.
-    fn gaps(&self, port: u32, slots: u32, ring: &Ring) -> Vec<Gap> {
-        let reserved = self.state(port).rx_reserved.load(Acquire) as u32;
-        let head = ring.receiver.rx_head.load(Acquire);
-        let unread = used(reserved, head, slots);
-        let positions = (1..=unread).rev().map(|back| reserved.wrapping_sub(back));
-        let gaps = positions.map(|position| {
-            let index = position & (slots - 1);
-            Gap {
-                index: index as usize,
-                sequence: position.wrapping_add(1),
-                before: ring.rx[index as usize].load(Acquire),
-            }
-        });
-        gaps.filter(|gap| rx_desc(gap.before).1 != gap.sequence)
-            .collect()
-    }
-}
-
-/// A slot that is reserved and not published.
-struct Gap {
-    index: usize,
-    /// What its descriptor will have, and what it is now.
-    sequence: u32,
-    before: u64,
-}
-
-impl Gap {
-    /// Makes a hole of it, unless somebody has published it meanwhile.
-    fn fill(&self, ring: &Ring) -> bool {
-        let hole = rx_desc_of(0, self.sequence);
-        ring.rx[self.index]
-            .compare_exchange(self.before, hole, AcqRel, Acquire)
-            .is_ok()
     }
 }
 

@@ -20,7 +20,8 @@ pub struct FdbEntry {
     pub port: u32,
     /// Pinned by the deployment: never learned elsewhere, never ages.
     pub pinned: bool,
-    /// Has not been seen for its port's ageing time; the next sweep removes it.
+    /// Has not been seen for its port's ageing time, or was learned before the port was connected as it is now: frames no
+    /// longer go by it, and the next sweep removes it.
     pub aged: bool,
 }
 
@@ -34,6 +35,14 @@ fn key(switch: u32, address: u64) -> [u8; 16] {
     key[..8].copy_from_slice(&address.to_ne_bytes());
     key[8..12].copy_from_slice(&switch.to_ne_bytes());
     key
+}
+
+/// Bit of an entry's owner: see `bpf/switch/way.h`.
+const PINNED: u64 = 1 << 63;
+
+/// The owner of an entry, by its value.
+fn owner(value: &[u8]) -> u64 {
+    u64::from(word(value, 1)) << 32 | u64::from(word(value, 0))
 }
 
 fn word(bytes: &[u8], index: usize) -> u32 {
@@ -55,13 +64,36 @@ impl Switch {
         port: u32,
     ) -> Result<(), SwitchError> {
         let mut value = [0u8; 16];
-        value[..4].copy_from_slice(&port.to_ne_bytes());
-        value[8..12].copy_from_slice(&1u32.to_ne_bytes());
+        value[..8].copy_from_slice(&(u64::from(port) | PINNED).to_ne_bytes());
+        let key = key(switch, fdb_address(vlan, mac));
+        // Whoever has learned it has one address less.
+        self.take_entry(&key)?;
         self.fdb
-            .update(&key(switch, fdb_address(vlan, mac)), &value, MapFlags::ANY)
+            .update(&key, &value, MapFlags::ANY)
             .map_err(SwitchError::bpf(
                 "pinning an address (is the forwarding table full?)",
             ))
+    }
+
+    /// Removes an entry, and counts it no longer. False: there is none.
+    fn take_entry(&self, key: &[u8]) -> Result<bool, SwitchError> {
+        let taken = match self.fdb.lookup_and_delete(key) {
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => None,
+            taken => taken.map_err(SwitchError::bpf("removing an FDB entry"))?,
+        };
+        let Some(value) = taken else {
+            return Ok(false);
+        };
+        let owner = owner(&value);
+        let state = self.state(owner as u32);
+        if owner & PINNED == 0 {
+            let _ = state
+                .fdb_used
+                .fetch_update(Relaxed, Relaxed, |used| used.checked_sub(1));
+        }
+        // A sender skips the look-up for the address that it learned last: let it look again.
+        state.last_source.store(0, Relaxed);
+        Ok(true)
     }
 
     /// All entries.
@@ -79,13 +111,16 @@ impl Switch {
             let Some(value) = value else { continue };
             let address = u64::from_ne_bytes(key[..8].try_into().expect("eight bytes"));
             let (vlan, mac) = split_address(address);
-            let pinned = word(&value, 2) != 0;
-            let aged = !pinned && now.wrapping_sub(word(&value, 1)) > word(&value, 3);
+            let owner = owner(&value);
+            let port = owner as u32;
+            let pinned = owner & PINNED != 0;
+            let is_old = now.wrapping_sub(word(&value, 2)) > word(&value, 3);
+            let aged = !pinned && (is_old || self.way(port).owner(port) != owner);
             entries.push(FdbEntry {
                 switch: word(&key, 2),
                 vlan,
                 mac,
-                port: word(&value, 0),
+                port,
                 pinned,
                 aged,
             });
@@ -101,29 +136,18 @@ impl Switch {
         self.fdb_remove(|entry| entry.aged)
     }
 
-    pub(crate) fn forget_port(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
-        self.fdb_remove(|entry| entry.switch == switch && entry.port == port)
-            .map(|_| ())
+    /// Removes all addresses of ports, pinned ones too. Calls under way may learn others of them meanwhile, which are aged
+    /// at once if the ports are connected otherwise by now.
+    pub(crate) fn forget_ports(&self, is_gone: impl Fn(u32) -> bool) -> Result<(), SwitchError> {
+        self.fdb_remove(|entry| is_gone(entry.port)).map(|_| ())
     }
 
-    pub(crate) fn fdb_remove(
-        &self,
-        doomed: impl Fn(&FdbEntry) -> bool,
-    ) -> Result<usize, SwitchError> {
-        let doomed: Vec<FdbEntry> = self.fdb_entries()?.into_iter().filter(doomed).collect();
-        for entry in &doomed {
-            self.fdb
-                .delete(&key(entry.switch, fdb_address(entry.vlan, entry.mac)))
-                .map_err(SwitchError::bpf("removing an FDB entry"))?;
-            if !entry.pinned {
-                let used = &self.state(entry.port).fdb_used;
-                let _ = used.fetch_update(Relaxed, Relaxed, |used| used.checked_sub(1));
-            }
+    fn fdb_remove(&self, doomed: impl Fn(&FdbEntry) -> bool) -> Result<usize, SwitchError> {
+        let mut removed = 0;
+        for entry in self.fdb_entries()?.into_iter().filter(doomed) {
+            let key = key(entry.switch, fdb_address(entry.vlan, entry.mac));
+            removed += usize::from(self.take_entry(&key)?);
         }
-        // A sender skips the look-up for the address that it learned last: let it look again.
-        for entry in &doomed {
-            self.state(entry.port).last_source.store(0, Relaxed);
-        }
-        Ok(doomed.len())
+        Ok(removed)
     }
 }

@@ -6,7 +6,7 @@
 //! ends, however it ends, they are found there.
 
 use crate::SwitchError;
-use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS, PORTS_MAX};
+use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS};
 use crate::handover::{Maps, create_map, create_pool, open_pinned, pin_maps};
 use crate::instance::InstanceMemory;
 use crate::program::Switch;
@@ -19,14 +19,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
-
-/// Longest that is waited for calls of others that are under way: a call takes microseconds, and its
-/// thread may be preempted in it.
-const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Nobody's.
 const FREE: u32 = 0;
@@ -219,39 +213,12 @@ impl Group {
 }
 
 impl Switch {
-    /// Waits until whatever was on its way to an instance that is out of service by now has arrived: the
-    /// update waits for the kernel's readers, uplinks among them, and the calls of I/O threads are waited
-    /// for one by one.
-    pub(crate) fn await_deliveries(
-        &self,
-        memory: &InstanceMemory,
-        maps: &Maps,
-    ) -> Result<(), SwitchError> {
-        let rings: Vec<(u32, BorrowedFd<'_>)> = memory
-            .ports
-            .iter()
-            .zip(&maps.rings)
-            .map(|(part, ring)| (part.spec.id, ring.as_fd()))
-            .collect();
-        insert(&self.rings, &rings, "entering the rings again")?;
-        self.await_calls();
-        Ok(())
-    }
-
-    /// Members that were removed give their slots back.
+    /// Members that were removed, and whose ports no call uses any more, give their slots back.
     pub(crate) fn leave_groups(&self, memories: &[&InstanceMemory]) {
-        let members = || {
-            memories.iter().filter_map(|memory| {
-                let group = memory.group.as_ref()?;
-                Some((memory.pool_id, memory.own_slots(), group))
-            })
-        };
-        if members().next().is_none() {
-            return;
-        }
-        self.await_calls();
-        for (pool, given, group) in members() {
-            group.leave(pool, given);
+        for memory in memories {
+            if let Some(group) = &memory.group {
+                group.leave(memory.pool_id, memory.own_slots());
+            }
         }
     }
 
@@ -268,42 +235,6 @@ impl Switch {
         self.owners
             .delete(&group.id.to_ne_bytes())
             .map_err(SwitchError::bpf("removing a trust group"))
-    }
-
-    /// I/O threads make the calls of these ports from now on, or do not any more: told before the first of such calls,
-    /// and after the last. Until this is said for the first time, any port may have a thread.
-    pub fn note_served(&self, ports: &[u32], are_served: bool) {
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        if are_served {
-            served.get_or_insert_default().extend(ports);
-        } else if let Some(served) = &mut *served {
-            served.retain(|port| !ports.contains(port));
-        }
-    }
-
-    /// The ports whose calls I/O threads may make.
-    fn served(&self) -> Vec<u32> {
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*served {
-            Some(served) => served.iter().copied().collect(),
-            None => (0..PORTS_MAX).collect(),
-        }
-    }
-
-    /// Waits until every call of an I/O thread that is under way now is over, as far as calls end.
-    pub(crate) fn await_calls(&self) {
-        let until = Instant::now() + CALLS_END_WITHIN;
-        for port in self.served() {
-            let state = self.state(port);
-            let calls = state.tx_calls.load(Acquire);
-            while state.busy.load(Acquire) != 0 && state.tx_calls.load(Acquire) == calls {
-                if Instant::now() > until {
-                    tracing::warn!(port, "a call does not end; going on without waiting for it");
-                    break;
-                }
-                std::thread::yield_now();
-            }
-        }
     }
 }
 

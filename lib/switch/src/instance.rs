@@ -385,28 +385,37 @@ impl Switch {
     /// # Errors
     /// When a ring cannot be mapped; the ports are out of service all the same.
     pub fn reclaim(&self, memory: &InstanceMemory, maps: &Maps) -> Result<u64, SwitchError> {
-        let mut lost = 0;
         for part in &memory.ports {
             self.set_up(part.spec.id, false);
         }
+        let is_called = |part: &PortParts| self.state(part.spec.id).busy.load(Acquire) != 0;
         if memory.group.is_some() {
-            self.await_deliveries(memory, maps)?;
+            self.await_quiet()?;
+        } else if memory.ports.iter().any(is_called) {
+            // By an I/O thread, which will still say how far it has come.
+            self.await_calls()?;
         }
-        for (part, ring) in memory.ports.iter().zip(&maps.rings) {
+        // A sender that has found the port up may have reserved slots: it must not publish them behind the successor's head.
+        // What is reserved after this look is the successor's.
+        let reserved = |part: &PortParts| self.state(part.spec.id).rx_reserved.load(Acquire) as u32;
+        let reserved: Vec<u32> = memory.ports.iter().map(reserved).collect();
+        let holes = self.fill_gaps_of(memory, maps)?;
+        let mut lost = 0;
+        for ((part, ring), reserved) in memory.ports.iter().zip(&maps.rings).zip(reserved) {
             let ring = nfluid_ring::memory::RingMemory::map(ring.as_fd())
                 .map_err(|error| SwitchError::Limit(error.to_string()))?;
             let words = ring.ring();
             let state = self.state(part.spec.id);
-            let reserved = state.rx_reserved.load(Acquire) as u32;
             // The instance's word: believed only as far as its ring goes.
             let head = words.receiver.rx_head.load(Acquire);
-            let unread = crate::ports::used(reserved, head, part.spec.ring_slots);
+            let unread = u64::from(crate::ports::used(reserved, head, part.spec.ring_slots));
+            let counted = holes.get(&part.spec.id).map_or(0, |holes| *holes);
             self.count_drop(
                 part.spec.id,
                 crate::DropReason::Reclaimed,
-                u64::from(unread),
+                unread.saturating_sub(counted),
             );
-            lost += u64::from(unread);
+            lost += unread;
             words.receiver.rx_head.store(reserved, Release);
             words.receiver.rx_sleep.store(0, Release);
             let consumed = state.tx_pos.load(Acquire);

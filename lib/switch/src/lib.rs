@@ -4,6 +4,9 @@
 //! - [`instance`]: the memory, sockets and doorbells of one instance, and its port table.
 //! - `registry`: entering instances into the tables, removing them.
 //! - `grace`: threads that wait for the kernel.
+//! - `quiet`: waiting until no call is under way that has seen the switch as it was.
+//! - `gaps`: what is reserved in a ring and will never be published.
+//! - `way`: where a port's frames go.
 //! - [`group`]: pools that several instances share, and who owns which slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
@@ -19,12 +22,14 @@ pub mod capture;
 pub mod client;
 mod deposit;
 pub mod fdb;
+mod gaps;
 mod grace;
 pub mod group;
 pub mod handover;
 pub mod instance;
 pub mod ports;
 pub mod program;
+mod quiet;
 mod registry;
 pub mod scratch;
 pub mod serve;
@@ -32,9 +37,11 @@ pub mod signal;
 pub mod spread;
 mod states;
 pub mod uplink;
+mod way;
 
 pub use abi::DropReason;
 pub use deposit::Inlet;
+pub use gaps::Gaps;
 pub use group::Group;
 pub use handover::{Handover, Maps};
 pub use instance::{InstanceMemory, PortSpec, Wake};

@@ -1,7 +1,7 @@
 //! Connecting ports, reading their counters, reclaiming them.
 
 use crate::SwitchError;
-use crate::abi::{DROPS, DropReason, MEMBERS_MAX, PORT_UP, PortState, SWITCHES_MAX, dest};
+use crate::abi::{DROPS, DropReason, MEMBERS_MAX, PORT_UP, PortState, SWITCHES_MAX};
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_ring::memory::ReceiverWords;
@@ -129,34 +129,22 @@ impl Switch {
     }
 
     /// Connects the port. A port that is on a switch is first taken off it; one that is connected so
-    /// already is not touched, and loses nothing: a restarted daemon connects all ports again.
+    /// already is not touched, and loses nothing: a restarted daemon connects all ports again. A port that changes its
+    /// switch is on none for a grace period, some 10 ms, until no frame of the old one is on its way.
     ///
     /// # Errors
     /// When the switch has no room for another port or the kernel refuses the update.
     pub fn connect(&self, port: u32, to: Destination) -> Result<(), SwitchError> {
-        let state = self.state(port);
-        let was_up = self.is_up(port);
-        let (kind, id) = match to {
-            Destination::None => (dest::NONE, 0),
-            Destination::Link(peer) => (dest::LINK, peer),
-            Destination::Switch(switch) => (dest::SWITCH, switch),
-            Destination::Classifier => (dest::CLASSIFIER, 0),
-        };
-        let before = (state.dest_kind.load(Acquire), state.dest.load(Acquire));
-        if before == (kind, id) {
-            return match to {
-                Destination::Switch(switch) => self.join_switch(switch, port),
-                _ => Ok(()),
-            };
+        let before = self.way(port).destination();
+        if before != to {
+            if let Destination::Switch(switch) = before {
+                self.leave_switch(switch, port)?;
+            }
+            if to != Destination::None {
+                self.await_what_was_left(port)?;
+            }
+            self.lead(port, to);
         }
-        if before.0 == dest::SWITCH {
-            self.leave_switch(before.1, port)?;
-        }
-        // Two words: no call may see one of them old and one new.
-        self.set_up(port, false);
-        state.dest.store(id, Release);
-        state.dest_kind.store(kind, Release);
-        self.set_up(port, was_up);
         match to {
             Destination::Switch(switch) => self.join_switch(switch, port),
             _ => Ok(()),
@@ -178,12 +166,18 @@ impl Switch {
         })
     }
 
+    /// The port leads there until nothing else of it is left: a daemon that is killed on the way is followed by one that
+    /// takes the port off the switch from the beginning. What is learned meanwhile goes last.
     fn leave_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
-        self.change_members(switch, |members| {
+        let off = self.change_members(switch, |members| {
             members.retain(|member| *member != port);
             Ok(())
-        })?;
-        self.forget_port(switch, port)
+        });
+        let off = off.and_then(|()| self.forget_ports(|gone| gone == port));
+        self.lead(port, Destination::None);
+        self.note_left(port);
+        off?;
+        self.forget_ports(|gone| gone == port)
     }
 
     /// The ports of a switch.
@@ -279,14 +273,17 @@ impl Switch {
     /// Maps the words by which the owner of a port says how far it has read, to look at them often. `None`:
     /// the port has no ring.
     pub fn watch_ring(&self, port: u32) -> Option<WatchedRing> {
+        let words = ReceiverWords::map(self.ring_map(port)?.as_fd()).ok()?;
+        Some(WatchedRing { port, words })
+    }
+
+    /// The map of the port's ring, if it has one.
+    pub(crate) fn ring_map(&self, port: u32) -> Option<MapHandle> {
         let id = self
             .rings
             .lookup(&port.to_ne_bytes(), MapFlags::ANY)
             .ok()??;
-        let id = u32::from_ne_bytes(id.try_into().ok()?);
-        let ring = MapHandle::from_map_id(id).ok()?;
-        let words = ReceiverWords::map(ring.as_fd()).ok()?;
-        Some(WatchedRing { port, words })
+        MapHandle::from_map_id(u32::from_ne_bytes(id.try_into().ok()?)).ok()
     }
 
     /// Looks at a ring once.

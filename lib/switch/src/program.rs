@@ -4,6 +4,7 @@ use crate::SwitchError;
 use crate::abi::SpreadState;
 use crate::grace::Waiters;
 use crate::handover::open_pinned;
+use crate::quiet::Left;
 use crate::registry::Placeholders;
 use crate::states::{Mapped, States};
 use libbpf_rs::{
@@ -15,7 +16,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 
 /// How the names of the maps begin that outlive the process.
 const PINNED: &str = "nfl_";
@@ -92,6 +93,9 @@ pub struct Switch {
     pub(crate) spreads: OnceLock<Mapped<SpreadState>>,
     /// Ports whose calls I/O threads may make; `None`: nobody has said which.
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
+    pub(crate) left: Mutex<Left>,
+    /// Held by who puts frames into rings, against who takes what is not published for lost.
+    pub(crate) depositing: RwLock<()>,
     /// Numbers may be in service that ought to be free: removing them has failed.
     pub(crate) unclean: AtomicBool,
     /// As [`Options::one_by_one`].
@@ -200,7 +204,6 @@ impl Switch {
             programs: None,
             form,
             verified_steps: 0,
-            pin,
             states,
             identity: copy(&maps, "nfl_identity")?,
             rings: copy(&maps, "nfl_rings")?,
@@ -212,9 +215,12 @@ impl Switch {
             placeholders: OnceLock::new(),
             spreads: OnceLock::new(),
             served: Mutex::new(None),
+            left: Mutex::new(Left::before(pin.is_some())),
+            depositing: RwLock::new(()),
             unclean: AtomicBool::new(false),
             one_by_one: false,
             waiters: Waiters::default(),
+            pin,
             maps,
         })
     }

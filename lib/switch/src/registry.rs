@@ -6,17 +6,18 @@
 //! maps at once, and threads of their own wait for the kernel to say so.
 
 use crate::SwitchError;
-use crate::abi::{PORT_UP, dest, mac_word};
+use crate::abi::{PORT_UP, mac_word};
 use crate::grace::{Call, Waiters};
 use crate::handover::{Handover, create_bell, create_pool, create_ring};
 use crate::instance::{AGEING_DEFAULT_S, FDB_LIMIT_DEFAULT, InstanceMemory, PortParts, PortSpec};
+use crate::ports::Destination;
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nfluid_ring::layout::BLOCK_SLOTS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 /// What takes the place of the maps of removed instances: a deletion would wait for a grace period
 /// each.
@@ -98,23 +99,29 @@ fn insert_soon(waiters: &Waiters, tables: &[Entry<'_>]) -> Result<(), SwitchErro
     }
     for (call, outer, inner) in calls {
         // In the order of the batch: with the last one, all are there.
-        let Some((id, fd)) = inner.last() else {
-            continue;
-        };
-        let wanted = map_id(*fd)?;
-        call.await_begin();
-        loop {
-            if entered(outer, *id)? == Some(wanted) {
-                break;
-            }
-            if let Some(outcome) = call.result() {
-                outcome?;
-                break;
-            }
-            std::thread::yield_now();
+        if let Some((id, fd)) = inner.last() {
+            await_entered(&call, outer, *id, *fd)?;
         }
     }
     Ok(())
+}
+
+/// Waits until a table has what a call enters last. Returns true if the call itself is over by then.
+fn await_entered(
+    call: &Call,
+    outer: &MapHandle,
+    last: u32,
+    fd: BorrowedFd<'_>,
+) -> Result<bool, SwitchError> {
+    let wanted = map_id(fd)?;
+    call.await_begin();
+    while entered(outer, last)? != Some(wanted) {
+        if let Some(outcome) = call.result() {
+            return outcome.map(|()| true);
+        }
+        std::thread::yield_now();
+    }
+    Ok(false)
 }
 
 /// The number of a map that this process has.
@@ -192,6 +199,7 @@ impl Switch {
             tables
                 .iter()
                 .try_for_each(|(outer, inner, what)| insert(outer, inner, what))?;
+            self.await_calls()?;
         } else {
             insert_soon(&self.waiters, &tables)?;
         }
@@ -267,9 +275,9 @@ impl Switch {
         let pools: Vec<u32> = memories.iter().map(|memory| memory.pool_id).collect();
         let ports = memories.iter().flat_map(|memory| &memory.ports);
         let ports: Vec<u32> = ports.map(|part| part.spec.id).collect();
-        let removed = self.remove_ids(&pools, &ports);
+        self.remove_ids(&pools, &ports)?;
         self.leave_groups(memories);
-        removed
+        Ok(())
     }
 
     /// Takes the ports of an instance out of service and off their switches, at once. [`Switch::remove_all`] is still to
@@ -289,7 +297,9 @@ impl Switch {
     /// As for [`Switch::remove_all`].
     pub fn remove_ids(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
         let disconnected = self.disconnect_all(ports);
+        // This waits for the kernel's readers.
         let removed = self.replace_all(pools, ports);
+        let removed = removed.and(self.await_calls());
         if removed.is_err() {
             self.unclean.store(true, Release);
         }
@@ -299,11 +309,6 @@ impl Switch {
     /// Puts placeholders in the place of pools and of ports' maps, in all tables at a time.
     fn replace_all(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
         let empty = self.placeholders()?;
-        let tables = [
-            (&self.rings, ports, &empty.ring, "removing the rings"),
-            (&self.bells, ports, &empty.bell, "removing the doorbells"),
-            (&self.pools, pools, &empty.pool, "removing the pools"),
-        ];
         let begin = |(outer, ids, map, what): (&MapHandle, &[u32], &MapHandle, &str)| {
             let map = map.as_fd().try_clone_to_owned();
             let map = map.map_err(SwitchError::system(format!("{what}: keeping a map")))?;
@@ -311,16 +316,35 @@ impl Switch {
             let inner = ids.iter().map(|id| (*id, Arc::clone(&map))).collect();
             begin_insert(&self.waiters, outer, inner, what)
         };
+        // The pools first: a call that finds the placeholder's ring for a member of a group finds slot 0 named there, which
+        // is another member's in the group's pool.
+        let of_pools = begin((&self.pools, pools, &empty.pool, "removing the pools"));
+        let of_pools = of_pools.and_then(|call| {
+            let is_over = match pools.last() {
+                Some(last) => await_entered(&call, &self.pools, *last, empty.pool.as_fd())?,
+                None => false,
+            };
+            Ok((!is_over).then_some(call))
+        });
+        let tables = [
+            (&self.rings, ports, &empty.ring, "removing the rings"),
+            (&self.bells, ports, &empty.bell, "removing the doorbells"),
+        ];
         let calls: Vec<_> = tables.into_iter().map(begin).collect();
         let wait = |call: Result<Call, SwitchError>| call.and_then(Call::wait);
         // All are waited for, whichever fails.
         let results: Vec<_> = calls.into_iter().map(wait).collect();
+        of_pools?.map_or(Ok(()), Call::wait)?;
         results.into_iter().collect()
     }
 
-    /// Returns when no run of an interface's program is under way that was when this was called. The kernel waits for them
-    /// whenever a map in a map is replaced: here one of port 0, which there is not.
-    pub(crate) fn await_programs(&self) -> Result<(), SwitchError> {
+    /// Returns when no run of an interface's program and no call of an instance is under way that was when this was called: a
+    /// grace period, some 10 ms. The kernel waits for them whenever a map in a map is replaced: here one of port 0, which
+    /// there is not. (membarrier(2) would do, but not on hosts whose CPUs have no tick: `nohz_full`.)
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn await_programs(&self) -> Result<(), SwitchError> {
         let ring = self.placeholders()?.ring.as_fd();
         insert(
             &self.rings,
@@ -337,34 +361,32 @@ impl Switch {
         Ok(self.placeholders.get_or_init(|| made))
     }
 
-    /// Takes ports down and off their switches.
+    /// Takes ports down and off their switches. As in `leave_switch`, they lead there until nothing else is left.
     fn disconnect_all(&self, ports: &[u32]) -> Result<(), SwitchError> {
         let mut on_switches: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for port in ports {
-            let state = self.state(*port);
-            state.flags.store(0, Release);
-            if state.dest_kind.load(Acquire) == dest::SWITCH {
-                let switch = state.dest.load(Acquire);
+            self.state(*port).flags.store(0, Release);
+            if let Destination::Switch(switch) = self.way(*port).destination() {
                 on_switches.entry(switch).or_default().insert(*port);
             }
-            state.dest.store(0, Release);
-            state.dest_kind.store(dest::NONE, Release);
         }
-        for (switch, gone) in &on_switches {
+        let off = on_switches.iter().try_for_each(|(switch, gone)| {
             self.change_members(*switch, |members| {
                 members.retain(|member| !gone.contains(member));
                 Ok(())
-            })?;
-        }
-        if on_switches.is_empty() {
-            return Ok(());
-        }
-        let is_gone = |switch, port| {
-            let gone: Option<&BTreeSet<u32>> = on_switches.get(&switch);
-            gone.is_some_and(|gone| gone.contains(&port))
+            })
+        });
+        let gone: BTreeSet<u32> = on_switches.into_values().flatten().collect();
+        let forget = || match gone.is_empty() {
+            true => Ok(()),
+            false => self.forget_ports(|port| gone.contains(&port)),
         };
-        self.fdb_remove(|entry| is_gone(entry.switch, entry.port))
-            .map(|_| ())
+        let off = off.and_then(|()| forget());
+        for port in ports {
+            self.lead(*port, Destination::None);
+        }
+        off?;
+        forget()
     }
 }
 
@@ -377,8 +399,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
     state.pool.store(memory.pool_id, Relaxed);
     state.rx_base.store(part.rx_base, Relaxed);
     state.group.store(group, Relaxed);
-    state.dest_kind.store(0, Relaxed);
-    state.dest.store(0, Relaxed);
+    switch.lead(spec.id, Destination::None);
     state.mac.store(mac_word(spec.mac), Relaxed);
     state.queues.store(u32::from(spec.queue.1), Relaxed);
     state.fdb_limit.store(FDB_LIMIT_DEFAULT, Relaxed);

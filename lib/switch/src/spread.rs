@@ -7,6 +7,7 @@
 use crate::SwitchError;
 use crate::abi::{PORTS_MAX, QUEUES_SPREAD, SPREADS_MAX, SpreadState};
 use crate::program::Switch;
+use crate::quiet::CallUnderWay;
 use crate::states::{Entry, Mapped};
 use nfluid_ring::flow::BUCKETS;
 use std::os::fd::AsFd;
@@ -125,12 +126,8 @@ impl Switch {
         fence(SeqCst);
         for sender in senders {
             let port = self.state(*sender);
-            let calls = port.tx_calls.load(SeqCst);
-            // A call that has begun may not have counted itself yet: it is over when the second after that has begun.
-            let is_over = || {
-                port.busy.load(SeqCst) == 0 || port.tx_calls.load(SeqCst).wrapping_sub(calls) >= 2
-            };
-            if !until(is_over, deadline) {
+            let call = CallUnderWay::on(port);
+            if !until(|| call.is_over(), deadline) {
                 return Ok(false);
             }
         }

@@ -91,6 +91,11 @@ impl<T: Entry> Mapped<T> {
         })
     }
 
+    /// Are entries 0 to `count` mapped?
+    pub(crate) fn covers(&self, count: u32) -> bool {
+        self.entries == (0, count)
+    }
+
     /// The entry `id`.
     ///
     /// # Panics

@@ -65,7 +65,7 @@ pub use spec::{
 pub use steering::{Choice, QUEUES_MAX, STEERED_MAX, Steered, Steering};
 pub use worker::NICE;
 
-use crate::abi::{PORT_PASS, PORT_UP};
+use crate::abi::PORT_PASS;
 use crate::handover::Handover;
 use crate::instance::{Bells, InstanceMemory, PortSpec};
 use crate::program::Switch;
@@ -81,7 +81,7 @@ use shared::{Shared, SteeringOrder};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -151,15 +151,15 @@ impl Uplink {
             let (shared, stop, thread) = Self::start(switch, &spec, ring, netns)?;
             return Ok(Self::of(spec, memory, shared, stop, thread));
         }
-        let state = switch.state(spec.port);
-        let connected = (state.flags.load(Acquire) & PORT_UP != 0)
-            .then(|| (state.dest_kind.load(Acquire), state.dest.load(Acquire)));
+        let connected = switch
+            .is_up(spec.port)
+            .then(|| switch.way(spec.port).destination());
         let (memory, handover) = memory::make(switch, &spec, port)?;
-        if let Some((kind, dest)) = connected {
-            state.dest.store(dest, Release);
-            state.dest_kind.store(kind, Release);
+        if let Some(to) = connected {
+            switch.lead(spec.port, to);
         }
         if spec.pass {
+            let state = switch.state(spec.port);
             state.flags.fetch_or(PORT_PASS, Release);
         }
         let started =

@@ -1,0 +1,166 @@
+//! Gaps: positions of a ring that are reserved and will never be published.
+//!
+//! The receiver would wait at a gap for ever, and so would all frames behind it. Calls of the switch publish what they have
+//! reserved, whatever happens; a daemon that puts frames into a ring can be killed meanwhile. Gaps are looked for where a
+//! daemon begins, where an instance ends, and now and then in every ring. What is not published when every call is over that
+//! could publish it is a gap, and becomes holes, which receivers skip.
+
+use crate::handover::Maps;
+use crate::instance::InstanceMemory;
+use crate::ports::used;
+use crate::program::Switch;
+use crate::{DropReason, SwitchError};
+use nfluid_ring::layout::{Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot};
+use nfluid_ring::memory::RingMemory;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+/// What was seen in rings by one look after the other.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    rings: BTreeMap<u32, Seen>,
+}
+
+/// A ring as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// Position behind the last one that is reserved.
+    reserved: u64,
+    /// The first one that is not published.
+    waits_for: Option<u32>,
+}
+
+impl Switch {
+    /// Makes holes of the slots that are reserved in an instance's rings and will never be published, and counts each as a
+    /// frame that is `reclaimed`. Returns how many there were. Senders may go on; only where there may be gaps are their calls
+    /// waited for: a grace period, some 10 ms.
+    ///
+    /// # Errors
+    /// A ring cannot be mapped, or senders cannot be waited for; gaps stay.
+    pub fn fill_gaps(&self, memory: &InstanceMemory, maps: &Maps) -> Result<u64, SwitchError> {
+        Ok(self.fill_gaps_of(memory, maps)?.values().sum())
+    }
+
+    /// The same by port.
+    pub(crate) fn fill_gaps_of(
+        &self,
+        memory: &InstanceMemory,
+        maps: &Maps,
+    ) -> Result<BTreeMap<u32, u64>, SwitchError> {
+        let mut rings = Vec::new();
+        for (part, ring) in memory.ports.iter().zip(&maps.rings) {
+            let ring = RingMemory::map(ring.as_fd())
+                .map_err(|error| SwitchError::Limit(error.to_string()))?;
+            rings.push((part.spec.id, ring));
+        }
+        rings.retain(|(port, ring)| !self.gaps(*port, ring.ring()).is_empty());
+        self.fill(&rings)
+    }
+
+    /// Looks for gaps in the rings of these ports; to be called every few seconds. One that was there the last time too is
+    /// filled, as by [`Switch::fill_gaps`]. Returns the ports that had one, and how many frames were lost.
+    ///
+    /// # Errors
+    /// As for [`Switch::fill_gaps`].
+    pub fn heal(
+        &self,
+        gaps: &mut Gaps,
+        ports: impl IntoIterator<Item = u32>,
+    ) -> Result<BTreeMap<u32, u64>, SwitchError> {
+        let mut rings = BTreeMap::new();
+        let mut stuck = Vec::new();
+        for port in ports {
+            let reserved = self.state(port).rx_reserved.load(Acquire);
+            let before = gaps.rings.remove(&port);
+            let is_known = |seen: &Seen| seen.reserved == reserved && seen.waits_for.is_none();
+            if let Some(seen) = before.filter(is_known) {
+                rings.insert(port, seen);
+                continue;
+            }
+            let Some(ring) = self.ring_of(port) else {
+                continue;
+            };
+            let first = self.gaps(port, ring.ring()).first().map(Gap::position);
+            if first.is_some() && before.is_some_and(|seen| seen.waits_for == first) {
+                stuck.push((port, ring));
+            }
+            let seen = Seen {
+                reserved,
+                waits_for: first,
+            };
+            rings.insert(port, seen);
+        }
+        gaps.rings = rings;
+        self.fill(&stuck)
+    }
+
+    /// Waits until nobody publishes any more what is missing in these rings now, and fills what still is.
+    fn fill(&self, rings: &[(u32, RingMemory)]) -> Result<BTreeMap<u32, u64>, SwitchError> {
+        if rings.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let depositing = self.depositing.write();
+        let _nobody_is = depositing.unwrap_or_else(PoisonError::into_inner);
+        let missing = |(port, ring): &(u32, RingMemory)| self.gaps(*port, ring.ring());
+        let before: Vec<Vec<Gap>> = rings.iter().map(missing).collect();
+        self.await_quiet()?;
+        let mut filled = BTreeMap::new();
+        for ((port, ring), gaps) in rings.iter().zip(before) {
+            let holes = gaps.iter().filter(|gap| gap.fill(ring.ring())).count() as u64;
+            self.count_drop(*port, DropReason::Reclaimed, holes);
+            if holes > 0 {
+                filled.insert(*port, holes);
+            }
+        }
+        Ok(filled)
+    }
+
+    fn ring_of(&self, port: u32) -> Option<RingMemory> {
+        RingMemory::map(self.ring_map(port)?.as_fd()).ok()
+    }
+
+    /// What is reserved in a port's ring and not published now, in order.
+    fn gaps(&self, port: u32, ring: &Ring) -> Vec<Gap> {
+        let state = self.state(port);
+        let slots = state.mask.load(Acquire).wrapping_add(1);
+        let reserved = state.rx_reserved.load(Acquire) as u32;
+        // The owner's word: believed only as far as its ring goes.
+        let head = ring.receiver.rx_head.load(Acquire);
+        let unread = used(reserved, head, slots);
+        let positions = (1..=unread).rev().map(|back| reserved.wrapping_sub(back));
+        let gaps = positions.map(|position| {
+            let index = position & slots.wrapping_sub(1);
+            Gap {
+                index: index as usize,
+                sequence: position.wrapping_add(1),
+                before: ring.rx[index as usize].load(Acquire),
+            }
+        });
+        gaps.filter(|gap| rx_desc(gap.before).1 != gap.sequence)
+            .collect()
+    }
+}
+
+/// A slot that is reserved and not published.
+struct Gap {
+    index: usize,
+    /// What its descriptor will have, and what it is now.
+    sequence: u32,
+    before: u64,
+}
+
+impl Gap {
+    fn position(&self) -> u32 {
+        self.sequence.wrapping_sub(1)
+    }
+
+    /// Makes a hole of it, unless somebody has published it meanwhile. It keeps its slot, which a trust group's member names.
+    fn fill(&self, ring: &Ring) -> bool {
+        let hole = rx_desc_with_slot(rx_desc_of(0, self.sequence), rx_desc_slot(self.before));
+        ring.rx[self.index]
+            .compare_exchange(self.before, hole, AcqRel, Acquire)
+            .is_ok()
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a port's frames go, and how often that has changed: the mirror of `bpf/switch/way.h`.
+
+use crate::ports::Destination;
+use crate::program::Switch;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+const KIND_SHIFT: u32 = 32;
+const GENERATION_SHIFT: u32 = 40;
+const OWNER_GENERATION_SHIFT: u32 = 32;
+const NONE: u64 = 0;
+const LINK: u64 = 1;
+const SWITCH: u64 = 2;
+const CLASSIFIER: u64 = 3;
+
+/// `PortState::way`: all of it changes by one store, so that no call sees half of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way(u64);
+
+impl Way {
+    pub(crate) fn destination(self) -> Destination {
+        let to = self.0 as u32;
+        match self.0 >> KIND_SHIFT & 0xff {
+            LINK => Destination::Link(to),
+            SWITCH => Destination::Switch(to),
+            CLASSIFIER => Destination::Classifier,
+            _ => Destination::None,
+        }
+    }
+
+    /// Leads elsewhere from now on: what was learned about the port holds no longer. The generation comes round after 2^24
+    /// changes; what was learned so long ago has aged.
+    fn next(self, to: Destination) -> Self {
+        let (kind, to) = match to {
+            Destination::None => (NONE, 0),
+            Destination::Link(port) => (LINK, port),
+            Destination::Switch(switch) => (SWITCH, switch),
+            Destination::Classifier => (CLASSIFIER, 0),
+        };
+        let generation = (self.0 >> GENERATION_SHIFT).wrapping_add(1);
+        Way(generation << GENERATION_SHIFT | kind << KIND_SHIFT | u64::from(to))
+    }
+
+    /// The owner of an address that is learned on `port` as it is connected now.
+    pub(crate) fn owner(self, port: u32) -> u64 {
+        self.0 >> GENERATION_SHIFT << OWNER_GENERATION_SHIFT | u64::from(port)
+    }
+}
+
+impl Switch {
+    pub(crate) fn way(&self, port: u32) -> Way {
+        Way(self.state(port).way.load(Acquire))
+    }
+
+    /// Leads the port's frames elsewhere. Only the daemon does, one change after the other.
+    pub(crate) fn lead(&self, port: u32, to: Destination) {
+        let Way(next) = self.way(port).next(to);
+        self.state(port).way.store(next, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_leads_where_it_was_led_and_each_change_has_an_owner_of_its_own() {
+        let mut way = Way(0);
+        let all = [
+            Destination::Link(32_767),
+            Destination::Switch(1023),
+            Destination::Classifier,
+            Destination::None,
+        ];
+        let mut owners = std::collections::BTreeSet::new();
+        for to in all.into_iter().cycle().take(1000) {
+            way = way.next(to);
+            assert_eq!(way.destination(), to);
+            assert_eq!(way.owner(7) as u32, 7);
+            assert!(owners.insert(way.owner(7)), "{way:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_generation_is_followed_by_the_first_and_is_not_taken_for_a_pinned_address() {
+        let last = Way(u64::MAX);
+        assert_eq!(last.owner(7) >> 56, 0);
+        assert_eq!(last.next(Destination::None), Way(0));
+    }
+}

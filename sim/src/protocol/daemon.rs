@@ -1,0 +1,515 @@
+//! The daemon's side: `lib/switch/src/{ports,way,fdb,quiet,registry,gaps,deposit,group}.rs`, and `reclaim`.
+
+use super::deliver::{DEST_LINK, DEST_SWITCH, WAY_GENERATION_SHIFT, WAY_KIND_SHIFT};
+use super::fdb::{OWNER_PINNED, counts};
+use super::instance::Instance;
+use super::memory::{
+    Destination, Entry, Memory, PORT_LEARN, PORT_PINNED, PORT_UP, Port, Word, add, load, store,
+    swap,
+};
+use super::mutation::Mutation;
+use super::schedule::step;
+use super::transmit::drop;
+use nfluid_ring::layout::{Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A process of the daemon: what it knows ends with it.
+#[derive(Debug)]
+pub struct Daemon {
+    m: Rc<Memory>,
+    /// Threads that deposit frames; -1: one waits until nobody does. As the lock in `lib/switch`.
+    depositing: Cell<i32>,
+    /// Ports that have left a switch; all, if another daemon ran before.
+    left: RefCell<(bool, BTreeSet<u32>)>,
+    seen: RefCell<BTreeMap<u32, (u64, Option<u32>)>>,
+}
+
+/// How a port is entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// As the first six bytes of a little-endian load.
+    pub mac: u64,
+    /// Source addresses are learned; else they must be its own.
+    pub learns: bool,
+    /// Addresses that it may teach.
+    pub fdb_limit: u32,
+}
+
+fn destination(way: u64) -> Destination {
+    match way >> WAY_KIND_SHIFT & 0xff {
+        DEST_LINK => Destination::Link(way as u32),
+        DEST_SWITCH => Destination::Switch(way as u32),
+        _ => Destination::None,
+    }
+}
+
+impl Daemon {
+    /// Begins a process. `others`: one has run before.
+    pub fn start(m: &Rc<Memory>, others: bool) -> Rc<Self> {
+        Rc::new(Daemon {
+            m: Rc::clone(m),
+            depositing: Cell::new(0),
+            left: RefCell::new((others, BTreeSet::new())),
+            seen: RefCell::default(),
+        })
+    }
+
+    fn port(&self, number: u32) -> &Port {
+        self.m.port(number)
+    }
+
+    /// As `Switch::set_up`.
+    pub async fn set_up(&self, number: u32, up: bool) {
+        step().await;
+        let flags = &self.port(number).flags;
+        flags.set(if up {
+            flags.get() | PORT_UP
+        } else {
+            flags.get() & !PORT_UP
+        });
+    }
+
+    async fn lead(&self, number: u32, to: Destination) {
+        let way = &self.port(number).way;
+        let (kind, dest) = match to {
+            Destination::None => (0, 0),
+            Destination::Link(port) => (DEST_LINK, port),
+            Destination::Switch(switch) => (DEST_SWITCH, switch),
+        };
+        let generation =
+            (load(way).await >> WAY_GENERATION_SHIFT).wrapping_add(1) << WAY_GENERATION_SHIFT;
+        if self.m.has(Mutation::WayInTwoWords) {
+            let old = way.get() >> WAY_KIND_SHIFT & 0xff;
+            store(way, generation | old << WAY_KIND_SHIFT | u64::from(dest)).await;
+        }
+        store(way, generation | kind << WAY_KIND_SHIFT | u64::from(dest)).await;
+        self.m.audit.led(number, to);
+    }
+
+    /// As `Switch::connect`.
+    pub async fn connect(&self, number: u32, to: Destination) {
+        let before = destination(load(&self.port(number).way).await);
+        if before != to {
+            if let Destination::Switch(switch) = before {
+                self.leave_switch(switch, number).await;
+            }
+            if to != Destination::None {
+                self.await_what_was_left(number).await;
+            }
+            self.lead(number, to).await;
+        }
+        if let Destination::Switch(switch) = to {
+            step().await;
+            let mut members = self.m.switches[switch as usize].borrow_mut();
+            if !members.contains(&number) {
+                members.push(number);
+            }
+        }
+    }
+
+    async fn leave_switch(&self, switch: u32, number: u32) {
+        if self.m.has(Mutation::LeftHalfway) {
+            self.lead(number, Destination::None).await;
+        }
+        self.leave_members(switch, number).await;
+        self.forget(number).await;
+        self.lead(number, Destination::None).await;
+        self.left.borrow_mut().1.insert(number);
+        self.forget(number).await;
+    }
+
+    async fn leave_members(&self, switch: u32, number: u32) {
+        step().await;
+        self.m.switches[switch as usize]
+            .borrow_mut()
+            .retain(|it| *it != number);
+    }
+
+    async fn forget(&self, number: u32) {
+        self.remove_entries(|owner| owner as u32 == number).await;
+    }
+
+    /// As `Switch::fdb_sweep`: removes what no longer counts.
+    pub async fn sweep(&self) {
+        let mut doomed = BTreeSet::new();
+        for (_, entry) in self.entries() {
+            let owner = load(&entry.owner).await;
+            if !counts(&self.m, owner).await {
+                doomed.insert(owner);
+            }
+        }
+        self.remove_entries(|owner| doomed.contains(&owner)).await;
+    }
+
+    fn entries(&self) -> Vec<((u32, u64), Rc<Entry>)> {
+        let fdb = self.m.fdb.borrow();
+        fdb.iter()
+            .map(|(key, entry)| (*key, Rc::clone(entry)))
+            .collect()
+    }
+
+    async fn remove_entries(&self, is_doomed: impl Fn(u64) -> bool) {
+        for (key, entry) in self.entries() {
+            if is_doomed(load(&entry.owner).await) {
+                self.take_entry(key).await;
+            }
+        }
+    }
+
+    async fn take_entry(&self, key: (u32, u64)) {
+        step().await;
+        let Some(entry) = self.m.fdb.borrow_mut().remove(&key) else {
+            return;
+        };
+        let owner = entry.owner.get();
+        let port = self.port(owner as u32);
+        if owner & OWNER_PINNED == 0 {
+            step().await;
+            port.fdb_used.set(port.fdb_used.get().saturating_sub(1));
+        }
+        store(&port.last_source, 0).await;
+    }
+
+    /// As `Switch::pin_address`.
+    pub async fn pin_address(&self, switch: u32, address: u64, number: u32) {
+        self.take_entry((switch, address)).await;
+        step().await;
+        let owner = Cell::new(u64::from(number) | OWNER_PINNED);
+        self.m
+            .fdb
+            .borrow_mut()
+            .insert((switch, address), Rc::new(Entry { owner }));
+    }
+
+    /// Waits for calls of I/O threads, which may make those of any port.
+    async fn await_calls(&self) {
+        step().await;
+        let calls = self.m.ports.iter().map(|port| (port, port.tx_calls.get()));
+        let under_way: Vec<_> = calls.filter(|(port, _)| port.busy.get() != 0).collect();
+        for (port, calls) in under_way {
+            while load(&port.busy).await != 0 && load(&port.tx_calls).await.wrapping_sub(calls) < 2
+            {
+            }
+        }
+    }
+
+    async fn await_quiet(&self) {
+        self.m.synchronize().await;
+        self.await_calls().await;
+    }
+
+    async fn await_what_was_left(&self, number: u32) {
+        let (others, is_left) = {
+            let left = self.left.borrow();
+            (left.0, left.1.contains(&number))
+        };
+        let is_waited =
+            !self.m.has(Mutation::WayInTwoWords) && !self.m.has(Mutation::NoMembershipCheck);
+        if is_waited && (others || is_left) {
+            self.await_quiet().await;
+            *self.left.borrow_mut() = (false, BTreeSet::new());
+        }
+    }
+
+    /// As `Switch::enter`, of one instance.
+    pub async fn enter(&self, instance: &Instance, spec: Spec) {
+        let number = instance.number;
+        let port = self.port(number);
+        step().await;
+        let was_up = port.flags.replace(0) & PORT_UP != 0;
+        if instance.group > 0 {
+            self.join_group(instance).await;
+        }
+        self.replace(number, instance).await;
+        if was_up {
+            self.await_quiet().await;
+        }
+        port.mask.set(instance.slots - 1);
+        port.pool.set(number);
+        port.rx_base.set(0);
+        port.group.set(instance.group);
+        self.lead(number, Destination::None).await;
+        self.m.audit.reused(number, port);
+        port.mac.set(spec.mac);
+        port.fdb_limit.set(spec.fdb_limit);
+        for word in [&port.busy, &port.tx_pos, &port.fdb_used, &port.fdb_refused] {
+            word.set(0);
+        }
+        let counters = [
+            &port.tx_frames,
+            &port.tx_bytes,
+            &port.tx_calls,
+            &port.tx_bad_heads,
+            &port.last_source,
+            &port.rx_reserved,
+            &port.rx_frames,
+            &port.rx_bytes,
+        ];
+        for counter in counters.into_iter().chain(&port.drops) {
+            counter.set(0);
+        }
+        store(
+            &port.flags,
+            PORT_UP | if spec.learns { PORT_LEARN } else { PORT_PINNED },
+        )
+        .await;
+    }
+
+    /// Puts an instance's maps into the tables.
+    async fn replace(&self, number: u32, instance: &Instance) {
+        step().await;
+        self.m.pools.borrow_mut()[number as usize] = Rc::clone(&instance.pool);
+        step().await;
+        self.m.rings.borrow_mut()[number as usize] = Rc::clone(&instance.ring);
+    }
+
+    /// As `Switch::remove_ids` and what follows, of one instance; nothing is known of it but its numbers.
+    pub async fn remove(&self, instance: &Instance) {
+        let number = instance.number;
+        let port = self.port(number);
+        store(&port.flags, 0).await;
+        let before = destination(load(&port.way).await);
+        if let Destination::Switch(switch) = before {
+            self.leave_members(switch, number).await;
+            self.forget(number).await;
+        }
+        self.lead(number, Destination::None).await;
+        self.forget(number).await;
+        step().await;
+        self.m.pools.borrow_mut()[number as usize] = Rc::clone(&self.m.placeholder.1);
+        step().await;
+        self.m.rings.borrow_mut()[number as usize] = Rc::clone(&self.m.placeholder.0);
+        self.m.synchronize().await;
+        if !self.m.has(Mutation::NumberReusedAtOnce) {
+            self.await_calls().await;
+        }
+        if instance.group > 0 {
+            for owner in &self.m.owners[instance.group as usize] {
+                swap(owner, number + 1, 0).await;
+            }
+        }
+    }
+
+    async fn join_group(&self, instance: &Instance) {
+        let me = instance.number + 1;
+        let mut need = 2 * instance.slots;
+        for owner in &self.m.owners[instance.group as usize] {
+            if need > 0 && swap(owner, 0, me).await == 0 {
+                need -= 1;
+            }
+        }
+        if need > 0 {
+            self.m
+                .audit
+                .violated(format!("{need} slots of a group are nobody's"));
+        }
+        self.deal(instance).await;
+    }
+
+    /// As `Group::deal`.
+    async fn deal(&self, instance: &Instance) {
+        let mut slots = instance.owned(&self.m).into_iter();
+        let ring = instance.ring.ring();
+        for (desc, slot) in ring.rx.iter().zip(&mut slots).take(instance.slots as usize) {
+            step().await;
+            store(desc, rx_desc_with_slot(desc.get(), slot)).await;
+        }
+        let first = load(&ring.switch.tx_tail).await;
+        for (i, slot) in (0..instance.slots).zip(&mut slots) {
+            let index = first.wrapping_add(i) & (instance.slots - 1);
+            store(&ring.tx[index as usize], tx_desc(0, slot)).await;
+        }
+    }
+
+    /// As `Switch::deposit_at`. Returns how many there was room for.
+    pub async fn deposit(&self, instance: &Instance, frames: &[Vec<u8>]) -> usize {
+        while self.depositing.get() < 0 {
+            step().await;
+        }
+        self.depositing.set(self.depositing.get() + 1);
+        let room = self.reserve(instance, frames.len()).await;
+        let mut left = Orphans {
+            m: &self.m,
+            slots: room.end - room.start,
+        };
+        let count = left.slots as usize;
+        self.publish(instance, room, frames, &mut left).await;
+        self.depositing.set(self.depositing.get() - 1);
+        count
+    }
+
+    /// As `Switch::reserve`.
+    pub async fn reserve(&self, instance: &Instance, most: usize) -> std::ops::Range<u64> {
+        let port = self.port(instance.number);
+        loop {
+            let reserved = load(&port.rx_reserved).await;
+            let head = load(&instance.ring.ring().receiver.rx_head).await;
+            let room = instance.slots - used(reserved as u32, head, instance.slots);
+            let next = reserved + u64::from(room).min(most as u64);
+            if swap(&port.rx_reserved, reserved, next).await == reserved {
+                return reserved..next;
+            }
+        }
+    }
+
+    async fn publish(
+        &self,
+        instance: &Instance,
+        room: std::ops::Range<u64>,
+        frames: &[Vec<u8>],
+        left: &mut Orphans<'_>,
+    ) {
+        let port = self.port(instance.number);
+        for (position, frame) in room.zip(frames) {
+            let index = position as u32 & (instance.slots - 1);
+            step().await;
+            instance.pool.write(index, frame);
+            let desc = rx_desc_of(frame.len() as u16, (position as u32).wrapping_add(1));
+            store(&instance.ring.ring().rx[index as usize], desc).await;
+            left.slots -= 1;
+            self.m.audit.deposited();
+            // A daemon that is killed here has not counted a frame that arrives: nobody can know.
+            port.rx_frames.set(port.rx_frames.get() + 1);
+            port.rx_bytes.set(port.rx_bytes.get() + frame.len() as u64);
+        }
+    }
+
+    /// What is reserved and not published now: index, sequence, and the descriptor as it is.
+    async fn gaps(&self, number: u32, ring: &Ring) -> Vec<(usize, u32, u64)> {
+        let port = self.port(number);
+        let slots = port.mask.get() + 1;
+        let reserved = load(&port.rx_reserved).await as u32;
+        let head = load(&ring.receiver.rx_head).await;
+        let mut gaps = Vec::new();
+        for back in (1..=used(reserved, head, slots)).rev() {
+            let position = reserved.wrapping_sub(back);
+            let index = (position & (slots - 1)) as usize;
+            let before = load(&ring.rx[index]).await;
+            if rx_desc(before).1 != position.wrapping_add(1) {
+                gaps.push((index, position.wrapping_add(1), before));
+            }
+        }
+        gaps
+    }
+
+    /// As `Switch::fill`, of one ring. Returns how many holes there are.
+    async fn fill(&self, number: u32, ring: &Ring) -> u64 {
+        while self.depositing.get() != 0 {
+            step().await;
+        }
+        self.depositing.set(-1);
+        let gaps = self.gaps(number, ring).await;
+        if !self.m.has(Mutation::GapFilledAtOnce) {
+            self.await_quiet().await;
+        }
+        let mut holes = 0;
+        for (index, sequence, before) in gaps {
+            let hole = rx_desc_with_slot(rx_desc_of(0, sequence), rx_desc_slot(before));
+            if swap(&ring.rx[index], before, hole).await == before {
+                self.m.audit.healed();
+                holes += 1;
+            }
+        }
+        self.depositing.set(0);
+        add(&self.port(number).drops[drop::RECLAIMED], holes).await;
+        holes
+    }
+
+    /// As `Switch::fill_gaps`. Returns how many holes there are.
+    pub async fn fill_gaps(&self, instance: &Instance) -> u64 {
+        let ring = instance.ring.ring();
+        if self.gaps(instance.number, ring).await.is_empty() {
+            return 0;
+        }
+        self.fill(instance.number, ring).await
+    }
+
+    /// As `Switch::heal`, of one ring.
+    pub async fn heal(&self, number: u32) {
+        let reserved = load(&self.port(number).rx_reserved).await;
+        let before = self.seen.borrow_mut().remove(&number);
+        if before == Some((reserved, None)) {
+            self.seen.borrow_mut().insert(number, (reserved, None));
+            return;
+        }
+        step().await;
+        let ring = Rc::clone(&self.m.rings.borrow()[number as usize]);
+        let gaps = self.gaps(number, ring.ring()).await;
+        let first = gaps
+            .first()
+            .map(|(_, sequence, _)| sequence.wrapping_sub(1));
+        self.seen.borrow_mut().insert(number, (reserved, first));
+        if first.is_some() && before.is_some_and(|before| before.1 == first) {
+            self.fill(number, ring.ring()).await;
+        }
+    }
+
+    /// As `Switch::reclaim`, of one instance whose process is gone. `taken`: the position up to which it had got frames.
+    pub async fn reclaim(&self, instance: &Instance, taken: u32) {
+        let port = self.port(instance.number);
+        let ring = instance.ring.ring();
+        self.set_up(instance.number, false).await;
+        if instance.group > 0 {
+            self.m.synchronize().await;
+            self.await_calls().await;
+        } else if load(&port.busy).await != 0 {
+            self.await_calls().await;
+        }
+        let reserved = load(&port.rx_reserved).await as u32;
+        let mut holes = 0;
+        if !self.m.has(Mutation::ReclaimDoesNotWait) {
+            holes = self.fill_gaps(instance).await;
+        }
+        let head = load(&ring.receiver.rx_head).await;
+        let lost = u64::from(used(reserved, head, instance.slots));
+        add(&port.drops[drop::RECLAIMED], lost.saturating_sub(holes)).await;
+        step().await;
+        self.m
+            .audit
+            .unread(instance.number, unread(instance, reserved, taken));
+        ring.receiver.rx_head.set(reserved);
+        let consumed = load(&port.tx_pos).await;
+        store(&ring.sender.tx_head, consumed).await;
+        store(&ring.switch.tx_tail, consumed).await;
+        if instance.group > 0 {
+            self.deal(instance).await;
+        }
+    }
+}
+
+/// Frames that were published and neither taken nor released.
+pub(super) fn unread(instance: &Instance, reserved: u32, taken: u32) -> u64 {
+    let ring = instance.ring.ring();
+    let head = ring.receiver.rx_head.get();
+    let is_released = head.wrapping_sub(taken).cast_signed() > 0;
+    let first = if is_released { head } else { taken };
+    let left = reserved.wrapping_sub(first);
+    let positions =
+        (0..if left > instance.slots { 0 } else { left }).map(|i| first.wrapping_add(i));
+    let words = positions.map(|position| {
+        let index = position & (instance.slots - 1);
+        (position, ring.rx[index as usize].get())
+    });
+    let frames = words.filter(|(position, word)| {
+        rx_desc(*word).1 == position.wrapping_add(1) && rx_desc(*word).0 > 0
+    });
+    frames.count() as u64
+}
+
+fn used(reserved: u32, head: u32, slots: u32) -> u32 {
+    reserved.wrapping_sub(head).min(slots)
+}
+
+/// What a daemon has reserved and not yet published. Dropped with it where it is killed.
+struct Orphans<'m> {
+    m: &'m Memory,
+    slots: u64,
+}
+
+impl Drop for Orphans<'_> {
+    fn drop(&mut self) {
+        self.m.audit.orphaned(self.slots);
+    }
+}

@@ -1,0 +1,27 @@
+//! Defects that the switch has had, or could have: a run that is given one has to find it.
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// `copy_run` returns without publishing when a port has gone down since the reservation.
+    CopyRunReturns,
+    /// The kind and the number of a port's destination are two words.
+    WayInTwoWords,
+    /// An address counts whatever became of its port since, and nobody looks at delivery whether the port is on the switch.
+    NoMembershipCheck,
+    /// An address counts whatever became of its port since.
+    EntryWithoutGeneration,
+    /// `reclaim` does not wait for senders that have reserved slots.
+    ReclaimDoesNotWait,
+    /// A port's number is given away without waiting for calls of I/O threads.
+    NumberReusedAtOnce,
+    /// A gap is made a hole without waiting for those who may publish it.
+    GapFilledAtOnce,
+    /// `flood_frame` counts nothing when the sender went down.
+    FloodCountsNothing,
+    /// A call does not tell the sender how far it has come when the port went down meanwhile.
+    TailNotWritten,
+    /// A port that leaves a switch leads nowhere before it is off the switch: a daemon that is killed in between never takes it
+    /// off.
+    LeftHalfway,
+}

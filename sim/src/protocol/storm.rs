@@ -1,0 +1,681 @@
+//! A run: instances send and receive, an I/O thread makes the calls of some, and the daemon changes everything meanwhile,
+//! and is killed and started again.
+
+use super::audit::{STAMPED_LEN, stamp};
+use super::daemon::{Daemon, Spec, unread};
+use super::deliver::{DEST_SWITCH, WAY_KIND_SHIFT};
+use super::fdb::counts;
+use super::instance::Instance;
+use super::memory::{Destination, Memory, Pool, Word};
+use super::mutation::Mutation;
+use super::schedule::{Ran, Spawner, alone, run, step};
+use super::transmit::{Caller, hyperio, is_up};
+use crate::random::Random;
+use nfluid_ring::port::Port;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Ports of a run; those from [`FIRST_MEMBER`] on are members of a trust group.
+const PLACES: u32 = 7;
+const FIRST_MEMBER: u32 = 5;
+/// Slots of a ring: the fewest that there may be.
+const SLOTS: u32 = 64;
+const SWITCHES: u32 = 2;
+/// Changes by the daemon.
+const CHANGES: u32 = 24;
+/// How often the daemon is killed.
+const KILLS: u32 = 3;
+/// Addresses that each instance teaches.
+const ADDRESSES: u8 = 4;
+/// More steps than a run has that comes to its end.
+const STEPS_MAX: u64 = 20_000_000;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Accesses to shared memory, each of which was a point of preemption.
+    pub steps: u64,
+    /// What did not hold.
+    pub violation: Option<String>,
+}
+
+/// Runs the storm of a seed.
+pub fn storm(seed: u64, mutation: Option<Mutation>) -> Outcome {
+    let storm = Storm::new(seed, mutation);
+    let mut random = Random::new(seed);
+    let m = Rc::clone(&storm.m);
+    let Ran { steps, is_over } = run(&storm.spawner, &mut random, STEPS_MAX, || !m.audit.holds());
+    if !is_over {
+        m.audit
+            .violated(format!("the run does not end: {}", storm.waits()));
+    }
+    let violation = m.audit.violation();
+    Outcome { steps, violation }
+}
+
+/// What is being done with a place; the daemon's record, which outlives the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Runs,
+    /// Its instance goes, and another comes.
+    Changes,
+    /// Its instance is started again.
+    Restarts,
+}
+
+/// What an instance's threads are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    GoOn,
+    /// Come to an end, and leave nothing behind.
+    Leave,
+    /// Killed: a call that is under way is over first.
+    Die,
+}
+
+/// A process.
+#[derive(Debug)]
+struct Process {
+    order: Cell<Order>,
+    senders: Cell<u32>,
+    receivers: Cell<u32>,
+}
+
+#[derive(Debug)]
+struct Place {
+    instance: RefCell<Instance>,
+    /// Tells instances apart.
+    serial: Cell<u32>,
+    process: RefCell<Rc<Process>>,
+    record: Cell<Record>,
+    wants: Cell<Destination>,
+    is_served: Cell<bool>,
+    /// Position up to which frames were taken.
+    taken: Cell<u32>,
+    /// The daemon deposits frames there.
+    is_fed: Cell<bool>,
+}
+
+struct Storm {
+    m: Rc<Memory>,
+    places: Vec<Place>,
+    spawner: Spawner,
+    random: RefCell<Random>,
+    group_pool: Rc<Pool>,
+    serials: Cell<u32>,
+    sent: Cell<u64>,
+    changes: Cell<u32>,
+    kills: Cell<u32>,
+    daemon: RefCell<Vec<u32>>,
+    /// The senders are to come to an end; then the I/O thread.
+    is_over: Cell<bool>,
+    io_is_over: Cell<bool>,
+    io_threads: Cell<u32>,
+}
+
+fn mac_of(number: u32) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number as u8]
+}
+
+/// An address that an instance teaches.
+fn taught(serial: u32, which: u8) -> [u8; 6] {
+    let [a, b, ..] = serial.to_le_bytes();
+    [2, 9, a, b, 0, which]
+}
+
+fn word_of(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn frame(dst: [u8; 6], src: [u8; 6], sender: u32, number: u64) -> Vec<u8> {
+    let mut frame = [&dst[..], &src[..], &[8, 0], &[0; 12]].concat();
+    stamp(&mut frame, sender, number);
+    frame
+}
+
+impl Storm {
+    fn new(seed: u64, mutation: Option<Mutation>) -> Rc<Self> {
+        let group_slots = (PLACES - FIRST_MEMBER) * 2 * SLOTS;
+        let m = Memory::new(
+            PLACES as usize,
+            SWITCHES as usize + 1,
+            group_slots,
+            mutation,
+        );
+        let group_pool = Pool::create(group_slots);
+        let place = |number| Place {
+            instance: RefCell::new(instance(number, &group_pool)),
+            serial: Cell::new(0),
+            process: RefCell::new(Process::none()),
+            record: Cell::new(Record::Changes),
+            wants: Cell::new(Destination::Switch(1 + number % SWITCHES)),
+            is_served: Cell::new(false),
+            taken: Cell::new(0),
+            is_fed: Cell::new(false),
+        };
+        let storm = Rc::new(Storm {
+            places: (0..PLACES).map(place).collect(),
+            m,
+            spawner: Spawner::default(),
+            random: RefCell::new(Random::new(!seed)),
+            group_pool,
+            serials: Cell::new(0),
+            sent: Cell::new(0),
+            changes: Cell::new(CHANGES),
+            kills: Cell::new(KILLS),
+            daemon: RefCell::default(),
+            is_over: Cell::new(false),
+            io_is_over: Cell::new(false),
+            io_threads: Cell::new(1),
+        });
+        storm.start_daemon(false);
+        storm.spawner.spawn(Rc::clone(&storm).io_thread());
+        storm.spawner.spawn(Rc::clone(&storm).fate());
+        storm
+    }
+
+    fn below(&self, bound: u32) -> u32 {
+        self.random.borrow_mut().below(u64::from(bound)) as u32
+    }
+
+    fn numbers(&self) -> std::ops::Range<u32> {
+        0..PLACES
+    }
+
+    fn place(&self, number: u32) -> &Place {
+        &self.places[number as usize]
+    }
+
+    fn start_daemon(self: &Rc<Self>, others: bool) {
+        let daemon = Daemon::start(&self.m, others);
+        let control = Rc::clone(self).control(Rc::clone(&daemon));
+        let depositor = Rc::clone(self).depositor(daemon);
+        *self.daemon.borrow_mut() =
+            vec![self.spawner.spawn(control), self.spawner.spawn(depositor)];
+    }
+
+    /// Kills the daemon now and then, and starts another one.
+    async fn fate(self: Rc<Self>) {
+        while self.kills.get() > 0 && self.changes.get() > 0 {
+            for _ in 0..1 + self.below(20_000) {
+                step().await;
+            }
+            if self.changes.get() == 0 {
+                break;
+            }
+            self.kills.set(self.kills.get() - 1);
+            self.daemon
+                .borrow()
+                .iter()
+                .for_each(|actor| self.spawner.kill(*actor));
+            // The kill counts when this step is over.
+            step().await;
+            self.places.iter().for_each(|place| place.is_fed.set(false));
+            self.start_daemon(true);
+        }
+    }
+
+    async fn control(self: Rc<Self>, daemon: Rc<Daemon>) {
+        for number in self.numbers() {
+            self.take_over(&daemon, number).await;
+        }
+        while self.changes.get() > 0 {
+            self.change(&daemon).await;
+            self.changes.set(self.changes.get() - 1);
+        }
+        self.end(&daemon).await;
+    }
+
+    /// What a daemon does that begins: others may have been killed in the middle of everything.
+    async fn take_over(self: &Rc<Self>, daemon: &Daemon, number: u32) {
+        let place = self.place(number);
+        match place.record.get() {
+            Record::Changes => self.replace(daemon, number).await,
+            Record::Restarts => self.restart(daemon, number).await,
+            Record::Runs => {
+                let instance = place.instance.borrow().clone();
+                daemon.fill_gaps(&instance).await;
+                daemon.set_up(number, true).await;
+                if place.process.borrow().order.get() != Order::GoOn {
+                    self.upgrade(number).await;
+                }
+            }
+        }
+        self.connect(daemon, number).await;
+    }
+
+    /// Connects a port as it should be.
+    async fn connect(&self, daemon: &Daemon, number: u32) {
+        let wants = self.place(number).wants.get();
+        daemon.connect(number, wants).await;
+        if let Destination::Switch(switch) = wants {
+            daemon
+                .pin_address(switch, word_of(mac_of(number)), number)
+                .await;
+        }
+    }
+
+    async fn change(self: &Rc<Self>, daemon: &Daemon) {
+        let number = self.below(PLACES);
+        let place = self.place(number);
+        match self.below(12) {
+            0..3 => {
+                daemon.set_up(number, false).await;
+                for _ in 0..self.below(200) {
+                    step().await;
+                }
+                daemon.set_up(number, true).await;
+            }
+            3..6 => {
+                place
+                    .wants
+                    .set(Destination::Switch(1 + self.below(SWITCHES)));
+                self.connect(daemon, number).await;
+            }
+            6 => {
+                let peer = (number + 1 + self.below(PLACES - 1)) % PLACES;
+                place.wants.set(Destination::Link(peer));
+                self.connect(daemon, number).await;
+            }
+            7 => {
+                place.wants.set(Destination::None);
+                self.connect(daemon, number).await;
+            }
+            8 => {
+                self.replace(daemon, number).await;
+                place
+                    .wants
+                    .set(Destination::Switch(1 + self.below(SWITCHES)));
+                self.connect(daemon, number).await;
+            }
+            9 => self.restart(daemon, number).await,
+            10 if number < FIRST_MEMBER => self.upgrade(number).await,
+            10 => self.restart(daemon, number).await,
+            _ => {
+                for number in self.numbers() {
+                    daemon.heal(number).await;
+                }
+                daemon.sweep().await;
+            }
+        }
+    }
+
+    /// Waits until the process of a place has ended.
+    async fn stop(&self, number: u32, order: Order) {
+        let place = self.place(number);
+        while place.is_fed.get() {
+            step().await;
+        }
+        let process = Rc::clone(&place.process.borrow());
+        process.order.set(order);
+        while process.senders.get() + process.receivers.get() > 0 {
+            step().await;
+        }
+    }
+
+    fn start(self: &Rc<Self>, number: u32) {
+        let place = self.place(number);
+        let [receiver, sender] = place.instance.borrow().attach();
+        let process = Process::start();
+        *place.process.borrow_mut() = Rc::clone(&process);
+        place.taken.set(receiver.taken());
+        place.record.set(Record::Runs);
+        self.spawner
+            .spawn(Rc::clone(self).receiver(number, Rc::clone(&process), receiver));
+        self.spawner
+            .spawn(Rc::clone(self).sender(number, process, sender));
+    }
+
+    /// The instance goes, and its number is another's.
+    async fn replace(self: &Rc<Self>, daemon: &Daemon, number: u32) {
+        let place = self.place(number);
+        while place.is_fed.get() {
+            step().await;
+        }
+        place.record.set(Record::Changes);
+        self.stop(number, Order::Die).await;
+        let gone = place.instance.borrow().clone();
+        daemon.remove(&gone).await;
+        let reserved = self.m.port(number).rx_reserved.get() as u32;
+        self.m
+            .audit
+            .unread(number, unread(&gone, reserved, place.taken.get()));
+        // Whoever is killed from here on has nothing left to count.
+        *place.instance.borrow_mut() = instance(number, &self.group_pool);
+        place.taken.set(0);
+        let is_learner = number < FIRST_MEMBER;
+        let spec = Spec {
+            mac: word_of(mac_of(number)),
+            learns: is_learner,
+            fdb_limit: 64,
+        };
+        place.is_served.set(self.below(2) == 0);
+        let made = place.instance.borrow().clone();
+        daemon.enter(&made, spec).await;
+        self.serials.set(self.serials.get() + 1);
+        place.serial.set(self.serials.get());
+        self.start(number);
+    }
+
+    /// The process is killed, and another one started in its place.
+    async fn restart(self: &Rc<Self>, daemon: &Daemon, number: u32) {
+        let place = self.place(number);
+        while place.is_fed.get() {
+            step().await;
+        }
+        place.record.set(Record::Restarts);
+        self.stop(number, Order::Die).await;
+        let instance = place.instance.borrow().clone();
+        daemon.reclaim(&instance, place.taken.get()).await;
+        daemon.set_up(number, true).await;
+        self.start(number);
+    }
+
+    /// The process ends, and another one goes on where it stopped.
+    async fn upgrade(self: &Rc<Self>, number: u32) {
+        self.stop(number, Order::Leave).await;
+        self.start(number);
+    }
+
+    async fn depositor(self: Rc<Self>, daemon: Rc<Daemon>) {
+        while !self.is_over.get() {
+            for _ in 0..self.below(3000) {
+                step().await;
+            }
+            let number = self.below(FIRST_MEMBER);
+            let place = self.place(number);
+            let is_late = self.is_over.get();
+            if is_late
+                || place.record.get() != Record::Runs
+                || place.process.borrow().order.get() != Order::GoOn
+            {
+                continue;
+            }
+            place.is_fed.set(true);
+            let instance = place.instance.borrow().clone();
+            let frames: Vec<_> = (0..1 + self.below(4))
+                .map(|_| frame(mac_of(number), [0; 6], 0, self.next()))
+                .collect();
+            daemon.deposit(&instance, &frames).await;
+            place.is_fed.set(false);
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.sent.set(self.sent.get() + 1);
+        self.sent.get()
+    }
+
+    async fn receiver(self: Rc<Self>, number: u32, process: Rc<Process>, mut port: Port) {
+        let place = self.place(number);
+        let (pool, serial) = (Rc::clone(&place.instance.borrow().pool), place.serial.get());
+        let mut held = 0;
+        while process.order.get() == Order::GoOn {
+            step().await;
+            let taken = port.take_slot();
+            place.taken.set(port.taken());
+            if let Some(taken) = taken {
+                // What arrives is received, whatever becomes of the process now.
+                self.m.audit.received(
+                    (number, serial),
+                    &pool.read(taken.slot, usize::from(taken.len)),
+                );
+                held += 1;
+            }
+            if held > 0 && (taken.is_none() || self.below(8) == 0) {
+                step().await;
+                port.release_to(port.taken());
+                held = 0;
+            }
+        }
+        if process.order.get() == Order::Leave {
+            port.release_to(port.taken());
+        }
+        process.receivers.set(0);
+    }
+
+    fn some_address(&self) -> [u8; 6] {
+        match self.below(8) {
+            0 => [0xff; 6],
+            1..5 => mac_of(self.below(PLACES)),
+            _ => taught(
+                1 + self.below(self.serials.get().max(1)),
+                self.below(ADDRESSES.into()) as u8,
+            ),
+        }
+    }
+
+    async fn sender(self: Rc<Self>, number: u32, process: Rc<Process>, mut port: Port) {
+        let place = self.place(number);
+        let instance = place.instance.borrow().clone();
+        let (serial, is_served) = (place.serial.get(), place.is_served.get());
+        let is_pinned = number >= FIRST_MEMBER;
+        let mut head = port.raw_ring().switch.tx_tail.get();
+        while process.order.get() == Order::GoOn && !self.is_over.get() {
+            let dst = self.some_address();
+            for _ in 0..1 + self.below(6) {
+                let Some(slot) = port.next_tx_slot() else {
+                    break;
+                };
+                let src = if is_pinned || self.below(2) == 0 {
+                    mac_of(number)
+                } else {
+                    taught(serial, self.below(ADDRESSES.into()) as u8)
+                };
+                let dst = if self.below(4) == 0 {
+                    self.some_address()
+                } else {
+                    dst
+                };
+                step().await;
+                instance
+                    .pool
+                    .write(slot, &frame(dst, src, serial, self.next()));
+                head = head.wrapping_add(u32::from(port.send(|_| STAMPED_LEN)));
+            }
+            step().await;
+            port.raw_ring().sender.tx_head.set(head);
+            if is_served {
+                step().await;
+                port.collect();
+                continue;
+            }
+            let keeps = self.below(4) == 0;
+            if hyperio(&self.m, number, Caller::Instance { keeps })
+                .await
+                .is_ok()
+            {
+                port.collect();
+            } else {
+                port.discard_queued();
+                head = port.raw_ring().switch.tx_tail.get();
+            }
+        }
+        // Of what is queued the I/O thread takes all along; who is killed leaves it.
+        while is_served && process.order.get() != Order::Die && port.queued() > 0 {
+            step().await;
+            port.collect();
+        }
+        process.senders.set(0);
+    }
+
+    async fn io_thread(self: Rc<Self>) {
+        while !self.io_is_over.get() {
+            for number in self.numbers() {
+                step().await;
+                let port = self.m.port(number);
+                let ring = Rc::clone(&self.m.rings.borrow()[number as usize]);
+                let is_due = ring.ring().sender.tx_head.get() != port.tx_pos.get();
+                if self.place(number).is_served.get() && is_due && is_up(port) {
+                    let _ = hyperio(&self.m, number, Caller::IoThread).await;
+                }
+            }
+        }
+        self.io_threads.set(0);
+    }
+
+    /// Everybody comes to an end, and it is looked whether all is as it should be.
+    async fn end(self: &Rc<Self>, daemon: &Daemon) {
+        self.is_over.set(true);
+        for place in &self.places {
+            while place.process.borrow().senders.get() > 0 || place.is_fed.get() {
+                step().await;
+            }
+        }
+        self.io_is_over.set(true);
+        while self.io_threads.get() > 0 {
+            step().await;
+        }
+        for number in self.numbers().chain(self.numbers()).chain(self.numbers()) {
+            daemon.heal(number).await;
+        }
+        for number in self.numbers() {
+            let place = self.place(number);
+            // Longer than an actor is starved.
+            let mut patience = 100_000;
+            while place.taken.get() != self.m.port(number).rx_reserved.get() as u32 && patience > 0
+            {
+                patience -= 1;
+                step().await;
+            }
+            if patience == 0 {
+                self.m
+                    .audit
+                    .violated(format!("port {number} waits for ever: {}", self.waits()));
+            }
+            self.stop(number, Order::Leave).await;
+        }
+        self.m.audit.balance(&self.m);
+        self.look_at_addresses();
+        self.look_at_slots();
+        self.probe(daemon).await;
+    }
+
+    /// What counts in the FDB was learned from who is there now, on the switch on which it is.
+    fn look_at_addresses(&self) {
+        for ((switch, address), entry) in self.m.fdb.borrow().iter() {
+            let owner = entry.owner.get();
+            let number = owner as u32;
+            let is_there = self.place(number).wants.get() == Destination::Switch(*switch);
+            let bytes = address.to_le_bytes();
+            let serial = u32::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+            let is_its = bytes[1] != 9 || serial == self.place(number).serial.get();
+            if alone(counts(&self.m, owner)) && !(is_there && is_its) {
+                self.m.audit.violated(format!(
+                    "switch {switch} has {bytes:?} on port {number}, where it is not"
+                ));
+            }
+        }
+        for (switch, members) in (0..).zip(&self.m.switches) {
+            let is_there =
+                |number: &u32| self.place(*number).wants.get() == Destination::Switch(switch);
+            if !members.borrow().iter().all(is_there) {
+                self.m.audit.violated(format!(
+                    "switch {switch} has {members:?}, not all of which are there"
+                ));
+            }
+        }
+    }
+
+    /// Each member has as many slots as it was given.
+    fn look_at_slots(&self) {
+        for number in FIRST_MEMBER..PLACES {
+            let owned = self.place(number).instance.borrow().owned(&self.m).len();
+            if owned != 2 * SLOTS as usize {
+                self.m
+                    .audit
+                    .violated(format!("member {number} has {owned} slots"));
+            }
+        }
+    }
+
+    /// Everybody who is on a switch reaches all others there.
+    async fn probe(&self, daemon: &Daemon) {
+        for number in FIRST_MEMBER..PLACES {
+            // Whoever attaches to a member is told which slots it has.
+            let (instance, taken) = (
+                self.place(number).instance.borrow().clone(),
+                self.place(number).taken.get(),
+            );
+            daemon.reclaim(&instance, taken).await;
+            daemon.set_up(number, true).await;
+        }
+        let mut ports: Vec<_> = self
+            .places
+            .iter()
+            .map(|place| place.instance.borrow().attach())
+            .collect();
+        for (from, to) in self
+            .numbers()
+            .flat_map(|from| self.numbers().map(move |to| (from, to)))
+        {
+            let (place, wants) = (self.place(from), self.place(to).wants.get());
+            let is_switch = self.m.port(from).way.get() >> WAY_KIND_SHIFT & 0xff == DEST_SWITCH;
+            if from == to || !is_switch || place.wants.get() != wants {
+                continue;
+            }
+            let [_, sender] = &mut ports[from as usize];
+            let slot = sender.next_tx_slot().expect("nothing is queued");
+            let sent = frame(mac_of(to), mac_of(from), place.serial.get(), self.next());
+            place.instance.borrow().pool.write(slot, &sent);
+            sender.send(|_| STAMPED_LEN);
+            let head = &sender.raw_ring().sender.tx_head;
+            head.set(head.get().wrapping_add(1));
+            let sent_to = hyperio(&self.m, from, Caller::Instance { keeps: false }).await;
+            sender.collect();
+            let [receiver, _] = &mut ports[to as usize];
+            let arrived = receiver.take_slot();
+            receiver.release();
+            let pool = Rc::clone(&self.place(to).instance.borrow().pool);
+            let arrived = arrived.map(|it| pool.read(it.slot, usize::from(it.len)));
+            if sent_to.is_err() || arrived.as_ref() != Some(&sent) {
+                self.m.audit.violated(format!(
+                    "port {from} does not reach port {to}: {sent_to:?}, {arrived:?}"
+                ));
+            }
+        }
+    }
+
+    /// For who looks why a run does not end.
+    fn waits(&self) -> String {
+        let of = |number: u32| {
+            let (port, place) = (self.m.port(number), self.place(number));
+            let process = place.process.borrow();
+            format!(
+                "{number}: {:?}, {:?}, taken {}, reserved {}, busy {}, senders {}, receivers {}; ",
+                place.record.get(),
+                place.wants.get(),
+                place.taken.get(),
+                port.rx_reserved.get(),
+                port.busy.get(),
+                process.senders.get(),
+                process.receivers.get(),
+            )
+        };
+        self.numbers().map(of).collect()
+    }
+}
+
+impl Process {
+    fn none() -> Rc<Self> {
+        Rc::new(Process {
+            order: Cell::new(Order::Die),
+            senders: Cell::new(0),
+            receivers: Cell::new(0),
+        })
+    }
+
+    fn start() -> Rc<Self> {
+        Rc::new(Process {
+            order: Cell::new(Order::GoOn),
+            senders: Cell::new(1),
+            receivers: Cell::new(1),
+        })
+    }
+}
+
+fn instance(number: u32, shared: &Rc<Pool>) -> Instance {
+    let group = u32::from(number >= FIRST_MEMBER);
+    Instance::create(number, SLOTS, (group, (group > 0).then_some(shared)))
+}

@@ -1,0 +1,113 @@
+//! The model of the switch's protocol: no run breaks what is promised, and each defect that is planted is found.
+
+use nfluid_sim::protocol::mutation::Mutation;
+use nfluid_sim::protocol::storm::storm;
+use std::time::Instant;
+
+/// As `nfluid_tests::harness::soak`, which needs the whole platform.
+fn choose(short: u64, long: u64) -> u64 {
+    if std::env::var_os("NFLUID_SOAK").is_some() {
+        long
+    } else {
+        short
+    }
+}
+
+/// One seed, by `NFLUID_SEED`, or as many as there should be.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let seed = std::env::var("NFLUID_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    seed.map_or(0..count, |seed| seed..seed + 1)
+}
+
+/// Catches: each of the mutations, see below; and whatever else makes the books not balance, a receiver wait for ever, a
+/// frame cross between switches or overtake another one of its flow, a slot have two owners.
+#[test]
+fn no_interleaving_breaks_the_switchs_promises() {
+    let begun = Instant::now();
+    let mut steps = 0;
+    let seeds = seeds(choose(150, 100_000));
+    let count = seeds.end - seeds.start;
+    for seed in seeds {
+        let outcome = storm(seed, None);
+        steps += outcome.steps;
+        assert_eq!(outcome.violation, None, "NFLUID_SEED={seed}");
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{count} runs, {:.0} in a second; {steps} accesses, {:.0} in a second",
+        count as f64 / seconds,
+        steps as f64 / seconds
+    );
+}
+
+#[test]
+fn a_seed_decides_a_run() {
+    let [one, other] = [(); 2].map(|()| storm(7, None));
+    assert_eq!((one.steps, one.violation), (other.steps, other.violation));
+}
+
+/// A defect is found within so many seeds.
+const SEEDS: u64 = 2000;
+
+fn is_found(mutation: Mutation) {
+    let begun = Instant::now();
+    let found = (0..SEEDS).find_map(|seed| Some((seed, storm(seed, Some(mutation)).violation?)));
+    let (seed, violation) =
+        found.unwrap_or_else(|| panic!("{mutation:?} was not found by {SEEDS} seeds"));
+    println!(
+        "{mutation:?}: seed {seed}, {:?}: {violation}",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn a_run_that_returns_without_publishing_is_found() {
+    is_found(Mutation::CopyRunReturns);
+}
+
+#[test]
+fn a_way_in_two_words_is_found() {
+    is_found(Mutation::WayInTwoWords);
+}
+
+#[test]
+fn an_address_that_stays_behind_is_found_where_nobody_looks_at_membership() {
+    is_found(Mutation::NoMembershipCheck);
+}
+
+#[test]
+fn an_address_without_a_generation_is_found() {
+    is_found(Mutation::EntryWithoutGeneration);
+}
+
+#[test]
+fn a_reclaim_that_does_not_wait_is_found() {
+    is_found(Mutation::ReclaimDoesNotWait);
+}
+
+#[test]
+fn a_number_that_is_reused_at_once_is_found() {
+    is_found(Mutation::NumberReusedAtOnce);
+}
+
+#[test]
+fn a_gap_that_is_filled_at_once_is_found() {
+    is_found(Mutation::GapFilledAtOnce);
+}
+
+#[test]
+fn a_flood_that_counts_nothing_is_found() {
+    is_found(Mutation::FloodCountsNothing);
+}
+
+#[test]
+fn a_call_that_does_not_say_how_far_it_came_is_found() {
+    is_found(Mutation::TailNotWritten);
+}
+
+#[test]
+fn a_port_that_leaves_its_switch_halfway_is_found() {
+    is_found(Mutation::LeftHalfway);
+}
