@@ -1,5 +1,6 @@
 //! To which flow a frame belongs, and where its IP packet begins: as `ndpiReader` sees it (without its `-t`), so that the two can
-//! be compared. Tags, MPLS, PPPoE, IP in IP are looked through; what is no IP, is cut off, or is a later fragment has no flow.
+//! be compared. Tags, MPLS, PPPoE, LLC, IP in IP are looked through; what is no IP, is cut off, or is a later fragment has no flow.
+//! What has an ethertype that is not known, as FabricPath, is IP if it begins as IP does.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,6 +10,14 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 const TAG: usize = 4;
 const PPPOE: usize = 8;
+/// LLC and SNAP.
+const SNAP: usize = 8;
+const SNAP_POINT: u8 = 0xaa;
+const SPANNING_TREE_POINT: u8 = 0x42;
+/// Up to here an ethertype is a length.
+const LENGTH_MAX: u16 = 1500;
+const IPV4_TYPE: u16 = 0x0800;
+const IPV6_TYPE: u16 = 0x86dd;
 /// No frame is looked at that has no room for headers of IPv4 and UDP behind that of Ethernet.
 const SHORTEST: usize = 28;
 /// More than these, one in another, are no traffic.
@@ -96,7 +105,8 @@ pub fn read(frame: &[u8], link: Link, length: u64) -> Result<Heard<'_>, Unheard>
         Link::Cooked => network(frame, COOKED)?,
         Link::Ip => (0, 0),
     };
-    let mut plain = link == Link::Ethernet && at == ETHERNET;
+    let is_ip = || matches!(word(frame, ETHERNET - 2), Ok(IPV4_TYPE | IPV6_TYPE));
+    let mut plain = link == Link::Ethernet && at == ETHERNET && is_ip();
     for _ in 0..NESTED_MAX {
         let packet = frame.get(at..).ok_or(Unheard::Malformed)?;
         let ip = match packet.first().ok_or(Unheard::Malformed)? >> 4 {
@@ -125,7 +135,6 @@ fn network(frame: &[u8], header: usize) -> Result<(usize, u16), Unheard> {
     let mut vlan = 0;
     loop {
         match kind {
-            0x0800 | 0x86dd => return Ok((at, vlan)),
             0x8100 => {
                 vlan = word(frame, at)? & 0xfff;
                 kind = word(frame, at + 2)?;
@@ -140,7 +149,16 @@ fn network(frame: &[u8], header: usize) -> Result<(usize, u16), Unheard> {
                 return Ok((at, vlan));
             }
             0x8864 => return Ok((at + PPPOE, vlan)),
-            _ => return Err(Unheard::NotIp),
+            // A length: that of LLC. What has SNAP behind it has an ethertype there, which is not looked at.
+            ..=LENGTH_MAX if at == ETHERNET => {
+                let points = word(frame, at)?.to_be_bytes();
+                return match () {
+                    () if points.contains(&SNAP_POINT) => Ok((at + SNAP, vlan)),
+                    () if points.contains(&SPANNING_TREE_POINT) => Err(Unheard::NotIp),
+                    () => Ok((at, vlan)),
+                };
+            }
+            _ => return Ok((at, vlan)),
         }
     }
 }
@@ -163,9 +181,6 @@ fn ipv4(packet: &[u8], cut: usize) -> Result<Ip, Unheard> {
     let total = usize::from(word(packet, 2)?);
     let fragment = word(packet, 6)?;
     let protocol = fixed[9];
-    if header == 0 {
-        return Err(Unheard::Malformed);
-    }
     // What is within comes first: a fragment of a tunnel's packet is what is in it.
     if !matches!(protocol, IP_IN_IP | IPV6_IN_IP) {
         if fragment & 0x1fff != 0 {
@@ -321,12 +336,30 @@ mod tests {
         assert_eq!(whole(&later), Err(Unheard::Fragment));
         let mut arp = udp(1, 2);
         arp[13] = 6;
+        arp[14] = 0;
         assert_eq!(whole(&arp), Err(Unheard::NotIp));
         let mut longer = udp(1, 2);
         longer[17] = 33;
         assert_eq!(whole(&longer), Err(Unheard::Malformed));
         let cut = read(&longer, Link::Ethernet, longer.len() as u64 + 1);
         assert!(cut.is_ok(), "the rest was not kept: {cut:?}");
+    }
+
+    #[test]
+    fn what_begins_as_ip_is_ip_but_nothing_that_xdp_knows() {
+        let plain = udp(1, 2);
+        let inner = &plain[14..];
+        let kind = |kind: [u8; 2], behind: &[u8]| [&plain[..12], &kind, behind, inner].concat();
+        for frame in [
+            kind([0x88, 0xb5], &[]),
+            kind([0, 40], &[]),
+            kind([0, 40], &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+        ] {
+            let heard = whole(&frame).expect("it begins as IP");
+            assert_eq!((heard.packet, heard.plain), (inner, false));
+        }
+        let spanning_tree = kind([0, 40], &[0x42, 0x42, 3]);
+        assert_eq!(whole(&spanning_tree), Err(Unheard::NotIp));
     }
 
     proptest! {

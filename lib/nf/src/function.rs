@@ -136,6 +136,12 @@ impl core::error::Error for CommandError {}
 pub trait NetworkFunction: Send {
     /// Handles one batch: decides for every frame whether and where it goes on. An undecided frame
     /// is dropped. Bounded work per frame; no allocation without a bound.
+    ///
+    /// Order: frames that go on leave in the order in which they arrived. What the NF makes while it
+    /// handles a frame leaves behind the frames before that one, and before that one itself and all
+    /// behind it, if the NF takes its frames by [`nfluid_ring::frame_at`]. What it makes leaves in the
+    /// order in which it makes it. An NF that makes several packets of one (fragments) makes them all
+    /// and drops the frame.
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>);
 
     /// Work that time drives (expiry, retransmission), bounded per call. The host calls it every

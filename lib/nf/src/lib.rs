@@ -26,6 +26,7 @@ mod seed;
 pub mod signature;
 pub mod stateful;
 mod table;
+mod tcp;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod traffic;

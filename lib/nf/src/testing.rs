@@ -22,6 +22,32 @@ impl Outbox for Collected {
         }
         fits
     }
+
+    /// There is no batch.
+    fn commit(&mut self, _decided: &[Frame<'_>]) {}
+}
+
+/// What leaves an NF while it handles a batch, in the order in which it leaves.
+#[derive(Default)]
+struct OfBatch {
+    sent: Collected,
+    /// How many frames of the batch have left, or have been dropped.
+    committed: usize,
+}
+
+impl Outbox for OfBatch {
+    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+        self.sent.emit(port, frame)
+    }
+
+    fn commit(&mut self, decided: &[Frame<'_>]) {
+        for frame in decided.iter().skip(self.committed) {
+            self.committed += 1;
+            if let Action::Send(port) = frame.action() {
+                self.sent.0.push((port, frame.bytes().to_vec()));
+            }
+        }
+    }
 }
 
 /// `count` ports named `p0`, `p1`, ... with MAC addresses 02:00:00:00:00:NN and an MTU of 1500.
@@ -35,8 +61,8 @@ pub fn ports(count: u8) -> Vec<PortInfo> {
         .collect()
 }
 
-/// Hands `frames` (arrival port, bytes) to the NF in batches and returns what it sent: forwarded
-/// frames in order of arrival, then, per batch, what it made itself.
+/// Hands `frames` (arrival port, bytes) to the NF in batches and returns what it sent, in the order in
+/// which the engine sends it: see [`nfluid_ring::batch`].
 pub fn run(nf: &mut dyn NetworkFunction, now: Nanos, frames: &[Sent]) -> Vec<Sent> {
     let mut sent = Vec::new();
     for chunk in frames.chunks(BATCH_MAX) {
@@ -51,14 +77,10 @@ pub fn run(nf: &mut dyn NetworkFunction, now: Nanos, frames: &[Sent]) -> Vec<Sen
             .zip(chunk)
             .map(|(slot, (port, bytes))| Frame::new(slot, bytes.len() as u16, *port))
             .collect();
-        let mut made = Collected::default();
-        nf.process(now, &mut Batch::new(&mut batch, &mut made));
-        for frame in &batch {
-            if let Action::Send(port) = frame.action() {
-                sent.push((port, frame.bytes().to_vec()));
-            }
-        }
-        sent.append(&mut made.0);
+        let mut outbox = OfBatch::default();
+        nf.process(now, &mut Batch::new(&mut batch, &mut outbox));
+        outbox.commit(&batch);
+        sent.append(&mut outbox.sent.0);
     }
     sent
 }

@@ -4,6 +4,12 @@
 //! A [`Frame`] borrows its slot in the instance's own memory; nothing is copied between arrival
 //! and the switch. Frames that an NF creates itself (an ICMP error, an ARP request) go through the
 //! [`Outbox`], which copies them once.
+//!
+//! **Order.** What an NF emits while it handles a frame leaves behind all frames before that one in
+//! the batch, and before that frame itself and all behind it: an NF that looks at its frames through
+//! [`frame_at`] gets this without doing anything. What is emitted leaves in the order in which it is
+//! emitted. So no frame of a flow overtakes another one of its flow because one of them was made (a
+//! fragment, a packet that waited for its neighbour) and the other was passed on in place.
 
 use crate::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN};
 use arrayvec::ArrayVec;
@@ -119,6 +125,44 @@ pub trait Outbox {
     /// not sent and the NF counts that.
     #[must_use]
     fn emit(&mut self, port: u8, frame: &[u8]) -> bool;
+
+    /// The NF has decided about `decided`, the first frames of its batch, and changes neither them nor
+    /// its mind: they leave before whatever is emitted from now on. See [`frame_at`], which says so
+    /// when there is something to emit. Without, they leave behind what is emitted.
+    fn commit(&mut self, decided: &[Frame<'_>]);
+}
+
+/// Frame `at` of a batch, and an outbox for what it leads to. What that is given leaves behind the
+/// frames before `at`, which must have been decided about, and before frame `at`. Costs nothing unless
+/// something is emitted.
+///
+/// # Panics
+/// If there is no such frame.
+#[inline]
+pub fn frame_at<'b, 'f>(
+    frames: &'b mut [Frame<'f>],
+    at: usize,
+    outbox: &'b mut dyn Outbox,
+) -> (&'b mut Frame<'f>, impl Outbox + use<'b, 'f>) {
+    let (decided, rest) = frames.split_at_mut(at);
+    (&mut rest[0], Behind { decided, outbox })
+}
+
+/// An outbox whose frames leave behind those decided about.
+struct Behind<'b, 'f> {
+    decided: &'b [Frame<'f>],
+    outbox: &'b mut dyn Outbox,
+}
+
+impl Outbox for Behind<'_, '_> {
+    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+        self.outbox.commit(self.decided);
+        self.outbox.emit(port, frame)
+    }
+
+    fn commit(&mut self, decided: &[Frame<'_>]) {
+        self.outbox.commit(decided);
+    }
 }
 
 /// At most [`BATCH_MAX`] frames, in order of arrival, and the outbox.
@@ -139,7 +183,7 @@ impl<'f, 'b> Batch<'f, 'b> {
         self.frames
     }
 
-    /// The frames and the outbox at once, for NFs that answer while they iterate.
+    /// The frames and the outbox at once, for NFs that answer while they iterate, with [`frame_at`].
     #[inline]
     pub fn split(&mut self) -> (&mut [Frame<'f>], &mut dyn Outbox) {
         (self.frames, self.outbox)

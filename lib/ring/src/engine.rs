@@ -25,6 +25,8 @@ pub struct EngineStats {
     pub discarded: u64,
     /// Frames sent to a port that the instance does not have.
     pub no_such_port: u64,
+    /// Frames sent to a port whose ring was full: an I/O thread has not consumed it.
+    pub no_room: u64,
     /// Batches.
     pub batches: u64,
 }
@@ -58,6 +60,10 @@ impl Seen {
             self.slots.resize(slots as usize, 0);
             self.batch = 1;
         }
+    }
+
+    fn has(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize) == Some(&self.batch)
     }
 
     fn is_new(&mut self, slot: u32) -> bool {
@@ -137,8 +143,8 @@ impl Engine {
         self.stats.received += taken.len() as u64;
         self.stats.batches += 1;
         let pool = Arc::clone(port.pool());
-        let actions = self.decide(&pool, &taken, input, ports, decide);
-        self.send(ports, &taken, &actions);
+        self.decide(&pool, &taken, input, ports, decide);
+        flush_all(ports);
         self.release(ports, input);
         if self.turns.is_over(taken.len()) {
             // Whom these frames are for may be the one to run next.
@@ -243,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// Lets the NF decide; returns, per frame, its final length and action.
+    /// Lets the NF decide, and queues what it sends, in the order that [`crate::batch`] promises.
     fn decide(
         &mut self,
         pool: &Pool,
@@ -251,7 +257,7 @@ impl Engine {
         input: u8,
         ports: &mut [Port],
         decide: &mut dyn FnMut(&mut Batch<'_, '_>),
-    ) -> ArrayVec<(u16, Action), BATCH_MAX> {
+    ) {
         let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
         for received in taken {
             // SAFETY: the slots were published to us, are all different (positions of one ring,
@@ -262,21 +268,53 @@ impl Engine {
                 frames.push(Frame::new(buffer, received.len, input));
             }
         }
-        let mut outbox = PortsOutbox(ports);
+        let mut outbox = BatchOutbox {
+            ports: PortsOutbox(ports),
+            taken,
+            stats: &mut self.stats,
+            seen: pool.is_shared().then_some(&self.seen),
+            committed: 0,
+        };
         decide(&mut Batch::new(&mut frames, &mut outbox));
-        frames
-            .iter()
-            .map(|frame| (frame.len() as u16, frame.action()))
-            .collect()
+        outbox.commit(&frames);
+    }
+}
+
+/// The ports of a batch: what the NF makes is queued behind the frames that it has decided about.
+struct BatchOutbox<'a> {
+    ports: PortsOutbox<'a>,
+    /// Where the frames of the batch lie.
+    taken: &'a [Received],
+    stats: &'a mut EngineStats,
+    /// Of a shared pool, the slots of the batch.
+    seen: Option<&'a Seen>,
+    /// How many of them have been queued, or dropped.
+    committed: usize,
+}
+
+impl Outbox for BatchOutbox<'_> {
+    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+        let Some(port) = self.ports.with_room(port, frame.len()) else {
+            return false;
+        };
+        // Of a shared pool, slots of frames that were committed come back while the NF still has those frames, and others in
+        // the group can have any slot come back.
+        let in_use = |seen: &Seen| port.next_tx_slot().is_some_and(|slot| seen.has(slot));
+        if self.seen.is_some_and(in_use) {
+            return false;
+        }
+        port.send_copy(frame)
     }
 
-    fn send(&mut self, ports: &mut [Port], taken: &[Received], actions: &[(u16, Action)]) {
-        for (received, &(len, action)) in taken.iter().zip(actions) {
-            let Action::Send(out) = action else {
+    fn commit(&mut self, decided: &[Frame<'_>]) {
+        let decided = decided.iter().zip(self.taken).skip(self.committed);
+        for (frame, received) in decided {
+            self.committed += 1;
+            let Action::Send(out) = frame.action() else {
                 self.stats.discarded += 1;
                 continue;
             };
-            let Some(port) = ports.get_mut(usize::from(out)) else {
+            let Some(port) = self.ports.0.get_mut(usize::from(out)) else {
                 self.stats.no_such_port += 1;
                 continue;
             };
@@ -284,13 +322,17 @@ impl Engine {
                 // Counted by the port; its frames are gone, as for any full or failing port.
                 let _ = port.flush_quietly(WhenFull::Drop);
             }
+            // The engine takes no more frames than there is room for, but the NF may have made some.
+            if !port.can_queue() {
+                self.stats.no_room += 1;
+                continue;
+            }
             port.forward(Received {
                 slot: received.slot,
-                len,
+                len: frame.len() as u16,
             });
             self.stats.forwarded += 1;
         }
-        flush_all(ports);
     }
 }
 
@@ -328,6 +370,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.start(64);
         assert!(seen.is_new(5) && !seen.is_new(5) && seen.is_new(6));
+        assert!(seen.has(5) && !seen.has(7));
         assert!(!seen.is_new(64), "no such slot");
         seen.start(64);
         assert!(seen.is_new(5));

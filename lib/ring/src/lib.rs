@@ -43,4 +43,4 @@ pub mod slice;
 #[cfg(feature = "port")]
 mod turn;
 
-pub use batch::{Action, Batch, Frame, Outbox};
+pub use batch::{Action, Batch, Frame, Outbox, frame_at};

@@ -10,7 +10,7 @@
 //! time: a word in the ring says it.
 
 use crate::attach::{PortEntry, PortFds};
-use crate::batch::Outbox;
+use crate::batch::{Frame, Outbox};
 use crate::layout::{
     CALL_BELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BESIDE,
     SERVED_BY_ITSELF, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
@@ -397,6 +397,14 @@ impl Port {
         true
     }
 
+    /// Queues a copy of a frame, as [`Port::send`].
+    pub(crate) fn send_copy(&mut self, frame: &[u8]) -> bool {
+        self.send(|slot| {
+            slot[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        })
+    }
+
     /// Queues a frame that lies in any slot of the instance. The slot must not be released or
     /// written before the next flush has consumed it.
     #[inline]
@@ -723,20 +731,22 @@ fn current_cpu() -> u32 {
 #[derive(Debug)]
 pub struct PortsOutbox<'a>(pub &'a mut [Port]);
 
+impl PortsOutbox<'_> {
+    /// The port, if a frame of `len` bytes can be queued on it, as far as its ring is concerned.
+    pub(crate) fn with_room(&mut self, port: u8, len: usize) -> Option<&mut Port> {
+        let port = self.0.get_mut(usize::from(port))?;
+        let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len);
+        let has_room = is_frame && (port.room() > 0 || port.flush(WhenFull::Drop).is_ok());
+        has_room.then_some(port)
+    }
+}
+
 impl Outbox for PortsOutbox<'_> {
     fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
-        let Some(port) = self.0.get_mut(usize::from(port)) else {
-            return false;
-        };
-        if !(FRAME_MIN..=FRAME_MAX).contains(&frame.len()) {
-            return false;
-        }
-        if port.room() == 0 && port.flush(WhenFull::Drop).is_err() {
-            return false;
-        }
-        port.send(|slot| {
-            slot[..frame.len()].copy_from_slice(frame);
-            frame.len()
-        })
+        let port = self.with_room(port, frame.len());
+        port.is_some_and(|port| port.send_copy(frame))
     }
+
+    /// There is no batch, or its one frame is sent as a copy behind what it leads to.
+    fn commit(&mut self, _decided: &[Frame<'_>]) {}
 }

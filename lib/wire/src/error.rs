@@ -42,6 +42,8 @@ pub enum ParseError {
     TcpTruncated,
     /// TCP data offset below 20 bytes or beyond the IP payload.
     TcpBadDataOffset,
+    /// A TCP fragment at offset 8, which would write over the flags of the first one (RFC 3128).
+    TcpOverlappingFragment,
     /// Fewer than 8 bytes of ICMPv4.
     Icmpv4Truncated,
     /// ICMPv6 message shorter than its type asks for.
@@ -74,6 +76,7 @@ impl ParseError {
             Self::UdpBadLength => "UDP length below 8 or beyond the IP payload",
             Self::TcpTruncated => "TCP header shorter than 20 bytes",
             Self::TcpBadDataOffset => "TCP data offset below 20 or beyond the IP payload",
+            Self::TcpOverlappingFragment => "TCP fragment at offset 8, over the flags",
             Self::Icmpv4Truncated => "ICMP message shorter than 8 bytes",
             Self::Icmpv6Truncated => "ICMPv6 message shorter than its type requires",
             Self::NdpUnsupported => "not a neighbour solicitation or advertisement",

@@ -19,7 +19,9 @@ pub fn translate(
     let mut statement = None;
     let mut verdict = None;
     for found in statements {
+        // nft prints as text what it has no JSON for, as version 1.0.6 does with `add @map { ... : ... }`.
         let Some((kind, value)) = found.as_object().and_then(|object| object.iter().next()) else {
+            statement = Some(format!("statement {found}"));
             continue;
         };
         match kind.as_str() {
@@ -29,9 +31,11 @@ pub fn translate(
                     None => condition = Some("too many combinations".to_owned()),
                 },
                 Condition::Unknown(why) => condition = Some(why),
+                // The kernel has to be asked though the rule has no verdict.
+                Condition::Stateful(why) => statement = Some(why),
             },
-            // What the fast path drops it counts itself.
-            "counter" => {}
+            // What the fast path drops it counts itself. But a counter out of a map ends the rule for what the map has not.
+            "counter" if value["map"].is_null() => {}
             "accept" => verdict = Some(Verdict::Accept),
             "drop" => verdict = Some(Verdict::Drop),
             "return" => verdict = Some(policy),
@@ -73,6 +77,36 @@ mod tests {
         at_eth1(&Ruleset::default(), "ip", |place| {
             translate(place, statements, &[Family::V4], Verdict::Drop)
         })
+    }
+
+    // Catches: statements skipped as text; a counter's map ignored.
+    #[test]
+    fn a_statement_that_may_end_a_rule_is_the_kernels_however_nft_prints_it() {
+        let drop = json!({ "drop": null });
+        let saddr = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
+        let by_map = |data: Value| json!({ "counter": { "map": { "key": saddr, "data": data } } });
+        for statement in [
+            json!("add @m { ip saddr : tcp dport }"),
+            by_map(json!("@m")),
+            by_map(json!({ "set": [["10.0.0.2", "a"]] })),
+            json!({ "match": { "op": "==", "left": saddr,
+                "right": { "set": [{ "elem": { "val": "10.0.0.2", "quota": { "val": 1 } } }] } } }),
+            json!({ "quota": "q" }),
+            json!({ "limit": { "rate": 1, "per": "second", "inv": true } }),
+            json!({ "ct count": { "val": 3, "inv": true } }),
+            json!({ "set": { "op": "delete", "elem": saddr, "set": "@k" } }),
+            json!({ "meter": { "key": saddr, "stmt": { "limit": { "rate": 1 } }, "name": "m" } }),
+        ] {
+            for rule in [json!([statement]), json!([statement, drop])] {
+                let (decided, made) = translated(&rule);
+                assert!(matches!(decided, Decided::Slow(_)), "{rule}: {decided}");
+                assert_eq!(made.expect("it may match").verdict, Verdict::Ask);
+            }
+        }
+        for counter in [json!(null), json!("a"), json!({ "packets": 0, "bytes": 0 })] {
+            let (decided, _) = translated(&json!([{ "counter": counter }, drop]));
+            assert_eq!(decided, Decided::Fast, "{counter}");
+        }
     }
 
     #[test]

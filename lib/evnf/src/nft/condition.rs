@@ -20,6 +20,8 @@ pub enum Condition {
     AnyOf(Vec<Fields>),
     /// It depends on what the fast path does not see, or does not read.
     Unknown(String),
+    /// The same, and asking it changes what it says of later packets: the elements of its set have limits or quotas.
+    Stateful(String),
 }
 
 /// Fields that a packet must have.
@@ -118,7 +120,8 @@ enum Field {
     Address(Family, bool),
     Port(Option<u8>, bool),
     Protocol(Option<Family>),
-    Version,
+    /// Whether as the kernel numbers families, not as Ethernet does: nft 1.0.6 prints Ethernet's with their bytes swapped.
+    Version(bool),
     /// By which packets go out (true), or come in.
     Interface(bool),
 }
@@ -138,16 +141,16 @@ impl Place<'_> {
         };
         let values = match self.values(&statement["right"]) {
             Ok(values) => values,
-            Err(why) => return Condition::Unknown(why),
+            Err(condition) => return condition,
         };
         let found = match field {
             Field::Address(family, source) => address(family, source, is, &values),
             Field::Port(proto, source) => port(proto, source, is, &values),
             Field::Protocol(family) if is => protocol(family, &values),
-            Field::Version if is => version(&values),
+            Field::Version(numbered) if is => version(numbered, &values),
             Field::Interface(out) if out == self.leaving => self.interface(is, &values),
             Field::Interface(_) => return Condition::Unknown(name_of(&statement["left"])),
-            Field::Protocol(_) | Field::Version => None,
+            Field::Protocol(_) | Field::Version(_) => None,
         };
         let name = || name_of(&statement["left"]);
         match found {
@@ -161,35 +164,35 @@ impl Place<'_> {
     }
 
     /// The values of the right side, those of sets one by one.
-    fn values(&self, right: &Value) -> Result<Vec<Value>, String> {
+    fn values(&self, right: &Value) -> Result<Vec<Value>, Condition> {
         if let Some(name) = right.as_str().and_then(|text| text.strip_prefix('@')) {
             return self.named_set(name);
         }
         match &right["set"] {
-            Value::Array(elements) => Ok(elements.iter().map(element).collect()),
+            Value::Array(elements) => values_of(elements, false),
             _ => Ok(vec![right.clone()]),
         }
     }
 
-    fn named_set(&self, name: &str) -> Result<Vec<Value>, String> {
+    fn named_set(&self, name: &str) -> Result<Vec<Value>, Condition> {
         let key = (self.table.clone(), name.to_owned());
         let set = self.ruleset.sets.get(&key);
-        let set = set.ok_or_else(|| format!("set {name}, which is not there"))?;
-        if changes_by_itself(set) {
-            return Err(format!("set {name}, which changes by itself"));
+        let unknown = |why: &str| Condition::Unknown(format!("set {name}, which {why}"));
+        let set = set.ok_or_else(|| unknown("is not there"))?;
+        let counts = only_counts(set)?;
+        if changes_by_itself(set) || self.ruleset.filled.contains(&key) {
+            return Err(unknown("changes by itself"));
         }
-        let elements = set["elem"].as_array().into_iter().flatten();
-        Ok(elements.map(element).collect())
+        let elements = set["elem"].as_array().map_or(&[][..], Vec::as_slice);
+        values_of(elements, counts)
     }
 
     fn interface(&self, is: bool, values: &[Value]) -> Option<Vec<Fields>> {
         let mut holds = false;
         for value in values {
-            let name = value.as_str()?;
-            holds |= match name.strip_suffix('*') {
-                Some(beginning) => self.interface.starts_with(beginning),
-                None => self.interface == name,
-            };
+            // An asterisk that stands for itself has a backslash before it.
+            let name = value.as_str().filter(|name| !name.contains('\\'))?;
+            holds |= is_named(self.interface, name);
         }
         Some(if holds == is {
             vec![Fields::default()]
@@ -199,8 +202,16 @@ impl Place<'_> {
     }
 }
 
-/// Whether packets or time change a set, which the kernel does not announce. nft prints a flag that is the only one without a list
-/// from version 1.1.4 on.
+/// Whether an interface has a name, or one that begins as a name that ends with an asterisk.
+pub fn is_named(interface: &str, name: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(beginning) => interface.starts_with(beginning),
+        None => interface == name,
+    }
+}
+
+/// Whether packets or time change a set by its own flags, which the kernel does not announce. nft prints a flag that is the only one
+/// without a list from version 1.1.4 on, and version 1.0.6 does not print `dynamic`: see [`Ruleset::filled`].
 fn changes_by_itself(set: &Value) -> bool {
     let flags = match &set["flags"] {
         Value::Array(flags) => flags.as_slice(),
@@ -210,21 +221,50 @@ fn changes_by_itself(set: &Value) -> bool {
     !set["timeout"].is_null() || flags.any(|flag| flag == "dynamic" || flag == "timeout")
 }
 
-/// An element of a set without its counter or comment.
-fn element(value: &Value) -> Value {
-    let inner = &value["elem"]["val"];
-    if inner.is_null() { value } else { inner }.clone()
+/// Whether a set declares statements for its elements, all of which count. An error: one does more, as a limit or a quota, and so
+/// says whether an element matches.
+fn only_counts(set: &Value) -> Result<bool, Condition> {
+    let statements = set["stmt"].as_array().map_or(&[][..], Vec::as_slice);
+    match statements.iter().find(|one| one.get("counter").is_none()) {
+        Some(other) => Err(Condition::Stateful(format!(
+            "a set of elements with {other}"
+        ))),
+        None => Ok(!statements.is_empty()),
+    }
+}
+
+/// Elements without their comments, and without their counters where these are known to be their only statements: of several
+/// statements of an element nft prints the first.
+fn values_of(elements: &[Value], may_count: bool) -> Result<Vec<Value>, Condition> {
+    let value_of = |element: &Value| {
+        let Some(inner) = element.get("elem").and_then(Value::as_object) else {
+            return Ok(element.clone());
+        };
+        let is_known =
+            |key: &String| key == "val" || key == "comment" || (may_count && key == "counter");
+        match inner.keys().find(|key| !is_known(key)) {
+            Some(other) => Err(Condition::Stateful(format!("an element with a {other}"))),
+            None => Ok(inner.get("val").cloned().unwrap_or_default()),
+        }
+    };
+    elements.iter().map(value_of).collect()
 }
 
 fn field_of(left: &Value) -> Option<Field> {
-    if let Some(key) = left["meta"]["key"].as_str() {
-        return match key {
+    // More than this is about something else: `tunnel` is about a header within.
+    let has = |kind: &str, keys: usize| left[kind].as_object().is_some_and(|it| it.len() == keys);
+    if has("meta", 1) {
+        return match left["meta"]["key"].as_str()? {
             "l4proto" => Some(Field::Protocol(None)),
-            "nfproto" | "protocol" => Some(Field::Version),
+            "nfproto" => Some(Field::Version(true)),
+            "protocol" => Some(Field::Version(false)),
             "iifname" | "iif" => Some(Field::Interface(false)),
             "oifname" | "oif" => Some(Field::Interface(true)),
             _ => None,
         };
+    }
+    if !has("payload", 2) {
+        return None;
     }
     let protocol = left["payload"]["protocol"].as_str()?;
     let field = left["payload"]["field"].as_str()?;
@@ -365,11 +405,12 @@ fn number_of_protocol(value: &Value) -> Option<u8> {
     }
 }
 
-fn version(values: &[Value]) -> Option<Vec<Fields>> {
+fn version(numbered: bool, values: &[Value]) -> Option<Vec<Fields>> {
     let fields = values.iter().map(|value| {
-        let family = match (value.as_str(), value.as_u64()) {
-            (Some("ipv4" | "ip"), _) | (_, Some(2 | 0x0800)) => Family::V4,
-            (Some("ipv6" | "ip6"), _) | (_, Some(10 | 0x86dd)) => Family::V6,
+        let number = value.as_u64().filter(|_| numbered);
+        let family = match (value.as_str(), number) {
+            (Some("ipv4" | "ip"), _) | (_, Some(2)) => Family::V4,
+            (Some("ipv6" | "ip6"), _) | (_, Some(10)) => Family::V6,
             _ => return None,
         };
         Some(Fields {
@@ -401,100 +442,4 @@ pub(super) mod testing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::testing::at_eth1;
-    use super::*;
-    use serde_json::json;
-
-    fn read(statement: Value) -> Condition {
-        at_eth1(&Ruleset::default(), "inet", |place| {
-            place.condition(&statement)
-        })
-    }
-
-    fn count(statement: Value) -> usize {
-        match read(statement) {
-            Condition::AnyOf(fields) => fields.len(),
-            Condition::Unknown(why) => panic!("{why}"),
-        }
-    }
-
-    fn tcp_dport(op: &str, right: Value) -> Value {
-        json!({ "op": op, "left": { "payload": { "protocol": "tcp", "field": "dport" } }, "right": right })
-    }
-
-    #[test]
-    fn ranges_sets_and_their_complements_are_prefixes() {
-        assert_eq!(count(tcp_dport("==", json!(80))), 1);
-        assert_eq!(count(tcp_dport("!=", json!(80))), 16);
-        assert_eq!(
-            count(tcp_dport(
-                "==",
-                json!({ "set": [80, 81, { "range": [82, 83] }] })
-            )),
-            1
-        );
-        let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
-        let net = json!({ "prefix": { "addr": "10.0.0.0", "len": 8 } });
-        assert_eq!(count(json!({ "op": "!=", "left": left, "right": net })), 8);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_unknown_by_name() {
-        let state =
-            json!({ "op": "in", "left": { "ct": { "key": "state" } }, "right": "established" });
-        assert_eq!(read(state), Condition::Unknown("ct state".into()));
-        let odd = tcp_dport("==", json!("http"));
-        assert_eq!(
-            read(odd),
-            Condition::Unknown("tcp dport in this form".into())
-        );
-        let missing = tcp_dport("==", json!("@none"));
-        assert!(matches!(read(missing), Condition::Unknown(why) if why.contains("none")));
-    }
-
-    #[test]
-    fn a_set_that_changes_by_itself_is_the_kernels_however_its_flags_are_printed() {
-        let read = |more: &str| {
-            let set = format!(
-                r#"{{"nftables":[{{"set":{{"family":"inet","table":"t","name":"s","type":"ipv4_addr",{more}
-                "elem":["10.0.0.1"]}}}}]}}"#
-            );
-            let ruleset = Ruleset::read(set.as_bytes()).expect("as nft prints it");
-            let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
-            let statement = json!({ "op": "==", "left": left, "right": "@s" });
-            at_eth1(&ruleset, "inet", |place| place.condition(&statement))
-        };
-        for fixed in ["", r#""flags":"interval","#, r#""flags":["interval"],"#] {
-            assert!(matches!(read(fixed), Condition::AnyOf(_)), "{fixed}");
-        }
-        for changing in [
-            r#""flags":"dynamic","#,
-            r#""flags":"timeout","#,
-            r#""flags":["interval","timeout"],"#,
-            r#""timeout":3600,"#,
-        ] {
-            let found = read(changing);
-            assert!(matches!(found, Condition::Unknown(_)), "{changing}");
-        }
-    }
-
-    #[test]
-    fn what_has_too_many_alternatives_says_so() {
-        let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });
-        let hosts = (0..5000u32).map(|n| std::net::Ipv4Addr::from(n * 2).to_string());
-        let set: Vec<String> = hosts.collect();
-        let found = read(json!({ "op": "==", "left": left, "right": { "set": set } }));
-        let why = "ip saddr with more than 4096 alternatives";
-        assert_eq!(found, Condition::Unknown(why.into()));
-    }
-
-    #[test]
-    fn the_interface_is_known() {
-        let by = |op: &str, name: &str| json!({ "op": op, "left": { "meta": { "key": "iifname" } }, "right": name });
-        assert_eq!(count(by("==", "eth1")), 1);
-        assert_eq!(count(by("==", "eth*")), 1);
-        assert_eq!(count(by("==", "eth2")), 0);
-        assert_eq!(count(by("!=", "eth2")), 1);
-    }
-}
+mod tests;

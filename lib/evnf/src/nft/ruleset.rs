@@ -1,7 +1,7 @@
 //! Reading `nft -j list ruleset`.
 
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::Command;
 
@@ -39,7 +39,7 @@ pub struct Base {
     pub kind: String,
     /// Whether what no rule matches is dropped.
     pub drops: bool,
-    /// Interfaces of an ingress chain.
+    /// Interfaces of an ingress or egress chain. None: nft does not say; version 1.0.6 does not.
     pub devices: Vec<String>,
 }
 
@@ -59,6 +59,8 @@ pub struct Ruleset {
     pub chains: BTreeMap<(Table, String), Chain>,
     /// Sets by table and name, as they are printed.
     pub sets: BTreeMap<(Table, String), Value>,
+    /// What rules name other than to look it up, by table and name: packets may fill those sets, whatever their flags say.
+    pub filled: BTreeSet<(Table, String)>,
     /// Tables with flags, as they are printed.
     pub flags: BTreeMap<Table, String>,
     /// Whether a table has flow tables: then packets may pass without meeting its rules.
@@ -144,6 +146,10 @@ impl Ruleset {
                 let statements = object["expr"].as_array().cloned();
                 let statements =
                     statements.ok_or_else(|| Error::Form(format!("rule {handle} has no expr")))?;
+                let looks_up = |statement: &&Value| statement.get("match").is_some();
+                for statement in statements.iter().filter(|one| !looks_up(one)) {
+                    self.fill(&key.0, statement);
+                }
                 let chain = self.chains.entry(key).or_default();
                 chain.rules.push((handle, statements));
             }
@@ -156,6 +162,22 @@ impl Ruleset {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Notes the sets that a statement names, also those in what nft prints as text.
+    fn fill(&mut self, table: &Table, statement: &Value) {
+        match statement {
+            Value::String(text) => {
+                let names = text
+                    .split_whitespace()
+                    .filter_map(|word| word.strip_prefix('@'));
+                let keys = names.map(|name| (table.clone(), name.to_owned()));
+                self.filled.extend(keys);
+            }
+            Value::Array(parts) => parts.iter().for_each(|part| self.fill(table, part)),
+            Value::Object(parts) => parts.values().for_each(|part| self.fill(table, part)),
+            _ => {}
+        }
     }
 }
 

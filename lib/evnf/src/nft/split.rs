@@ -1,7 +1,7 @@
 //! Which rules go to the fast path, and why others do not.
 
 use super::chain::translate;
-use super::condition::Place;
+use super::condition::{Place, is_named};
 use super::ruleset::{Base, Chain, Ruleset, Table};
 use crate::firewall::rules::{Family, Pattern, Rule, Stage, Traffic, Verdict};
 use std::fmt;
@@ -170,10 +170,11 @@ fn fill(
             leaving,
         };
         let (mut stage, mut lines) = stage_of(&place, name, chain, base);
-        match ruleset.is_dormant(table) {
-            Some(true) => continue,
-            Some(false) => {}
-            None => leave_to_kernel(&mut stage, &mut lines),
+        if ruleset.is_dormant(table) == Some(true) {
+            continue;
+        }
+        if let Some(why) = why_not_in_force(ruleset, table, base) {
+            leave_to_kernel(&mut stage, &mut lines, why);
         }
         met.push(Met {
             order,
@@ -269,16 +270,27 @@ fn stage_of(place: &Place<'_>, name: &str, chain: &Chain, base: &Base) -> (Stage
     (Stage { traffic, rules }, lines)
 }
 
-/// It may be that the rules are not in force: what they would drop the kernel has to see.
-fn leave_to_kernel(stage: &mut Stage, lines: &mut [Line]) {
-    for rule in &mut stage.rules {
-        rule.verdict = Verdict::Ask;
+/// Why the rules of a chain may not be in force here.
+fn why_not_in_force(ruleset: &Ruleset, table: &Table, base: &Base) -> Option<&'static str> {
+    if ruleset.is_dormant(table).is_none() {
+        return Some("nft does not say whether its table is dormant");
     }
-    for line in lines
-        .iter_mut()
-        .filter(|line| line.decided == Decided::Fast)
-    {
-        line.decided = Decided::Slow("nft does not say whether its table is dormant".to_owned());
+    let has_devices = matches!(base.hook.as_str(), "ingress" | "egress");
+    (has_devices && base.devices.is_empty())
+        .then_some("nft does not say for which interfaces its chain is")
+}
+
+/// It may be that the rules are not in force: what they would drop the kernel has to see. What they accept passes either way.
+fn leave_to_kernel(stage: &mut Stage, lines: &mut [Line], why: &str) {
+    let is_drop = |rule: &Rule| rule.verdict == Verdict::Drop;
+    for line in lines {
+        let rule = line
+            .number
+            .and_then(|number| stage.rules.get_mut(number as usize));
+        if let Some(rule) = rule.filter(|rule| is_drop(rule)) {
+            rule.verdict = Verdict::Ask;
+            line.decided = Decided::Slow(why.to_owned());
+        }
     }
 }
 
@@ -301,7 +313,10 @@ fn families_of(table: &Table) -> &'static [Family] {
 /// When a packet that comes in by the interface, or goes out, meets a chain. `None`: never, or behind the last that can drop it
 /// unseen.
 fn order(table: &Table, base: &Base, interface: &str, leaving: bool) -> Option<(u8, i64)> {
-    let is_own = || base.devices.iter().any(|device| device == interface);
+    let is_own = || {
+        let mut devices = base.devices.iter();
+        base.devices.is_empty() || devices.any(|device| is_named(interface, device))
+    };
     let hook = match (table.family.as_str(), base.hook.as_str(), leaving) {
         ("netdev" | "inet", "ingress", false) if is_own() => 0,
         ("ip" | "ip6" | "inet", "prerouting", false) => 1,
@@ -361,130 +376,4 @@ fn is_behind_conntrack(base: &Base) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn base(family: &str, hook: &str, policy: &str) -> Ruleset {
-        let chain = json!({ "family": family, "table": "t", "name": "c", "hook": hook, "prio": 0,
-            "type": "filter", "policy": policy });
-        let document = json!({ "nftables": [{ "chain": chain }] });
-        Ruleset::read(document.to_string().as_bytes()).unwrap()
-    }
-
-    fn rule_at(hook: &str, statements: &serde_json::Value) -> Ruleset {
-        let chain = json!({ "family": "inet", "table": "t", "name": "c", "hook": hook, "prio": 0, "type": "filter",
-            "policy": "accept" });
-        let rule = json!({ "family": "inet", "table": "t", "chain": "c", "handle": 7, "expr": statements });
-        let document = json!({ "nftables": [{ "chain": chain }, { "rule": rule }] });
-        Ruleset::read(document.to_string().as_bytes()).unwrap()
-    }
-
-    fn goes_by(key: &str, name: &str) -> serde_json::Value {
-        json!({ "match": { "op": "==", "left": { "meta": { "key": key } }, "right": name } })
-    }
-
-    #[test]
-    fn on_the_way_out_other_chains_and_the_other_interface_count() {
-        for (hook, comes, goes) in [
-            ("prerouting", 1, 0),
-            ("input", 1, 0),
-            ("forward", 1, 1),
-            ("output", 0, 1),
-            ("postrouting", 0, 1),
-        ] {
-            let ruleset = base("inet", hook, "drop");
-            assert_eq!(split(&ruleset, "eth0").stages.len(), comes, "{hook}");
-            assert_eq!(split_leaving(&ruleset, "eth0").stages.len(), goes, "{hook}");
-        }
-        let drop = json!({ "drop": null });
-        let decided = |key: &str, name: &str| {
-            let ruleset = rule_at("forward", &json!([goes_by(key, name), drop]));
-            let decided = |split: Split| split.lines[0].decided.clone();
-            (
-                decided(split(&ruleset, "eth0")),
-                decided(split_leaving(&ruleset, "eth0")),
-            )
-        };
-        let slow = |what: &str| Decided::Slow(what.to_owned());
-        assert_eq!(
-            decided("oifname", "eth0"),
-            (slow("meta oifname"), Decided::Fast)
-        );
-        assert_eq!(decided("oifname", "eth1").1, Decided::Never);
-        assert_eq!(
-            decided("iifname", "eth0"),
-            (Decided::Fast, slow("meta iifname"))
-        );
-    }
-
-    #[test]
-    fn what_went_by_a_chain_under_another_name_is_not_asked_again() {
-        let payload = json!({ "payload": { "protocol": "ip", "field": "daddr" } });
-        let writes = json!({ "mangle": { "key": payload, "value": "10.0.0.2" } });
-        let marks = json!({ "mangle": { "key": { "meta": { "key": "mark" } }, "value": 1 } });
-        for (statement, is_left) in [(writes, true), (marks, false)] {
-            let split = split_leaving(&rule_at("output", &json!([statement])), "eth0");
-            assert_eq!(split.all_behind.is_some(), is_left, "{statement}");
-            assert_eq!(split.lines.is_empty(), is_left, "{statement}");
-        }
-    }
-
-    #[test]
-    fn a_part_of_a_bridge_is_asked_its_own_chains_only() {
-        let port = Interface {
-            name: "eth0",
-            part_of: Some("br0"),
-        };
-        for (hook, comes, goes) in [("prerouting", 1, 0), ("forward", 1, 1), ("output", 0, 1)] {
-            // Where the port is a router's, this drops all that is not from the bridge.
-            let drop = json!({ "drop": null });
-            let name = json!({ "match": { "op": "!=", "left": { "meta": { "key": "iifname" } }, "right": "br0" } });
-            let ruleset = rule_at(hook, &json!([name, drop]));
-            let stages = split(&ruleset, "eth0").stages;
-            assert_eq!(stages.len(), comes, "{hook}");
-            let stages = split_leaving(&ruleset, "eth0").stages;
-            assert_eq!(stages.len(), goes, "{hook}");
-            for split in [split(&ruleset, port), split_leaving(&ruleset, port)] {
-                let met: Vec<_> = split.stages.iter().flat_map(|one| &one.rules).collect();
-                assert!(
-                    met.iter().all(|rule| rule.verdict == Verdict::Ask),
-                    "{hook}"
-                );
-            }
-        }
-        let why = split(&base("inet", "forward", "drop"), port).all_behind;
-        assert!(why.is_some_and(|why| why.contains("eth0 is a part of br0")));
-        let mut own = base("netdev", "ingress", "drop");
-        for chain in own.chains.values_mut() {
-            chain.base.as_mut().expect("it is one").devices = vec!["eth0".to_owned()];
-        }
-        let drops = |split: Split| split.stages[0].rules[0].verdict == Verdict::Drop;
-        assert!(drops(split(&own, port)), "its own chain comes first");
-    }
-
-    #[test]
-    fn what_only_the_kernel_asks_leaves_all_to_it() {
-        for (family, hook, policy, is_left) in [
-            ("inet", "forward", "drop", false),
-            ("inet", "output", "drop", false),
-            ("inet", "postrouting", "accept", false),
-            ("inet", "postrouting", "drop", true),
-            ("netdev", "egress", "drop", true),
-            ("bridge", "forward", "drop", true),
-        ] {
-            let split = split(&base(family, hook, policy), "eth0");
-            let stages = split.stages.len();
-            let before = split.before_senders();
-            assert_eq!(before.stages.len() > stages, is_left, "{family} {hook}");
-        }
-        let legacy = Ruleset {
-            has_legacy_tables: true,
-            ..Ruleset::default()
-        };
-        let split = split(&legacy, "eth0");
-        assert!(split.stages.is_empty());
-        let last = split.before_senders().stages.pop().unwrap();
-        assert_eq!(last.rules[0].verdict, Verdict::Ask);
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Most items in the lists of all rules together: bounds the memory of the compiled form.
 const ITEMS_MAX: usize = 1_000_000;
-/// Most states that may be asked for; one takes about 110 bytes.
+/// Most states that may be asked for; one takes about 180 bytes.
 const STATES_MAX: u32 = 16_777_216;
 /// Longest timeout: ten years, far below the overflow of nanoseconds.
 const TIMEOUT_MAX_S: u32 = 315_360_000;
@@ -44,8 +44,10 @@ pub(super) enum NonIp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Timeouts {
-    /// TCP before both sides have answered.
+    /// TCP before the other side has answered; the kernel's `nf_conntrack_tcp_timeout_syn_sent`.
     pub(super) tcp_opening: u32,
+    /// TCP before the opener has acknowledged the answer; the kernel's `nf_conntrack_tcp_timeout_syn_recv`.
+    pub(super) tcp_answered: u32,
     /// TCP in use; RFC 5382 REQ-5 asks for at least 2 h 4 min.
     pub(super) tcp_established: u32,
     /// TCP after a FIN.
@@ -65,7 +67,8 @@ pub(super) struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
-            tcp_opening: 30,
+            tcp_opening: 120,
+            tcp_answered: 60,
             tcp_established: 7_440,
             tcp_closing: 60,
             tcp_closed: 5,
@@ -81,6 +84,7 @@ impl Timeouts {
     fn check(&self) -> Result<(), ConfigError> {
         let all = [
             ("tcp_opening", self.tcp_opening),
+            ("tcp_answered", self.tcp_answered),
             ("tcp_established", self.tcp_established),
             ("tcp_closing", self.tcp_closing),
             ("tcp_closed", self.tcp_closed),
@@ -107,6 +111,8 @@ pub(super) struct States {
     pub(super) max: u32,
     /// Whether ICMP errors about a packet of a state pass with it.
     pub(super) icmp_errors: bool,
+    /// Whether TCP segments out of their windows pass, but RSTs.
+    pub(super) tcp_liberal: bool,
     /// Idle times.
     pub(super) timeouts: Timeouts,
 }
@@ -116,6 +122,7 @@ impl Default for States {
         States {
             max: 65_536,
             icmp_errors: true,
+            tcp_liberal: false,
             timeouts: Timeouts::default(),
         }
     }

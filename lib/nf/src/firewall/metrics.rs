@@ -1,7 +1,8 @@
 //! What is counted.
 
 use super::reject::Sent;
-use super::state::{Count, Refusal, States};
+use super::state::Count;
+use super::states::{Refusal, States};
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
@@ -30,7 +31,7 @@ pub(super) enum Drop {
     Refused(Refusal),
 }
 
-const DROPS: [Drop; 8] = [
+const DROPS: [Drop; 9] = [
     Drop::Rule,
     Drop::Rejected,
     Drop::Default,
@@ -39,7 +40,10 @@ const DROPS: [Drop; 8] = [
     Drop::Refused(Refusal::TableFull),
     Drop::Refused(Refusal::RuleLimit),
     Drop::Refused(Refusal::SourceLimit),
+    Drop::Refused(Refusal::OutOfWindow),
 ];
+/// How many of them version 1 of the records has.
+const DROPS_V1: usize = 8;
 
 impl Drop {
     fn index(self) -> usize {
@@ -52,6 +56,7 @@ impl Drop {
             Drop::Refused(Refusal::TableFull) => 5,
             Drop::Refused(Refusal::RuleLimit) => 6,
             Drop::Refused(Refusal::SourceLimit) => 7,
+            Drop::Refused(Refusal::OutOfWindow) => 8,
         }
     }
 
@@ -65,6 +70,7 @@ impl Drop {
             Drop::Refused(Refusal::TableFull) => "state_table_full",
             Drop::Refused(Refusal::RuleLimit) => "state_rule_limit",
             Drop::Refused(Refusal::SourceLimit) => "state_source_limit",
+            Drop::Refused(Refusal::OutOfWindow) => "tcp_out_of_window",
         }
     }
 }
@@ -152,7 +158,11 @@ impl Counters {
     /// Adds those of an image.
     pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         self.forwarded.import(reader)?;
-        reader.counters(&mut self.dropped)?;
+        let known = match reader.version() {
+            1 => DROPS_V1,
+            _ => self.dropped.len(),
+        };
+        reader.counters(&mut self.dropped[..known])?;
         reader.counters(&mut self.answers)?;
         self.default_policy.more(reader.get()?);
         Ok(())
@@ -195,6 +205,8 @@ impl Counters {
         sink(Metric::new("states_max", states.capacity() as u64));
         sink(Metric::new("states_created_total", states.created));
         sink(Metric::new("states_expired_total", states.expired));
+        sink(Metric::new("states_half_open", states.half_open() as u64));
+        sink(Metric::new("states_evicted_total", states.evicted));
     }
 
     /// Rules with one number are one series.

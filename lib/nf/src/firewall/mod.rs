@@ -2,9 +2,10 @@
 //!
 //! A frame passes to the other port, byte for byte, or is dropped and counted by reason. Rules
 //! are read from text close to ipfw's or from maps (`parse`, `entry`), evaluated by `linear` or
-//! `classifier`, and may keep states (`state`). See README.md for the manual.
+//! `classifier`, and may keep states (`states`). See README.md for the manual.
 
 mod cache;
+mod carried;
 mod classifier;
 mod command;
 mod config;
@@ -26,6 +27,7 @@ mod search;
 mod space;
 mod state;
 mod stateful;
+mod states;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -43,7 +45,7 @@ use nfluid_ring::{Batch, Outbox};
 use reject::Answers;
 use ruleset::Ruleset;
 use serde_json::Value;
-use state::States;
+use states::States;
 
 /// States looked at per [`NetworkFunction::tick`] at least; larger tables are swept in 64 calls.
 const SWEEP_MIN: usize = 1024;

@@ -93,7 +93,7 @@ pub struct Packet {
     pub fragment: Fragment,
     /// Ports, flags, ICMP type.
     pub transport: Transport,
-    /// VLAN identifier of the outermost tag.
+    /// VLAN identifier of the outermost tag that has one.
     pub vlan: Option<u16>,
     /// Port of the firewall on which it arrived, 0 or 1.
     pub in_port: u8,
@@ -113,7 +113,7 @@ impl Packet {
             protocol: meta.protocol.0,
             fragment: meta.fragment,
             transport: transport(meta),
-            vlan: meta.outer_vid(),
+            vlan: vlan(meta),
             in_port,
         })
     }
@@ -123,6 +123,18 @@ impl Packet {
         match self.transport {
             Transport::Tcp { src, dst, .. } | Transport::Udp { src, dst } => (Some(src), Some(dst)),
             Transport::Icmp { .. } | Transport::Opaque => (None, None),
+        }
+    }
+}
+
+/// The outermost tag that has an identifier: one with 0 has a priority and is of no VLAN (IEEE 802.1Q table 9-2).
+#[inline]
+fn vlan(meta: &PacketMeta) -> Option<u16> {
+    match meta.vlan_count {
+        0 => None,
+        count => {
+            let tags = meta.vlan_tci.iter().take(usize::from(count));
+            tags.map(|tci| tci & 0xfff).find(|id| *id != 0)
         }
     }
 }

@@ -230,14 +230,15 @@ fn ports(words: &mut Words<'_, '_>) -> Result<OneOf<(u16, u16)>> {
         [word, ..] => (false, *word),
         [] => return Ok(OneOf::default()),
     };
-    if !items::looks_like_ports(word) {
+    // No option begins with a brace.
+    if word != "{" && !items::looks_like_ports(word) {
         return Ok(OneOf::default());
     }
     if negated {
         words.advance();
     }
-    words.advance();
-    items::negatable(negated, items::list(word, items::ports)?)
+    let text = words.list("a port")?;
+    items::negatable(negated, items::list(&text, items::ports)?)
 }
 
 fn option(
@@ -296,8 +297,8 @@ fn once_list<T>(
     if !into.is_any() {
         return Err(format!("'{name}' gives the same condition a second time"));
     }
-    let text = words.required(&format!("a list after '{name}'"))?;
-    *into = items::negatable(negated, items::list(text, item)?)?;
+    let text = words.list(&format!("a list after '{name}'"))?;
+    *into = items::negatable(negated, items::list(&text, item)?)?;
     Ok(())
 }
 

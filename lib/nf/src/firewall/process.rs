@@ -8,14 +8,15 @@ use super::packet::{Packet, Transport};
 use super::reject;
 use super::rule::{Answer, ICMP, ICMPV6, RuleAction};
 use crate::function::Nanos;
+use crate::tcp::Segment;
 use arrayvec::ArrayVec;
 use core::ops::ControlFlow;
 use nfluid_ring::layout::BATCH_MAX;
-use nfluid_ring::{Batch, Frame, Outbox};
-use nfluid_wire::EtherType;
-use nfluid_wire::PacketMeta;
+use nfluid_ring::{Batch, Frame, Outbox, frame_at};
+use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
 use nfluid_wire::icmpv6::Icmpv6Type;
+use nfluid_wire::{EtherType, IpProtocol, PacketMeta, ParseError};
 
 /// What was decided about a packet.
 enum Verdict {
@@ -24,10 +25,11 @@ enum Verdict {
     Reject(Answer),
 }
 
-/// An IP packet of a batch, for which the rule has been or will be looked up.
-struct Pending {
-    frame: usize,
-    packet: Packet,
+/// RFC 3128: only an attack has a TCP fragment at offset 8, which writes the flags of the first one over. The
+/// rules have seen others.
+#[inline]
+fn overwrites_flags(meta: &PacketMeta) -> bool {
+    meta.fragment_offset == 8 && meta.protocol == IpProtocol::TCP
 }
 
 impl Firewall {
@@ -36,8 +38,9 @@ impl Firewall {
         if self.ruleset.is_long() && self.ruleset.checks_states_at() == usize::MAX {
             self.handle_together(now, frames, outbox);
         } else {
-            for frame in frames {
-                self.handle_frame(now, frame, outbox);
+            for at in 0..frames.len() {
+                let (frame, mut outbox) = frame_at(frames, at, outbox);
+                self.handle_frame(now, frame, &mut outbox);
             }
         }
     }
@@ -45,31 +48,35 @@ impl Firewall {
     /// For long lists without states: what is not remembered is looked up for all packets of the
     /// batch at once, see [`super::ruleset::Ruleset::first_matches`].
     fn handle_together(&mut self, now: Nanos, frames: &mut [Frame<'_>], outbox: &mut dyn Outbox) {
-        let mut pending: ArrayVec<Pending, BATCH_MAX> = ArrayVec::new();
-        for (index, frame) in frames.iter_mut().enumerate() {
-            match self.parse(frame) {
-                Ok((packet, _)) => match self.remembered(&packet) {
-                    Some(found) => {
-                        let verdict = self.decide_by_rules(now, &packet, frame.len(), found);
-                        self.act(now, verdict, frame, outbox);
-                    }
-                    None => pending.push(Pending {
-                        frame: index,
-                        packet,
-                    }),
-                },
-                Err(verdict) => self.act(now, verdict, frame, outbox),
-            }
-        }
+        let mut packets: ArrayVec<Result<Packet, Verdict>, BATCH_MAX> = ArrayVec::new();
+        let mut unknown: ArrayVec<usize, BATCH_MAX> = ArrayVec::new();
         let mut found = [None; BATCH_MAX];
-        let found = &mut found[..pending.len()];
-        self.ruleset
-            .first_matches(pending.iter().map(|p| &p.packet), found);
-        for (Pending { frame, packet }, found) in pending.iter().zip(found) {
-            self.remember(packet, *found);
-            let frame = &mut frames[*frame];
-            let verdict = self.decide_by_rules(now, packet, frame.len(), *found);
-            self.act(now, verdict, frame, outbox);
+        for (at, frame) in frames.iter().take(BATCH_MAX).enumerate() {
+            let packet = self.parse(frame).map(|(packet, _)| packet);
+            if let Ok(packet) = &packet {
+                match self.remembered(packet) {
+                    Some(rule) => found[at] = rule,
+                    None => unknown.push(at),
+                }
+            }
+            packets.push(packet);
+        }
+        let mut first = [None; BATCH_MAX];
+        let first = &mut first[..unknown.len()];
+        let asked = unknown.iter().filter_map(|at| packets[*at].as_ref().ok());
+        self.ruleset.first_matches(asked.clone(), first);
+        for ((at, packet), rule) in unknown.iter().zip(asked).zip(first) {
+            self.remember(packet, *rule);
+            found[*at] = *rule;
+        }
+        // In order, as what is rejected is answered: see `frame_at`.
+        for (at, packet) in packets.into_iter().enumerate() {
+            let (frame, mut outbox) = frame_at(frames, at, outbox);
+            let verdict = match packet {
+                Ok(packet) => self.decide_by_rules(now, &packet, frame.len(), found[at]),
+                Err(verdict) => verdict,
+            };
+            self.act(now, verdict, frame, &mut outbox);
         }
     }
 
@@ -101,6 +108,10 @@ impl Firewall {
         match PacketMeta::parse(frame.bytes()) {
             Err(error) => {
                 self.counters.malformed(error);
+                Err(Verdict::Drop(Drop::Malformed))
+            }
+            Ok(meta) if overwrites_flags(&meta) => {
+                self.counters.malformed(ParseError::TcpOverlappingFragment);
                 Err(Verdict::Drop(Drop::Malformed))
             }
             Ok(meta) => match Packet::new(&meta, frame.in_port() & 1) {
@@ -151,8 +162,8 @@ impl Firewall {
         let mut states_checked = false;
         if check_at == 0 {
             states_checked = true;
-            if self.admitted_by_state(now, packet, meta, bytes) {
-                return Verdict::Forward;
+            if let Some(verdict) = self.decide_by_state(now, packet, meta, bytes) {
+                return verdict;
             }
         }
         let mut start = 0;
@@ -160,11 +171,11 @@ impl Firewall {
             let found = self.ruleset.first_match(packet, start);
             if !states_checked && found.is_none_or(|index| index >= check_at) {
                 states_checked = true;
-                if self.admitted_by_state(now, packet, meta, bytes) {
-                    return Verdict::Forward;
+                if let Some(verdict) = self.decide_by_state(now, packet, meta, bytes) {
+                    return verdict;
                 }
             }
-            match self.apply(now, packet, bytes.len(), found) {
+            match self.apply(now, packet, bytes.len(), found, || segment(meta, bytes)) {
                 ControlFlow::Break(verdict) => return verdict,
                 ControlFlow::Continue(next) => start = next,
             }
@@ -181,7 +192,7 @@ impl Firewall {
         mut found: Option<usize>,
     ) -> Verdict {
         loop {
-            match self.apply(now, packet, len, found) {
+            match self.apply(now, packet, len, found, || None) {
                 ControlFlow::Break(verdict) => return verdict,
                 ControlFlow::Continue(next) => found = self.ruleset.first_match(packet, next),
             }
@@ -189,14 +200,15 @@ impl Firewall {
     }
 
     /// Counts a match, or that there is none, and does what the rule says: the verdict, or where
-    /// evaluation goes on.
+    /// evaluation goes on. `segment` reads the packet's TCP segment, for a rule that keeps states.
     #[inline]
-    fn apply(
+    fn apply<'a>(
         &mut self,
         now: Nanos,
         packet: &Packet,
         len: usize,
         found: Option<usize>,
+        segment: impl FnOnce() -> Option<Segment<'a>>,
     ) -> ControlFlow<Verdict, usize> {
         let Some(index) = found else {
             self.counters.default_policy(len);
@@ -215,32 +227,39 @@ impl Firewall {
             RuleAction::Reject(answer) => Verdict::Reject(answer),
             RuleAction::Allow => match keep_state {
                 None => Verdict::Forward,
-                Some(keep) => match self.states.create(index as u32, keep, packet, len, now) {
-                    Ok(_) => Verdict::Forward,
-                    Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
-                },
+                Some(keep) => {
+                    let (rule, segment) = (index as u32, segment());
+                    let made = self
+                        .states
+                        .create(rule, keep, packet, segment.as_ref(), len, now);
+                    match made {
+                        Ok(_) => Verdict::Forward,
+                        Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
+                    }
+                }
             },
         })
     }
 
-    /// Whether a state admits the packet, which then counts for the rule that made the state.
+    /// What a state says of the packet, if there is one of its flow. A packet that the state admits counts for the rule that
+    /// made the state.
     #[inline]
-    fn admitted_by_state(
+    fn decide_by_state(
         &mut self,
         now: Nanos,
         packet: &Packet,
         meta: &PacketMeta,
         bytes: &[u8],
-    ) -> bool {
-        let rule = match self.states.admit(packet, bytes.len(), now) {
-            Some(rule) => Some(rule),
-            None if self.icmp_errors => self.state_of_error(now, packet, meta, bytes),
-            None => None,
+    ) -> Option<Verdict> {
+        let segment = || segment(meta, bytes);
+        let rule = match self.states.admit(packet, bytes.len(), now, segment) {
+            Ok(Some(rule)) => rule,
+            Ok(None) if self.icmp_errors => self.state_of_error(now, packet, meta, bytes)?,
+            Ok(None) => return None,
+            Err(refusal) => return Some(Verdict::Drop(Drop::Refused(refusal))),
         };
-        if let Some(rule) = rule {
-            self.counters.matched(rule as usize, bytes.len());
-        }
-        rule.is_some()
+        self.counters.matched(rule as usize, bytes.len());
+        Some(Verdict::Forward)
     }
 
     /// The rule of the state that the packet quoted in an ICMP error belongs to.
@@ -272,4 +291,14 @@ impl Firewall {
         }
         self.states.knows(&offender, now)
     }
+}
+
+/// The TCP segment of a frame that has one.
+#[inline]
+fn segment<'a>(meta: &PacketMeta, bytes: &'a [u8]) -> Option<Segment<'a>> {
+    if meta.protocol != IpProtocol::TCP || meta.fragment == Fragment::Later {
+        return None;
+    }
+    let payload = bytes.get(usize::from(meta.l4_offset)..meta.l3_end())?;
+    Segment::read(payload, meta.fragment == Fragment::None)
 }

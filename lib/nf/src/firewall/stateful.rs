@@ -1,7 +1,8 @@
 //! A firewall's state as records: counters, counters of rules by the rules' text, flows under way.
 
 use super::Firewall;
-use super::state::{Carried, Count};
+use super::carried::{Carried, CarriedV1};
+use super::state::Count;
 use crate::function::Nanos;
 use crate::stateful::{Imported, Part, Reader, StateError, Stateful, Writer};
 use alloc::collections::BTreeMap;
@@ -10,13 +11,18 @@ use alloc::vec::Vec;
 use nfluid_ring::flow::Buckets;
 
 impl Stateful for Firewall {
+    /// Version 2: the stage of TCP connections, and what gave way.
     fn state_version(&self) -> u16 {
+        2
+    }
+
+    fn oldest_version(&self) -> u16 {
         1
     }
 
     fn export(&mut self, now: Nanos, writer: &mut Writer) {
         self.counters.export(writer);
-        writer.counters(&[self.states.created, self.states.expired]);
+        writer.counters(&self.states.counts());
         let rules = self.ruleset.rules().iter().enumerate();
         let counts = rules.map(|(index, rule)| (rule, self.counters.rule(index)));
         let matched: Vec<(String, Count)> = counts
@@ -39,16 +45,17 @@ impl Stateful for Firewall {
         part: &Part,
     ) -> Result<Imported, StateError> {
         let counters = (!part.counts).then(|| self.counters.clone());
-        let counted = (self.states.created, self.states.expired);
+        let counted = self.states.counts();
         let imported = self.import_flows(now, reader, |carried| carried.is_of(&part.flows));
         match counters {
             Some(counters) => {
                 self.counters = counters;
-                (self.states.created, self.states.expired) = counted;
+                self.states.set_counts(counted);
             }
             None => {
-                self.states.created = self.states.created.saturating_add(counted.0);
-                self.states.expired = self.states.expired.saturating_add(counted.1);
+                let more = self.states.counts();
+                let sums = core::array::from_fn(|i| counted[i].saturating_add(more[i]));
+                self.states.set_counts(sums);
             }
         }
         imported
@@ -64,7 +71,7 @@ impl Stateful for Firewall {
         let _ = self.import(now, reader);
         self.counters = counters;
         self.states.flush();
-        (self.states.created, self.states.expired) = (0, 0);
+        self.states.set_counts([0; 3]);
     }
 }
 
@@ -77,22 +84,28 @@ impl Firewall {
         is_wanted: impl Fn(&Carried) -> bool,
     ) -> Result<Imported, StateError> {
         self.counters.import(reader)?;
-        let (mut created, mut expired) = (0, 0);
-        reader.counters([&mut created, &mut expired])?;
+        let mut counts = [0; 3];
+        let known = match reader.version() {
+            1 => 2,
+            _ => counts.len(),
+        };
+        reader.counters(&mut counts[..known])?;
         self.import_rules(reader)?;
         let mut imported = Imported::default();
         self.states.stir();
         let (states, ruleset) = (&mut self.states, &self.ruleset);
-        reader.list(|carried: Carried| {
-            if !is_wanted(&carried) {
-                return Ok(());
+        let mut take = |carried: Carried| {
+            if is_wanted(&carried) {
+                let taken = states.import(now, &carried, |first| ruleset.keeper_of(first))?;
+                imported.count(taken);
             }
-            let taken = states.import(now, &carried, |first| ruleset.keeper_of(first))?;
-            imported.count(taken);
             Ok(())
-        })?;
-        self.states.created = created;
-        self.states.expired = expired;
+        };
+        match reader.version() {
+            1 => reader.list(|carried: CarriedV1| take(carried.into()))?,
+            _ => reader.list(take)?,
+        }
+        self.states.set_counts(counts);
         Ok(imported)
     }
 

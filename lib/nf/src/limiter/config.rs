@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Most prefixes with buckets of their own.
 const PREFIXES_MAX: usize = 1 << 20;
-/// A burst below one frame of Ethernet would never let one pass.
+/// A burst below one frame of Ethernet would never let one pass, nor one below the MTU of a port.
 const BURST_MIN: u64 = 1514;
 const DSCP_MAX: u8 = 63;
 
@@ -88,11 +88,13 @@ pub(super) struct Config {
 
 impl Config {
     /// Reads and checks a configuration.
-    pub(super) fn parse(value: &Value) -> Result<Config, ConfigError> {
+    pub(super) fn parse(value: &Value, ports: &[PortInfo]) -> Result<Config, ConfigError> {
         let written: Written = config::parse(value)?;
+        let mtus = ports.iter().map(|port| u64::from(port.mtu));
+        let burst_min = mtus.fold(BURST_MIN, u64::max);
         let check = |name: &str, direction: Option<Direction>| match direction {
             Some(direction) => direction
-                .check(name)
+                .check(name, burst_min)
                 .map(|limits| Some((direction, limits))),
             None => Ok(None),
         };
@@ -127,7 +129,8 @@ impl Config {
 }
 
 impl Direction {
-    fn check(&self, name: &str) -> Result<Limits, ConfigError> {
+    /// `burst_min`: bytes of the longest packet, for which a burst has to have room.
+    fn check(&self, name: &str, burst_min: u64) -> Result<Limits, ConfigError> {
         let path = |key: &str| format!("{name}.{key}");
         let within = |key: &str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {
@@ -137,7 +140,7 @@ impl Direction {
             Err(ConfigError::at(path(key), message))
         };
         let cir = within("cir", self.cir, 1, RATE_MAX)?;
-        let cbs = within("cbs", self.cbs, BURST_MIN, BURST_MAX)?;
+        let cbs = within("cbs", self.cbs, burst_min, BURST_MAX)?;
         if let Yellow::Dscp(dscp) = self.yellow {
             within("yellow.dscp", dscp.into(), 0, DSCP_MAX.into())?;
         }
@@ -161,7 +164,7 @@ impl Direction {
                 cir,
                 cbs,
                 pir: within("pir", pir, cir, RATE_MAX)?,
-                pbs: within("pbs", pbs, BURST_MIN, BURST_MAX)?,
+                pbs: within("pbs", pbs, burst_min, BURST_MAX)?,
             }),
             (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
                 let message =

@@ -11,6 +11,8 @@ use nfluid_wire::{HashSeed, L3, PacketMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// Shortest Ethernet frame without FCS, to which shorter ones are padded.
+const ETHERNET_MIN: usize = 60;
 /// Prefixes examined per tick for buckets that are full again.
 const SWEEP_STEPS: u32 = 256;
 /// Prefixes that a command lists.
@@ -168,9 +170,11 @@ impl Meter {
         meta: Option<&PacketMeta>,
         frame_len: usize,
     ) -> Colour {
-        // The RFCs count IP packets; of anything else, what follows the Ethernet header.
+        // The RFCs count IP packets; of anything else, what follows the Ethernet header. What follows an IP packet counts
+        // too, unless it pads a short frame: else a packet of 20 bytes would take 1,500 along.
         let bytes = match meta {
-            Some(meta) => meta.total_len as usize,
+            Some(meta) if frame_len <= ETHERNET_MIN => meta.total_len as usize,
+            Some(meta) => frame_len - usize::from(meta.l3_offset),
             None => frame_len - HEADER_LEN,
         };
         if let (Some(table), Some(meta)) = (&mut self.table, meta)

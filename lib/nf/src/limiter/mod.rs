@@ -37,7 +37,7 @@ pub struct Limiter {
 /// # Errors
 /// A rate or burst that makes no sense, with its key.
 pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
-    let config = Config::parse(config)?;
+    let config = Config::parse(config, ports)?;
     Ok(Box::new(Limiter {
         yellow: config.yellow(),
         meters: config.meters(ports),
@@ -108,7 +108,7 @@ impl NetworkFunction for Limiter {
 
     /// Buckets of a direction whose rates and prefixes stay the same keep their tokens.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
-        let config = Config::parse(config)?;
+        let config = Config::parse(config, ports)?;
         self.yellow = config.yellow();
         for (old, new) in self.meters.iter_mut().zip(config.meters(ports)) {
             let same = matches!((&*old, &new), (Some(old), Some(new)) if old.same_limits(new));

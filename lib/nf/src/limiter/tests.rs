@@ -61,6 +61,21 @@ fn the_burst_passes_and_then_the_rate() {
     );
 }
 
+/// Catches: bytes behind a packet that pass for nothing; the padding of short frames charged.
+#[test]
+fn what_follows_a_packet_is_charged_but_for_the_padding_of_a_short_frame() {
+    let passed = |len: usize| {
+        let mut nf = limiter(json!({"forward": {"cir": 8, "cbs": 2000}}));
+        let mut frame = packet("10.0.0.1:1", 40);
+        frame.resize(len, 0);
+        let frames: Vec<_> = (0..64).map(|_| (0, frame.clone())).collect();
+        run(&mut *nf, Nanos(0), &frames).len()
+    };
+    assert_eq!(passed(54), 2000 / 40);
+    assert_eq!(passed(60), 2000 / 40, "padded to what Ethernet asks for");
+    assert_eq!(passed(1014), 2, "1,000 bytes each");
+}
+
 #[test]
 fn each_direction_has_its_own_limit_or_none() {
     let mut nf = limiter(json!({"reverse": {"cir": 8000, "cbs": 2000}}));
@@ -186,6 +201,13 @@ fn bad_configurations_name_the_key() {
     assert_eq!(with(json!({"cir": 0})), "forward.cir");
     assert_eq!(with(json!({"cir": -1})), "forward.cir");
     assert_eq!(with(json!({"cbs": 100})), "forward.cbs");
+    // Catches: a burst into which no packet of the port's MTU ever fits.
+    let mut wide = ports(2);
+    wide[1].mtu = 2018;
+    for (cbs, is_taken) in [(2017, false), (2018, true)] {
+        let config = json!({ "reverse": {"cir": 8000, "cbs": cbs} });
+        assert_eq!(build(&config, &wide).is_ok(), is_taken, "{cbs}");
+    }
     assert_eq!(with(json!({"pir": 9000})), "forward.pbs");
     assert_eq!(with(json!({"pbs": 9000})), "forward.pir");
     assert_eq!(with(json!({"pir": 100, "pbs": 9000})), "forward.pir");

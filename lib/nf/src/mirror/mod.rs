@@ -14,7 +14,7 @@ use alloc::string::String;
 use capture::Capture;
 use config::Config;
 use metrics::Counters;
-use nfluid_ring::{Batch, Outbox};
+use nfluid_ring::{Batch, Outbox, frame_at};
 use serde_json::{Value, json};
 
 /// Index of the optional port that gets copies.
@@ -100,7 +100,8 @@ impl NetworkFunction for Mirror {
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>) {
         self.allowance.refill(now, self.config.rate);
         let (frames, outbox) = batch.split();
-        for frame in frames {
+        for at in 0..frames.len() {
+            let (frame, mut outbox) = frame_at(frames, at, outbox);
             let from = frame.in_port();
             if from >= MIRROR {
                 self.counters.from_mirror_port += 1;
@@ -108,7 +109,7 @@ impl NetworkFunction for Mirror {
                 continue;
             }
             if self.config.selection.matches(from, frame.bytes()) {
-                self.copy(now, frame.bytes(), outbox);
+                self.copy(now, frame.bytes(), &mut outbox);
             }
             self.counters.forwarded.count(from, frame.len());
             frame.send(from ^ 1);

@@ -55,7 +55,7 @@ fn everything_passes_and_a_copy_goes_to_the_mirror_port() {
     let mut nf = mirror(Value::Null, 3);
     let (there, back) = (tcp("10.0.0.1:1", "10.0.0.2:80"), vec![7; 60]);
     let sent = run(&mut *nf, Nanos(0), &[(0, there.clone()), (1, back.clone())]);
-    let expected = [(1, there.clone()), (0, back.clone()), (2, there), (2, back)];
+    let expected = [(2, there.clone()), (1, there), (2, back.clone()), (0, back)];
     assert_eq!(sent, expected);
 }
 
@@ -99,7 +99,7 @@ fn copies_are_cut_to_the_snap_length() {
     let mut nf = mirror(json!({"snaplen": 20}), 3);
     let frame: Vec<u8> = (0..100).collect();
     let sent = run(&mut *nf, Nanos(5), &[(0, frame.clone())]);
-    assert_eq!(sent, [(1, frame.clone()), (2, frame[..20].to_vec())]);
+    assert_eq!(sent, [(2, frame[..20].to_vec()), (1, frame.clone())]);
     assert_eq!(captured(&mut *nf, &[]), [(5, 100, frame[..20].to_vec())]);
 }
 

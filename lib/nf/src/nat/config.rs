@@ -1,6 +1,7 @@
 //! What an operator may say to a NAT.
 
 use super::forward::Forward;
+use super::ports::Ports;
 use crate::config;
 use crate::function::ConfigError;
 use crate::prefix::Prefix;
@@ -9,7 +10,6 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use core::ops::RangeInclusive;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -99,8 +99,7 @@ impl Default for Timeouts {
 #[serde(deny_unknown_fields)]
 struct Written {
     pool: Vec<String>,
-    #[serde(default = "all_ports")]
-    ports: String,
+    ports: Option<String>,
     #[serde(default)]
     inside: Vec<String>,
     #[serde(default)]
@@ -125,20 +124,20 @@ struct Written {
     inbound_refresh: bool,
     #[serde(default)]
     tcp_pickup: bool,
+    #[serde(default)]
+    tcp_liberal: bool,
     #[serde(default = "yes")]
     hairpin: bool,
     #[serde(default = "yes")]
     proxy_arp: bool,
+    #[serde(default = "yes")]
+    answer_pings: bool,
     #[serde(default)]
     non_ipv4: NonIpv4,
     #[serde(default)]
     untranslated: Untranslated,
     #[serde(default)]
     seed: Option<u64>,
-}
-
-fn all_ports() -> String {
-    "1024-65535".into()
 }
 
 const fn yes() -> bool {
@@ -161,7 +160,7 @@ pub(super) struct Config {
     pub(super) pool: Vec<Ipv4Addr>,
     /// How many of `pool` serve dynamic mappings.
     pub(super) dynamic: usize,
-    pub(super) ports: RangeInclusive<u16>,
+    pub(super) ports: Ports,
     /// Sources to translate; empty means all.
     pub(super) inside: Vec<Prefix>,
     pub(super) forwards: Vec<Forward>,
@@ -175,8 +174,10 @@ pub(super) struct Config {
     pub(super) timeouts: Timeouts,
     pub(super) inbound_refresh: bool,
     pub(super) tcp_pickup: bool,
+    pub(super) tcp_liberal: bool,
     pub(super) hairpin: bool,
     pub(super) proxy_arp: bool,
+    pub(super) answer_pings: bool,
     pub(super) non_ipv4: NonIpv4,
     pub(super) untranslated: Untranslated,
     pub(super) seed: Option<u64>,
@@ -203,7 +204,7 @@ impl Config {
         Ok(Config {
             pool,
             dynamic,
-            ports: parse_ports(&written.ports)?,
+            ports: parse_ports(written.ports.as_deref())?,
             inside: parse_inside(&written.inside)?,
             forwards,
             filtering: written.filtering,
@@ -216,8 +217,10 @@ impl Config {
             timeouts: written.timeouts,
             inbound_refresh: written.inbound_refresh,
             tcp_pickup: written.tcp_pickup,
+            tcp_liberal: written.tcp_liberal,
             hairpin: written.hairpin,
             proxy_arp: written.proxy_arp,
+            answer_pings: written.answer_pings,
             non_ipv4: written.non_ipv4,
             untranslated: written.untranslated,
             seed: written.seed,
@@ -321,7 +324,13 @@ pub(super) fn is_unicast(address: Ipv4Addr) -> bool {
         || address.octets()[0] >= 240)
 }
 
-fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, ConfigError> {
+fn parse_ports(text: Option<&str>) -> Result<Ports, ConfigError> {
+    let Some(text) = text else {
+        return Ok(Ports {
+            range: 1024..=u16::MAX,
+            well_known: true,
+        });
+    };
     let bad = || ConfigError::at("ports", format!("'{text}' is not a range like 1024-65535"));
     let (first, last) = text.split_once('-').ok_or_else(bad)?;
     let first: u16 = first.trim().parse().map_err(|_| bad())?;
@@ -329,7 +338,10 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, ConfigError> {
     if first == 0 || first > last {
         return Err(bad());
     }
-    Ok(first..=last)
+    Ok(Ports {
+        range: first..=last,
+        well_known: false,
+    })
 }
 
 fn parse_inside(written: &[String]) -> Result<Vec<Prefix>, ConfigError> {

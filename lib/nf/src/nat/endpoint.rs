@@ -70,16 +70,25 @@ impl Vlan {
 
     /// One tag with this identifier.
     pub(super) const fn tagged(id: u16) -> Vlan {
-        Vlan(1 << 24 | (id as u32 & 0xfff))
+        Vlan::of_id(id as u32 & 0xfff)
+    }
+
+    /// Of the identifier of the only tag that has one.
+    const fn of_id(id: u32) -> Vlan {
+        match id {
+            0 => Vlan::UNTAGGED,
+            _ => Vlan(1 << 24 | id),
+        }
     }
 
     #[inline]
     pub(super) fn of(meta: &PacketMeta) -> Vlan {
         let id = |tag: usize| u32::from(meta.vlan_tci[tag] & 0xfff);
-        match meta.vlan_count {
-            0 => Vlan::UNTAGGED,
-            1 => Vlan(1 << 24 | id(0)),
-            _ => Vlan(2 << 24 | id(0) << 12 | id(1)),
+        // A tag with identifier 0 has a priority and is of no VLAN (IEEE 802.1Q table 9-2).
+        match (meta.vlan_count, id(0), id(1)) {
+            (0, _, _) | (1, 0, _) => Vlan::UNTAGGED,
+            (1, only, _) | (_, only, 0) | (_, 0, only) => Vlan::of_id(only),
+            (_, outer, inner) => Vlan(2 << 24 | outer << 12 | inner),
         }
     }
 

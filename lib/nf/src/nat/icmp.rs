@@ -58,7 +58,12 @@ impl Quoted {
         };
         let quotation = &mut message[icmpv4::HEADER_LEN..];
         let delta = rewrite::set_address(quotation, end, old.address, new.address);
-        let transport = &mut quotation[self.l4..];
+        let mut transport = &mut quotation[self.l4..];
+        // RFC 4884 pads a quotation with zeros, in which there is no checksum. No TCP header has a data offset of 0.
+        const DATA_OFFSET: usize = 12;
+        if self.protocol == Protocol::Tcp && transport.get(DATA_OFFSET) == Some(&0) {
+            transport = &mut transport[..DATA_OFFSET];
+        }
         rewrite::set_port(transport, self.protocol, end, old.port, new.port, delta);
         Icmpv4Packet::new_unchecked(message).fill_checksum();
     }

@@ -57,7 +57,14 @@ drop_reasons! {
     InsideUnresolved = "inside_unresolved",
     /// The answer to the NAT's own question: it has been heard, and is nobody else's business.
     OwnArp = "own_arp",
+    /// A TCP segment out of the windows of its connection, or whose flags belong to none.
+    TcpOutOfWindow = "tcp_out_of_window",
 }
+
+/// How many of them version 1 of the records has.
+const REASONS_V1: usize = 18;
+/// How many counters besides them version 1 has.
+const OTHERS_V1: usize = 7;
 
 /// All counters that are not in the state.
 #[derive(Clone, Debug)]
@@ -74,6 +81,8 @@ pub(super) struct Counters {
     pub(super) arp_asked: u64,
     /// Questions for a hardware address that found no room in the outbox.
     pub(super) arp_unsent: u64,
+    /// Echo requests to the NAT itself that were answered.
+    pub(super) pings: u64,
 }
 
 impl Counters {
@@ -88,6 +97,7 @@ impl Counters {
             arp_answered: 0,
             arp_asked: 0,
             arp_unsent: 0,
+            pings: 0,
         }
     }
 
@@ -108,14 +118,19 @@ impl Counters {
             self.arp_answered,
             self.arp_asked,
             self.arp_unsent,
+            self.pings,
         ]);
     }
 
     /// Adds those of an image.
     pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         self.forwarded.import(reader)?;
-        reader.counters(&mut self.drops)?;
-        reader.counters([
+        let known = match reader.version() {
+            1 => REASONS_V1,
+            _ => self.drops.len(),
+        };
+        reader.counters(&mut self.drops[..known])?;
+        let others = [
             &mut self.out,
             &mut self.inbound,
             &mut self.hairpin,
@@ -123,7 +138,13 @@ impl Counters {
             &mut self.arp_answered,
             &mut self.arp_asked,
             &mut self.arp_unsent,
-        ])
+            &mut self.pings,
+        ];
+        let known = match reader.version() {
+            1 => OTHERS_V1,
+            _ => others.len(),
+        };
+        reader.counters(others.into_iter().take(known))
     }
 
     pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {
@@ -149,6 +170,7 @@ impl Counters {
         ] {
             sink(Metric::new("arp_total", count).with("event", event));
         }
+        sink(Metric::new("pings_answered_total", self.pings));
         report_tables(state, sink);
     }
 }
@@ -163,6 +185,11 @@ fn report_tables(state: &State, sink: &mut dyn FnMut(Metric)) {
     sink(Metric::new("hosts", state.hosts.len() as u64));
     sink(Metric::new("sessions_opened_total", state.opened));
     sink(Metric::new("sessions_expired_total", state.expired));
+    sink(Metric::new(
+        "sessions_half_open",
+        state.half_open.len() as u64,
+    ));
+    sink(Metric::new("sessions_evicted_total", state.evicted));
     for (index, address) in state.config.pool.iter().enumerate() {
         for protocol in Protocol::ALL {
             let taken = u64::from(state.ports_taken(index, protocol));

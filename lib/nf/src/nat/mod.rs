@@ -5,8 +5,8 @@
 //! for what `neighbour` says, changes no hardware address; a router beside it routes.
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
-//! `ports`, `tcp`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
+//! `fragment`, `itself`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -15,16 +15,17 @@ mod endpoint;
 mod forward;
 mod fragment;
 mod icmp;
+mod itself;
 mod metrics;
 mod neighbour;
 mod packet;
 mod ports;
 mod process;
 mod rewrite;
+mod room;
 mod state;
 mod stateful;
 mod sweep;
-mod tcp;
 #[cfg(test)]
 mod tests;
 mod translate;

@@ -1,6 +1,7 @@
 //! What a NAT needs to know of a frame.
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
+use crate::tcp::Segment;
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
@@ -63,6 +64,15 @@ impl Packet {
             Ok(meta) => Packet::from_meta(&meta),
             Err(_) => Packet::without_transport(malformed_as(frame), Vlan::UNTAGGED),
         }
+    }
+
+    /// The TCP segment of the frame that this was parsed from.
+    #[inline]
+    pub(super) fn segment<'a>(&self, frame: &'a [u8]) -> Option<Segment<'a>> {
+        if self.protocol != Protocol::Tcp || self.class != Class::Translatable {
+            return None;
+        }
+        Segment::read(frame.get(self.l4..self.end)?, !self.first_fragment)
     }
 
     fn without_transport(class: Class, vlan: Vlan) -> Packet {

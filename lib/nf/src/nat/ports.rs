@@ -19,20 +19,37 @@ pub(super) struct Wish {
     pub(super) parity: bool,
 }
 
-/// A bitmap of the taken ports: 8 KiB. A free port is found in at most 1025 steps, whatever the
+/// The external ports of dynamic mappings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ports {
+    pub(super) range: RangeInclusive<u16>,
+    /// An inside port below 1024 gets an external one below 1024, as long as there are some (RFC 4787 REQ-3a): some IKE and
+    /// DNS servers insist on it.
+    pub(super) well_known: bool,
+}
+
+const WELL_KNOWN: RangeInclusive<u16> = 1..=1023;
+
+impl Ports {
+    pub(super) fn contains(&self, port: u16) -> bool {
+        self.range.contains(&port) || self.well_known && WELL_KNOWN.contains(&port)
+    }
+}
+
+/// A bitmap of the taken ports: 8 KiB. A free port is found in at most 1060 steps, whatever the
 /// occupancy, and there is none only if all are taken.
 #[derive(Debug)]
 pub(super) struct PortSpace {
     taken: Box<[u64]>,
-    range: RangeInclusive<u16>,
+    ports: Ports,
     count: u32,
 }
 
 impl PortSpace {
-    pub(super) fn new(range: RangeInclusive<u16>) -> PortSpace {
+    pub(super) fn new(ports: Ports) -> PortSpace {
         PortSpace {
             taken: vec![0; WORDS].into_boxed_slice(),
-            range,
+            ports,
             count: 0,
         }
     }
@@ -65,10 +82,20 @@ impl PortSpace {
     /// Takes a port of the range: the wished one, else the first free one from a random place on
     /// (RFC 6056 section 3.3.1). `None`: all are taken, or all of the wished parity.
     pub(super) fn allocate(&mut self, wish: Wish, random: u64) -> Option<u16> {
-        if wish.preserve && self.range.contains(&wish.port) && self.take(wish.port) {
+        if wish.preserve && self.ports.contains(wish.port) && self.take(wish.port) {
             return Some(wish.port);
         }
-        let (first, last) = (u32::from(*self.range.start()), u32::from(*self.range.end()));
+        if self.ports.well_known && WELL_KNOWN.contains(&wish.port) {
+            let port = self.allocate_of(WELL_KNOWN, wish, random);
+            if port.is_some() {
+                return port;
+            }
+        }
+        self.allocate_of(self.ports.range.clone(), wish, random)
+    }
+
+    fn allocate_of(&mut self, range: RangeInclusive<u16>, wish: Wish, random: u64) -> Option<u16> {
+        let (first, last) = (u32::from(*range.start()), u32::from(*range.end()));
         let start = first + (random % u64::from(last - first + 1)) as u32;
         let allowed = match (wish.parity, wish.port % 2) {
             (false, _) => u64::MAX,
@@ -110,6 +137,13 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
+    fn space(range: RangeInclusive<u16>) -> PortSpace {
+        PortSpace::new(Ports {
+            range,
+            well_known: false,
+        })
+    }
+
     fn any(port: u16) -> Wish {
         Wish {
             port,
@@ -124,7 +158,7 @@ mod tests {
             first in 1u16..65_535, span in 0u16..300, seed: u64,
         ) {
             let last = first.saturating_add(span);
-            let mut space = PortSpace::new(first..=last);
+            let mut space = self::space(first..=last);
             let mut given = HashSet::new();
             for i in 0..=u64::from(last - first) {
                 let port = space.allocate(any(0), seed.wrapping_mul(i)).expect("one is free");
@@ -138,7 +172,7 @@ mod tests {
 
         #[test]
         fn parity_is_kept_or_refused(seed: u64, port in 1024u16..2000) {
-            let mut space = PortSpace::new(1024..=1053);
+            let mut space = self::space(1024..=1053);
             let wish = Wish { port, preserve: false, parity: true };
             for i in 0..15 {
                 let given = space.allocate(wish, seed.wrapping_mul(i)).expect("one is free");
@@ -150,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_free_port_is_preserved_and_a_taken_one_is_not() {
-        let mut space = PortSpace::new(1024..=65_535);
+        let mut space = self::space(1024..=65_535);
         let wish = Wish {
             preserve: true,
             ..any(5000)
@@ -160,5 +194,24 @@ mod tests {
         let below_range = Wish { port: 80, ..wish };
         assert_ne!(space.allocate(below_range, 7), Some(80));
         assert_eq!(space.count(), 3);
+    }
+
+    /// Catches: a well-known port becomes another kind of port while there are some.
+    #[test]
+    fn a_well_known_port_becomes_one_as_long_as_there_are_some() {
+        let mut space = PortSpace::new(Ports {
+            range: 1024..=65_535,
+            well_known: true,
+        });
+        let given: HashSet<u16> = (0..1023)
+            .map(|seed| space.allocate(any(500), seed).expect("one is free"))
+            .collect();
+        assert_eq!(given, (1..=1023).collect());
+        assert!(space.allocate(any(500), 1).is_some_and(|port| port >= 1024));
+        assert!(
+            space
+                .allocate(any(5000), 1)
+                .is_some_and(|port| port >= 1024)
+        );
     }
 }

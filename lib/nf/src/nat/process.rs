@@ -16,7 +16,7 @@ use crate::table::NONE;
 use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
-use nfluid_ring::{Batch, Frame, Outbox};
+use nfluid_ring::{Batch, Frame, Outbox, frame_at};
 use nfluid_wire::MacAddr;
 use nfluid_wire::ether::EthernetFrame;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -27,8 +27,8 @@ pub(super) const INSIDE: u8 = 0;
 pub(super) const OUTSIDE: u8 = 1;
 
 /// What the passes before the decision learned of a frame.
-struct Work {
-    packet: Packet,
+pub(super) struct Work {
+    pub(super) packet: Packet,
     hash: u64,
     mapping: u32,
 }
@@ -53,9 +53,10 @@ impl Nat {
             .fold(0, |sum, &session| sum ^ self.peer_address(session));
         // Use what was read, else it need not have been.
         self.state.stir(u64::from(peers));
-        for (work, frame) in works.iter().zip(frames) {
+        for (at, work) in works.iter().enumerate() {
+            let (frame, mut outbox) = frame_at(frames, at, outbox);
             let (from, len) = (frame.in_port(), frame.len());
-            match self.decide(now, frame, work, outbox) {
+            match self.decide(now, frame, work, &mut outbox) {
                 Ok(port) => {
                     self.counters.forwarded.count(from, len);
                     frame.send(port);
@@ -135,8 +136,8 @@ impl Nat {
                 Ok(self.untouched(frame))
             }
             Class::NotIpv4 => Err(DropReason::NotIpv4),
-            Class::OtherProtocol => Err(DropReason::OtherProtocol),
-            Class::IcmpOther => Err(DropReason::IcmpOther),
+            Class::OtherProtocol => self.untranslated(frame, DropReason::OtherProtocol),
+            Class::IcmpOther => self.untranslated(frame, DropReason::IcmpOther),
             Class::Malformed => Err(DropReason::Malformed),
         }
     }
@@ -157,9 +158,12 @@ impl Nat {
                 .iter()
                 .any(|prefix| prefix.contains_v4(packet.src.address));
         if !hidden || !is_routable(packet.src.address) || !is_routable(packet.dst.address) {
-            return self.untranslated(frame);
+            return self.untranslated(frame, DropReason::Untranslated);
         }
         let hairpin = self.state.is_external(packet.dst.address);
+        if hairpin && self.is_for_itself(frame, work) {
+            return Ok(self.answer_ping(frame, packet));
+        }
         if hairpin && !self.state.config.hairpin {
             return Err(DropReason::HairpinOff);
         }
@@ -170,7 +174,11 @@ impl Nat {
             _ => {
                 let mac = source_mac(frame);
                 let located = (work.mapping != NONE).then_some(work.mapping);
-                let index = self.state.outbound(now, packet, work.hash, located, mac)?;
+                let segment = packet.segment(frame.bytes());
+                let segment = segment.as_ref();
+                let index = self
+                    .state
+                    .outbound(now, packet, segment, work.hash, located, mac)?;
                 let outside = self
                     .state
                     .mappings
@@ -217,7 +225,10 @@ impl Nat {
     ) -> Verdict {
         let packet = &work.packet;
         if !self.state.is_external(packet.dst.address) {
-            return self.untranslated(frame);
+            return self.untranslated(frame, DropReason::Untranslated);
+        }
+        if self.is_for_itself(frame, work) {
+            return Ok(self.answer_ping(frame, packet));
         }
         let datagram = datagram(frame, packet);
         if packet.class == Class::LaterFragment {
@@ -255,7 +266,10 @@ impl Nat {
                 )
             }
         };
-        let index = self.state.inbound(now, packet, hash, located)?;
+        let segment = packet.segment(frame.bytes());
+        let index = self
+            .state
+            .inbound(now, packet, segment.as_ref(), hash, located)?;
         let inside = self.state.mappings.get(index).map(|mapping| mapping.inside);
         let inside = inside.ok_or(DropReason::NoMapping)?;
         rewrite::set_endpoint(frame.bytes_mut(), packet, End::Destination, inside);
@@ -318,10 +332,11 @@ impl Nat {
             .remember(self.state.hasher, datagram, course, expires);
     }
 
-    fn untranslated(&mut self, frame: &Frame<'_>) -> Verdict {
+    /// What the NAT does not translate, for a reason.
+    fn untranslated(&mut self, frame: &Frame<'_>, reason: DropReason) -> Verdict {
         match self.state.config.untranslated {
             Untranslated::Pass => Ok(self.untouched(frame)),
-            Untranslated::Drop => Err(DropReason::Untranslated),
+            Untranslated::Drop => Err(reason),
         }
     }
 
@@ -345,6 +360,6 @@ fn source_mac(frame: &Frame<'_>) -> MacAddr {
 }
 
 #[inline]
-fn is_routable(address: u32) -> bool {
+pub(super) fn is_routable(address: u32) -> bool {
     is_unicast(Ipv4Addr::from_bits(address))
 }

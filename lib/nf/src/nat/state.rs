@@ -12,8 +12,8 @@ use super::clock::Tenths;
 use super::config::{Config, Filtering, Pooling};
 use super::endpoint::{Endpoint, Hasher, Protocol, Vlan};
 use super::ports::{PortSpace, Wish};
-use super::tcp::{Connection, Phase};
 use crate::table::{Index, NONE, Slab};
+use crate::tcp::{Connection, HalfOpen, Stage};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nfluid_wire::MacAddr;
@@ -103,8 +103,12 @@ pub(super) struct State {
     pub(super) pool: Vec<u32>,
     ports: Vec<[PortSpace; 3]>,
     pub(super) hands: super::sweep::Hands,
+    /// The sessions of TCP connections that were never established.
+    pub(super) half_open: HalfOpen,
     pub(super) opened: u64,
     pub(super) expired: u64,
+    /// Half-open sessions that gave way to others.
+    pub(super) evicted: u64,
 }
 
 impl State {
@@ -131,8 +135,10 @@ impl State {
             pool,
             config,
             hands: Default::default(),
+            half_open: HalfOpen::new(entries_max),
             opened: 0,
             expired: 0,
+            evicted: 0,
         };
         state.add_forwards();
         state
@@ -314,19 +320,30 @@ impl State {
         host: u32,
     ) -> Result<u32, Refusal> {
         let quota = self.config.host_sessions_max;
-        let paired = match self.hosts.get(host) {
-            Some(host) if host.mappings < quota => host.pool,
-            _ => return Err(Refusal::HostQuota),
+        let of_host = |mapping: &Mapping| mapping.host == host;
+        let (paired, mappings) = match self.hosts.get(host) {
+            Some(host) => (host.pool, host.mappings),
+            None => return Err(Refusal::HostQuota),
         };
+        if mappings >= quota && !self.evict_mapping(now, of_host) {
+            return Err(Refusal::HostQuota);
+        }
         if self.mappings.is_full() {
             self.reclaim(now, RECLAIM_STEPS);
         }
-        if self.mappings.is_full() {
+        if self.mappings.is_full() && !self.evict_mapping(now, |_| true) {
             return Err(Refusal::SessionsFull);
         }
-        let outside = self
-            .allocate(protocol, inside.port, paired)
-            .ok_or(Refusal::PortsExhausted)?;
+        let address = self.pool[paired];
+        let any_address = self.config.pooling == Pooling::Arbitrary;
+        let has_port = |mapping: &Mapping| {
+            mapping.protocol == protocol && (any_address || mapping.outside.address == address)
+        };
+        let mut outside = self.allocate(protocol, inside.port, paired);
+        if outside.is_none() && self.evict_mapping(now, has_port) {
+            outside = self.allocate(protocol, inside.port, paired);
+        }
+        let outside = outside.ok_or(Refusal::PortsExhausted)?;
         let mut mapping = new_mapping(protocol, vlan, inside, outside, host);
         // Long enough for its first session to come; the packet at hand sets the real time.
         mapping.expires = now.plus_secs(1);
@@ -375,8 +392,17 @@ impl State {
                 self.adopt_session(mapping, session);
             }
         }
-        self.opened = before.opened;
-        self.expired = before.expired;
+        self.set_counts(before.counts());
+    }
+
+    /// Sessions opened, ended by time, and those that gave way to others.
+    pub(super) fn counts(&self) -> [u64; 3] {
+        [self.opened, self.expired, self.evicted]
+    }
+
+    /// Sets what [`State::counts`] returns.
+    pub(super) fn set_counts(&mut self, counts: [u64; 3]) {
+        [self.opened, self.expired, self.evicted] = counts;
     }
 
     /// Another filtering may keep peers otherwise; then the hosts have to speak first.
@@ -388,7 +414,7 @@ impl State {
 
     pub(super) fn adopt_mapping(&mut self, old: &Mapping, mac: MacAddr) -> Option<u32> {
         let pool = self.pool_index(old.outside)?;
-        let usable = pool < self.config.dynamic && self.config.ports.contains(&old.outside.port);
+        let usable = pool < self.config.dynamic && self.config.ports.contains(old.outside.port);
         let hash = self.hasher.endpoint(old.protocol, old.vlan, old.inside);
         if !usable
             || self
@@ -444,16 +470,19 @@ impl State {
             .get(index)
             .map_or(NONE, |mapping| mapping.host);
         let quota = self.config.host_sessions_max;
-        if self
+        let over_quota = self
             .hosts
             .get(host)
-            .is_none_or(|host| host.sessions >= quota)
-        {
+            .is_none_or(|host| host.sessions >= quota);
+        if over_quota && !self.evict_session(now, index, |mapping| mapping.host == host) {
             self.refused(host);
             return Err(Refusal::HostQuota);
         }
         if self.sessions.is_full() {
             self.reclaim(now, RECLAIM_STEPS);
+        }
+        if self.sessions.is_full() {
+            self.evict_session(now, index, |_| true);
         }
         let opened = self.insert_session(index, peer, now);
         if opened.is_none() {
@@ -490,10 +519,11 @@ impl State {
 
     /// Takes over a session of an earlier configuration.
     pub(super) fn adopt_session(&mut self, index: u32, old: &Session) {
-        if let Some(session) = self.insert_session(index, old.peer, old.expires)
-            && let Some(session) = self.sessions.get_mut(session)
+        if let Some(place) = self.insert_session(index, old.peer, old.expires)
+            && let Some(session) = self.sessions.get_mut(place)
         {
             session.tcp = old.tcp;
+            self.half_open.set(place, old.tcp.is_half_open());
         }
     }
 
@@ -501,6 +531,7 @@ impl State {
         let Some(session) = self.sessions.remove(index) else {
             return;
         };
+        self.half_open.set(index, false);
         let hash = self.hasher.session(session.mapping, session.peer);
         self.by_peer.remove(hash, index);
         if let Some(newer) = self.sessions.get_mut(session.newer) {
@@ -520,12 +551,12 @@ impl State {
         }
     }
 
-    /// Removes a mapping that has no session.
+    /// Removes a mapping that has no session and is no forward.
     pub(super) fn close_mapping(&mut self, now: Tenths, index: u32) {
         if self
             .mappings
             .get(index)
-            .is_none_or(|mapping| mapping.sessions > 0)
+            .is_none_or(|mapping| mapping.sessions > 0 || mapping.fixed)
         {
             return;
         }
@@ -607,7 +638,7 @@ impl State {
                 _ => self.forget_host(index),
             }
         }
-        (self.opened, self.expired) = (0, 0);
+        self.set_counts([0; 3]);
     }
 
     fn refused(&mut self, host: u32) {
@@ -616,12 +647,12 @@ impl State {
         }
     }
 
-    /// The idle timeout of a TCP connection's phase, in seconds.
+    /// The idle timeout of a TCP connection's stage, in seconds: one of the two of RFC 5382 section 5.
     #[inline]
-    pub(super) fn tcp_timeout(&self, phase: Phase) -> u32 {
-        match phase {
-            Phase::Transitory => self.config.timeouts.tcp_transitory,
-            Phase::Established => self.config.timeouts.tcp_established,
+    pub(super) fn tcp_timeout(&self, stage: Stage) -> u32 {
+        match stage {
+            Stage::Opening | Stage::Answered | Stage::Closed => self.config.timeouts.tcp_transitory,
+            Stage::Established | Stage::Closing => self.config.timeouts.tcp_established,
         }
     }
 }

@@ -6,10 +6,10 @@ use super::Nat;
 use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol, Vlan};
 use super::state::{Mapping, Session, State, new_mapping};
-use super::tcp::Connection;
 use crate::function::Nanos;
 use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
 use crate::table::NONE;
+use crate::tcp::{Connection, Summary};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nfluid_wire::MacAddr;
@@ -38,8 +38,30 @@ struct CarriedMapping {
 struct CarriedSession {
     mapping: u32,
     peer: Endpoint,
-    tcp: Connection,
+    tcp: Summary,
     left: u32,
+}
+
+/// A session as version 1 of the records has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct CarriedSessionV1 {
+    mapping: u32,
+    peer: Endpoint,
+    /// From the lowest bit: a SYN from inside, from outside, a FIN from inside, from outside, a RST.
+    seen: u8,
+    left: u32,
+}
+
+impl From<CarriedSessionV1> for CarriedSession {
+    fn from(old: CarriedSessionV1) -> CarriedSession {
+        let has = |bit: u8| old.seen & bit != 0;
+        CarriedSession {
+            mapping: old.mapping,
+            peer: old.peer,
+            tcp: Summary::of_old([has(1), has(2)], [has(4), has(8)], has(16)),
+            left: old.left,
+        }
+    }
 }
 
 /// What is remembered of an inside host.
@@ -52,7 +74,12 @@ struct CarriedHost {
 }
 
 impl Stateful for Nat {
+    /// Version 2: the stage of TCP connections, and what gave way.
     fn state_version(&self) -> u16 {
+        2
+    }
+
+    fn oldest_version(&self) -> u16 {
         1
     }
 
@@ -79,7 +106,7 @@ impl Stateful for Nat {
 
 impl State {
     fn export(&self, now: Tenths, writer: &mut Writer) {
-        writer.counters(&[self.opened, self.expired]);
+        writer.counters(&self.counts());
         let own = self.mappings.iter().filter(|(_, mapping)| !mapping.fixed);
         let numbers: BTreeMap<u32, u32> = own.clone().map(|(index, _)| index).zip(0..).collect();
         writer.list(own.map(|(_, mapping)| self.carried(now, mapping)));
@@ -87,7 +114,7 @@ impl State {
             Some(CarriedSession {
                 mapping: *numbers.get(&session.mapping)?,
                 peer: session.peer,
-                tcp: session.tcp,
+                tcp: session.tcp.summary(),
                 left: now.until(session.expires),
             })
         });
@@ -117,8 +144,12 @@ impl State {
 
     fn import(&mut self, now: Tenths, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
         let mut imported = Imported::default();
-        let (mut opened, mut expired) = (0, 0);
-        reader.counters([&mut opened, &mut expired])?;
+        let mut counts = [0; 3];
+        let known = match reader.version() {
+            1 => 2,
+            _ => counts.len(),
+        };
+        reader.counters(&mut counts[..known])?;
         // One place per record that was there: as long as the image at most.
         let mut taken: Vec<Option<u32>> = Vec::new();
         reader.list(|carried: CarriedMapping| {
@@ -127,13 +158,17 @@ impl State {
             taken.push(mapping);
             Ok(())
         })?;
-        reader.list(|carried: CarriedSession| {
+        let mut take = |carried: CarriedSession| {
             let mapping = taken.get(carried.mapping as usize);
             let mapping = mapping.ok_or("a session of a mapping that is not there")?;
             imported
                 .count(mapping.is_some_and(|mapping| self.take_session(now, mapping, &carried)));
             Ok(())
-        })?;
+        };
+        match reader.version() {
+            1 => reader.list(|carried: CarriedSessionV1| take(carried.into()))?,
+            _ => reader.list(take)?,
+        }
         reader.list(|carried: CarriedHost| {
             let host = self.find_host(carried.vlan, carried.address);
             if let Some(host) = host.and_then(|host| self.hosts.get_mut(host)) {
@@ -142,7 +177,7 @@ impl State {
             }
             Ok(())
         })?;
-        (self.opened, self.expired) = (opened, expired);
+        self.set_counts(counts);
         Ok(imported)
     }
 
@@ -175,8 +210,9 @@ impl State {
 
     fn take_session(&mut self, now: Tenths, mapping: u32, carried: &CarriedSession) -> bool {
         let quota = self.config.host_sessions_max;
-        let host = self.mappings.get(mapping).map(|mapping| mapping.host);
-        let host = host.and_then(|host| self.hosts.get(host));
+        let found = self.mappings.get(mapping);
+        let is_tcp = found.is_some_and(|mapping| mapping.protocol == Protocol::Tcp);
+        let host = found.and_then(|mapping| self.hosts.get(mapping.host));
         let has_room = host.is_some_and(|host| host.sessions < quota) && !self.sessions.is_full();
         if !has_room || !self.can_adopt_session(mapping, carried.peer) {
             return false;
@@ -186,7 +222,11 @@ impl State {
             &Session {
                 mapping,
                 peer: carried.peer,
-                tcp: carried.tcp.checked(),
+                tcp: if is_tcp {
+                    Connection::restored(carried.tcp)
+                } else {
+                    Connection::default()
+                },
                 expires: now.plus(carried.left.min(LEFT_MAX)),
                 newer: NONE,
                 older: NONE,

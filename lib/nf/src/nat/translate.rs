@@ -6,7 +6,7 @@ use super::endpoint::{Endpoint, Protocol};
 use super::metrics::DropReason;
 use super::packet::Packet;
 use super::state::{Mapping, Refusal, State};
-use super::tcp::{Connection, Sender};
+use crate::tcp::{Connection, Effect, End, Policy, Segment};
 use nfluid_wire::{MacAddr, TcpFlags};
 
 /// Sessions that are searched for a known address when a stranger's port opens a connection:
@@ -26,12 +26,13 @@ impl From<Refusal> for DropReason {
 
 impl State {
     /// A packet from inside: opens what it may open, and returns its mapping. `located` is the
-    /// mapping that an earlier look found; it may be stale.
+    /// mapping that an earlier look found; it may be stale. `segment` is there if it is TCP.
     #[inline]
     pub(super) fn outbound(
         &mut self,
         now: Tenths,
         packet: &Packet,
+        segment: Option<&Segment<'_>>,
         hash: u64,
         located: Option<u32>,
         mac: MacAddr,
@@ -50,7 +51,7 @@ impl State {
             None if packet.protocol == Protocol::Tcp => return Err(DropReason::TcpNotSyn),
             None => return Err(DropReason::NoMapping),
         };
-        if let Err(reason) = self.outbound_session(now, packet, index) {
+        if let Err(reason) = self.outbound_session(now, packet, segment, index) {
             if found.is_none() {
                 self.close_mapping(now, index);
             }
@@ -72,6 +73,7 @@ impl State {
         &mut self,
         now: Tenths,
         packet: &Packet,
+        segment: Option<&Segment<'_>>,
         index: u32,
     ) -> Result<(), DropReason> {
         let peer = self
@@ -82,8 +84,8 @@ impl State {
             return Ok(());
         };
         let found = self.find_session(index, peer);
-        let session = if packet.protocol == Protocol::Tcp {
-            self.outbound_connection(now, packet, index, peer, found)?
+        let session = if let Some(segment) = segment {
+            self.outbound_connection(now, packet, segment, index, peer, found)?
         } else {
             let session = found.map_or_else(|| self.open_session(now, index, peer), Ok)?;
             let timeout = self.query_timeout(packet.protocol);
@@ -103,6 +105,7 @@ impl State {
         &mut self,
         now: Tenths,
         packet: &Packet,
+        segment: &Segment<'_>,
         index: u32,
         peer: Endpoint,
         found: Option<u32>,
@@ -112,14 +115,11 @@ impl State {
             None if self.may_open(packet) => self.reopen(now, index, peer, found)?,
             None => return Err(DropReason::TcpNotSyn),
         };
-        if let Some(entry) = self.sessions.get_mut(session)
-            && !packet.opens
-            && entry.tcp == Connection::default()
-        {
-            entry.tcp = Connection::PICKED_UP;
+        let followed = self.follow_segment(now, session, End::Near, segment);
+        if followed.is_err() && found.is_none() {
+            self.close_session(session);
         }
-        self.segment(now, session, Sender::Inside, packet.flags);
-        Ok(session)
+        followed.map(|()| session)
     }
 
     /// A packet from outside: returns its mapping if there is one and it lets the packet in.
@@ -128,6 +128,7 @@ impl State {
         &mut self,
         now: Tenths,
         packet: &Packet,
+        segment: Option<&Segment<'_>>,
         hash: u64,
         located: Option<u32>,
     ) -> Result<u32, DropReason> {
@@ -145,7 +146,7 @@ impl State {
         if let Some(peer) = self.session_peer(mapping, packet.src) {
             let found = self.find_session(index, peer);
             let live = self.live(found, now);
-            if packet.protocol == Protocol::Tcp {
+            if let Some(segment) = segment {
                 let session = match live {
                     Some(session) => session,
                     None if packet.opens && self.admits(now, index, packet.src) => {
@@ -153,7 +154,7 @@ impl State {
                     }
                     None => return Err(DropReason::Filtered),
                 };
-                self.segment(now, session, Sender::Outside, packet.flags);
+                self.follow_segment(now, session, End::Far, segment)?;
             } else {
                 let session = live.ok_or(DropReason::Filtered)?;
                 self.refresh_inbound(now, session, packet.protocol);
@@ -213,17 +214,37 @@ impl State {
         Ok(session)
     }
 
+    /// Has the connection of `session` take note of a segment. The near end is the inside host.
     #[inline]
-    fn segment(&mut self, now: Tenths, session: u32, sender: Sender, flags: TcpFlags) {
-        let Some(entry) = self.sessions.get_mut(session) else {
-            return;
+    fn follow_segment(
+        &mut self,
+        now: Tenths,
+        session: u32,
+        from: End,
+        segment: &Segment<'_>,
+    ) -> Result<(), DropReason> {
+        let policy = Policy {
+            liberal: self.config.tcp_liberal,
+            revives: true,
         };
-        if let Some(phase) = entry.tcp.segment(sender, flags) {
-            let timeout = self.tcp_timeout(phase);
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return Err(DropReason::NoMapping);
+        };
+        let was_half_open = entry.tcp.is_half_open();
+        let followed = entry.tcp.segment(from, segment, policy);
+        let effect = followed.map_err(|_| DropReason::TcpOutOfWindow)?;
+        let (stage, is_half_open) = (entry.tcp.stage(), entry.tcp.is_half_open());
+        // The queue's memory is another cache line: most packets need not touch it.
+        if is_half_open != was_half_open {
+            self.half_open.set(session, is_half_open);
+        }
+        if effect == Effect::Restarts {
+            let timeout = self.tcp_timeout(stage);
             if let Some(entry) = self.sessions.get_mut(session) {
                 entry.expires = now.plus_secs(timeout);
             }
         }
+        Ok(())
     }
 
     /// Idle timeout of UDP and ICMP mappings in seconds. TCP mappings live as long as their

@@ -126,6 +126,17 @@ impl Port {
         self.network_of(address).is_some() || is_link_local(address) && self.link_local.is_some()
     }
 
+    /// The Subnet-Router anycast addresses of the port's networks (RFC 4291 section 2.6.1). A network of two addresses has none
+    /// (RFC 6164).
+    pub(super) fn anycasts(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
+        let networks = self.addresses().filter(|own| own.length < 127);
+        let addresses = networks.filter_map(|own| match own.network().address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        addresses.filter(|address| !self.owns((*address).into()))
+    }
+
     /// The port's own address in the network that holds `address`.
     pub(super) fn network_of(&self, address: IpAddr) -> Option<IpAddr> {
         self.addresses()

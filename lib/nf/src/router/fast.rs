@@ -10,7 +10,7 @@ use super::config::{PORTS_MAX, Port};
 use super::hops::FastHop;
 use crate::function::Nanos;
 use nfluid_ring::layout::BATCH_MAX;
-use nfluid_ring::{Batch, Frame};
+use nfluid_ring::{Batch, Frame, frame_at};
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::{EtherType, checksum, ether, ipv6};
 
@@ -26,8 +26,9 @@ const ETHERNET_MIN: usize = 60;
 pub(super) struct OwnAddresses {
     /// By port; no MAC address where there is no port.
     macs: [u64; PORTS_MAX],
-    /// Bloom filter of the IPv4 addresses, one hash: a packet from an address that is in it may
-    /// claim to come from the router itself.
+    /// Bloom filter of the IPv4 addresses and of their networks' broadcast addresses, one hash: a
+    /// packet from an address that is in it may claim to come from the router itself, or from
+    /// everybody.
     sources: [u64; 64],
 }
 
@@ -39,9 +40,12 @@ impl OwnAddresses {
         };
         for (mac, port) in own.macs.iter_mut().zip(ports) {
             *mac = port.mac.to_bits();
-            for (address, _) in &port.v4 {
-                let (word, bit) = source_bit(address.to_bits());
-                own.sources[word] |= bit;
+            for (address, length) in &port.v4 {
+                let host_bits = !super::lpm4::masked(u32::MAX, *length);
+                for source in [address.to_bits(), address.to_bits() | host_bits] {
+                    let (word, bit) = source_bit(source);
+                    own.sources[word] |= bit;
+                }
             }
         }
         own
@@ -121,8 +125,8 @@ impl Router {
         }
 
         while slow != 0 {
-            let frame = &mut frames[slow.trailing_zeros() as usize];
-            self.handle(now, frame, outbox);
+            let (frame, mut outbox) = frame_at(frames, slow.trailing_zeros() as usize, outbox);
+            self.handle(now, frame, &mut outbox);
             slow &= slow - 1;
         }
     }

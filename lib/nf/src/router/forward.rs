@@ -16,6 +16,15 @@ use nfluid_wire::ipv4::{self, Ipv4Packet};
 use nfluid_wire::ipv6::{self, Ipv6Packet};
 use nfluid_wire::{EthernetFrame, MacAddr, ether};
 
+/// An option list that cannot be read on from its byte `at`: the reason, and what the sender is told.
+pub(super) fn malformed_options(at: usize) -> (DropReason, Option<Error>) {
+    let pointer = (ipv4::HEADER_LEN + at) as u32;
+    (
+        DropReason::BadOptions,
+        Some(Error::ParameterProblem { pointer }),
+    )
+}
+
 impl Router {
     /// Forwards a checked IPv4 packet to a neighbour (RFC 1812 section 5.3).
     pub(super) fn forward_ipv4(
@@ -60,15 +69,13 @@ impl Router {
     fn check_options(&self, header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
         match options::check(&header[ipv4::HEADER_LEN..]) {
             Ok(()) => Ok(()),
-            Err(OptionError::SourceRoute) if self.source_routed == SourceRouted::Forward => Ok(()),
-            Err(OptionError::SourceRoute) => Err((DropReason::SourceRouted, None)),
-            Err(OptionError::Malformed { at }) => {
-                let pointer = ipv4::HEADER_LEN + at;
-                let error = Error::ParameterProblem {
-                    pointer: pointer as u32,
-                };
-                Err((DropReason::BadOptions, Some(error)))
+            Err(OptionError::SourceRoute { .. }) if self.source_routed == SourceRouted::Forward => {
+                Ok(())
             }
+            Err(OptionError::SourceRoute { .. }) => {
+                Err((DropReason::SourceRouted, Some(Error::SourceRouteFailed)))
+            }
+            Err(OptionError::Malformed { at }) => Err(malformed_options(at)),
         }
     }
 
@@ -85,24 +92,25 @@ impl Router {
         if packet.total_len() <= mtu {
             return self.dispatch(now, frame, way, outbox);
         }
+        // All leave as copies: what leaves in place leaves behind what was made of it.
         let mut buffer = [0u8; SLOT_SIZE];
         let mut fragments = fragment::Fragments::new(packet.into_inner(), mtu);
-        // The first fragment goes in place, so it comes last: the others need its bytes.
-        let Some(first) = fragments.first_len() else {
-            return Verdict::Drop(DropReason::TooBig);
-        };
+        let mut first = None;
         while let Some(length) = fragments.write_next(&mut buffer[ether::HEADER_LEN..]) {
             let made = &mut buffer[..ether::HEADER_LEN + length];
             made[12..14].copy_from_slice(&frame.bytes()[12..14]);
-            self.counters.made(Made::Fragment);
-            self.emit_packet(now, way, made, outbox);
+            if first.is_some() {
+                self.counters.made(Made::Fragment);
+                self.emit_packet(now, way, made, outbox);
+                continue;
+            }
+            let verdict = self.send_copy(now, way, made, outbox);
+            if matches!(verdict, Verdict::Drop(_)) {
+                return verdict;
+            }
+            first = Some(verdict);
         }
-        let length = fragments.header_len() + first;
-        fragment::make_first(&mut frame.bytes_mut()[ether::HEADER_LEN..], length);
-        if !frame.resize(ether::HEADER_LEN + length) {
-            return Verdict::Drop(DropReason::BadLength);
-        }
-        self.dispatch(now, frame, way, outbox)
+        first.unwrap_or(Verdict::Drop(DropReason::TooBig))
     }
 
     /// Forwards a checked IPv6 packet to a neighbour (RFC 8200, RFC 4443 section 3).
@@ -165,12 +173,29 @@ impl Router {
         frame: &mut [u8],
         outbox: &mut dyn Outbox,
     ) {
+        let verdict = self.send_copy(now, (port, next_hop), frame, outbox);
+        if matches!(verdict, Verdict::Drop(_)) {
+            self.counters.waiting_lost += 1;
+        }
+    }
+
+    /// The same; says what became of it.
+    fn send_copy(
+        &mut self,
+        now: Nanos,
+        (port, next_hop): (u8, IpAddr),
+        frame: &mut [u8],
+        outbox: &mut dyn Outbox,
+    ) -> Verdict {
         let own = self.ports[usize::from(port)].mac;
         EthernetFrame::new_unchecked(&mut *frame).set_src(own);
         match self.resolve(now, (port, next_hop), frame, outbox) {
-            Ok(Some(mac)) => self.emit_to(port, mac, frame, outbox),
-            Ok(None) => {}
-            Err(_) => self.counters.waiting_lost += 1,
+            Ok(Some(mac)) => {
+                self.emit_to(port, mac, frame, outbox);
+                Verdict::Copied
+            }
+            Ok(None) => Verdict::Waiting,
+            Err(reason) => Verdict::Drop(reason),
         }
     }
 

@@ -11,7 +11,7 @@ const COPIED: u8 = 0x80;
 const END_OF_LIST: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// The fragments of one packet, except the first.
+/// The fragments of one packet.
 #[derive(Debug)]
 pub(super) struct Fragments<'a> {
     packet: &'a [u8],
@@ -33,34 +33,24 @@ impl<'a> Fragments<'a> {
             packet,
             header_len,
             step,
-            done: step,
+            done: 0,
         }
     }
 
-    /// Bytes of data in the first fragment; `None` if the header alone fills the MTU, or there is
-    /// nothing to cut.
-    pub(super) fn first_len(&self) -> Option<usize> {
-        let data_len = self.packet.len() - self.header_len;
-        (self.step > 0 && data_len > self.step).then_some(self.step)
-    }
-
-    /// Bytes of every fragment's header.
-    pub(super) fn header_len(&self) -> usize {
-        self.header_len
-    }
-
-    /// Writes the next fragment, from the second on, and returns its length in bytes.
+    /// Writes the next fragment and returns its length in bytes. `None`: there is none, or the header
+    /// alone fills the MTU.
     pub(super) fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let (header, data) = self.packet.split_at(self.header_len);
-        let rest = data.get(self.done..).filter(|rest| !rest.is_empty())?;
-        self.first_len()?;
+        let rest = data
+            .get(self.done..)
+            .filter(|rest| !rest.is_empty() && self.step > 0)?;
         let rest = &rest[..rest.len().min(self.step)];
         let length = self.header_len + rest.len();
         let out = buffer.get_mut(..length)?;
         out[..self.header_len].copy_from_slice(header);
         out[self.header_len..].copy_from_slice(rest);
         let whole = Ipv4Packet::new_unchecked(header);
-        if whole.fragment_offset() == 0 {
+        if whole.fragment_offset() == 0 && self.done > 0 {
             blank_uncopied(&mut out[ipv4::HEADER_LEN..self.header_len]);
         }
         let last = self.done + rest.len() == data.len();
@@ -72,15 +62,6 @@ impl<'a> Fragments<'a> {
         self.done += rest.len();
         Some(length)
     }
-}
-
-/// Turns a packet into its first fragment of `length` bytes, header included.
-pub(super) fn make_first(packet: &mut [u8], length: usize) {
-    let mut packet = Ipv4Packet::new_unchecked(packet);
-    let offset = packet.fragment_offset();
-    packet.set_total_len(length as u16);
-    packet.set_fragmentation(false, true, offset);
-    packet.fill_checksum();
 }
 
 /// Blanks the options that belong into the first fragment only. The list has been checked.

@@ -47,6 +47,13 @@ pub(super) enum Error {
     ParameterProblem {
         pointer: u32,
     },
+    /// An IPv6 option that is to be reported; `even_to_many`: also where the packet was for a group.
+    UnknownOption {
+        pointer: u32,
+        even_to_many: bool,
+    },
+    /// The router is no hop of source routes (IPv4 only).
+    SourceRouteFailed,
 }
 
 impl Error {
@@ -54,7 +61,7 @@ impl Error {
         match self {
             Error::TooBig { .. } => Made::TooBig,
             Error::TimeExceeded => Made::TimeExceeded,
-            Error::ParameterProblem { .. } => Made::ParameterProblem,
+            Error::ParameterProblem { .. } | Error::UnknownOption { .. } => Made::ParameterProblem,
             _ => Made::Unreachable,
         }
     }
@@ -70,13 +77,14 @@ impl Error {
             }
             Error::ProtocolUnreachable { .. } => unreachable(code::PROTOCOL),
             Error::PortUnreachable => unreachable(code::PORT),
+            Error::SourceRouteFailed => unreachable(code::SOURCE_ROUTE_FAILED),
             Error::TooBig { mtu } => {
                 let [high, low] = mtu.to_be_bytes();
                 let code = code::FRAGMENTATION_NEEDED;
                 (Icmpv4Type::DEST_UNREACHABLE.0, code, [0, 0, high, low])
             }
             Error::TimeExceeded => (Icmpv4Type::TIME_EXCEEDED.0, 0, [0; 4]),
-            Error::ParameterProblem { pointer } => {
+            Error::ParameterProblem { pointer } | Error::UnknownOption { pointer, .. } => {
                 (Icmpv4Type::PARAM_PROBLEM.0, 0, [pointer as u8, 0, 0, 0])
             }
         }
@@ -89,11 +97,13 @@ impl Error {
         const REJECT_ROUTE: u8 = 6;
         /// "Unrecognized next header type encountered", RFC 4443 section 3.4.
         const NEXT_HEADER: u8 = 1;
+        /// "Unrecognized IPv6 option encountered", RFC 4443 section 3.4.
+        const OPTION: u8 = 2;
         let unreachable = |code| (Icmpv6Type::DEST_UNREACHABLE.0, code, [0; 4]);
         match self {
             Error::NoRoute => unreachable(code::NO_ROUTE),
             Error::HostUnreachable => unreachable(code::ADDRESS),
-            Error::RejectRoute => unreachable(REJECT_ROUTE),
+            Error::RejectRoute | Error::SourceRouteFailed => unreachable(REJECT_ROUTE),
             Error::PortUnreachable => unreachable(code::PORT),
             Error::BeyondScope => unreachable(code::BEYOND_SCOPE),
             Error::ProtocolUnreachable { pointer } => (
@@ -109,6 +119,9 @@ impl Error {
             Error::TimeExceeded => (Icmpv6Type::TIME_EXCEEDED.0, 0, [0; 4]),
             Error::ParameterProblem { pointer } => {
                 (Icmpv6Type::PARAM_PROBLEM.0, 0, pointer.to_be_bytes())
+            }
+            Error::UnknownOption { pointer, .. } => {
+                (Icmpv6Type::PARAM_PROBLEM.0, OPTION, pointer.to_be_bytes())
             }
         }
     }
@@ -155,7 +168,7 @@ impl Router {
         }
         let from = match (own, source) {
             // The packet was for the router: the answer comes from where it was sent to.
-            (Some(own), _) if matches!(self.fib.target(own), Target::Local { .. }) => own,
+            (Some(own), _) if self.is_own(own) => own,
             (_, IpAddr::V4(_)) => self.primary_ipv4(way.0, way.1).into(),
             (_, IpAddr::V6(source)) => match self.primary_ipv6(way.0, source) {
                 Some(from) => from.into(),
@@ -203,6 +216,14 @@ impl Router {
     pub(super) fn next_ident(&mut self) -> u16 {
         self.ident = self.ident.wrapping_add(1);
         self.ident
+    }
+
+    /// Whether an address is one by which the router answers: for an anycast address one of its others does (RFC 4443 section 2.2).
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        match self.fib.target(address) {
+            Target::Local { port } => self.ports[usize::from(port)].owns(address),
+            _ => false,
+        }
     }
 
     /// The source address towards `to`, after RFC 6724: of the same scope, on the port it leaves
@@ -257,9 +278,17 @@ fn is_host(address: Ipv4Addr) -> bool {
 fn error_addresses_v6(packet: &[u8], arrival: Arrival, error: Error) -> ErrorAddresses {
     let packet = Ipv6Packet::new_unchecked(packet);
     let (source, destination) = (packet.src(), packet.dst());
-    // RFC 4443 section 2.4 (e.3): path MTU discovery works for multicast too.
+    // RFC 4443 section 2.4 (e.3): path MTU discovery works for multicast too, and some options ask for it.
     let to_many = arrival.to_many || destination.is_multicast();
-    let allowed = !to_many || matches!(error, Error::TooBig { .. });
+    let even_to_many = matches!(
+        error,
+        Error::TooBig { .. }
+            | Error::UnknownOption {
+                even_to_many: true,
+                ..
+            }
+    );
+    let allowed = !to_many || even_to_many;
     if !allowed || source.is_unspecified() || source.is_multicast() {
         return None;
     }

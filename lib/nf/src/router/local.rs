@@ -3,8 +3,11 @@
 
 use super::Router;
 use super::config::is_link_local;
+use super::extensions;
+use super::forward::malformed_options;
 use super::icmp::{Error, OWN_TTL, Offender};
 use super::metrics::{DropReason, Made};
+use super::options::{self, OptionError};
 use super::slow::{Arrival, Verdict};
 use crate::function::Nanos;
 use core::net::{IpAddr, SocketAddr};
@@ -54,6 +57,13 @@ impl Router {
         outbox: &mut dyn Outbox,
     ) -> Verdict {
         let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
+        if let Err((reason, error)) = check_options(packet.header()) {
+            let frame = frame.bytes();
+            if let Some(error) = error {
+                self.send_error(now, Offender { arrival, frame }, error, outbox);
+            }
+            return Verdict::Drop(reason);
+        }
         if packet.is_fragment() {
             return Verdict::Drop(DropReason::LocalFragment);
         }
@@ -86,6 +96,16 @@ impl Router {
         if layer.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
             return Verdict::Drop(DropReason::LocalFragment);
         }
+        let named_at = match extensions::check(&packet, &layer) {
+            Ok(named_at) => named_at,
+            Err(error) => {
+                let frame = frame.bytes();
+                if let Some(error) = error {
+                    self.send_error(now, Offender { arrival, frame }, error, outbox);
+                }
+                return Verdict::Drop(DropReason::BadOptions);
+            }
+        };
         let between = Ends {
             from: packet.dst().into(),
             to: packet.src().into(),
@@ -98,9 +118,7 @@ impl Router {
             IpProtocol::UDP => answer_udp(message, pseudo_header),
             IpProtocol::TCP => answer_tcp(message, pseudo_header, between),
             IpProtocol::IPV6_NO_NEXT => Answer::Nothing(DropReason::LocalUnused),
-            _ => Answer::Error(Error::ProtocolUnreachable {
-                pointer: next_header_position(&packet, &layer),
-            }),
+            _ => Answer::Error(Error::ProtocolUnreachable { pointer: named_at }),
         };
         self.answer(now, arrival, frame.bytes(), answer, outbox)
     }
@@ -164,7 +182,8 @@ impl Router {
         }
     }
 
-    /// Answers an echo request in place, without its options (RFC 1122 section 3.2.2.6).
+    /// Answers an echo request in place. Of its options, record route and timestamp go back, with the router's own
+    /// address in them (RFC 1122 section 3.2.2.6).
     fn receive_icmpv4(
         &mut self,
         now: Nanos,
@@ -186,13 +205,20 @@ impl Router {
             return Verdict::Drop(DropReason::NoRoute);
         };
         let (header_len, total_len) = (packet.header_len(), usize::from(packet.total_len()));
-        let length = total_len - header_len + ipv4::HEADER_LEN;
         let ident = self.next_ident();
 
         let bytes = &mut frame.bytes_mut()[ether::HEADER_LEN..];
-        bytes.copy_within(header_len..total_len, ipv4::HEADER_LEN);
+        let options = &mut bytes[ipv4::HEADER_LEN..header_len];
+        let start = if options::keep_records(options) {
+            options::record(options, own, now);
+            header_len
+        } else {
+            bytes.copy_within(header_len..total_len, ipv4::HEADER_LEN);
+            ipv4::HEADER_LEN
+        };
+        let length = total_len - header_len + start;
         let mut reply = Ipv4Packet::new_unchecked(&mut *bytes);
-        reply.set_version_and_header_len(ipv4::HEADER_LEN);
+        reply.set_version_and_header_len(start);
         reply.set_total_len(length as u16);
         reply.set_ident(ident);
         reply.set_fragmentation(false, false, 0);
@@ -233,13 +259,17 @@ impl Router {
             _ if !message.verify_checksum(source, destination) => {
                 return Verdict::Drop(DropReason::LocalMalformed);
             }
+            Icmpv6Type::MLD_QUERY => {
+                let packet = &frame.bytes()[ether::HEADER_LEN..];
+                return self.receive_query(now, arrival.port, packet, layer.offset);
+            }
             Icmpv6Type::ECHO_REQUEST if message.code() == 0 && !source.is_unspecified() => {}
             _ => return Verdict::Drop(DropReason::LocalUnused),
         }
         let Some(way) = self.way_back(source.into(), arrival.port) else {
             return Verdict::Drop(DropReason::NoRoute);
         };
-        let own = if destination.is_multicast() {
+        let own = if !self.is_own(destination.into()) && !destination.is_unicast_link_local() {
             self.primary_ipv6(way.0, source)
         } else {
             Some(destination)
@@ -273,8 +303,20 @@ impl Router {
 fn reply_verdict(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Forward(port) => Verdict::Reply(port),
-        Verdict::Waiting => Verdict::Consumed,
+        Verdict::Waiting | Verdict::Copied => Verdict::Consumed,
         other => other,
+    }
+}
+
+/// What keeps an IPv4 packet from being taken: a list that cannot be read, or a source route that leads on, as the router is no hop
+/// of any.
+fn check_options(header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
+    match options::check(&header[ipv4::HEADER_LEN..]) {
+        Ok(()) | Err(OptionError::SourceRoute { is_done: true }) => Ok(()),
+        Err(OptionError::SourceRoute { is_done: false }) => {
+            Err((DropReason::SourceRouted, Some(Error::SourceRouteFailed)))
+        }
+        Err(OptionError::Malformed { at }) => Err(malformed_options(at)),
     }
 }
 
@@ -318,29 +360,4 @@ fn answer_tcp(message: &[u8], pseudo_header: u16, between: Ends) -> Answer {
         ack,
         flags: answer_flags,
     })
-}
-
-/// Where the number of the upper layer's protocol stands, in bytes from the start of the packet.
-fn next_header_position<T: AsRef<[u8]>>(packet: &Ipv6Packet<T>, layer: &UpperLayer) -> u32 {
-    const NEXT_HEADER: u32 = 6;
-    if layer.offset == 0 {
-        return NEXT_HEADER;
-    }
-    // The last extension header's first byte.
-    let payload = packet.payload();
-    let (mut kind, mut start, mut position) = (packet.next_header(), 0, 0);
-    while start < layer.offset {
-        let Some([next, units, ..]) = payload.get(start..) else {
-            break;
-        };
-        position = start;
-        let units = usize::from(*units);
-        start += match kind {
-            IpProtocol::IPV6_FRAGMENT => 8,
-            IpProtocol::AH => (units + 2) * 4,
-            _ => (units + 1) * 8,
-        };
-        kind = IpProtocol(*next);
-    }
-    (ipv6::HEADER_LEN + position) as u32
 }

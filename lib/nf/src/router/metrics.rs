@@ -121,6 +121,8 @@ made! {
     Solicitation = "solicitation",
     /// ARP reply, neighbour advertisement.
     Advertisement = "advertisement",
+    /// Multicast listener report.
+    Report = "listener_report",
     /// Fragments beyond the first.
     Fragment = "fragment",
     /// A packet that waited for a neighbour's address.

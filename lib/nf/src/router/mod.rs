@@ -5,7 +5,7 @@
 //!   expired, or for a neighbour whose Ethernet address is not known.
 //! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
 //! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
-//! - `icmp`, `local`, `fragment`, `options`: what a router says and does besides forwarding.
+//! - `icmp`, `local`, `fragment`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
 //!
 //! See the README of this folder for configuration keys, commands, metrics and limits.
 
@@ -13,6 +13,7 @@ mod arp;
 mod bucket;
 mod commands;
 mod config;
+mod extensions;
 mod fast;
 mod fib;
 mod forward;
@@ -24,6 +25,7 @@ mod local;
 mod lpm4;
 mod lpm6;
 mod metrics;
+mod mld;
 mod nd;
 mod neighbour;
 mod options;
@@ -69,6 +71,8 @@ pub struct Router {
     ident: u16,
     /// The next tick tells all links the router's addresses.
     announce: bool,
+    /// By port, when it reports its multicast groups.
+    reports: [mld::Due; PORTS_MAX],
     counters: Counters,
 }
 
@@ -88,13 +92,17 @@ impl NetworkFunction for Router {
     fn tick(&mut self, now: Nanos, outbox: &mut dyn Outbox) {
         if core::mem::take(&mut self.announce) {
             self.announce_addresses(outbox);
+            self.report_soon(now);
         }
+        self.send_reports(now, outbox);
         self.age_neighbours(now, outbox);
     }
 
     fn has_timers(&self) -> bool {
         let mut neighbours = self.neighbours.iter();
-        self.announce || neighbours.any(|(.., neighbour)| neighbour.state != State::Permanent)
+        self.announce
+            || self.next_report().is_some()
+            || neighbours.any(|(.., neighbour)| neighbour.state != State::Permanent)
     }
 
     fn next_tick(&self) -> Nanos {
@@ -103,6 +111,7 @@ impl NetworkFunction for Router {
         }
         let neighbours = self.neighbours.iter();
         let ends = neighbours.filter_map(|(.., neighbour)| neighbour.next_tick());
+        let ends = ends.chain(self.next_report());
         ends.min().unwrap_or(Nanos(u64::MAX))
     }
 

@@ -58,7 +58,7 @@ impl Router {
             self.learn(now, (arrival.port, target.into()), mac, evidence, outbox);
             return Verdict::Consumed;
         }
-        if !on.owns(target.into()) {
+        if !on.owns(target.into()) && !on.anycasts().any(|own| own == target) {
             return Verdict::Consumed;
         }
         if on.owns(source.into()) {
@@ -91,19 +91,29 @@ impl Router {
     ) {
         let on = &self.ports[usize::from(port)];
         let solicited = !source.is_unspecified();
+        // Section 7.2.7: of those that have an anycast address the first who answers is as good as any.
+        let is_anycast = !on.owns(target.into());
+        let own = if is_anycast {
+            on.link_local
+        } else {
+            Some(target)
+        };
+        let Some(own) = own else {
+            return;
+        };
         let answer = NdpRepr::Advert {
             target,
             flags: AdvertFlags {
                 router: true,
                 solicited,
-                override_entry: true,
+                override_entry: !is_anycast,
             },
             target_link_layer: Some(on.mac),
         };
         let destination = if solicited { source } else { ALL_NODES };
         let mut frame = [0u8; FRAME_LEN];
         let macs = (on.mac, ndp::multicast_mac(ALL_NODES));
-        let Ok(length) = build::ndp(&mut frame, macs, (target, destination), &[], &answer) else {
+        let Ok(length) = build::ndp(&mut frame, macs, (own, destination), &[], &answer) else {
             return;
         };
         self.counters.made(Made::Advertisement);

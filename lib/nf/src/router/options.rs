@@ -1,4 +1,4 @@
-//! IPv4 options in packets that are forwarded (RFC 791 section 3.1, RFC 1812 section 5.2.4).
+//! IPv4 options in packets that are forwarded or answered (RFC 791 section 3.1, RFC 1812 sections 4.3.3.6 and 5.2.4).
 //!
 //! Record route and timestamp are filled in, source routes are reported to the caller, all others
 //! pass as they are.
@@ -29,13 +29,16 @@ pub(super) enum OptionError {
         at: usize,
     },
     /// It has a source route.
-    SourceRoute,
+    SourceRoute {
+        /// No hop is left of it: the packet's destination is where it is to end.
+        is_done: bool,
+    },
 }
 
 /// Checks an option list, the bytes between the fixed header and the payload.
 pub(super) fn check(options: &[u8]) -> Result<(), OptionError> {
     let mut at = 0;
-    let mut source_route = false;
+    let mut source_route = None;
     while at < options.len() {
         let kind = options[at];
         match kind {
@@ -63,13 +66,36 @@ pub(super) fn check(options: &[u8]) -> Result<(), OptionError> {
         if fields_wrong {
             return Err(OptionError::Malformed { at: at + 2 });
         }
-        source_route |= matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
+        if matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE) {
+            source_route = Some(pointer > length);
+        }
         at += length;
     }
-    if source_route {
-        return Err(OptionError::SourceRoute);
+    match source_route {
+        Some(is_done) => Err(OptionError::SourceRoute { is_done }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Blanks all of a checked list but what an echo reply repeats: record route and timestamp (RFC 1122 section 3.2.2.6). Returns
+/// whether there is any.
+pub(super) fn keep_records(options: &mut [u8]) -> bool {
+    let (mut at, mut any) = (0, false);
+    while let Some((&kind, rest)) = options.get(at..).and_then(<[u8]>::split_first) {
+        let length = match kind {
+            END_OF_LIST => break,
+            NO_OPERATION => 1,
+            _ => rest.first().map_or(1, |length| usize::from(*length).max(1)),
+        };
+        let end = (at + length).min(options.len());
+        if matches!(kind, RECORD_ROUTE | TIMESTAMP) {
+            any = true;
+        } else {
+            options[at..end].fill(NO_OPERATION);
+        }
+        at = end;
+    }
+    any
 }
 
 /// Fills in record route and timestamp options of a checked list: `own` is the address of the port
@@ -168,8 +194,10 @@ mod tests {
 
     #[test]
     fn source_routes_and_bad_lists_are_told_apart() {
-        assert_eq!(check(&[131, 3, 4, 0]), Err(OptionError::SourceRoute));
-        assert_eq!(check(&[1, 137, 3, 4]), Err(OptionError::SourceRoute));
+        let route = |is_done| Err(OptionError::SourceRoute { is_done });
+        assert_eq!(check(&[131, 3, 4, 0]), route(true));
+        assert_eq!(check(&[1, 137, 3, 4]), route(true));
+        assert_eq!(check(&[131, 7, 4, 10, 0, 0, 1, 0]), route(false));
         assert_eq!(check(&[7, 0, 0, 0]), Err(OptionError::Malformed { at: 1 }));
         assert_eq!(check(&[7, 3, 1, 0]), Err(OptionError::Malformed { at: 2 }));
         assert_eq!(check(&[1, 1, 1, 7]), Err(OptionError::Malformed { at: 3 }));
@@ -184,7 +212,7 @@ mod tests {
             record(&mut options, OWN, Nanos(1));
             prop_assert_eq!(options.len(), before.len());
             if readable {
-                let stays_readable = !matches!(check(&options), Err(OptionError::SourceRoute));
+                let stays_readable = !matches!(check(&options), Err(OptionError::SourceRoute { .. }));
                 prop_assert!(stays_readable);
             }
         }

@@ -27,6 +27,7 @@ impl Router {
             learn_budget: [Bucket::default(); PORTS_MAX],
             ident: 0,
             announce: false,
+            reports: Default::default(),
             counters: Counters::new(),
         };
         router.apply(config);

@@ -132,6 +132,15 @@ impl<'a> RouteReader<'a> {
                     }
                     None => self.add(network, Target::Connected { port: at }, Origin::Addresses)?,
                 }
+                if let IpAddr::V6(address) = network.address
+                    && port.anycasts().any(|anycast| anycast == address)
+                {
+                    let anycast = Prefix {
+                        length: host,
+                        ..network
+                    };
+                    self.add(anycast, Target::Local { port: at }, Origin::Addresses)?;
+                }
                 if let (IpAddr::V4(address), 0..=30) = (network.address, network.length) {
                     let host_bits = !super::lpm4::masked(u32::MAX, network.length);
                     let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);

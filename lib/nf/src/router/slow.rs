@@ -26,6 +26,8 @@ pub(super) struct Arrival {
 pub(super) enum Verdict {
     /// It leaves, in place, on this port.
     Forward(u8),
+    /// It has left in fragments.
+    Copied,
     /// Its answer leaves, in its place, on this port.
     Reply(u8),
     /// It was for the router; whatever it led to has been sent.
@@ -42,6 +44,10 @@ impl Router {
             Verdict::Forward(port) => {
                 self.counters.forward(frame.in_port(), frame.len());
                 frame.send(port);
+            }
+            Verdict::Copied => {
+                self.counters.forward(frame.in_port(), frame.len());
+                frame.discard();
             }
             Verdict::Reply(port) => {
                 self.counters.consumed += 1;
@@ -63,6 +69,12 @@ impl Router {
     }
 
     fn decide(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) -> Verdict {
+        if EthernetFrame::new_unchecked(frame.bytes())
+            .ethertype()
+            .is_vlan()
+        {
+            take_priority_tag(frame);
+        }
         let link = EthernetFrame::new_unchecked(frame.bytes());
         let (destination, ethertype) = (link.dst(), link.ethertype());
         let arrival = Arrival {
@@ -124,7 +136,11 @@ impl Router {
         }
         let (source, destination) = (packet.src(), packet.dst());
         let [first, ..] = source.octets();
-        let own = || matches!(self.fib.target(source.into()), Target::Local { .. });
+        // RFC 1812 section 5.3.7: no broadcast address is a source.
+        let own = || {
+            let target = self.fib.target(source.into());
+            matches!(target, Target::Local { .. } | Target::Broadcast)
+        };
         if first == 0 || first == 127 || first >= 224 || own() {
             return Err(DropReason::MartianSource);
         }
@@ -237,11 +253,31 @@ impl Router {
             return false;
         };
         let solicited = |own: Ipv6Addr| destination == nfluid_wire::ndp::solicited_node(own);
+        let mut anycasts = port.anycasts();
         destination == link_local
             || destination == ALL_NODES
             || destination == ALL_ROUTERS
             || solicited(link_local)
             || port.v6.iter().any(|(own, _)| solicited(*own))
+            || anycasts.any(|own| destination == own || solicited(own))
+    }
+}
+
+/// Takes out a tag that only tells a priority: with VLAN 0 a frame belongs to no VLAN (IEEE 802.1Q section 6.9.1). What is behind
+/// another tag stays: it is in that tag's VLAN.
+fn take_priority_tag(frame: &mut Frame<'_>) {
+    const TAG: usize = 4;
+    const AFTER_MACS: usize = 12;
+    let Some(&[high, low]) = frame.bytes().get(AFTER_MACS + 2..AFTER_MACS + TAG) else {
+        return;
+    };
+    let len = frame.len() - TAG;
+    if u16::from_be_bytes([high, low]) & 0x0fff == 0 && len >= ether::HEADER_LEN {
+        frame
+            .bytes_mut()
+            .copy_within(AFTER_MACS + TAG.., AFTER_MACS);
+        // Shorter than it was, so it fits.
+        let _ = frame.resize(len);
     }
 }
 

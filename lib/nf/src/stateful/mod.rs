@@ -27,6 +27,11 @@ pub trait Stateful {
     /// Version of the records that [`Stateful::export`] writes; a change of them is another version.
     fn state_version(&self) -> u16;
 
+    /// The oldest version of the records that [`Stateful::import`] reads: that of [`Reader::version`] is not below it.
+    fn oldest_version(&self) -> u16 {
+        self.state_version()
+    }
+
     /// Writes the state, as it is at `now`.
     fn export(&mut self, now: Nanos, writer: &mut Writer);
 
@@ -307,12 +312,12 @@ fn open<'nf, 'image>(
             expected: name.into(),
         });
     }
-    if opened.version != stateful.state_version() {
+    if !(stateful.oldest_version()..=stateful.state_version()).contains(&opened.version) {
         return Err(StateError::Version {
             nf: name.into(),
             found: opened.version,
             expected: stateful.state_version(),
         });
     }
-    Ok((stateful, Reader::new(opened.records)))
+    Ok((stateful, Reader::new(opened.version, opened.records)))
 }

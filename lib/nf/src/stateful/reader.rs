@@ -6,16 +6,23 @@ use serde::Deserialize;
 /// Gives out the records of an image in the order in which they were written.
 #[derive(Debug)]
 pub struct Reader<'a> {
+    version: u16,
     all: usize,
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(records: &'a [u8]) -> Self {
+    pub(super) fn new(version: u16, records: &'a [u8]) -> Self {
         Reader {
+            version,
             all: records.len(),
             rest: records,
         }
+    }
+
+    /// Version of the records.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// The next record. Text and bytes in it are borrowed: whatever length it claims, nothing is allocated.

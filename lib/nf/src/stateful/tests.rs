@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nfluid_ring::flow::{Buckets, Shares};
-use nfluid_wire::MacAddr;
 use nfluid_wire::arp::ArpRepr;
 use nfluid_wire::build::{self as frames, Frame};
+use nfluid_wire::{MacAddr, TcpFlags};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
@@ -429,6 +429,54 @@ fn what_is_no_image_of_this_nf_is_refused_with_its_reason() {
     }
 }
 
+/// Images of version 1, of the last program that wrote it: a TCP connection that 10.0.0.2:4000 has opened to 10.0.1.9:80, with
+/// sequence numbers 100 and 900, and a UDP packet.
+const IMAGES_V1: [(&str, &str); 2] = [
+    (
+        "firewall",
+        concat!(
+            "4e464c535441544501000100086669726577616c6cab00000000000000020264013608000000000000000004000000000000",
+            "020200022831303020616c6c6f77207564702066726f6d20616e7920746f20616e79206b6565702d7374617465012e283230",
+            "3020616c6c6f77207463702066726f6d20616e7920746f20616e79206b6565702d7374617465026c02898280d0a08080800a",
+            "000000d08080fd60000180c0ba94c4d80101360136898280d0a08080800a000000b580a09c9102000080d88ee16f012e0000",
+            "5eee43658dd9b864",
+        ),
+    ),
+    (
+        "nat",
+        concat!(
+            "4e464c535441544501000100036e61747b000000000000000202640136120000000000000000000000000000000000000702",
+            "01000000000002020002000082808050a01f818480800ca01f020202020202020202020202020a0100828080508827818480",
+            "800c882702020202020202020202020201b8170200898280505003a0c50401898280500000b8170182808050000000a1a5d2",
+            "23d955c5d8",
+        ),
+    ),
+];
+
+/// Catches: an upgrade from the last version loses all flows, or its connections are refused for the want of windows.
+#[test]
+fn images_of_version_1_are_taken_over() {
+    for (name, hex) in IMAGES_V1 {
+        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        let image: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+        let mut nf = made(name, 9);
+        let imported =
+            import(name, &mut *nf, HERE, &image).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(imported.left_out, 0, "{name}");
+        assert_eq!(metric(&*nf, "packets_forwarded_total"), 3.0, "{name}");
+        let there: SocketAddr = "10.0.1.9:80".parse().expect("an address");
+        let here: SocketAddr = match name {
+            "nat" => "192.0.2.1:4000".parse().expect("an address"),
+            _ => "10.0.0.2:4000".parse().expect("an address"),
+        };
+        let mut buffer = [0; 128];
+        let data = Frame::tcp(there, here, TcpFlags::ACK).sequence(77_000, 88_000);
+        let len = data.write(&mut buffer, b"data").expect("it fits");
+        let sent = run(&mut *nf, HERE, &[(1, buffer[..len].to_vec())]);
+        assert_eq!(sent.len(), 1, "{name}: the connection goes on");
+    }
+}
+
 proptest! {
     /// A forger's image has the right checksum. It makes no NF panic, grow beyond its limits, or fail later.
     #[test]
@@ -437,6 +485,7 @@ proptest! {
         hosts in 0u8..6,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         cut in proptest::option::of(any::<prop::sample::Index>()),
+        oldest: bool,
     ) {
         let nf = STATEFUL[nf];
         let mut old = made(nf, 1);
@@ -448,8 +497,10 @@ proptest! {
             image[records + at.index(count)] = value;
         }
         let kept = cut.map_or(count, |cut| cut.index(count));
-        let image = forged(nf, 1, &image[records..records + kept]).expect("short");
         let mut new = made(nf, 2);
+        let stateful = new.stateful().expect("it has a state");
+        let version = if oldest { stateful.oldest_version() } else { stateful.state_version() };
+        let image = forged(nf, version, &image[records..records + kept]).expect("short");
         let nothing = export(nf, &mut *new, HERE);
         rehearse(nf, &mut *new, HERE, &image).expect("an image of this NF");
         prop_assert_eq!(export(nf, &mut *new, HERE), nothing, "a rehearsal leaves nothing");

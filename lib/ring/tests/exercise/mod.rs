@@ -1,7 +1,7 @@
 //! The body that the property test and the fuzz target share: a port table, and rings that somebody else writes.
 
 use nfluid_ring::attach::{Attached, PortEntry, PortFds, Table};
-use nfluid_ring::batch::Batch;
+use nfluid_ring::batch::{Batch, Outbox, frame_at};
 use nfluid_ring::engine::Engine;
 use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, RING_MAX, Ring, SLOT_SIZE, tx_desc};
 use nfluid_ring::memory::Pool;
@@ -229,7 +229,8 @@ impl Ground {
             let mut slots = BTreeSet::new();
             let (frames, outbox) = batch.split();
             assert!(frames.len() <= BATCH_MAX);
-            for frame in frames {
+            for at in 0..frames.len() {
+                let (frame, mut outbox) = frame_at(frames, at, outbox);
                 assert!(slots.insert(check(&pool, &entry, frame.bytes())), "twice");
                 let choice = script.byte();
                 let _fits = frame.resize(usize::from(script.half()));
@@ -245,7 +246,7 @@ impl Ground {
         let count = self.engine.run_once(&mut self.ports, at as u8, &mut decide);
         assert!(count <= BATCH_MAX);
         let stats = self.engine.stats();
-        let decided = stats.forwarded + stats.discarded + stats.no_such_port;
+        let decided = stats.forwarded + stats.discarded + stats.no_such_port + stats.no_room;
         assert_eq!(stats.received, decided);
     }
 }

@@ -135,3 +135,24 @@ fn answers_are_limited_per_second() {
     let mut silent = Bench::new(json!({"rules": "reject ip from any to any", "reject_rate": 0}));
     assert_eq!(burst(&mut silent), 0);
 }
+
+/// Catches: answers that leave before or behind the batch, in either way of evaluating rules.
+#[test]
+fn an_answer_leaves_where_its_packet_was() {
+    let filler: String = (0..200)
+        .map(|net| format!("deny ip from 10.9.{net}.0/24 to any\n"))
+        .collect();
+    let rules = "reject tcp from any to any\nallow ip from any to any";
+    for rules in [rules.to_string(), filler + rules] {
+        let mut fw = Bench::with_rules(&rules);
+        let passing = |port: u16| udp(&format!("10.0.0.1:{port}"), "10.0.0.2:2");
+        let refused = |port: u16| tcp(&format!("10.0.0.1:{port}"), "10.0.0.2:2", SYN);
+        for turn in ["looked up", "remembered"] {
+            let batch = [passing(1), refused(2), passing(3), refused(4)];
+            let batch: Vec<Sent> = batch.into_iter().map(|frame| (OUTSIDE, frame)).collect();
+            let sent = run(&mut *fw.nf, fw.now, &batch);
+            let ports: Vec<u8> = sent.iter().map(|sent| sent.0).collect();
+            assert_eq!(ports, [INSIDE, OUTSIDE, INSIDE, OUTSIDE], "{turn}");
+        }
+    }
+}

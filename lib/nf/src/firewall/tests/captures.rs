@@ -1,13 +1,25 @@
 //! Real traffic crosses the firewall.
 
 use super::*;
+use crate::tcp::{Connection, End, Policy, Segment};
+use core::net::SocketAddr;
+use nfluid_wire::tcp::TcpPacket;
+use nfluid_wire::{IpProtocol, PacketMeta};
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
+use std::collections::HashMap;
 use std::path::Path;
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/pcap");
 
+/// The frames that fit a slot.
 fn frames_of(path: &Path) -> Vec<Vec<u8>> {
+    let mut frames = all_frames_of(path);
+    frames.retain(|frame| (14..=2032).contains(&frame.len()));
+    frames
+}
+
+fn all_frames_of(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::read(path).expect("readable");
     let mut frames = Vec::new();
     if let Ok(mut reader) = PcapNgReader::new(&file[..]) {
@@ -24,7 +36,6 @@ fn frames_of(path: &Path) -> Vec<Vec<u8>> {
             frames.push(packet.data.into_owned());
         }
     }
-    frames.retain(|frame| (14..=2032).contains(&frame.len()));
     frames
 }
 
@@ -87,9 +98,89 @@ fn cross(fw: &mut Bench, frames: &[Vec<u8>]) {
         "state_table_full",
         "state_rule_limit",
         "state_source_limit",
+        "tcp_out_of_window",
     ]
     .map(|reason| fw.dropped(reason))
     .iter()
     .sum();
     assert_eq!(forwarded + dropped, frames.len() as u64);
+}
+
+/// What real hosts send stays in its connection's windows. Catches: a bound that is too tight for options, losses and
+/// retransmissions of the wild.
+#[test]
+fn real_connections_stay_in_their_windows() {
+    let Ok(directory) = std::fs::read_dir(CAPTURES) else {
+        std::eprintln!("SKIPPED: no captures in {CAPTURES}");
+        return;
+    };
+    let mut segments = 0;
+    for entry in directory {
+        let path = entry.expect("an entry").path();
+        let frames = all_frames_of(&path);
+        for seen in connections(&frames).values().filter(|seen| is_whole(seen)) {
+            let mut connection = Connection::default();
+            for (end, payload) in seen {
+                let segment = Segment::read(payload, true).expect("it was parsed");
+                let followed = connection.segment(*end, &segment, Policy::default());
+                assert!(
+                    followed.is_ok(),
+                    "{}: {segment:?} of {connection:?}",
+                    path.display()
+                );
+                segments += 1;
+            }
+        }
+    }
+    assert!(segments > 500, "only {segments} segments in {CAPTURES}");
+}
+
+/// Segments in the order in which they were captured, with who sent them.
+type Seen<'a> = Vec<(End, &'a [u8])>;
+
+fn connections(frames: &[Vec<u8>]) -> HashMap<(SocketAddr, SocketAddr), Seen<'_>> {
+    let mut connections: HashMap<_, Seen<'_>> = HashMap::new();
+    for frame in frames {
+        let Ok(meta) = PacketMeta::parse(frame) else {
+            continue;
+        };
+        let (IpProtocol::TCP, false, Some((src, dst))) =
+            (meta.protocol, meta.is_fragment(), meta.addresses())
+        else {
+            continue;
+        };
+        let payload = &frame[usize::from(meta.l4_offset)..meta.l3_end()];
+        let from = SocketAddr::new(src, meta.src_port);
+        let to = SocketAddr::new(dst, meta.dst_port);
+        let (ends, end) = match connections.contains_key(&(to, from)) {
+            true => ((to, from), End::Far),
+            false => ((from, to), End::Near),
+        };
+        connections.entry(ends).or_default().push((end, payload));
+    }
+    connections
+}
+
+/// Whether a connection was captured from its SYN on, and without gaps: some captures leave out what is large.
+fn is_whole(seen: &Seen<'_>) -> bool {
+    let mut next: [Option<u32>; 2] = [None; 2];
+    seen.iter().all(|&(end, payload)| {
+        let tcp = TcpPacket::new_unchecked(payload);
+        let (own, other) = (end as usize, end.other() as usize);
+        let later = |at: u32, than: u32| (at.wrapping_sub(than) as i32) > 0;
+        let gap = match next[own] {
+            Some(next) => later(tcp.seq(), next),
+            None => !tcp.flags().intersects(TcpFlags::SYN | RST),
+        };
+        let unseen = next[other].is_some_and(|next| {
+            tcp.flags().contains(ACK) && !tcp.flags().contains(RST) && later(tcp.ack(), next)
+        });
+        let control =
+            u32::from(tcp.flags().contains(SYN)) + u32::from(tcp.flags().contains(TcpFlags::FIN));
+        let behind = tcp.seq().wrapping_add(tcp.payload().len() as u32 + control);
+        if next[own].is_none_or(|next| later(behind, next)) {
+            next[own] = Some(behind);
+        }
+        !gap && !unseen
+    })
 }

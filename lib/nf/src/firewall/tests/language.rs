@@ -41,6 +41,27 @@ fn equivalent_spellings() {
             "allow { tcp or udp } from { 1.1.1.1 or 2.2.2.2/32 } to any",
             "100 allow tcp,udp from 1.1.1.1,2.2.2.2 to any",
         ),
+        // Catches: lists in braces read for protocols and addresses only.
+        (
+            "allow tcp from any { 1 or 2-3 } to any not { http or 443 }",
+            "100 allow tcp from any 1,2-3 to any not 80,443",
+        ),
+        (
+            "allow tcp from any to any src-port { 1 or 2 } dst-port { 3 or 4 }",
+            "100 allow tcp from any 1,2 to any 3,4",
+        ),
+        (
+            "deny ip from any to any not vlan { 1 or 5-9 }",
+            "100 deny ip from any to any not vlan 1,5-9",
+        ),
+        (
+            "allow icmp from any to any icmptypes { 0 or 3/4 or 8 }",
+            "100 allow icmp from any to any icmptypes 0,3/4,8",
+        ),
+        (
+            "allow icmp6 from any to any icmp6types { 1 or 128 }",
+            "100 allow icmp6 from any to any icmp6types 1,128",
+        ),
         (
             "allow tcp from any to any tcpflags syn,!ack",
             "100 allow tcp from any to any setup",
@@ -63,6 +84,20 @@ fn equivalent_spellings() {
             one(short).map(|rule| rule.to_string()),
             Ok(canonical.into())
         );
+    }
+}
+
+// Catches: a manual whose examples are refused.
+#[test]
+fn the_manuals_examples_are_taken() {
+    let manual = include_str!("../README.md");
+    let block = manual.split("```yaml\n").nth(1).expect("the example");
+    let block = block.split("```").next().expect("it ends");
+    let rules = block.split("rules: |\n").nth(1).expect("its rules");
+    let rules: Vec<_> = rules.lines().map(one).collect();
+    assert_eq!(rules.len(), 7);
+    for rule in rules {
+        rule.expect("as the manual shows it");
     }
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 pub(super) mod arbitrary;
 mod captures;
+mod connections;
 mod engines;
 mod language;
 mod reconfiguring;
@@ -120,6 +121,11 @@ fn bytes(frame: Frame<'_>, payload: &[u8]) -> Vec<u8> {
 
 fn tcp(from: &str, to: &str, flags: TcpFlags) -> Vec<u8> {
     bytes(Frame::tcp(socket(from), socket(to), flags), b"")
+}
+
+fn segment(from: &str, to: &str, flags: TcpFlags, seq: u32, ack: u32) -> Vec<u8> {
+    let frame = Frame::tcp(socket(from), socket(to), flags);
+    bytes(frame.sequence(seq, ack), b"")
 }
 
 fn udp(from: &str, to: &str) -> Vec<u8> {

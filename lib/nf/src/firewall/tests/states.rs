@@ -39,23 +39,26 @@ fn replies_pass_and_nothing_else_does() {
 #[test]
 fn a_tcp_connection_from_open_to_close() {
     let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
-    let there = |flags| tcp("10.0.0.1:4000", "1.1.1.1:80", flags);
-    let back = |flags| tcp("1.1.1.1:80", "10.0.0.1:4000", flags);
-    assert!(!fw.passes(OUTSIDE, &back(SYN_ACK)));
-    assert!(!fw.passes(INSIDE, &there(ACK)), "only a SYN makes a state");
-    assert!(fw.passes(INSIDE, &there(SYN)));
-    assert!(fw.passes(OUTSIDE, &back(SYN_ACK)));
-    assert!(fw.passes(INSIDE, &there(ACK)));
+    let there = |flags, seq, ack| segment("10.0.0.1:4000", "1.1.1.1:80", flags, seq, ack);
+    let back = |flags, seq, ack| segment("1.1.1.1:80", "10.0.0.1:4000", flags, seq, ack);
+    assert!(!fw.passes(OUTSIDE, &back(SYN_ACK, 9, 2)));
+    assert!(
+        !fw.passes(INSIDE, &there(ACK, 2, 10)),
+        "only a SYN makes a state"
+    );
+    assert!(fw.passes(INSIDE, &there(SYN, 1, 0)));
+    assert!(fw.passes(OUTSIDE, &back(SYN_ACK, 9, 2)));
+    assert!(fw.passes(INSIDE, &there(ACK, 2, 10)));
     fw.wait_s(7_000);
     assert!(
-        fw.passes(OUTSIDE, &back(ACK)),
+        fw.passes(OUTSIDE, &back(ACK, 10, 2)),
         "idle for less than 2 h 4 min"
     );
-    assert!(fw.passes(INSIDE, &there(FIN_ACK)));
-    assert!(fw.passes(OUTSIDE, &back(FIN_ACK)));
-    assert!(fw.passes(INSIDE, &there(ACK)));
+    assert!(fw.passes(INSIDE, &there(FIN_ACK, 2, 10)));
+    assert!(fw.passes(OUTSIDE, &back(FIN_ACK, 10, 3)));
+    assert!(fw.passes(INSIDE, &there(ACK, 3, 11)));
     fw.wait_s(6);
-    assert!(!fw.passes(OUTSIDE, &back(ACK)), "closed");
+    assert!(!fw.passes(OUTSIDE, &back(ACK, 11, 3)), "closed");
     assert_eq!(fw.metric("states_expired_total", ""), 1);
 }
 
@@ -63,19 +66,22 @@ fn a_tcp_connection_from_open_to_close() {
 fn a_half_open_connection_ends_soon() {
     let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
     assert!(fw.passes(INSIDE, &tcp("10.0.0.1:4000", "1.1.1.1:80", SYN)));
-    fw.wait_s(31);
-    assert!(!fw.passes(OUTSIDE, &tcp("1.1.1.1:80", "10.0.0.1:4000", SYN_ACK)));
+    fw.wait_s(121);
+    let answer = segment("1.1.1.1:80", "10.0.0.1:4000", SYN_ACK, 0, 1);
+    assert!(!fw.passes(OUTSIDE, &answer));
 }
 
 #[test]
 fn a_reset_connection_ends_soon_and_may_begin_anew() {
     let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
-    let there = |flags| tcp("10.0.0.1:4000", "1.1.1.1:80", flags);
-    let back = |flags| tcp("1.1.1.1:80", "10.0.0.1:4000", flags);
-    assert!(fw.passes(INSIDE, &there(SYN)) && fw.passes(OUTSIDE, &back(RST)));
+    let there = |flags, seq, ack| segment("10.0.0.1:4000", "1.1.1.1:80", flags, seq, ack);
+    let back = |flags, seq, ack| segment("1.1.1.1:80", "10.0.0.1:4000", flags, seq, ack);
+    assert!(fw.passes(INSIDE, &there(SYN, 1, 0)) && fw.passes(OUTSIDE, &back(RST | ACK, 0, 2)));
     assert_eq!(fw.command("states", &[])["states"][0]["phase"], "closed");
-    assert!(fw.passes(INSIDE, &there(SYN)), "the same ports again");
-    assert!(fw.passes(OUTSIDE, &back(SYN_ACK)));
+    assert!(fw.passes(INSIDE, &there(SYN, 1, 0)), "the same ports again");
+    assert!(fw.passes(OUTSIDE, &back(SYN_ACK, 9, 2)));
+    assert_eq!(fw.command("states", &[])["states"][0]["phase"], "answered");
+    assert!(fw.passes(INSIDE, &there(ACK, 2, 10)));
     assert_eq!(fw.command("states", &[])["states"][0]["phase"], "open");
     assert_eq!(fw.metric("states", ""), 1);
     assert_eq!(fw.metric("states_created_total", ""), 2);
@@ -162,6 +168,21 @@ fn flows_of_different_vlans_are_different() {
     assert!(!fw.passes(OUTSIDE, &bytes(back, b"")));
 }
 
+/// IEEE 802.1Q: a tag with identifier 0 has a priority and is of no VLAN. Catches: it is a VLAN of its own.
+#[test]
+fn a_priority_tag_is_of_no_vlan() {
+    let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
+    let there = Frame::udp(socket("10.0.0.1:4000"), socket("8.8.8.8:53"));
+    let back = Frame::udp(socket("8.8.8.8:53"), socket("10.0.0.1:4000"));
+    assert!(fw.passes(INSIDE, &tagged(there, 0)));
+    assert!(fw.passes(OUTSIDE, &bytes(back, b"")) && fw.passes(OUTSIDE, &tagged(back, 0)));
+    assert!(!fw.passes(OUTSIDE, &tagged(back, 5)));
+    let double = [VlanTag::new(0), VlanTag::new(5)];
+    let mut of_vlan = Bench::with_rules("allow ip from any to any vlan 5");
+    assert!(of_vlan.passes(INSIDE, &bytes(there.vlans(&double), b"data")));
+    assert!(!of_vlan.passes(INSIDE, &tagged(there, 0)));
+}
+
 #[test]
 fn rules_before_the_first_check_see_every_packet() {
     let mut fw = Bench::with_rules(
@@ -176,8 +197,9 @@ fn rules_before_the_first_check_see_every_packet() {
 fn ipv6_flows_keep_state_too() {
     let mut fw = Bench::with_rules("allow ip6 from fc00::/7 to any out keep-state");
     assert!(fw.passes(INSIDE, &tcp("[fc00::1]:4000", "[2001:db8::1]:80", SYN)));
-    assert!(fw.passes(OUTSIDE, &tcp("[2001:db8::1]:80", "[fc00::1]:4000", SYN_ACK)));
-    assert!(!fw.passes(OUTSIDE, &tcp("[2001:db8::1]:80", "[fc00::2]:4000", SYN_ACK)));
+    let answer = |to| segment("[2001:db8::1]:80", to, SYN_ACK, 0, 1);
+    assert!(fw.passes(OUTSIDE, &answer("[fc00::1]:4000")));
+    assert!(!fw.passes(OUTSIDE, &answer("[fc00::2]:4000")));
     assert!(fw.passes(INSIDE, &ping("fc00::1", "2001:db8::1", 3)));
     assert!(fw.passes(OUTSIDE, &pong("2001:db8::1", "fc00::1", 3)));
 }

@@ -251,6 +251,30 @@ fn malformed_packets_are_dropped_and_counted_by_reason() {
     assert_eq!(fw.metric("packets_malformed_total", reason), 1);
 }
 
+/// Catches: a fragment that writes the flags of the first one over, passed by a rule for fragments.
+#[test]
+fn tcp_fragments_over_the_flags_never_pass() {
+    let mut fw = Bench::with_rules("allow ip from any to any frag any");
+    let piece = |protocol, offset, version: usize| {
+        let from = [ip("10.0.0.1"), ip("fc00::1")][version];
+        let to = [ip("10.0.0.2"), ip("fc00::2")][version];
+        let fragment = FragmentInfo {
+            offset,
+            more: false,
+            ident: 7,
+        };
+        bytes(Frame::ip(from, to, protocol).fragment(fragment), &[0; 64])
+    };
+    for version in [0, 1] {
+        assert!(!fw.passes(OUTSIDE, &piece(IpProtocol::TCP, 8, version)));
+        assert!(fw.passes(OUTSIDE, &piece(IpProtocol::TCP, 16, version)));
+        assert!(fw.passes(OUTSIDE, &piece(IpProtocol::UDP, 8, version)));
+    }
+    assert_eq!(fw.dropped("malformed"), 2);
+    let reason = nfluid_wire::ParseError::TcpOverlappingFragment.as_str();
+    assert_eq!(fw.metric("packets_malformed_total", reason), 2);
+}
+
 #[test]
 fn frames_in_equal_frames_accounted_for() {
     let mut fw = Bench::with_rules("allow udp from any to any\nreject tcp from any to any");

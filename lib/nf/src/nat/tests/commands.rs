@@ -83,8 +83,8 @@ fn flush_ends_what_it_is_told_and_spares_forwards() {
             "drop no_mapping",
         ),
         (
-            "outside tcp 192.0.2.9:80 > 203.0.113.1:6000 syn ack",
-            "inside tcp 192.0.2.9:80 > 10.0.0.3:6000 syn ack",
+            "outside tcp 192.0.2.9:80 > 203.0.113.1:6000 syn ack 9/1",
+            "inside tcp 192.0.2.9:80 > 10.0.0.3:6000 syn ack 9/1",
         ),
     ]);
     assert_eq!(

@@ -67,7 +67,7 @@ fn a_connection_turns_back_to_a_forwarded_server() {
     let ethernet = EthernetFrame::new_unchecked(&sent[0].1);
     assert_eq!((ethernet.src(), ethernet.dst()), (gateway, server));
     nat.table(&[(
-        "inside tcp 10.0.0.3:8080 > 203.0.113.1:5000 syn ack",
-        "inside tcp 203.0.113.1:80 > 10.0.0.2:5000 syn ack",
+        "inside tcp 10.0.0.3:8080 > 203.0.113.1:5000 syn ack 9/1",
+        "inside tcp 203.0.113.1:80 > 10.0.0.2:5000 syn ack 9/1",
     )]);
 }

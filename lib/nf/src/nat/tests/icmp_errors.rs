@@ -56,6 +56,17 @@ fn an_error_from_outside_quotes_what_the_host_sent() {
     }
 }
 
+/// Catches: a checksum written into the zeros behind what is quoted (RFC 4884 section 5.1).
+#[test]
+fn the_padding_of_a_quotation_stays_zero() {
+    let mut nat = Bench::new(json!({"port_preservation": false}));
+    let (_, original) = frame("inside tcp 10.0.0.2:5000 > 192.0.2.9:53 syn");
+    let translated = nat.send(0, &original).remove(0).1;
+    let padded = |packet: &[u8]| [&packet[..14 + 28], &[0; 100]].concat();
+    let sent = nat.send(1, &error(ROUTER, EXTERNAL, &padded(&translated), 128));
+    assert_quotes(&sent[0].1, (ROUTER, HOST), &padded(&original), 128);
+}
+
 #[test]
 fn an_error_from_inside_quotes_what_the_peer_sent() {
     let config = json!({"port_preservation": false, "filtering": "endpoint-independent"});

@@ -1,6 +1,7 @@
 use super::{Bench, describe, frame};
 use nfluid_wire::udp::UdpPacket;
 use serde_json::json;
+use std::format;
 use std::vec::Vec;
 
 #[test]
@@ -171,8 +172,8 @@ fn a_forward_leads_strangers_to_its_host() {
             "inside tcp 192.0.2.9:4000 > 10.0.0.2:8080 syn",
         ),
         (
-            "inside tcp 10.0.0.2:8080 > 192.0.2.9:4000 syn ack",
-            "outside tcp 203.0.113.1:80 > 192.0.2.9:4000 syn ack",
+            "inside tcp 10.0.0.2:8080 > 192.0.2.9:4000 syn ack 9/1",
+            "outside tcp 203.0.113.1:80 > 192.0.2.9:4000 syn ack 9/1",
         ),
         (
             "outside udp 192.0.2.9:4000 > 203.0.113.7:53",
@@ -260,11 +261,18 @@ fn what_is_not_for_translation_is_dropped_or_passed() {
         let (port, bytes) = frame(line);
         assert_eq!(lenient.send(port, &bytes), [(1 - port, bytes)], "{line}");
     }
-    assert_eq!(
-        strict.play("inside gre 10.0.0.2 > 192.0.2.9"),
-        "drop other_protocol"
-    );
-    assert_eq!(lenient.metric("packets_untouched_total", None), 4.0);
+    // Catches: only what has ports passes.
+    for protocol in ["gre", "esp", "sctp", "ospf", "igmp"] {
+        for (line, passed) in [("inside", 1), ("outside", 0)] {
+            let line = format!("{line} {protocol} 10.0.0.2 > 224.0.0.5");
+            assert_eq!(strict.play(&line), "drop other_protocol", "{line}");
+            let (port, bytes) = frame(&line);
+            assert_eq!(lenient.send(port, &bytes), [(passed, bytes)], "{line}");
+        }
+    }
+    let (port, redirect) = frame("inside icmp 10.0.0.2 > 192.0.2.9 type 5");
+    assert_eq!(lenient.send(port, &redirect), [(1, redirect)]);
+    assert_eq!(lenient.metric("packets_untouched_total", None), 15.0);
 }
 
 #[test]
@@ -334,4 +342,91 @@ fn a_new_configuration_keeps_what_is_still_in_its_pool() {
         }
     }
     assert!(kept > 0, "some hosts had the address that stayed");
+}
+
+/// IEEE 802.1Q: a tag with identifier 0 has a priority and is of no VLAN. Catches: it is a VLAN of its own.
+#[test]
+fn a_priority_tag_is_of_no_vlan() {
+    let mut nat = Bench::new(json!({"forward": ["tcp 203.0.113.1:80 -> 10.0.0.3:80"]}));
+    nat.table(&[
+        (
+            "inside vlan 0 udp 10.0.0.2:5000 > 192.0.2.9:53",
+            "outside vlan 0 udp 203.0.113.1:5000 > 192.0.2.9:53",
+        ),
+        (
+            "outside udp 192.0.2.9:53 > 203.0.113.1:5000",
+            "inside udp 192.0.2.9:53 > 10.0.0.2:5000",
+        ),
+        (
+            "outside vlan 0 tcp 192.0.2.9:4000 > 203.0.113.1:80 syn",
+            "inside vlan 0 tcp 192.0.2.9:4000 > 10.0.0.3:80 syn",
+        ),
+        (
+            "inside vlan 0 vlan 7 udp 10.0.0.2:6000 > 192.0.2.9:53",
+            "outside vlan 0 vlan 7 udp 203.0.113.1:6000 > 192.0.2.9:53",
+        ),
+        (
+            "outside vlan 7 udp 192.0.2.9:53 > 203.0.113.1:6000",
+            "inside vlan 7 udp 192.0.2.9:53 > 10.0.0.2:6000",
+        ),
+    ]);
+}
+
+/// RFC 4787 REQ-3a: IKE asks from port 500. Catches: the default range leaves well-known ports out.
+#[test]
+fn a_well_known_port_stays_one_by_default() {
+    let mut nat = Bench::new(json!({}));
+    nat.table(&[(
+        "inside udp 10.0.0.2:500 > 192.0.2.9:500",
+        "outside udp 203.0.113.1:500 > 192.0.2.9:500",
+    )]);
+    let second = nat.play("inside udp 10.0.0.3:500 > 192.0.2.9:500");
+    let source = second.split(' ').nth(2).expect("a source");
+    let port: u16 = source
+        .rsplit(':')
+        .next()
+        .expect("a port")
+        .parse()
+        .expect("a number");
+    assert!(port < 1024, "{second}");
+    let given = nat.play("inside udp 10.0.0.2:5000 > 192.0.2.9:500");
+    assert!(given.contains(":5000 >"), "{given}");
+    Bench::new(json!({"ports": "7000-7000"})).table(&[(
+        "inside udp 10.0.0.2:500 > 192.0.2.9:500",
+        "outside udp 203.0.113.1:7000 > 192.0.2.9:500",
+    )]);
+}
+
+/// Catches: who looks for a fault gets no answer; an answer to what a host inside waits for.
+#[test]
+fn the_nat_answers_pings_of_its_own_addresses() {
+    let mut nat = Bench::new(json!({}));
+    nat.table(&[
+        (
+            "outside icmp 192.0.2.9 > 203.0.113.1 echo 7",
+            "outside icmp 203.0.113.1 > 192.0.2.9 reply 7",
+        ),
+        (
+            "inside vlan 5 icmp 10.0.0.2 > 203.0.113.1 echo 8",
+            "inside vlan 5 icmp 203.0.113.1 > 10.0.0.2 reply 8",
+        ),
+        (
+            "outside icmp 255.255.255.255 > 203.0.113.1 echo 7",
+            "drop no_mapping",
+        ),
+        (
+            "outside icmp 192.0.2.9 > 203.0.113.1 reply 7",
+            "drop no_mapping",
+        ),
+        (
+            "outside icmp 192.0.2.9 > 203.0.113.2 echo 7",
+            "drop untranslated",
+        ),
+    ]);
+    assert_eq!(nat.metric("pings_answered_total", None), 2.0);
+    assert_eq!(nat.metric("mappings", None), 0.0);
+    Bench::new(json!({"answer_pings": false})).table(&[(
+        "outside icmp 192.0.2.9 > 203.0.113.1 echo 7",
+        "drop no_mapping",
+    )]);
 }

@@ -8,6 +8,7 @@ mod bad_config;
 mod commands;
 mod fragments;
 mod hairpin;
+mod half_open;
 mod icmp_errors;
 mod limits;
 mod mappings;
@@ -164,13 +165,21 @@ pub(super) fn frame(line: &str) -> Sent {
     let rest: Vec<&str> = words.collect();
     let frame = match protocol {
         "udp" => Frame::udp(socket(src), socket(dst)),
-        "tcp" => Frame::tcp(socket(src), socket(dst), flags(&rest)),
+        "tcp" => tcp(socket(src), socket(dst), &rest),
         "icmp" => icmp(address(src), address(dst), &rest),
         "gre" => Frame::ip(address(src), address(dst), IpProtocol::GRE),
+        "esp" => Frame::ip(address(src), address(dst), IpProtocol(50)),
+        "sctp" => Frame::ip(address(src), address(dst), IpProtocol(132)),
+        "ospf" => Frame::ip(address(src), address(dst), IpProtocol(89)),
+        "igmp" => Frame::ip(address(src), address(dst), IpProtocol(2)),
         other => panic!("{other} is no protocol: {line}"),
     };
     let mut buffer = [0; 200];
-    let payload = b"some payload, odd";
+    // With sequence numbers there is none, so that they are easily counted.
+    let payload: &[u8] = match rest.last() {
+        Some(last) if last.contains('/') => b"",
+        _ => b"some payload, odd",
+    };
     let len = frame
         .vlans(&tags)
         .write(&mut buffer, payload)
@@ -184,6 +193,15 @@ fn socket(text: &str) -> SocketAddr {
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
+}
+
+/// Flags, and `seq/ack` at the end, which is 0/0 if it is not there.
+fn tcp(src: SocketAddr, dst: SocketAddr, rest: &[&str]) -> Frame<'static> {
+    let numbers = rest.last().and_then(|last| last.split_once('/'));
+    let names = &rest[..rest.len() - usize::from(numbers.is_some())];
+    let number = |text: &str| text.parse().expect("a number");
+    let (seq, ack) = numbers.map_or((0, 0), |(seq, ack)| (number(seq), number(ack)));
+    Frame::tcp(src, dst, flags(names)).sequence(seq, ack)
 }
 
 fn flags(names: &[&str]) -> TcpFlags {
@@ -224,7 +242,11 @@ pub(super) fn describe(port: u8, frame: &[u8]) -> String {
         IpProtocol::UDP => format!(" udp {}", sockets()),
         IpProtocol::TCP => {
             let flags = format!("{}", meta.tcp_flags).replace(',', " ");
-            format!(" tcp {} {flags}", sockets())
+            let tcp = TcpPacket::new_unchecked(&frame[usize::from(meta.l4_offset)..]);
+            match (tcp.seq(), tcp.ack()) {
+                (0, 0) => format!(" tcp {} {flags}", sockets()),
+                (seq, ack) => format!(" tcp {} {flags} {seq}/{ack}", sockets()),
+            }
         }
         IpProtocol::ICMPV4 => {
             let what = match meta.icmp_type {

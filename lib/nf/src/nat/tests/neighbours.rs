@@ -154,3 +154,18 @@ fn a_host_that_moves_is_found_again() {
     );
     assert_eq!(macs(&nat.send(1, &back)[0].1), (ROUTER, moved));
 }
+
+// Catches: a question that leaves before or behind the batch.
+#[test]
+fn a_question_leaves_where_its_packet_was() {
+    let mut nat = Bench::new(json!({"forward": ["tcp 203.0.113.1:80 -> 10.0.0.2:80"]}));
+    let out = with_macs("inside udp 10.0.0.3:5000 > 192.0.2.9:53", HOST, ROUTER);
+    nat.send(0, &out);
+    let answer = "outside udp 192.0.2.9:53 > 203.0.113.1:5000";
+    let answer = with_macs(answer, ROUTER, PORT_1);
+    let syn = "outside tcp 192.0.2.9:4000 > 203.0.113.1:80 syn";
+    let syn = with_macs(syn, ROUTER, PORT_1);
+    let sent = nat.send_all(&[(1, answer.clone()), (1, syn), (1, answer)]);
+    let receivers: Vec<MacAddr> = sent.iter().map(|(_, frame)| macs(frame).1).collect();
+    assert_eq!(receivers, [HOST, MacAddr::BROADCAST, HOST]);
+}

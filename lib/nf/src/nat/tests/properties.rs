@@ -46,7 +46,7 @@ impl Sample {
         let frame = match (self.protocol, answer) {
             (0, _) => build::Frame::udp(src, dst),
             (1, false) => build::Frame::tcp(src, dst, TcpFlags::SYN),
-            (1, true) => build::Frame::tcp(src, dst, TcpFlags::SYN | TcpFlags::ACK),
+            (1, true) => build::Frame::tcp(src, dst, TcpFlags::SYN | TcpFlags::ACK).sequence(0, 1),
             (_, false) => build::Frame::echo_request(src.ip(), dst.ip(), src.port(), 3),
             (_, true) => build::Frame::echo_reply(src.ip(), dst.ip(), dst.port(), 3),
         };

@@ -6,24 +6,24 @@ const SYN: (&str, &str) = (
     "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 syn",
 );
 const SYN_ACK: (&str, &str) = (
-    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 syn ack",
-    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 syn ack",
+    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 syn ack 9/1",
+    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 syn ack 9/1",
 );
 const ACK: (&str, &str) = (
-    "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 ack",
-    "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 ack",
+    "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 ack 1/10",
+    "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 ack 1/10",
 );
 const DATA: (&str, &str) = (
-    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 psh ack",
-    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 psh ack",
+    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 psh ack 10/1",
+    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 psh ack 10/1",
 );
 const FIN_OUT: (&str, &str) = (
-    "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 fin ack",
-    "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 fin ack",
+    "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 fin ack 1/10",
+    "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 fin ack 1/10",
 );
 const FIN_IN: (&str, &str) = (
-    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 fin ack",
-    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 fin ack",
+    "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 fin ack 10/2",
+    "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 fin ack 10/2",
 );
 const GONE: (&str, &str) = (DATA.0, "drop no_mapping");
 
@@ -42,6 +42,9 @@ fn an_established_connection_lives_for_two_hours_and_four_minutes() {
 fn a_half_open_connection_lives_for_four_minutes() {
     Bench::new(json!({})).table(&[SYN, ("wait 239", ""), SYN_ACK]);
     Bench::new(json!({})).table(&[SYN, ("wait 240", ""), (SYN_ACK.0, "drop no_mapping")]);
+    // Catches: established by the answer alone.
+    Bench::new(json!({})).table(&[SYN, SYN_ACK, ("wait 239", ""), ACK]);
+    Bench::new(json!({})).table(&[SYN, SYN_ACK, ("wait 240", ""), (ACK.0, "drop tcp_not_syn")]);
 }
 
 #[test]
@@ -66,8 +69,8 @@ fn a_closed_connection_lives_for_four_minutes_whatever_trickles_in() {
 #[test]
 fn a_reset_connection_lives_for_four_minutes_unless_it_goes_on() {
     let reset = (
-        "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 rst",
-        "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 rst",
+        "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 rst 10/1",
+        "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 rst 10/1",
     );
     let opened = [SYN, SYN_ACK, ACK];
     let mut nat = Bench::new(json!({}));
@@ -96,9 +99,13 @@ fn a_segment_without_an_opening_is_dropped_or_picked_up() {
             "drop tcp_not_syn",
         ),
         ACK,
+        DATA,
         ("wait 5000", ""),
         DATA,
     ]);
+    // Catches: what nobody answers is kept for two hours.
+    let mut unanswered = Bench::new(json!({"tcp_pickup": true}));
+    unanswered.table(&[ACK, ("wait 240", ""), GONE]);
 }
 
 #[test]
@@ -126,8 +133,19 @@ fn a_simultaneous_open_passes() {
             "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 syn",
             "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 syn",
         ),
+        (
+            "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 syn ack 0/1",
+            "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 syn ack 0/1",
+        ),
+        (
+            "outside tcp 192.0.2.9:80 > 203.0.113.1:5000 syn ack 0/1",
+            "inside tcp 192.0.2.9:80 > 10.0.0.2:5000 syn ack 0/1",
+        ),
         ("wait 7000", ""),
-        ACK,
+        (
+            "inside tcp 10.0.0.2:5000 > 192.0.2.9:80 ack 1/1",
+            "outside tcp 203.0.113.1:5000 > 192.0.2.9:80 ack 1/1",
+        ),
     ]);
 }
 

@@ -136,6 +136,8 @@ proptest! {
 fn a_full_outbox_is_counted_and_nothing_else() {
     struct Full;
     impl nfluid_ring::Outbox for Full {
+        fn commit(&mut self, _decided: &[nfluid_ring::Frame<'_>]) {}
+
         fn emit(&mut self, _port: u8, _frame: &[u8]) -> bool {
             false
         }

@@ -16,8 +16,8 @@ fn routes_are_listed_within_a_prefix() {
     );
     assert_eq!(listed["more"], false);
     let all = router.command("routes", &[]);
-    assert_eq!(all["routes"].as_array().map(Vec::len), Some(15));
-    assert_eq!(all["total"], 15);
+    assert_eq!(all["routes"].as_array().map(Vec::len), Some(17));
+    assert_eq!(all["total"], 17);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn listings_are_bounded() {
     assert_eq!(listed["routes"].as_array().map(Vec::len), Some(1000));
     assert_eq!(
         (&listed["more"], &listed["total"]),
-        (&true.into(), &3015.into())
+        (&true.into(), &3017.into())
     );
 }
 

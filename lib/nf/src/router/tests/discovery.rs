@@ -229,3 +229,20 @@ fn a_neighbour_in_use_is_probed_alone() {
     router.send(1, advert(Some(BOB), true, false));
     assert_eq!(router.state_of("2001:db8:1::9"), "reachable");
 }
+
+/// Catches: nobody who answers for the anycast address of a network, or an answer that takes it from others (section 7.2.7).
+#[test]
+fn an_anycast_address_is_answered_for_without_override() {
+    let mut router = Bench::new(&plain());
+    let question = NdpRepr::Solicit {
+        target: v6("2001:db8:1::"),
+        source_link_layer: Some(BOB),
+    };
+    let to = (MacAddr([0x33, 0x33, 0xff, 0, 0, 0]), "ff02::1:ff00:0");
+    let (_, answer) = router.send_one(1, nd_frame((BOB, "2001:db8:1::9"), to, &question));
+    assert_eq!(ipv6(&answer).src(), v6(ROUTER));
+    let NdpRepr::Advert { target, flags, .. } = message(&answer) else {
+        panic!("an advertisement");
+    };
+    assert_eq!((target, flags.override_entry), (v6("2001:db8:1::"), false));
+}

@@ -74,7 +74,15 @@ fn malformed_and_misdirected_frames_are_dropped_for_their_reason() {
     let mut tagged = good[..12].to_vec();
     tagged.extend([0x81, 0, 0, 5]);
     tagged.extend(&good[12..]);
-    router.refuses(0, tagged, "vlan_tagged");
+    router.refuses(0, tagged.clone(), "vlan_tagged");
+    // Catches: a tag that tells a priority only, of VLAN 0, taken for another network.
+    tagged[14..16].copy_from_slice(&[0xe0, 0]);
+    let (port, passed) = router.send_one(0, tagged.clone());
+    assert_eq!((port, link(&passed).2), (1, EtherType::IPV4));
+    assert_eq!((passed.len(), &passed[34..]), (good.len(), &good[34..]));
+    let both = [&tagged[..16], &[0x81, 0, 0, 5], &good[12..]].concat();
+    router.refuses(0, both, "vlan_tagged");
+    router.refuses(0, tagged[..17].to_vec(), "vlan_tagged");
     router.refuses(7, good, "not_for_us");
 }
 
@@ -86,6 +94,9 @@ fn impossible_addresses_are_dropped() {
         ("224.0.0.1", "192.0.2.7", "martian_source"),
         ("250.0.0.1", "192.0.2.7", "martian_source"),
         ("10.0.1.1", "192.0.2.7", "martian_source"),
+        // Catches: a broadcast address as a source.
+        ("10.0.0.255", "192.0.2.7", "martian_source"),
+        ("10.0.1.255", "192.0.2.7", "martian_source"),
         ("169.254.0.9", "192.0.2.7", "link_local"),
         ("10.0.0.9", "169.254.0.9", "link_local"),
         ("10.0.0.9", "0.0.0.1", "martian_destination"),
@@ -154,7 +165,11 @@ fn source_routes_are_refused_unless_the_operator_says_otherwise() {
     let options = [131, 7, 4, 10, 0, 1, 9, 0];
     let frame = with_options(&from_alice("192.0.2.7"), &options, b"");
     let mut router = Bench::new(&acquainted());
-    router.refuses(0, frame.clone(), "source_routed");
+    // Catches: a source route dropped in silence (RFC 1812 section 5.2.7.1).
+    let (port, error) = router.send_one(0, frame.clone());
+    let error = icmp(&error);
+    assert_eq!((port, error.kind, error.code), (0, 3, 5));
+    assert_eq!(router.dropped("source_routed"), 1);
     let mut config = acquainted();
     config["source_routed"] = "forward".into();
     let mut router = Bench::new(&config);

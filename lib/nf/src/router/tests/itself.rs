@@ -161,3 +161,116 @@ fn what_cannot_be_answered_is_dropped_for_its_reason() {
         "local_fragment",
     );
 }
+
+/// Catches: what a route recorded left out of the answer, or the router's own address left out of it.
+#[test]
+fn recorded_routes_and_times_go_back_with_the_answer() {
+    let mut router = Bench::new(&acquainted());
+    let request = Frame::echo_request(ip("10.0.0.9"), ip("10.0.0.1"), 1, 1).macs(ALICE, P0);
+    let asked = [148, 4, 0, 0, 7, 11, 8, 10, 0, 0, 9, 0, 0, 0, 0, 0];
+    let request = super::forwarding::with_options(&request, &asked, b"data");
+    let (_, reply) = router.send_one(0, request);
+    let expected = [1, 1, 1, 1, 7, 11, 12, 10, 0, 0, 9, 10, 0, 0, 1, 0];
+    assert_eq!(ipv4(&reply).header()[20..], expected);
+    let reply = icmp(&reply);
+    assert_eq!((reply.kind, reply.quoted), (0, b"data".to_vec()));
+}
+
+/// Catches: a source route that leads on past the router, answered or dropped in silence.
+#[test]
+fn the_router_is_no_hop_of_a_source_route() {
+    let mut router = Bench::new(&acquainted());
+    let request = Frame::echo_request(ip("10.0.0.9"), ip("10.0.0.1"), 1, 1).macs(ALICE, P0);
+    let with = |options: &[u8]| super::forwarding::with_options(&request, options, b"");
+    let error = icmp(&router.send_one(0, with(&[131, 7, 4, 10, 0, 1, 9, 0])).1);
+    assert_eq!((error.kind, error.code), (3, 5));
+    assert_eq!(router.dropped("source_routed"), 1);
+    let done = icmp(&router.send_one(0, with(&[131, 7, 8, 10, 0, 1, 9, 0])).1);
+    assert_eq!(done.kind, 0, "it ends here");
+    let error = icmp(&router.send_one(0, with(&[7, 0, 0, 0])).1);
+    assert_eq!((error.kind, error.code, error.rest[0]), (12, 0, 21));
+    assert_eq!(router.dropped("bad_options"), 1);
+}
+
+/// An echo request to the router with a chain of extension headers, `first` being the first one's type.
+fn extended(to: &str, first: u8, headers: &[u8]) -> Vec<u8> {
+    let (from, to) = (ip("2001:db8::9"), ip(to));
+    let mut request = written(
+        &Frame::echo_request(from, to, 1, 1).macs(ALICE, P0),
+        b"data",
+    );
+    let message = request.split_off(54);
+    request.extend(headers);
+    request.extend(&message);
+    request[20] = first;
+    let length = (request.len() - 54) as u16;
+    request[18..20].copy_from_slice(&length.to_be_bytes());
+    request
+}
+
+/// Catches: routing headers followed (RFC 5095), unknown options and misplaced headers not reported (RFC 8200 sections 4.1, 4.2, 4.4).
+#[test]
+fn extension_headers_of_packets_to_the_router_are_looked_at() {
+    const OPTIONS: u8 = 60;
+    const ROUTING: u8 = 43;
+    let own = "2001:db8::1";
+    let option = |next: u8, kind: u8| [next, 0, 1, 0, kind, 2, 0, 0];
+    let mut route = [58, 2, 0, 1].to_vec();
+    route.extend([0; 20]);
+    let unused = [58, 0, 0, 0, 0, 0, 0, 0];
+    let misplaced = [option(0, 5), option(58, 5)].concat();
+    // The type of the first header, the headers, what comes back: type, code, pointer.
+    let cases = [
+        (OPTIONS, &option(58, 5)[..], (129, 0, 0)),
+        (0, &option(58, 0x1e), (129, 0, 0)),
+        (OPTIONS, &option(58, 0x9e), (4, 2, 44)),
+        (0, &option(58, 0xde), (4, 2, 44)),
+        (OPTIONS, &[58, 0, 1, 0, 5, 9, 0, 0], (4, 0, 45)),
+        (ROUTING, &route, (4, 0, 42)),
+        (ROUTING, &unused, (129, 0, 0)),
+        (OPTIONS, &misplaced, (4, 1, 40)),
+        (OPTIONS, &[option(ROUTING, 5), unused].concat(), (129, 0, 0)),
+    ];
+    let mut router = Bench::new(&acquainted());
+    for (first, headers, expected) in cases {
+        let answer = icmp(&router.send_one(0, extended(own, first, headers)).1);
+        let rest = if answer.kind == 129 {
+            0
+        } else {
+            u32::from_be_bytes(answer.rest)
+        };
+        assert_eq!(
+            (answer.kind, answer.code, rest),
+            expected,
+            "{first}: {headers:?}"
+        );
+    }
+    router.refuses(0, extended(own, OPTIONS, &option(58, 0x5e)), "bad_options");
+    // To a group: 10 reports even so, 11 does not.
+    let all_nodes = |kind: u8| {
+        let mut frame = extended("ff02::1", OPTIONS, &option(58, kind));
+        frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+        frame
+    };
+    let answer = icmp(&router.send_one(0, all_nodes(0x9e)).1);
+    assert_eq!((answer.kind, answer.code, answer.from), (4, 2, ip(own)));
+    router.refuses(0, all_nodes(0xde), "bad_options");
+}
+
+/// Catches: a router that does not answer for the anycast addresses of its networks (RFC 4291 section 2.6.1), or answers from them.
+#[test]
+fn the_subnet_router_anycast_address_is_the_routers() {
+    let mut config = acquainted();
+    config["addresses"]["p1"] = json!(["10.0.1.1/24", "2001:db8:1::1/64", "2001:db8:2::/127"]);
+    let mut router = Bench::new(&config);
+    for (anycast, own) in [
+        ("2001:db8::", "2001:db8::1"),
+        ("2001:db8:1::", "2001:db8::1"),
+    ] {
+        let request = Frame::echo_request(ip("2001:db8::9"), ip(anycast), 1, 1).macs(ALICE, P0);
+        let reply = icmp(&router.send_one(0, written(&request, b"")).1);
+        assert_eq!((reply.kind, reply.from), (129, ip(own)), "{anycast}");
+        let error = icmp(&router.send_one(0, written(&from_alice(anycast), b"")).1);
+        assert_eq!((error.kind, error.code, error.from), (1, 4, ip(own)));
+    }
+}

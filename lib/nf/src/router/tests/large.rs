@@ -52,6 +52,7 @@ fn a_large_packet_is_cut_into_fragments_that_make_it_up_again() {
     let whole = written(&from_alice("192.0.2.7").ident(4711), &payload);
     let sent = router.send(0, whole.clone());
     assert_eq!(sent.len(), 3);
+    assert_eq!(offsets(&sent), [0, 552, 1104]);
     assert_eq!(reassembled(&sent), &whole[34..]);
     for (port, frame) in &sent {
         let packet = ipv4(frame);
@@ -60,6 +61,69 @@ fn a_large_packet_is_cut_into_fragments_that_make_it_up_again() {
         assert_eq!((packet.ident(), packet.ttl()), (4711, 63));
     }
     assert_eq!(router.metric("packets_made_total", Some("fragment")), 2);
+}
+
+/// Catches: fragments that leave before or behind the batch, or one of them in place and the others as copies.
+#[test]
+fn fragments_leave_in_order_and_in_their_packets_place() {
+    let mut router = narrow(576);
+    let numbered = |number: u16, len: usize| {
+        (
+            0,
+            written(
+                &from_alice("192.0.2.7").ident(number),
+                &vec![number as u8; len],
+            ),
+        )
+    };
+    let batch = [
+        numbered(1, 100),
+        numbered(2, 1400),
+        numbered(3, 100),
+        numbered(4, 700),
+        numbered(5, 100),
+    ];
+    let sent = run(&mut router.nf, router.now, &batch);
+    let order: Vec<_> = sent
+        .iter()
+        .map(|(_, frame)| (ipv4(frame).ident(), ipv4(frame).fragment_offset()))
+        .collect();
+    assert_eq!(order[..4], [(1, 0), (2, 0), (2, 552), (2, 1104)]);
+    assert_eq!(order[4..], [(3, 0), (4, 0), (4, 552), (5, 0)]);
+    assert_eq!(router.metric("packets_forwarded_total", None), 5);
+}
+
+/// Catches: an answer, or what waited for a neighbour, that overtakes the frames before it, or is overtaken by later ones.
+#[test]
+fn what_the_router_makes_stays_where_it_was_made() {
+    let mut router = narrow(1500);
+    let from_bob = |ttl: u8, number: u16| {
+        let frame = datagram("10.0.1.9", "10.0.0.9").macs(BOB, P1);
+        (1, written(&frame.ttl(ttl).ident(number), &[0; 8]))
+    };
+    let back = datagram("10.0.1.9", "192.0.2.7").macs(BOB, P1).ident(3);
+    let sent = run(
+        &mut router.nf,
+        router.now,
+        &[from_bob(9, 1), from_bob(1, 2), (1, written(&back, &[0; 8]))],
+    );
+    let ports: Vec<u8> = sent.iter().map(|sent| sent.0).collect();
+    assert_eq!(
+        ports,
+        [0, 1, 1],
+        "forwarded, the error, forwarded: {sent:02x?}"
+    );
+    assert_eq!(icmp(&sent[1].1).kind, 11);
+
+    let mut config = acquainted();
+    config["neighbours"] = json!([]);
+    let mut router = Bench::new(&config);
+    let to_bob = |number: u16| (0, written(&from_alice("10.0.1.9").ident(number), &[0; 8]));
+    router.send(0, to_bob(1).1);
+    let batch = [to_bob(2), (1, arp_reply(BOB, [10, 0, 1, 9])), to_bob(3)];
+    let sent = run(&mut router.nf, router.now, &batch);
+    let idents: Vec<u16> = sent.iter().map(|(_, frame)| ipv4(frame).ident()).collect();
+    assert_eq!(idents, [1, 2, 3]);
 }
 
 #[test]
@@ -120,7 +184,13 @@ fn fragments_wait_for_the_neighbour_together() {
     let whole = written(&from_alice("10.0.1.9"), &[9; 1000]);
     assert_eq!(link(&router.send_one(0, whole.clone()).1).2, EtherType::ARP);
     let sent = router.send(1, arp_reply(BOB, [10, 0, 1, 9]));
+    assert_eq!(offsets(&sent), [0, 680]);
     assert_eq!(reassembled(&sent), &whole[34..]);
+}
+
+fn offsets(fragments: &[Sent]) -> Vec<u16> {
+    let offset = |sent: &Sent| ipv4(&sent.1).fragment_offset();
+    fragments.iter().map(offset).collect()
 }
 
 /// The payload that the fragments make up.

@@ -15,6 +15,7 @@ mod errors;
 mod forwarding;
 mod itself;
 mod large;
+mod listening;
 mod resolution;
 
 use super::Router;
@@ -88,8 +89,9 @@ impl Bench {
             nf: Router::new(config),
             now: Nanos::from_secs(1000),
         };
-        // The announcements of the router's addresses have a test of their own.
+        // The announcements of the router's addresses and groups have tests of their own.
         bench.tick();
+        bench.wait(1_000);
         bench
     }
 

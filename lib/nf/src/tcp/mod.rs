@@ -1,0 +1,14 @@
+//! TCP connections as somebody between the two ends sees them: for the firewall and the NAT.
+//!
+//! `segment`: what one segment says. `connection`: which segments belong to a connection, and where it is in its life.
+//! `half_open`: the connections whose handshake is not over, in the order in which they began.
+
+mod connection;
+mod half_open;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use connection::{Connection, Effect, End, OutOfWindow, Policy, Stage, Summary};
+pub(crate) use half_open::HalfOpen;
+pub(crate) use segment::Segment;
