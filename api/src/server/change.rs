@@ -32,7 +32,7 @@ pub async fn apply<S: Server>(
     request: JsonResult<ApplyRequest>,
 ) -> Answer<ApplyResponse> {
     let request = request?.0;
-    blocking(shared.server, move |server| server.apply(request))
+    blocking(shared.changes, move |server| server.apply(request))
         .await
         .map(Json)
 }
@@ -83,7 +83,7 @@ pub async fn delete_deployment<S: Server>(
 }
 
 async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<ApplyResponse> {
-    blocking(shared.server, move |server| server.delete(request))
+    blocking(shared.changes, move |server| server.delete(request))
         .await
         .map(Json)
 }
@@ -111,7 +111,7 @@ pub async fn create_instance<S: Server>(
     request: JsonResult<CreateRequest>,
 ) -> Answer<ApplyResponse> {
     let (name, request) = (name?.0, request?.0);
-    blocking(shared.server, move |server| server.create(&name, request))
+    blocking(shared.changes, move |server| server.create(&name, request))
         .await
         .map(Json)
 }
@@ -226,6 +226,6 @@ pub async fn restart<S: Server>(
     name: PathResult<String>,
 ) -> Result<StatusCode, Problem> {
     let name = name?.0;
-    blocking(shared.server, move |server| server.restart(&name)).await?;
+    blocking(shared.changes, move |server| server.restart(&name)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -2,17 +2,19 @@
 
 use super::Server;
 use super::limits::{FUNCTION_WAIT_MAX, FUNCTIONS_WAITING_MAX};
-use super::respond::{Answer, JsonResult, blocking};
+use super::respond::{Answer, JsonResult, blocking_in};
 use super::router::Shared;
 use crate::types::{FunctionReport, FunctionRequest, Problem};
 use axum::Json;
 use axum::extract::State;
+use std::io::PipeReader;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places for functions that run, and a queue of bounded length for others.
 pub(super) struct Places {
-    free: Semaphore,
+    free: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
@@ -28,13 +30,13 @@ impl Drop for Waiting<'_> {
 impl Places {
     pub fn new(at_once: usize) -> Self {
         Places {
-            free: Semaphore::new(at_once),
+            free: Arc::new(Semaphore::new(at_once)),
             waiting: AtomicUsize::new(0),
         }
     }
 
     /// A place, in the order of the requests.
-    async fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
+    async fn take(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let full = |why: &str| {
             Problem::unavailable(format!("too many functions at once: {why}"))
                 .with_remedy("try again in a moment")
@@ -43,7 +45,8 @@ impl Places {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= FUNCTIONS_WAITING_MAX {
             return Err(full(&format!("{FUNCTIONS_WAITING_MAX} wait already")));
         }
-        let place = tokio::time::timeout(FUNCTION_WAIT_MAX, self.free.acquire()).await;
+        let free = Arc::clone(&self.free).acquire_owned();
+        let place = tokio::time::timeout(FUNCTION_WAIT_MAX, free).await;
         drop(waiting);
         match place {
             Ok(Ok(place)) => Ok(place),
@@ -52,6 +55,24 @@ impl Places {
                 FUNCTION_WAIT_MAX.as_secs()
             ))),
         }
+    }
+
+    /// Runs a function when there is a place. The function has its place until it has ended; the pipe is hung up when the
+    /// client goes away.
+    async fn run<S, T>(
+        &self,
+        server: Arc<S>,
+        call: impl FnOnce(&S, PipeReader) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem>
+    where
+        S: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        let place = self.take().await?;
+        // This future is dropped when the client goes away; what then is left of the pipe is its other end, hung up.
+        let (client, _here) = std::io::pipe()
+            .map_err(|error| Problem::failed(format!("making a pipe for a function: {error}")))?;
+        blocking_in(place, server, move |server| call(server, client)).await
     }
 }
 
@@ -75,22 +96,17 @@ pub async fn run_function<S: Server>(
     request: JsonResult<FunctionRequest>,
 ) -> Answer<FunctionReport> {
     let request = request?.0;
-    let places = shared.functions;
-    let _place = places.take().await?;
-    // This future is dropped when the client goes away; what then is left of the pipe is its other end, hung up.
-    let (client, _here) = std::io::pipe()
-        .map_err(|error| Problem::failed(format!("making a pipe for a function: {error}")))?;
-    blocking(shared.server, move |server| {
+    let run = shared.functions.run(shared.server, move |server, client| {
         server.run_function(request, client)
-    })
-    .await
-    .map(Json)
+    });
+    run.await.map(Json)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::io::Read;
+    use std::sync::mpsc::channel;
 
     #[tokio::test]
     async fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_refused() {
@@ -122,5 +138,35 @@ mod tests {
             places.waiting.load(Ordering::Relaxed),
             FUNCTIONS_WAITING_MAX - 1
         );
+    }
+
+    // Catches: the place is given back when the client goes away, while the function still runs.
+    #[tokio::test]
+    async fn a_function_has_its_place_until_it_has_ended_also_when_its_client_has_gone() {
+        let places = Arc::new(Places::new(1));
+        let ((begun, has_begun), (hung_up, is_hung_up)) = (channel(), channel());
+        let (release, released) = channel();
+        let client = tokio::spawn({
+            let places = Arc::clone(&places);
+            let call = move |(): &(), mut client: PipeReader| {
+                begun.send(()).expect("it is awaited");
+                hung_up.send(client.read(&mut [0])).expect("it is awaited");
+                // It is not killed at once.
+                let _over = released.recv();
+                Ok(())
+            };
+            async move { places.run(Arc::new(()), call).await }
+        });
+        while has_begun.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        client.abort();
+        assert!(client.await.expect_err("it has gone").is_cancelled());
+        let told = is_hung_up.recv().expect("it is told");
+        assert_eq!(told.expect("a pipe"), 0, "its client has gone");
+        assert_eq!(places.free.available_permits(), 0, "it still runs");
+        release.send(()).expect("it waits");
+        let next = places.run(Arc::new(()), |(), _| Ok(7)).await;
+        assert_eq!(next.expect("its turn has come"), 7);
     }
 }

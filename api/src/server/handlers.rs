@@ -29,7 +29,7 @@ macro_rules! view {
             )
         )]
         pub async fn $handler<S: Server>(State(shared): State<Shared<S>>) -> Answer<$answer> {
-            answer(shared.server, |server| server.$handler()).await
+            answer(shared.views, |server| server.$handler()).await
         }
     };
 }
@@ -54,7 +54,7 @@ macro_rules! view_one {
             name: PathResult<String>,
         ) -> Answer<$answer> {
             let name = name?.0;
-            blocking(shared.server, move |server| {
+            blocking(shared.views, move |server| {
                 server
                     .$list()
                     .into_iter()
@@ -194,7 +194,7 @@ pub async fn logs<S: Server>(
     if query.since > POSITION_MAX {
         return Err(too_much("since", POSITION_MAX));
     }
-    blocking(shared.server, move |server| {
+    blocking(shared.views, move |server| {
         server.logs(&name, query.since, tail)
     })
     .await
@@ -209,7 +209,7 @@ pub async fn logs<S: Server>(
     responses((status = 200, body = String, content_type = "text/plain"))
 )]
 pub async fn metrics<S: Server>(State(shared): State<Shared<S>>) -> Result<Response, Problem> {
-    let text = blocking(shared.server, |server| Ok(server.metrics())).await?;
+    let text = blocking(shared.views, |server| Ok(server.metrics())).await?;
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",

@@ -31,7 +31,7 @@ macro_rules! of_instance {
             name: PathResult<String>,
         ) -> Answer<$answer> {
             let name = name?.0;
-            blocking(shared.server, move |server| server.$call(&name))
+            blocking(shared.changes, move |server| server.$call(&name))
                 .await
                 .map(Json)
         }
@@ -60,7 +60,7 @@ macro_rules! of_instance {
             request: JsonResult<$request>,
         ) -> Answer<$answer> {
             let (name, request) = (name?.0, request?.0);
-            blocking(shared.server, move |server| server.$handler(&name, request))
+            blocking(shared.changes, move |server| server.$handler(&name, request))
                 .await
                 .map(Json)
         }
@@ -119,7 +119,7 @@ pub async fn restore<S: Server>(
     request: JsonResult<RestoreRequest>,
 ) -> Answer<RestoreReport> {
     let request = request?.0;
-    blocking(shared.server, move |server| server.restore(request))
+    blocking(shared.changes, move |server| server.restore(request))
         .await
         .map(Json)
 }

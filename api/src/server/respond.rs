@@ -1,6 +1,5 @@
 //! Answers: JSON, and problems as `application/problem+json`.
 
-use super::Server;
 use crate::types::Problem;
 use axum::Json;
 use axum::body::Body;
@@ -10,6 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// A path parameter, or why it cannot be read.
 pub type PathResult<T> = Result<Path<T>, PathRejection>;
@@ -69,16 +69,62 @@ pub fn too_much(parameter: &str, maximum: impl std::fmt::Display) -> Problem {
     Problem::bad_request(format!("'{parameter}' is larger than {maximum}"))
 }
 
-/// Calls the server on a thread that may block.
-pub async fn blocking<S, T>(
+/// The server, and so many places for calls of it. A call has its place until it ends, and not until its client goes
+/// away: however often clients come and go, no more calls than places have a thread.
+pub(super) struct Calls<S> {
+    server: Arc<S>,
+    places: Arc<Semaphore>,
+}
+
+impl<S> Clone for Calls<S> {
+    fn clone(&self) -> Self {
+        Calls {
+            server: self.server.clone(),
+            places: self.places.clone(),
+        }
+    }
+}
+
+impl<S> Calls<S> {
+    /// At most `at_once` calls at a time.
+    pub fn new(server: Arc<S>, at_once: usize) -> Self {
+        Calls {
+            server,
+            places: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+}
+
+/// Calls the server on a thread that may block, when there is a place.
+pub(super) async fn blocking<S, T>(
+    calls: Calls<S>,
+    call: impl FnOnce(&S) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem>
+where
+    S: Send + Sync + 'static,
+    T: Send + 'static,
+{
+    // Nobody closes it.
+    let place = calls.places.acquire_owned().await.ok();
+    blocking_in(place, calls.server, call).await
+}
+
+/// Calls the server on a thread that may block, and drops `place` when the call has ended.
+pub(super) async fn blocking_in<P, S, T>(
+    place: P,
     server: Arc<S>,
     call: impl FnOnce(&S) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem>
 where
-    S: Server,
+    P: Send + 'static,
+    S: Send + Sync + 'static,
     T: Send + 'static,
 {
-    tokio::task::spawn_blocking(move || call(&server))
+    let called = move || {
+        let _place = place;
+        call(&server)
+    };
+    tokio::task::spawn_blocking(called)
         .await
         .unwrap_or_else(|_| {
             Err(
@@ -89,10 +135,40 @@ where
 }
 
 /// As [`blocking`], for a call that cannot fail, answered as JSON.
-pub async fn answer<S, T>(server: Arc<S>, call: impl FnOnce(&S) -> T + Send + 'static) -> Answer<T>
+pub(super) async fn answer<S, T>(
+    calls: Calls<S>,
+    call: impl FnOnce(&S) -> T + Send + 'static,
+) -> Answer<T>
 where
-    S: Server,
+    S: Send + Sync + 'static,
     T: Serialize + Send + 'static,
 {
-    blocking(server, |server| Ok(call(server))).await.map(Json)
+    blocking(calls, |server| Ok(call(server))).await.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    // Catches: the place is held by the request and not by the call, as a layer of the router does.
+    #[tokio::test]
+    async fn a_call_has_its_place_until_it_ends_also_when_its_client_has_gone() {
+        let calls = Calls::new(Arc::new(()), 1);
+        let ((begun, has_begun), (release, released)) = (channel(), channel());
+        let client = tokio::spawn(blocking(calls.clone(), move |()| {
+            begun.send(()).expect("it is awaited");
+            let _over = released.recv();
+            Ok(())
+        }));
+        while has_begun.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        client.abort();
+        assert!(client.await.expect_err("it has gone").is_cancelled());
+        assert_eq!(calls.places.available_permits(), 0, "its call goes on");
+        release.send(()).expect("it waits");
+        let next = blocking(calls.clone(), |()| Ok(7)).await;
+        assert_eq!(next.expect("there is a place again"), 7);
+    }
 }

@@ -2,11 +2,11 @@
 
 use super::function::{self, Places};
 use super::limits::{
-    BODY_BYTES_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX,
+    BODY_BYTES_MAX, CALLS_MAX, CAPTURES_MAX, CONCURRENT_REQUESTS_MAX, CONCURRENT_WAITS_MAX,
     FUNCTION_BODIES_KIB_MAX, FUNCTION_BODY_BYTES_MAX, FUNCTIONS_AT_ONCE_MAX, REQUEST_TIME_MAX,
     SMALL_BODY_BYTES_MAX,
 };
-use super::respond::too_large;
+use super::respond::{Calls, too_large};
 use super::{Server, change, handlers, life, stream};
 use crate::types::Problem;
 use axum::error_handling::HandleErrorLayer;
@@ -22,7 +22,12 @@ use tower::ServiceBuilder;
 
 /// What every handler shares.
 pub(super) struct Shared<S> {
+    /// For functions, which have places of their own, and for what does not block.
     pub server: Arc<S>,
+    /// For who only asks: changes that do not end take no place of these.
+    pub views: Calls<S>,
+    /// For changes.
+    pub changes: Calls<S>,
     /// Places for captures; a capture holds one as long as its client listens.
     pub captures: Arc<Semaphore>,
     /// Places for functions.
@@ -33,6 +38,8 @@ impl<S> Clone for Shared<S> {
     fn clone(&self) -> Self {
         Shared {
             server: self.server.clone(),
+            views: self.views.clone(),
+            changes: self.changes.clone(),
             captures: self.captures.clone(),
             functions: self.functions.clone(),
         }
@@ -65,6 +72,8 @@ pub fn router<S: Server>(server: Arc<S>) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .with_state(Shared {
+            views: Calls::new(server.clone(), CALLS_MAX),
+            changes: Calls::new(server.clone(), CALLS_MAX),
             server,
             captures: Arc::new(Semaphore::new(CAPTURES_MAX)),
             functions: Arc::new(Places::new(FUNCTIONS_AT_ONCE_MAX)),

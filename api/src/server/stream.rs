@@ -40,7 +40,7 @@ pub async fn events<S: Server>(
     let mut newest = shared.server.newest_event();
     // An error means that time is up or that the daemon ends: either way answer with what is there.
     let _ = tokio::time::timeout(wait, newest.wait_for(|seq| *seq > since)).await;
-    answer(shared.server, move |server| server.events(since)).await
+    answer(shared.views, move |server| server.events(since)).await
 }
 
 /// The frames of a port as a pcap stream, as long as the client listens.
@@ -65,7 +65,7 @@ pub async fn capture<S: Server>(
         Problem::unavailable(format!("{CAPTURES_MAX} captures run already"))
             .with_remedy("end one of them first")
     })?;
-    let frames = blocking(shared.server, move |server| server.capture(&name)).await?;
+    let frames = blocking(shared.views, move |server| server.capture(&name)).await?;
     let chunks = stream::unfold((frames, place), |(mut frames, place)| async move {
         let chunk = frames.recv().await?;
         Some((Ok::<_, Infallible>(Bytes::from(chunk)), (frames, place)))

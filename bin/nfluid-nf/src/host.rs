@@ -514,6 +514,7 @@ impl Host {
                 "forwarded": engine.forwarded,
                 "discarded": engine.discarded,
                 "no_such_port": engine.no_such_port,
+                "no_room": engine.no_room,
                 "batches": engine.batches,
             },
             "doorbell": {

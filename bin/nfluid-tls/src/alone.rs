@@ -8,6 +8,7 @@ use nfluid_tls::identity::read_certificates;
 use nfluid_tls::key::Key;
 use nfluid_tls::listening;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
@@ -21,8 +22,10 @@ pub fn server(address: SocketAddr, file: &Path) -> anyhow::Result<Server> {
     let config = serde_json::from_slice(&text).context("parsing the configuration")?;
     let config =
         Config::parse(&config).map_err(|error| anyhow::anyhow!("{error} ({})", error.key))?;
-    let certificates = read_certificates(&config.certificate).context("reading certificates")?;
-    let key = Key::read(&config.key).with_context(|| config.key.display().to_string())?;
+    let open = |path: &Path| File::open(path).with_context(|| path.display().to_string());
+    let certificates =
+        read_certificates(open(&config.certificate)?).context("reading certificates")?;
+    let key = Key::read(open(&config.key)?).with_context(|| config.key.display().to_string())?;
     let connector = config.backend().map(|backend| {
         let kind = SocketType::SEQPACKET;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;

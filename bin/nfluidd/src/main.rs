@@ -63,6 +63,9 @@ struct Arguments {
     /// The certificates of the authorities that sign those of the other daemons, PEM.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_ca: Option<PathBuf>,
+    /// Certificates that these authorities have revoked: their lists, PEM. Who is on one moves nothing here.
+    #[arg(long, value_name = "FILE", requires = "migrate_cert")]
+    migrate_crl: Option<PathBuf>,
     /// What to log: error, warn, info, debug, trace, or per module.
     #[arg(
         long,
@@ -165,6 +168,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             certificate,
             key,
             authority,
+            revoked: arguments.migrate_crl,
         }),
         _ => None,
     };

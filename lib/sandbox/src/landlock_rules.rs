@@ -6,6 +6,7 @@
 
 use crate::error::Errno;
 use crate::program::{Linkage, Program};
+use crate::regular;
 use crate::root::LibraryDirectory;
 use crate::sys;
 use landlock::{
@@ -62,7 +63,7 @@ pub(crate) fn ruleset(
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     if let Linkage::Dynamic { interpreter } = program.linkage()
-        && let Ok(loader) = std::fs::File::open(interpreter)
+        && let Ok(Some(loader)) = regular::look_at(interpreter)
     {
         rules = allow(rules, loader, execute)?;
     }

@@ -2,10 +2,11 @@
 //! file system to be started in and a change on disk between check and start cannot matter.
 
 use crate::error::{Errno, OsError};
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
+use crate::regular;
+use rustix::fs::{MemfdFlags, Mode, SealFlags, StatVfsMountFlags};
 use std::fs::File;
-use std::io::{Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,15 @@ use std::path::{Path, PathBuf};
 /// The largest ELF program header table and interpreter path that are looked at. Real ones are far smaller.
 const HEADERS_MAX: u16 = 128;
 const INTERPRETER_BYTES_MAX: u64 = 4096;
+/// Longest program that is copied because others than root can change it.
+const COPY_BYTES_MAX: u64 = 256 << 20;
+const NO_FILE: &str = "it is not a regular file";
+/// Types of program headers, and what a segment may be used for (elf(5)).
+const PT_LOAD: u32 = 1;
+const PT_INTERP: u32 = 3;
+const PT_GNU_STACK: u32 = 0x6474_e551;
+const PF_X: u32 = 1;
+const PF_W: u32 = 2;
 
 /// What a program needs to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +43,8 @@ pub struct Program {
     origin: PathBuf,
     linkage: Linkage,
     sealed: bool,
+    /// Nobody but root can change it.
+    is_roots: bool,
 }
 
 /// Why a program cannot be run in an instance.
@@ -61,6 +73,17 @@ pub enum ProgramError {
         /// Its permission bits.
         mode: u32,
     },
+    /// It would have to be copied to memory.
+    #[error(
+        "{path} has {bytes} bytes and can be changed by others than root: of such a program at most {COPY_BYTES_MAX} bytes are copied; \
+         chown root {path}; chmod go-w {path}"
+    )]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
     /// The file system forbids execution.
     #[error("{path} is on a file system mounted noexec; copy the program elsewhere")]
     NoExec {
@@ -75,10 +98,10 @@ impl Program {
     /// # Errors
     /// [`ProgramError`]: missing, not an ELF executable of this machine, not executable by others, mounted noexec.
     pub fn open(path: &Path) -> Result<Self, ProgramError> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let fd = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| OsError::new("open program", path.display(), errno))?;
-        Self::from_fd(fd, path)
+        let opening = |errno| OsError::new("open program", path.display(), errno);
+        let found = regular::look_at(path).map_err(opening)?;
+        let found = found.ok_or_else(|| not_executable(path, NO_FILE))?;
+        Self::from_fd(regular::reopen(found.as_fd()).map_err(opening)?, path)
     }
 
     /// Takes a program that is already open for reading; `origin` is what messages call it.
@@ -90,7 +113,7 @@ impl Program {
         let reading = |error| OsError::from_io("read program", origin.display(), &error);
         let metadata = file.metadata().map_err(reading)?;
         if !metadata.is_file() {
-            return Err(not_executable(origin, "it is not a regular file"));
+            return Err(not_executable(origin, NO_FILE));
         }
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o001 == 0 {
@@ -112,6 +135,7 @@ impl Program {
             origin: origin.to_owned(),
             linkage,
             sealed: false,
+            is_roots: metadata.uid() == 0 && mode & 0o022 == 0,
         })
     }
 
@@ -128,14 +152,11 @@ impl Program {
             .duplicate()
             .map_err(|errno| copying(&self.origin, errno))?;
         let fd = sealed(&self.origin, |to| {
-            from.rewind().and_then(|()| std::io::copy(&mut from, to))
+            from.rewind()?;
+            // It may grow meanwhile.
+            std::io::copy(&mut from.take(COPY_BYTES_MAX), to)
         })?;
-        Ok(Self {
-            fd,
-            origin: self.origin.clone(),
-            linkage: self.linkage.clone(),
-            sealed: true,
-        })
+        Self::of_sealed(fd, &self.origin)
     }
 
     /// A program that came from elsewhere, as a [`Program::sealed_copy`]; `origin` is what messages call it.
@@ -146,13 +167,40 @@ impl Program {
         let fd = sealed(origin, |to| {
             to.write_all(bytes).map(|()| bytes.len() as u64)
         })?;
+        Self::of_sealed(fd, origin)
+    }
+
+    /// The program as it was looked at: itself, if root alone can change the file, else a [`Program::sealed_copy`]. Who owns
+    /// a file can write to it until it is executed.
+    ///
+    /// # Errors
+    /// As [`Program::sealed_copy`]; [`ProgramError::TooLong`].
+    pub fn unchangeable(self) -> Result<Self, ProgramError> {
+        if self.sealed || self.is_roots {
+            return Ok(self);
+        }
+        let file = self.duplicate();
+        let length = file.and_then(|file| Ok(rustix::fs::fstat(file)?.st_size));
+        let bytes = length.map_err(|errno| copying(&self.origin, errno))?;
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if bytes > COPY_BYTES_MAX {
+            let path = self.origin;
+            return Err(ProgramError::TooLong { path, bytes });
+        }
+        self.sealed_copy()
+    }
+
+    fn of_sealed(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
         let file = File::from(fd);
-        let linkage = linkage(&file, bytes.len() as u64, origin)?;
+        let metadata = file.metadata();
+        let metadata =
+            metadata.map_err(|error| OsError::from_io("read program", origin.display(), &error))?;
         Ok(Self {
+            linkage: linkage(&file, metadata.size(), origin)?,
             fd: file.into(),
             origin: origin.to_owned(),
-            linkage,
             sealed: true,
+            is_roots: true,
         })
     }
 
@@ -206,8 +254,7 @@ fn sealed(
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&to, seals).map_err(copying)?;
     // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
-    let again = format!("/proc/self/fd/{}", to.as_raw_fd());
-    rustix::fs::open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(copying)
+    regular::reopen(to.as_fd()).map_err(copying)
 }
 
 fn not_executable(path: &Path, why: &'static str) -> ProgramError {
@@ -218,6 +265,10 @@ fn not_executable(path: &Path, why: &'static str) -> ProgramError {
 }
 
 /// Reads the ELF header and the program headers (elf(5)) of a 64-bit little-endian file.
+///
+/// The kernel maps segments and the stack as the file asks, before any system call filter looks: a file that asks for
+/// memory that is writable and executable is refused here. Without PT_GNU_STACK the stack of a 64-bit program is not
+/// executable, on x86-64 and arm64 since Linux 5.8 (arch/x86/include/asm/elf.h, elf_read_implies_exec).
 fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError> {
     let refuse = |why| not_executable(path, why);
     let mut header = [0u8; 64];
@@ -241,22 +292,38 @@ fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError>
     if entry_size != 56 || count == 0 || count > HEADERS_MAX {
         return Err(refuse("its program headers are damaged"));
     }
+    let mut linkage = Linkage::Static;
     for index in 0..u64::from(count) {
         let mut entry = [0u8; 56];
         let at = table.checked_add(index * 56).filter(|at| *at < size);
         let at = at.ok_or_else(|| refuse("its program headers are damaged"))?;
         file.read_exact_at(&mut entry, at)
             .map_err(|_| refuse("its program headers are damaged"))?;
-        const PT_INTERP: [u8; 4] = [3, 0, 0, 0];
-        if entry[..4] == PT_INTERP {
-            let at = u64_at(&entry, 8).unwrap_or(u64::MAX);
-            let length = u64_at(&entry, 32).unwrap_or(u64::MAX);
-            let interpreter = interpreter(file, at, length)
-                .ok_or_else(|| refuse("the path of its loader is damaged"))?;
-            return Ok(Linkage::Dynamic { interpreter });
+        let kind = u32_at(&entry, 0).unwrap_or(0);
+        let flags = u32_at(&entry, 4).unwrap_or(0);
+        match kind {
+            PT_LOAD if flags & (PF_W | PF_X) == PF_W | PF_X => {
+                return Err(refuse(
+                    "it has a segment that is writable and executable; link it without -N",
+                ));
+            }
+            PT_GNU_STACK if flags & PF_X != 0 => {
+                return Err(refuse(
+                    "it asks for an executable stack; link it with -z noexecstack",
+                ));
+            }
+            // The kernel takes the first.
+            PT_INTERP if linkage == Linkage::Static => {
+                let at = u64_at(&entry, 8).unwrap_or(u64::MAX);
+                let length = u64_at(&entry, 32).unwrap_or(u64::MAX);
+                let interpreter = interpreter(file, at, length)
+                    .ok_or_else(|| refuse("the path of its loader is damaged"))?;
+                linkage = Linkage::Dynamic { interpreter };
+            }
+            _ => {}
         }
     }
-    Ok(Linkage::Static)
+    Ok(linkage)
 }
 
 fn interpreter(file: &File, at: u64, length: u64) -> Option<PathBuf> {
@@ -284,16 +351,20 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::Read;
 
     fn file_with(bytes: &[u8], mode: u32) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -303,7 +374,8 @@ mod tests {
         file
     }
 
-    fn elf(interpreter: Option<&[u8]>) -> Vec<u8> {
+    /// A header and one program header: a segment, or the path of a loader.
+    pub(crate) fn elf(interpreter: Option<&[u8]>) -> Vec<u8> {
         let mut bytes = vec![0u8; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
         bytes[16] = 3;
@@ -352,6 +424,49 @@ mod tests {
         assert!(Program::open(Path::new("/")).is_err());
     }
 
+    // Catches: `linkage` looks for PT_INTERP alone; or it stops there.
+    #[test]
+    fn memory_that_is_writable_and_executable_cannot_be_asked_for() {
+        let with = |headers: &[(u32, u32)]| {
+            let mut bytes = elf(None);
+            bytes[56] = headers.len() as u8;
+            bytes.truncate(64);
+            for (kind, flags) in headers {
+                let mut entry = [0; 56];
+                entry[..4].copy_from_slice(&kind.to_le_bytes());
+                entry[4..8].copy_from_slice(&flags.to_le_bytes());
+                let path = 64 + 56 * headers.len() as u64;
+                entry[8..16].copy_from_slice(&path.to_le_bytes());
+                entry[32..40].copy_from_slice(&6u64.to_le_bytes());
+                bytes.extend_from_slice(&entry);
+            }
+            bytes.extend_from_slice(b"/ld.so");
+            bytes.push(0);
+            let path = bytes.len() - 7;
+            bytes[path..path + 6].copy_from_slice(b"/ld.s\0");
+            let file = file_with(&bytes, 0o755);
+            Program::open(file.path()).map_err(|why| why.to_string())
+        };
+        const PF_R: u32 = 4;
+        let plain = [
+            (PT_INTERP, PF_R),
+            (PT_LOAD, PF_R | PF_X),
+            (PT_LOAD, PF_R | PF_W),
+        ];
+        with(&plain).unwrap();
+        with(&[(PT_GNU_STACK, PF_R | PF_W)]).unwrap();
+        for (bad, why) in [
+            ((PT_LOAD, PF_R | PF_W | PF_X), "segment"),
+            ((PT_LOAD, PF_W | PF_X), "segment"),
+            ((PT_GNU_STACK, PF_R | PF_W | PF_X), "stack"),
+        ] {
+            for headers in [vec![bad], [&plain[..], &[bad]].concat()] {
+                let refused = with(&headers).unwrap_err();
+                assert!(refused.contains(why), "{refused}");
+            }
+        }
+    }
+
     #[test]
     fn a_sealed_copy_is_the_same_program_and_cannot_be_changed() {
         let bytes = elf(None);
@@ -366,6 +481,26 @@ mod tests {
         assert!(sent.is_sealed() && *sent.linkage() == Linkage::Static);
         assert!(sent.duplicate().unwrap().write_all(b"x").is_err());
         assert!(Program::of_bytes(b"no program", Path::new("sent")).is_err());
+    }
+
+    // Catches: what was looked at is executed by the file's descriptor, whoever owns the file.
+    #[test]
+    fn a_program_that_others_can_change_is_executed_as_it_was_looked_at() {
+        let root = rustix::process::geteuid().is_root();
+        for (owner, mode, is_copied) in [(0, 0o755, !root), (0, 0o775, true), (1000, 0o755, true)] {
+            let file = file_with(&elf(None), mode);
+            if root {
+                std::os::unix::fs::chown(file.path(), Some(owner), None).unwrap();
+            }
+            let program = Program::open(file.path()).unwrap().unchangeable().unwrap();
+            assert_eq!(program.is_sealed(), is_copied, "{owner} {mode:o}");
+            std::fs::write(file.path(), b"other").unwrap();
+            let mut inside = Vec::new();
+            let mut own = program.duplicate().unwrap();
+            own.rewind().unwrap();
+            own.read_to_end(&mut inside).unwrap();
+            assert_eq!(inside == elf(None), is_copied);
+        }
     }
 
     proptest! {

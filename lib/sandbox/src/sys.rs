@@ -383,7 +383,27 @@ pub(crate) fn load_filter(instructions: &[FilterInstruction]) -> Result<(), Errn
     Ok(())
 }
 
+/// Makes the empty path at address 0 that [`execute`] needs. It takes the host's CAP_SYS_RAWIO.
+pub(crate) fn map_empty_path() -> Result<(), Errno> {
+    let flags = rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::FIXED;
+    let page = rustix::param::page_size();
+    // SAFETY: nothing is mapped at 0 before, so nothing is replaced; no Rust code reads or writes there.
+    unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            page,
+            rustix::mm::ProtFlags::READ,
+            flags,
+        )
+    }?;
+    Ok(())
+}
+
 /// Executes an open program. Returns only if that failed.
+///
+/// The path is at address 0, where [`map_empty_path`] has put an empty one. The filter of system calls allows execveat
+/// with that address only, as it sees no text. A program has nothing there: whoever would map memory below
+/// vm.mmap_min_addr needs CAP_SYS_RAWIO, which an instance never has. So the kernel executes this program and no other.
 ///
 /// # Safety
 /// Both arrays end with NULL, and their other pointers point to NUL-terminated strings.
@@ -392,12 +412,12 @@ pub(crate) unsafe fn execute(
     argv: &[*const c_char],
     envp: &[*const c_char],
 ) -> Errno {
-    // SAFETY: as the caller promises; the path is empty and NUL-terminated.
+    // SAFETY: as the caller promises; the kernel checks the path's address itself.
     let result = check(unsafe {
         libc::syscall(
             libc::SYS_execveat,
             program,
-            c"".as_ptr(),
+            std::ptr::null::<c_char>(),
             argv.as_ptr(),
             envp.as_ptr(),
             libc::AT_EMPTY_PATH,

@@ -11,7 +11,6 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, ServerConfig};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroize;
 
@@ -62,13 +61,12 @@ pub struct Validity {
     pub until: i64,
 }
 
-/// Reads a file of certificates (PEM).
+/// Reads a file of certificates (PEM). The caller opens it, as for [`Key::read`].
 ///
 /// # Errors
 /// It cannot be read, or is too long.
-pub fn read_certificates(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_certificates(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let file = File::open(path)?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let why = format!("it has more than {FILE_BYTES_MAX} bytes");
@@ -159,7 +157,7 @@ mod tests {
         let path = folder.path().join("key");
         write(&path, text).expect("it is ours");
         set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
-        Key::read(&path).expect("it is ours alone")
+        Key::read(File::open(path).expect("it is ours")).expect("it is ours alone")
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Longest file of a key, and of certificates.
@@ -36,12 +35,12 @@ pub enum KeyError {
 pub struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
-    /// Reads a file that belongs to root or to this process's user, and that nobody else has access to.
+    /// Reads a file that belongs to root or to this process's user, and that nobody else has access to. The caller opens
+    /// the file: root looks first what a path leads to that a user has named.
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let mut file = File::open(path)?;
+    pub fn read(mut file: File) -> Result<Self, KeyError> {
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(KeyError::NoFile);
@@ -94,6 +93,7 @@ mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     #[test]
     fn a_key_that_others_may_read_is_refused() {
@@ -102,7 +102,7 @@ mod tests {
         write(&path, "secret").expect("it is ours");
         for (mode, is_right) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
-            match Key::read(&path) {
+            match Key::read(File::open(&path).expect("it is ours")) {
                 Ok(key) => assert!(is_right && key.pem() == b"secret", "{mode:o}"),
                 Err(error) => assert!(!is_right && error.to_string().contains("600"), "{error}"),
             }
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn what_is_no_file_or_too_long_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(matches!(Key::read(folder.path()), Err(KeyError::NoFile)));
-        assert!(Key::read(&folder.path().join("none")).is_err());
+        let read = |path: &Path| Key::read(File::open(path).expect("it is ours"));
+        assert!(matches!(read(folder.path()), Err(KeyError::NoFile)));
         let path = folder.path().join("long");
         write(&path, vec![b'x'; FILE_BYTES_MAX as usize + 1]).expect("it is ours");
         set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
-        assert!(matches!(Key::read(&path), Err(KeyError::TooLong)));
+        assert!(matches!(read(&path), Err(KeyError::TooLong)));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Certificates of hosts that know each other by one authority, for tests and experiments.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -38,6 +41,36 @@ impl Authority {
             issuer: Issuer::new(params, key),
             certificate,
         })
+    }
+
+    /// A list of revoked certificates of this authority with those in these files on it, PEM.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn revoke(&self, certificates: &[&Path]) -> io::Result<String> {
+        let day = |year| rcgen::date_time_ymd(year, 1, 1);
+        let revoked = |path: &&Path| {
+            let text = fs::read(path)?;
+            let (_, pem) = x509_parser::pem::parse_x509_pem(&text).map_err(io::Error::other)?;
+            let parsed = pem.parse_x509().map_err(io::Error::other)?;
+            Ok(RevokedCertParams {
+                serial_number: SerialNumber::from_slice(parsed.raw_serial()),
+                revocation_time: day(2020),
+                reason_code: None,
+                invalidity_date: None,
+            })
+        };
+        let revoked = certificates.iter().map(revoked);
+        let list = CertificateRevocationListParams {
+            this_update: day(2020),
+            next_update: day(2100),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect::<io::Result<_>>()?,
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let signed = list.signed_by(&self.issuer).map_err(io::Error::other)?;
+        signed.pem().map_err(io::Error::other)
     }
 
     /// Writes the files `name` of a host that is reached as `host`, a name or an address. It trusts this authority, and is signed by

@@ -7,7 +7,7 @@ use super::Demand;
 use super::book::Stay;
 use crate::host::lock;
 use nfluid_switch::Switch;
-use nfluid_switch::client::{Client, wait_for_arrivals_under_way};
+use nfluid_switch::client::Client;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub fn run(demand: &Demand) {
         if silent.is_empty() {
             continue;
         }
-        if let Err(error) = wait_for_arrivals_under_way() {
+        if let Err(error) = switch.await_programs() {
             tracing::warn!(%error, "instances on demand stay");
             resume(demand, &switch, &silent);
             continue;

@@ -95,7 +95,8 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
-        Ok(Arc::new(with_filter(Program::open(Path::new(path))?)?))
+        let program = Program::open(Path::new(path))?.unchangeable()?;
+        Ok(Arc::new(with_filter(program)?))
     }
 
     /// The program of terminators, beside that of built-in NFs, in the version that is installed now.

@@ -1,10 +1,12 @@
 //! What instances write to their standard output and error.
 //!
-//! Each has a named pipe, which the daemon reads into a file of bounded size. An instance that
+//! Each has a named pipe, which the daemon reads into a file of bounded size, and all files together have a bound
+//! ([`LogRoom`]). An instance that
 //! writes faster than that, or while no daemon reads, loses lines and nothing else. The files of the last [`FORMER_MAX`] that
 //! have ended stay; those of instances on demand end with them, as any stranger can have these come and go.
 
 use super::bells;
+use super::log_room::{FILE_MAX, LogRoom};
 use anyhow::{Context, bail};
 use nfluid_control::members::front_of;
 use nfluid_control::template::AT;
@@ -12,15 +14,12 @@ use nfluid_sandbox::start_apart;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::OpenOptions;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of a log file before it is moved aside; one older file is kept.
-const FILE_MAX: u64 = 1 << 20;
 /// Bytes read from one instance before the next one's turn.
 const TURN: usize = 16 << 10;
 /// Pause after a turn: bounds what a hostile instance can make the daemon do to about 1.6 MB/s.
@@ -29,8 +28,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const AT_ONCE: usize = 64;
 /// Logs of instances that have ended which are kept.
 pub const FORMER_MAX: usize = 256;
-/// How the name of a log ends, and that of the older part of it.
-const ENDINGS: [&str; 2] = ["log", "log.1"];
 /// The number of no log: there is something to open or to close.
 const REQUESTS: u64 = 0;
 
@@ -44,6 +41,8 @@ struct Followed {
 enum Request {
     Open(u64, PathBuf),
     Close(u64),
+    /// Count a file that an earlier daemon has left, and what was moved aside of it.
+    Adopt(PathBuf),
     /// Remove a file and what was moved aside of it.
     Remove(PathBuf),
 }
@@ -129,6 +128,8 @@ impl LogCollector {
         let mut table = self.shared.table();
         table.next += 1;
         let number = table.next;
+        // It may have one of an earlier daemon.
+        table.requests.push_back(Request::Adopt(file.clone()));
         let followed = Followed {
             file: file.into(),
             is_read: None,
@@ -201,6 +202,7 @@ impl LogCollector {
         }
         found.sort();
         for (_, name, file) in found {
+            table.requests.push_back(Request::Adopt(file.clone()));
             table.retire(name, file);
         }
         self.ask();
@@ -218,6 +220,7 @@ struct Reader<'a> {
     asked: &'a OwnedFd,
     events: OwnedFd,
     pipes: BTreeMap<u64, OwnedFd>,
+    room: LogRoom,
 }
 
 impl<'a> Reader<'a> {
@@ -229,6 +232,7 @@ impl<'a> Reader<'a> {
             asked,
             events,
             pipes: BTreeMap::new(),
+            room: LogRoom::default(),
         })
     }
 
@@ -262,7 +266,7 @@ impl<'a> Reader<'a> {
         has_read
     }
 
-    fn read(&self, number: u64) {
+    fn read(&mut self, number: u64) {
         let followed = self.shared.table();
         let file = followed
             .followed
@@ -274,8 +278,13 @@ impl<'a> Reader<'a> {
         };
         let mut bytes = vec![0u8; TURN];
         let read = rustix::io::read(pipe, &mut bytes).unwrap_or(0);
-        if let Err(error) = append(&file, &bytes[..read]) {
-            tracing::warn!(file = %file.display(), %error, "writing an instance's log");
+        match self.room.append(&file, &bytes[..read]) {
+            // Told once, by the room: an instance can write at any rate.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "writing an instance's log");
+            }
+            Ok(()) => {}
         }
     }
 
@@ -302,11 +311,8 @@ impl<'a> Reader<'a> {
         for request in requests {
             match request {
                 Request::Close(number) => drop(self.pipes.remove(&number)),
-                Request::Remove(file) => {
-                    for ending in ENDINGS {
-                        let _absent = std::fs::remove_file(file.with_extension(ending));
-                    }
-                }
+                Request::Adopt(file) => self.room.adopt(&file),
+                Request::Remove(file) => self.room.remove(&file),
                 // Forgotten since.
                 Request::Open(number, _) if !self.shared.table().followed.contains_key(&number) => {
                 }
@@ -331,15 +337,6 @@ impl<'a> Reader<'a> {
         self.pipes.insert(number, pipe);
         Ok(())
     }
-}
-
-fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    if file.metadata()?.len() > FILE_MAX {
-        std::fs::rename(path, path.with_extension(ENDINGS[1]))?;
-        file = OpenOptions::new().append(true).create(true).open(path)?;
-    }
-    file.write_all(bytes)
 }
 
 /// Lines of a log from byte `since` on, at most the last `tail`, and the position behind them.
@@ -387,10 +384,11 @@ mod tests {
             let names = names.map(|name| name.to_string_lossy().into_owned());
             names.collect::<std::collections::BTreeSet<String>>()
         };
+        let write = |path: PathBuf, text: &str| std::fs::write(path, text).expect("room");
         for name in ["guest@10-0-0-7", "fw@r1", "here"] {
-            append(&file(name), b"words\n").expect("room");
+            write(file(name), "words\n");
         }
-        append(&file("here").with_extension(ENDINGS[1]), b"older\n").expect("room");
+        write(folder.path().join("here.log.1"), "older\n");
         let shared = Shared::default();
         let logs = LogCollector {
             shared: Arc::new(shared),
@@ -410,7 +408,7 @@ mod tests {
         for number in 0..FORMER_MAX {
             let name = format!("n{number}");
             logs.follow(&name, folder.path().join("pipe"), file(&name));
-            append(&file(&name), b"words\n").expect("room");
+            write(file(&name), "words\n");
             logs.forget(&name);
         }
         reader.obey();

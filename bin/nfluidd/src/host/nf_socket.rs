@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that are written at once: the kernel waits for room for each such piece, and as long each time as it was told.
 const PIECE: usize = 16 << 10;
-/// Longest answer in bytes; the instance is hostile.
-const ANSWER_MAX: u64 = 16 << 20;
+/// Longest answer in bytes; the instance is hostile. A thousand sessions of a NAT have some 150 KiB.
+const ANSWER_MAX: u64 = 4 << 20;
+/// Most values in an answer, by the characters that stand before each: `{"":0},` has three in 7 bytes, for an object of
+/// some 650 bytes in memory. So an answer takes some 120 MB at most; one value in 8 bytes is more than honest NFs have.
+const VALUES_MAX: usize = 1 << 19;
 
 /// Connects without waiting for anybody: who accepts nobody has no room for more some day, and then refuses.
 ///
@@ -94,6 +97,9 @@ fn line_by(stream: ByDeadline<'_>) -> anyhow::Result<String> {
     let read = BufReader::new(stream).take(ANSWER_MAX).read_line(&mut line);
     match read {
         Ok(0) => bail!("it has ended before it answered"),
+        Ok(_) if line.len() as u64 >= ANSWER_MAX && !line.ends_with('\n') => {
+            bail!("it answers more than {ANSWER_MAX} bytes; ask for less ('limit=')")
+        }
         Ok(_) => Ok(line),
         Err(error) => Err(match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -199,14 +205,18 @@ impl Budget {
 
 /// What a line of an answer says.
 fn understood(line: &[u8]) -> anyhow::Result<Value> {
-    let answer: Value = serde_json::from_slice(line).context("the answer is not JSON")?;
-    match (
-        answer.get("ok"),
-        answer.get("error").and_then(Value::as_str),
-    ) {
-        (Some(value), _) => Ok(value.clone()),
-        (None, Some(why)) => bail!("{why}"),
-        (None, None) => bail!("the answer is neither success nor error"),
+    let begins = |byte: &&u8| matches!(byte, b'[' | b'{' | b',' | b':');
+    let values = line.iter().filter(begins).count();
+    if values > VALUES_MAX {
+        bail!("the answer has more than {VALUES_MAX} values");
+    }
+    let mut answer: Value = serde_json::from_slice(line).context("the answer is not JSON")?;
+    if let Some(value) = answer.get_mut("ok") {
+        return Ok(value.take());
+    }
+    match answer.get("error").and_then(Value::as_str) {
+        Some(why) => bail!("{why}"),
+        None => bail!("the answer is neither success nor error"),
     }
 }
 
@@ -400,6 +410,34 @@ mod tests {
         assert!(asked.line().len() <= EACH_MAX + (16 << 10));
         drop(asked);
         writer.join().expect("ended");
+    }
+
+    // Catches: the length of an answer is bounded and its values are not; no bound of the length.
+    #[test]
+    fn an_answer_that_would_fill_the_memory_is_refused() {
+        let list = |object: &str, count: usize| {
+            let objects = vec![object; count].join(",");
+            format!("{{\"ok\":[{objects}]}}\n").into_bytes()
+        };
+        let honest = list(
+            "{\"protocol\":\"tcp\",\"inside\":\"10.0.0.1:40000\"}",
+            50_000,
+        );
+        assert!(understood(&honest).is_ok());
+        let amplified = list("{\"\":0}", ANSWER_MAX as usize / 8);
+        assert!(amplified.len() < ANSWER_MAX as usize);
+        let why = understood(&amplified).expect_err("too many").to_string();
+        assert!(why.contains("values"), "{why}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("endless");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let hostile = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a question");
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+        });
+        let why = ask(&path, &json!({ "op": "status" })).expect_err("it has no end");
+        assert!(format!("{why:#}").contains("4194304 bytes"), "{why:#}");
+        hostile.join().expect("ended");
     }
 
     #[test]

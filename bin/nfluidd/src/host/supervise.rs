@@ -2,10 +2,12 @@
 //! says.
 
 use super::instance::{exit_of, supervisor_time};
+use super::uplinks::RunningUplink;
 use super::{Host, Shared, bells, lock, placing};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
 use nfluid_sandbox::Instance;
+use nfluid_switch::Gaps;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ops::Bound;
 use std::os::fd::OwnedFd;
@@ -17,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const ROUND: Duration = Duration::from_secs(1);
 /// and how many: all of thousands would hold up everybody else for milliseconds.
 const TURN: usize = 256;
-/// How often aged addresses are removed.
+/// How often aged addresses are removed, and rings looked at that may be stuck.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Supervises the host's instances; never returns.
@@ -25,6 +27,7 @@ pub fn run(host: &Shared) -> ! {
     let mut last_sweep = Instant::now();
     let mut last_look = Instant::now();
     let mut last_balance = Instant::now();
+    let mut gaps = Gaps::default();
     let ends = lock(host).ends.readable();
     loop {
         let (pidfds, wait) = lock(host).watched();
@@ -58,11 +61,31 @@ pub fn run(host: &Shared) -> ! {
             if let Err(error) = host.switch.fdb_sweep() {
                 tracing::warn!(%error, "removing aged addresses");
             }
+            host.heal_rings(&mut gaps);
         }
     }
 }
 
 impl Host {
+    /// Makes holes in rings whose receivers wait for what nobody will publish any more.
+    fn heal_rings(&self, gaps: &mut Gaps) {
+        let of_instances = self.instances.values().flat_map(|it| &it.memory.ports);
+        let of_uplinks = self.uplinks.values().map(RunningUplink::port_id);
+        let ports = of_instances.map(|part| part.spec.id).chain(of_uplinks);
+        match self.switch.heal(gaps, ports) {
+            Ok(healed) => {
+                for (port, frames) in healed {
+                    tracing::error!(
+                        port,
+                        frames,
+                        "a ring was stuck; the frames are counted as reclaimed"
+                    );
+                }
+            }
+            Err(error) => tracing::warn!(%error, "looking for rings that are stuck"),
+        }
+    }
+
     /// Descriptors that become readable when a process of an uplink or of the I/O threads ends, and how long to wait at
     /// most.
     fn watched(&self) -> (Vec<OwnedFd>, Duration) {

@@ -11,11 +11,11 @@ use nfluid_control::host::NfConfigError;
 use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stack::Stack;
-use nfluid_sandbox::{Instance, Limits};
+use nfluid_sandbox::{Instance, Limits, open_regular};
 use nfluid_tls::config::Config;
 use nfluid_tls::identity::{self, Validity, read_certificates};
 use nfluid_tls::inherited;
-use nfluid_tls::key::Key;
+use nfluid_tls::key::{Key, KeyError};
 use nfluid_tls::listening;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -81,9 +81,13 @@ fn secrets(config: &Config) -> Result<(Vec<u8>, Key), (&'static str, String)> {
     let about = |key: &'static str, path: &Path, why: &dyn std::fmt::Display| {
         (key, format!("{}: {why}", path.display()))
     };
-    let certificates = read_certificates(&config.certificate)
+    let certificates = open_regular(&config.certificate)
+        .and_then(read_certificates)
         .map_err(|error| about("certificate", &config.certificate, &error))?;
-    let key = Key::read(&config.key).map_err(|error| about("key", &config.key, &error))?;
+    let key = open_regular(&config.key)
+        .map_err(KeyError::from)
+        .and_then(Key::read)
+        .map_err(|error| about("key", &config.key, &error))?;
     match identity::server(&certificates, &key, &config.alpn) {
         Ok(_) => Ok((certificates, key)),
         Err(error) if error.key() == "key" => Err(about("key", &config.key, &error)),

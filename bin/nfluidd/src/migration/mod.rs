@@ -13,6 +13,7 @@
 //! target, if it has written so down. A source that does not hear `started` lets the instance stand still, asks the target
 //! until it answers, and goes on if the answer is no: after that answer the move cannot be completed.
 
+mod callers;
 mod channel;
 mod handing;
 mod hurry;

@@ -1,5 +1,6 @@
 //! The host that an instance arrives at.
 
+use super::callers::{self, Counted};
 use super::channel::{Channel, Patience, unexpected};
 use super::hurry::Hurry;
 use super::ledger::{Arrival, Found, is_id};
@@ -13,15 +14,15 @@ use nfluid_api::server::Server as _;
 use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName, Problem};
 use nfluid_sandbox::ProcessIdentity;
 use serde_json::{Map, Value};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Callers at a time, whoever they are.
-const CALLERS_MAX: usize = 32;
-/// Of those who are known, as many as this at a time: each may send a specification.
+/// Most callers with a certificate at a time: each may send a specification.
 const KNOWN_MAX: usize = 8;
+/// Of more than these, so many that they are told so.
+const ANSWERED_MAX: usize = 64;
 /// Instances that arrive at a time: each may bring `SAVED_BYTES_MAX` bytes of state.
 const ARRIVALS_MAX: usize = 4;
 /// How long a caller may take to say what it wants.
@@ -39,8 +40,6 @@ pub(super) const STEP: Patience = Patience {
     idle: Duration::from_secs(10),
     whole: Duration::from_secs(20),
 };
-/// After a failed call of the kernel the next one may fail as well.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A move to this host before the instance is its own.
 #[derive(Clone, Debug)]
@@ -51,65 +50,21 @@ pub struct Arriving {
     is_cancelled: bool,
 }
 
-/// Answers daemons that call; it never returns.
-pub fn listen(daemon: &Arc<Daemon>, listener: &TcpListener) -> ! {
-    let callers = Arc::new(AtomicUsize::new(0));
-    loop {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a daemon that calls could not be answered");
-                std::thread::sleep(PAUSE);
-                continue;
-            }
-        };
-        let caller = Caller::new(&callers);
-        if callers.load(Ordering::Relaxed) > CALLERS_MAX {
-            tracing::warn!("more than {CALLERS_MAX} daemons call at once; one is not answered");
-            continue;
-        }
-        let daemon = Arc::clone(daemon);
-        let answered = std::thread::Builder::new()
-            .name("arrival".to_owned())
-            .spawn(move || {
-                answer(&daemon, stream);
-                drop(caller);
-            });
-        if let Err(error) = answered {
-            tracing::warn!(%error, "a daemon that calls could not be answered");
-        }
-    }
-}
-
-/// One of those who call.
-struct Caller(Arc<AtomicUsize>);
-
-impl Caller {
-    fn new(all: &Arc<AtomicUsize>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Caller(Arc::clone(all))
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn answer(daemon: &Daemon, stream: TcpStream) {
+/// Answers daemons that call. It returns only if this host has no certificate.
+pub fn listen(daemon: &Arc<Daemon>, listener: &TcpListener) {
     let Some(tls) = &daemon.migration.tls else {
         return;
     };
-    let mut channel = match tls.accept(stream) {
-        Ok(channel) => channel,
-        Err(why) => {
-            tracing::warn!("a caller who is not known: {why:#}");
-            return;
-        }
-    };
+    let daemon = Arc::clone(daemon);
+    callers::listen(listener, tls, move |channel| answer(&daemon, channel));
+}
+
+fn answer(daemon: &Daemon, mut channel: Channel) {
     let known = &daemon.migration.conversing;
-    let _one = Caller::new(known);
+    let _one = Counted::new(known);
+    if known.load(Ordering::Relaxed) > ANSWERED_MAX {
+        return;
+    }
     let answered = if known.load(Ordering::Relaxed) > KNOWN_MAX {
         let why = format!("{KNOWN_MAX} daemons have something to say already");
         Err(Problem::unavailable(why)

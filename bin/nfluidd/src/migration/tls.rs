@@ -5,11 +5,15 @@
 
 use super::channel::{Channel, Patience, Timed};
 use anyhow::{Context, ensure};
-use nfluid_tls::key::Key;
+use nfluid_sandbox::open_regular;
+use nfluid_tls::identity::read_certificates;
+use nfluid_tls::key::{Key, KeyError};
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
@@ -22,7 +26,7 @@ use std::time::Duration;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a handshake may take: meanwhile nobody knows who calls.
 const HANDSHAKE: Patience = Patience {
-    idle: Duration::from_secs(5),
+    idle: Duration::from_secs(2),
     whole: Duration::from_secs(5),
 };
 
@@ -35,6 +39,8 @@ pub struct Files {
     pub key: PathBuf,
     /// The certificates of the authorities whose word counts.
     pub authority: PathBuf,
+    /// Lists of the certificates that these authorities have revoked, if there are any.
+    pub revoked: Option<PathBuf>,
 }
 
 /// Both ends of a conversation.
@@ -51,8 +57,10 @@ impl Tls {
     /// Names the file that is none.
     pub fn load(files: &Files) -> anyhow::Result<Self> {
         let chain = certificates(&files.certificate)?;
-        let key =
-            Key::read(&files.key).with_context(|| format!("the key {}", files.key.display()))?;
+        let key = open_regular(&files.key)
+            .map_err(KeyError::from)
+            .and_then(Key::read)
+            .with_context(|| format!("the key {}", files.key.display()))?;
         let key = PrivateKeyDer::from_pem_slice(key.pem())
             .map_err(|why| anyhow::anyhow!("{why}"))
             .with_context(|| format!("{} holds no private key (PEM)", files.key.display()))?;
@@ -62,6 +70,8 @@ impl Tls {
                 .add(certificate)
                 .with_context(|| format!("{}: no authority", files.authority.display()))?;
         }
+        let revoked = files.revoked.as_deref().map(revocations).transpose()?;
+        let revoked = revoked.unwrap_or_default();
         let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
         let with = || {
             format!(
@@ -70,14 +80,27 @@ impl Tls {
                 files.certificate.display()
             )
         };
+        let unlisted = || match &files.revoked {
+            Some(path) => format!("{}", path.display()),
+            None => files.authority.display().to_string(),
+        };
+        let with_provider = WebPkiServerVerifier::builder_with_provider;
+        let servers = with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .with_crls(revoked.clone())
+            .only_check_end_entity_revocation();
+        let with_provider = WebPkiClientVerifier::builder_with_provider;
+        let clients = with_provider(roots, Arc::clone(&provider))
+            .with_crls(revoked)
+            .only_check_end_entity_revocation();
+        let clients = clients.build().with_context(unlisted)?;
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(Arc::clone(&roots))
+            .with_webpki_verifier(servers.build().with_context(unlisted)?)
             .with_client_auth_cert(chain.clone(), key.clone_key())
             .with_context(with)?;
         Ok(Tls {
             client: Arc::new(client),
-            server: Arc::new(server(roots, provider, chain, key).with_context(with)?),
+            server: Arc::new(server(clients, provider, chain, key).with_context(with)?),
         })
     }
 
@@ -122,32 +145,44 @@ impl Tls {
 }
 
 fn server(
-    roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
     provider: Arc<CryptoProvider>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> anyhow::Result<ServerConfig> {
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)?;
     // Nobody comes back soon enough.
     config.send_tls13_tickets = 0;
     Ok(config)
 }
 
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    open_regular(path)
+        .and_then(read_certificates)
+        .with_context(|| format!("reading {}", path.display()))
+}
+
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    all_in(path, "certificate (PEM)")
+}
+
+/// Lists of revoked certificates, PEM (RFC 5280, section 5). An authority that trusts its own list has one here: of an
+/// authority without a list nobody is accepted any more.
+fn revocations(path: &Path) -> anyhow::Result<Vec<CertificateRevocationListDer<'static>>> {
+    all_in(path, "list of revoked certificates (PEM, 'X509 CRL')")
+}
+
+/// All objects of a kind in a PEM file; a file without any is refused.
+fn all_in<T: PemObject>(path: &Path, kind: &str) -> anyhow::Result<Vec<T>> {
+    let text = read(path)?;
+    let all = T::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let all = all
         .map_err(|why| anyhow::anyhow!("{why}"))
         .with_context(|| format!("reading {}", path.display()))?;
-    ensure!(
-        !all.is_empty(),
-        "{} holds no certificate (PEM)",
-        path.display()
-    );
+    ensure!(!all.is_empty(), "{} holds no {kind}", path.display());
     Ok(all)
 }
 
@@ -177,10 +212,11 @@ fn dial(to: &str) -> anyhow::Result<TcpStream> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::message::{Message, Taken};
     use super::*;
     use nfluid_tls::testing::Authority;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
     use std::fs::{Permissions, set_permissions};
     use std::io::Write;
     use std::net::TcpListener;
@@ -188,17 +224,17 @@ mod tests {
     use std::thread::{self, JoinHandle};
     use tempfile::TempDir;
 
-    const SOON: Patience = Patience {
+    pub(in super::super) const SOON: Patience = Patience {
         idle: Duration::from_secs(60),
         whole: Duration::from_secs(60),
     };
 
-    struct Host {
-        tls: Tls,
+    pub(in super::super) struct Host {
+        pub tls: Tls,
         _folder: TempDir,
     }
 
-    fn authority() -> Authority {
+    pub(in super::super) fn authority() -> Authority {
         Authority::new().expect("a key")
     }
 
@@ -208,11 +244,12 @@ mod tests {
             certificate: written.certificate,
             key: written.key,
             authority: written.authority,
+            revoked: None,
         }
     }
 
     /// A host that accepts whom `trusted` has signed, and shows a certificate for `name` that `signer` has signed.
-    fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
+    pub(in super::super) fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
         let folder = tempfile::tempdir().expect("a folder");
         let files = files(trusted, signer, folder.path(), name);
         Host {
@@ -259,6 +296,47 @@ mod tests {
         served.join().expect("ended").expect_err("not answered");
     }
 
+    // Catches: the list is read and not given to the verifier of callers, or of those who are called.
+    #[test]
+    fn whose_certificate_is_revoked_gets_no_answer_and_is_told_nothing() {
+        let ours = authority();
+        let folder = || tempfile::tempdir().expect("a folder");
+        let (own, others) = (folder(), folder());
+        // Both can be called: they are who they say at this address.
+        let [here, stolen] =
+            [&own, &others].map(|folder| files(&ours, &ours, folder.path(), "127.0.0.1"));
+        let list = |revoked: &[&Path]| {
+            let path = own.path().join(format!("{}.crl", revoked.len()));
+            std::fs::write(&path, ours.revoke(revoked).expect("signed")).expect("room");
+            Some(path)
+        };
+        let with = |files: &Files, revoked| {
+            let files = Files {
+                revoked,
+                ..files.clone()
+            };
+            Host {
+                tls: Tls::load(&files).expect("they fit"),
+                _folder: folder(),
+            }
+        };
+        let is_answered = |from: Host, to: Host| {
+            let (address, served) = serve(to);
+            let asked = from.tls.connect(&address);
+            let asked = asked.and_then(|mut it| it.ask(&Message::Ready(Taken::default()), SOON));
+            let answered = served.join().expect("ended");
+            assert_eq!(asked.is_ok(), answered.is_ok());
+            answered.is_ok()
+        };
+        // The control: a list on which nobody is.
+        let (none, one) = (list(&[]), list(&[&stolen.certificate]));
+        let known = || with(&stolen, None);
+        assert!(is_answered(known(), with(&here, none.clone())));
+        assert!(!is_answered(known(), with(&here, one.clone())));
+        assert!(is_answered(with(&here, none), known()));
+        assert!(!is_answered(with(&here, one), known()));
+    }
+
     #[test]
     fn nothing_is_said_to_who_is_signed_by_another_or_for_another() {
         let (ours, theirs) = (authority(), authority());
@@ -299,6 +377,37 @@ mod tests {
         std::io::copy(&mut timed, &mut all).expect_err("it takes too long");
         drop(timed);
         drips.join().expect("ended");
+    }
+
+    // Catches: a file is opened before it is looked at; that waits for a writer, who is the test as soon as somebody waits.
+    #[test]
+    fn a_fifo_is_refused_and_nobody_waits_for_who_writes_to_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = authority();
+        let own = files(&authority, &authority, folder.path(), "edge1");
+        let fifo = folder.path().join("fifo");
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, &fifo, FileType::Fifo, mode, 0).expect("room");
+        type Change = fn(&mut Files, PathBuf);
+        let changes: [Change; 4] = [
+            |it, fifo| it.certificate = fifo,
+            |it, fifo| it.key = fifo,
+            |it, fifo| it.authority = fifo,
+            |it, fifo| it.revoked = Some(fifo),
+        ];
+        for change in changes {
+            let mut files = own.clone();
+            change(&mut files, fifo.clone());
+            let loaded = thread::spawn(move || Tls::load(&files).map(drop));
+            while !loaded.is_finished() {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let reader = rustix::fs::open(&fifo, flags, Mode::empty());
+                reader.expect_err("it is open for reading");
+                thread::yield_now();
+            }
+            let why = loaded.join().expect("ended").expect_err("no file");
+            assert!(format!("{why:#}").contains("regular"), "{why:#}");
+        }
     }
 
     #[test]

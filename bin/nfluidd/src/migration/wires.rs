@@ -52,6 +52,11 @@ pub fn of(
 
 /// Checks that a peer asks for one instance and what leads to it, and for nothing else.
 ///
+/// A chain has this instance alone, as [`of`] sends it: one with others, or with none, would lead traffic of this host
+/// elsewhere. The other end of a link, and a chain's ends, are this host's own names: which of its free ports, switches and
+/// uplinks a moved instance may be put at is not the peer's to show; a port that has a wire already is refused when the
+/// document is applied. Who must not choose them any more is put on the list of revoked certificates.
+///
 /// # Errors
 /// It asks for more.
 pub fn check(hello: &Hello) -> anyhow::Result<()> {
@@ -66,22 +71,46 @@ pub fn check(hello: &Hello) -> anyhow::Result<()> {
     );
     let links = hello.wires.get("links").and_then(Value::as_array);
     for link in links.into_iter().flatten() {
-        let ends = link.as_array().into_iter().flatten();
-        let mut owners = ends.filter_map(|end| end.as_str()?.split_once('.'));
+        let ends = link.as_array().map(Vec::as_slice);
+        let Some([Value::String(a), Value::String(b)]) = ends else {
+            bail!("a link has two ends");
+        };
         ensure!(
-            owners.any(|(owner, _)| owner == hello.name),
+            [a, b].into_iter().any(|end| is_of(end, &hello.name)),
             "a link is not of instance {}",
             hello.name
         );
     }
     let chains = hello.wires.get("chains").and_then(Value::as_object);
-    for chain in chains.into_iter().flat_map(Map::keys) {
+    for (name, chain) in chains.into_iter().flatten() {
         ensure!(
-            hello.chains.contains(chain),
-            "a chain is not named twice: {chain}"
+            hello.chains.contains(name),
+            "a chain is not named twice: {name}"
+        );
+        ensure!(
+            is_chain_of(chain, &hello.name),
+            "chain {name} is not of instance {} alone",
+            hello.name
         );
     }
     Ok(())
+}
+
+/// Returns true if a port is one of this instance.
+fn is_of(port: &str, instance: &str) -> bool {
+    port.split_once('.')
+        .is_some_and(|(owner, _)| owner == instance)
+}
+
+/// Returns true if a chain leads through this instance, once or more often, and through no other, from and to others.
+fn is_chain_of(chain: &Value, instance: &str) -> bool {
+    let via = chain.get("via").and_then(Value::as_array);
+    let is_here = |hop: &Value| hop.get("instance").and_then(Value::as_str) == Some(instance);
+    let ends = ["from", "to"].map(|end| chain.get(end).and_then(Value::as_str));
+    via.is_some_and(|via| !via.is_empty() && via.iter().all(is_here))
+        && ends
+            .iter()
+            .all(|end| end.is_some_and(|end| !is_of(end, instance)))
 }
 
 fn only(document: &Value, known: &[&str]) -> anyhow::Result<()> {
@@ -116,21 +145,40 @@ mod tests {
 
     fn hello() -> Hello {
         let port = json!({ "mac": "02:00:00:00:00:01", "switch": "lan", "vlan": 7 });
+        let hop = json!({ "instance": "fw", "in": "in", "out": "out" });
+        let chain = json!({ "from": "wan", "to": "lan", "via": [hop] });
         Hello {
             protocol: PROTOCOL,
             id: "7f".into(),
             name: "fw".into(),
             document: json!({ "version": 1, "instances": { "fw": { "nf": "firewall", "ports": { "in": port } } } }),
-            wires: json!({ "version": 1, "links": [["lan", "fw.in"]], "chains": { "web": {} } }),
+            wires: json!({ "version": 1, "links": [["lan", "fw.in"]], "chains": { "web": chain } }),
             chains: vec!["web".into()],
         }
     }
 
+    // Catches: the hops of a chain are not looked at; a chain without hops is accepted; the first end of a link alone is.
     #[test]
     fn a_peer_can_ask_for_one_instance_and_what_leads_to_it_only() {
         check(&hello()).expect("one instance");
+        fn chain(hello: &mut Hello) -> &mut Value {
+            &mut hello.wires["chains"]["web"]
+        }
+        let other = || json!({ "instance": "other", "in": "in", "out": "out" });
+        let mut added = hello();
+        let via = chain(&mut added)["via"].as_array_mut().expect("hops");
+        via.push(other());
+        check(&added).expect_err("a chain of the host's own instance");
         type Change = fn(&mut Hello);
-        let changes: [Change; 6] = [
+        let changes: [Change; 14] = [
+            |it| *chain(it) = json!({}),
+            |it| chain(it)["via"] = json!([]),
+            |it| chain(it)["via"] = json!(["other"]),
+            |it| chain(it)["via"][0]["instance"] = json!("other"),
+            |it| chain(it)["from"] = json!("fw.in"),
+            |it| chain(it)["to"] = json!({}),
+            |it| it.wires["links"] = json!([["lan", "fw.in", "other.in"]]),
+            |it| it.wires["links"] = json!([{ "a": "lan", "b": "fw.in" }]),
             |it| it.document["instances"]["other"] = json!({}),
             |it| it.document["uplinks"] = json!({}),
             |it| it.wires["instances"] = json!({}),

@@ -95,6 +95,14 @@ fn unexpected(path: &Path, content: &str) -> CgroupError {
     }
 }
 
+/// Writes a setting that not every kernel or configuration has.
+pub(super) fn write_if_present(path: &Path, value: &str) -> Result<(), CgroupError> {
+    match write(path, value) {
+        Err(CgroupError::Os(error)) if error.errno == Errno::NOENT => Ok(()),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -88,25 +88,12 @@ impl Cgroup {
     /// [`CgroupError::MissingController`] without the `memory` controller; EBUSY when lowering below what is used and
     /// cannot be reclaimed (v1).
     pub fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
+        self.directories.set_memory(bytes)?;
         let seat = self.directories.needed(Controller::Memory)?;
-        let bytes = bytes.to_string();
         if seat.v2 {
-            control_file::write(&seat.path.join("memory.max"), &bytes)?;
-            write_if_present(&seat.path.join("memory.swap.max"), "0")?;
-            return write_if_present(&seat.path.join("memory.oom.group"), "1");
+            control_file::write_if_present(&seat.path.join("memory.oom.group"), "1")?;
         }
-        // v1 wants memory <= memory+swap at every moment: where the part would be more, the sum is lifted first.
-        let part = seat.path.join("memory.limit_in_bytes");
-        let sum = seat.path.join("memory.memsw.limit_in_bytes");
-        match control_file::write(&part, &bytes) {
-            Err(CgroupError::Os(error)) if error.errno == Errno::INVAL => {
-                write_if_present(&sum, "-1")?;
-                control_file::write(&part, &bytes)?;
-            }
-            other => other?,
-        }
-        write_if_present(&sum, &bytes)?;
-        write_if_present(&seat.path.join("memory.swappiness"), "0")
+        Ok(())
     }
 
     /// Limits the number of processes and threads.
@@ -114,8 +101,7 @@ impl Cgroup {
     /// # Errors
     /// [`CgroupError::MissingController`] without the `pids` controller.
     pub fn set_pids(&self, count_max: u32) -> Result<(), CgroupError> {
-        let seat = self.directories.needed(Controller::Pids)?;
-        control_file::write(&seat.path.join("pids.max"), &count_max.to_string())
+        self.directories.set_pids(count_max)
     }
 
     /// Moves a process in. Takes a lock of the whole kernel and waits for a grace period (10 ms and more); a new
@@ -308,14 +294,6 @@ fn open_directory(path: &Path) -> Result<OwnedFd, CgroupError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| OsError::new("open cgroup", path.display(), errno).into())
-}
-
-/// Writes a setting that not every kernel or configuration has.
-fn write_if_present(path: &Path, value: &str) -> Result<(), CgroupError> {
-    match control_file::write(path, value) {
-        Err(CgroupError::Os(error)) if error.errno == Errno::NOENT => Ok(()),
-        other => other,
-    }
 }
 
 /// Sleeps of the calling thread end when they are to, as long as this lives: otherwise the kernel may be late by 50 us.

@@ -98,6 +98,34 @@ impl Directories {
         }
     }
 
+    /// The most memory, without swap.
+    pub fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
+        let seat = self.needed(Controller::Memory)?;
+        let bytes = bytes.to_string();
+        if seat.v2 {
+            control_file::write(&seat.path.join("memory.max"), &bytes)?;
+            return control_file::write_if_present(&seat.path.join("memory.swap.max"), "0");
+        }
+        // v1 wants memory <= memory+swap at every moment: where the part would be more, the sum is lifted first.
+        let part = seat.path.join("memory.limit_in_bytes");
+        let sum = seat.path.join("memory.memsw.limit_in_bytes");
+        match control_file::write(&part, &bytes) {
+            Err(CgroupError::Os(error)) if error.errno == Errno::INVAL => {
+                control_file::write_if_present(&sum, "-1")?;
+                control_file::write(&part, &bytes)?;
+            }
+            other => other?,
+        }
+        control_file::write_if_present(&sum, &bytes)?;
+        control_file::write_if_present(&seat.path.join("memory.swappiness"), "0")
+    }
+
+    /// The most processes and threads.
+    pub fn set_pids(&self, count_max: u32) -> Result<(), CgroupError> {
+        let seat = self.needed(Controller::Pids)?;
+        control_file::write(&seat.path.join("pids.max"), &count_max.to_string())
+    }
+
     /// The most CPU time; `None` lifts it.
     pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
         let seat = self.needed(Controller::Cpu)?;
@@ -217,6 +245,22 @@ impl CgroupRoot {
     /// [`CgroupError::MissingController`] without the `cpu` controller; EINVAL on v1, see above.
     pub fn set_cap(&self, cap: Option<Share>) -> Result<(), CgroupError> {
         self.directories.set_cap(cap)
+    }
+
+    /// The most memory that all inside have together, without swap. When they reach it, the kernel ends one of them.
+    ///
+    /// # Errors
+    /// As for [`Cgroup::set_memory`].
+    pub fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
+        self.directories.set_memory(bytes)
+    }
+
+    /// The most processes and threads that all inside have together.
+    ///
+    /// # Errors
+    /// As for [`Cgroup::set_pids`].
+    pub fn set_pids(&self, count_max: u32) -> Result<(), CgroupError> {
+        self.directories.set_pids(count_max)
     }
 
     /// Makes a cgroup for one instance. It must not exist yet.

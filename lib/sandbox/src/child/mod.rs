@@ -91,6 +91,8 @@ impl<T> At<T> for Result<T, Errno> {
 
 fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
     close_all_but_needed(plan).at(Step::CloseDescriptors)?;
+    // Here it is the host's root still.
+    sys::map_empty_path().at(Step::EmptyPath)?;
     rustix::process::setsid().at(Step::Session)?;
     rustix::process::umask(Mode::empty());
     plan::for_each(&mut plan.strings, enter_v1_cgroup, 1).at(Step::Cgroup)?;

@@ -31,6 +31,30 @@ const NOT_EXECUTABLE: &[&[Test]] = &[&[bits(2, PROT_EXEC, 0)]];
 const NOT_WRITABLE_AND_EXECUTABLE: &[&[Test]] =
     &[&[bits(2, PROT_EXEC, 0)], &[bits(2, PROT_WRITE, 0)]];
 
+/// As loaders map code. A shared mapping is never executable: of a port's memory there may be a writable view beside it,
+/// and before 6.16 the kernel maps what has no path executable, BPF maps included. An mprotect cannot make one executable
+/// later (bpf_map_mmap clears VM_MAYEXEC).
+const CODE_IS_PRIVATE: &[&[Test]] = &[
+    &[bits(2, PROT_EXEC, 0)],
+    &[
+        bits(2, PROT_WRITE, 0),
+        bits(3, libc::MAP_TYPE as u64, libc::MAP_PRIVATE as u64),
+    ],
+];
+
+/// What inherited sockets are and what went wrong on them: getsockopt(2). Other levels and options reach rarer code of the
+/// kernel, and SO_PEERPIDFD would hand out a descriptor of the daemon's process.
+const SOCKET_FACTS: &[&[Test]] = &[
+    &[is(1, SOL_SOCKET), is(2, libc::SO_ERROR as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_TYPE as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_DOMAIN as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_PROTOCOL as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_ACCEPTCONN as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_SNDBUF as u64)],
+    &[is(1, SOL_SOCKET), is(2, libc::SO_RCVBUF as u64)],
+];
+const SOL_SOCKET: u64 = libc::SOL_SOCKET as u64;
+
 /// Bits of open(2)'s flags that could write, create or truncate.
 const OPEN_WRITES: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u64
     | (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
@@ -135,7 +159,7 @@ pub(super) const ALWAYS: &[Allowed] = table! {
     SYS_getrandom => "seeds of hash tables",
 
     SYS_setsockopt if &[] => "the hyperio call; its one level is filled in by the policy",
-    SYS_getsockopt => "errors of inherited sockets",
+    SYS_getsockopt if SOCKET_FACTS => "kind, buffers and errors of inherited sockets",
     SYS_getsockname => "what an inherited socket is",
     SYS_getpeername => "what an inherited socket is",
     SYS_recvfrom => "the daemon's control socket",
@@ -182,8 +206,8 @@ pub(super) const ALWAYS: &[Allowed] = table! {
     SYS_set_tid_address => "every thread's start in the C library",
     SYS_exit => "the end of a thread",
     SYS_exit_group => "the end of the program",
-    SYS_execveat if &[&[is(4, libc::AT_EMPTY_PATH as u64)]] =>
-        "how the sandbox starts the program; without a file to name, an instance has nothing else to execute",
+    SYS_execveat if &[&[null(1), is(4, libc::AT_EMPTY_PATH as u64)]] =>
+        "how the sandbox starts the program, by a path at address 0, where an instance cannot map any",
 };
 
 /// For instances that may not fork.
@@ -214,7 +238,7 @@ pub(super) const STRICT: &[Allowed] = table! {
 
 /// For dynamically linked programs.
 pub(super) const LOADER: &[Allowed] = table! {
-    SYS_mmap if NOT_WRITABLE_AND_EXECUTABLE => "libraries, port memory and the heap",
+    SYS_mmap if CODE_IS_PRIVATE => "libraries, port memory and the heap",
     SYS_mprotect if NOT_WRITABLE_AND_EXECUTABLE => "guard pages, read-only relocations",
     SYS_open if &[&[bits(1, OPEN_WRITES, 0)]] => "libraries, for reading",
     SYS_openat if &[&[bits(2, OPEN_WRITES, 0)]] => "libraries, for reading",

@@ -203,8 +203,65 @@ fn memory_is_never_writable_and_executable() {
         assert_eq!(verdict(&strict, call, [0, 0, both, 0, 0, 0]), EPERM);
         assert_eq!(verdict(&loader, call, [0, 0, both, 0, 0, 0]), EPERM);
         assert_eq!(verdict(&strict, call, [0, 0, execute, 0, 0, 0]), EPERM);
-        assert_eq!(verdict(&loader, call, [0, 0, execute, 0, 0, 0]), ALLOW);
+        let private = libc::MAP_PRIVATE as u64;
+        let code = [0, 0, execute, private, 0, 0];
+        assert_eq!(verdict(&loader, call, code), ALLOW);
         assert_eq!(verdict(&strict, call, [0, 0, 3, 0, 0, 0]), ALLOW);
+    }
+}
+
+// Catches: mmap with PROT_EXEC is allowed whatever its flags are.
+#[test]
+fn no_shared_mapping_is_executable() {
+    let loader = loader().compile().unwrap();
+    let execute = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    for (flags, expected) in [
+        (libc::MAP_PRIVATE | libc::MAP_FIXED, ALLOW),
+        (libc::MAP_SHARED, EPERM),
+        (libc::MAP_SHARED_VALIDATE, EPERM),
+        (libc::MAP_SHARED | libc::MAP_FIXED, EPERM),
+    ] {
+        let arguments = [0, 4096, execute, flags as u64, 5, 0];
+        assert_eq!(verdict(&loader, libc::SYS_mmap, arguments), expected);
+    }
+    // The same without code: the memory of ports.
+    let memory = [0, 4096, 3, libc::MAP_SHARED as u64, 5, 0];
+    assert_eq!(verdict(&loader, libc::SYS_mmap, memory), ALLOW);
+}
+
+// Catches: the test of execveat's path is left out, so that any path goes with AT_EMPTY_PATH.
+#[test]
+fn a_path_at_address_0_alone_is_executed() {
+    let empty = libc::AT_EMPTY_PATH as u64;
+    for policy in [strict(), loader(), loader().with_processes()] {
+        let filter = policy.compile().unwrap();
+        let execute = |path, flags| verdict(&filter, libc::SYS_execveat, [3, path, 1, 1, flags, 0]);
+        assert_eq!(execute(0, empty), ALLOW);
+        assert_eq!(execute(0x7f00_0000_0000, empty), EPERM);
+        assert_eq!(execute(1 << 32, empty), EPERM);
+        assert_eq!(execute(0, 0), EPERM);
+    }
+}
+
+// Catches: getsockopt is allowed without a test of level and option.
+#[test]
+fn of_sockets_only_what_they_are_can_be_asked() {
+    const SO_PEERPIDFD: i32 = 77;
+    let filter = strict().compile().unwrap();
+    let ask = |level: i32, option: i32| {
+        let arguments = [4, level as u64, option as u64, 1, 1, 0];
+        verdict(&filter, libc::SYS_getsockopt, arguments)
+    };
+    assert_eq!(ask(libc::SOL_SOCKET, libc::SO_ERROR), ALLOW);
+    assert_eq!(ask(libc::SOL_SOCKET, libc::SO_TYPE), ALLOW);
+    for (level, option) in [
+        (libc::SOL_SOCKET, SO_PEERPIDFD),
+        (libc::SOL_SOCKET, libc::SO_PEERSEC),
+        (libc::SOL_IP, libc::SO_ERROR),
+        (libc::SOL_TCP, libc::TCP_INFO),
+        (LEVEL as i32, 1),
+    ] {
+        assert_eq!(ask(level, option), EPERM, "{level} {option}");
     }
 }
 

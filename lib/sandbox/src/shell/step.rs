@@ -23,6 +23,8 @@ macro_rules! steps {
 steps! {
     /// Closing the daemon's descriptors.
     CloseDescriptors = "close inherited descriptors",
+    /// Making what only the set-up can execute by.
+    EmptyPath = "map a page at address 0",
     /// Leaving the daemon's session.
     Session = "start a session",
     /// Entering v1 cgroups.
@@ -81,6 +83,7 @@ impl Step {
     /// What the operator can do.
     pub(crate) fn remedy(self, errno: Errno) -> &'static str {
         match (self, errno) {
+            (Self::EmptyPath, _) => "the daemon needs CAP_SYS_RAWIO",
             (Self::UserNamespace, Errno::NOSPC | Errno::USERS) => {
                 "the limit of user namespaces is reached: raise sysctl user.max_user_namespaces"
             }

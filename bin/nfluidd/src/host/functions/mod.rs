@@ -13,10 +13,12 @@ use super::host_cpus;
 use super::ids::Ids;
 use super::making::Maker;
 use super::{Host, Paths};
+use crate::facts::ThisHost;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
+use nfluid_control::host::Host as _;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
 use program::{Code, Filters};
@@ -31,6 +33,10 @@ use std::time::Instant;
 const DIRECTORY: &str = "functions";
 /// Weight of all functions together against instances: that of one that may use a core.
 const WEIGHT_PER_MILLE: u32 = 1000;
+/// All functions together have this part of the host's memory (1/2), and so many processes and threads: the 32 that may run
+/// at once could ask for 128 GiB and 16,384.
+const MEMORY_PART: u64 = 2;
+const TASKS_MAX: u32 = 4096;
 /// The least memory that a function can be started in.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// Longest program, and longest input.
@@ -77,6 +83,8 @@ impl Functions {
                 .context("removing a function of an earlier daemon")?;
         }
         place.set_weight(Share::from_per_mille(WEIGHT_PER_MILLE)?)?;
+        place.set_memory(ThisHost.memory_bytes() / MEMORY_PART)?;
+        place.set_pids(TASKS_MAX)?;
         program::make_folder(&paths.functions()).context("making the folder of functions")?;
         Ok(Functions {
             place,

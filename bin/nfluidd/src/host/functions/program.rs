@@ -1,5 +1,6 @@
 //! What a function executes: the program that was sent, or the interpreter of a script that was sent.
 
+use super::super::reserve;
 use anyhow::{Context, bail};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
@@ -68,7 +69,8 @@ impl Code {
         let line = line.context("its first line, '#!', is too long or never ends")?;
         let line = std::str::from_utf8(line).context("its first line is not UTF-8")?;
         let (interpreter, option) = interpreter(line)?;
-        let program = Program::open(&interpreter).context("its interpreter")?;
+        let program = Program::open(&interpreter).and_then(Program::unchangeable);
+        let program = program.context("its interpreter")?;
         make_folder(folder).context("making a folder for it")?;
         let libraries = interpreter.parent().and_then(Path::parent);
         let script = Script {
@@ -79,6 +81,13 @@ impl Code {
                 .filter(|libraries| libraries.is_dir()),
         };
         let file = folder.join(SCRIPT);
+        if bytes.len() as u64
+            > reserve::left(folder)
+                .context("looking for room for it")?
+                .bytes
+        {
+            bail!("there is no room for it in {}", folder.display());
+        }
         fs::write(&file, bytes).context("writing it")?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).context("writing it")?;
         let own = CString::new(interpreter.as_os_str().as_bytes())?;

@@ -1,0 +1,271 @@
+//! Callers that have not shown a certificate yet. Anybody may be one.
+//!
+//! Strangers have places of their own, few for each address, and take none from those who are known. Where there are too
+//! many, the one that has waited longest is hung up on, of the address that has most: whoever shows a certificate at once
+//! is served, however many others call and say nothing.
+
+use super::channel::Channel;
+use super::tls::Tls;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Strangers at a time.
+const ALL_MAX: usize = 32;
+/// Of one IPv4 address, or of one IPv6 network of 64 bits.
+const OF_ADDRESS_MAX: usize = 4;
+/// Threads for strangers, those included that were hung up on and have not noticed yet: these end at once, so that whoever
+/// calls meanwhile waits a moment for its thread.
+const THREADS_MAX: usize = 2 * ALL_MAX;
+/// After a failed call of the kernel the next one may fail as well.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Strangers that are connected now, in the order in which they came.
+#[derive(Default)]
+struct Strangers(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    calling: VecDeque<Calling>,
+}
+
+struct Calling {
+    number: u64,
+    address: IpAddr,
+    /// To hang up.
+    stream: TcpStream,
+}
+
+/// One of them; dropped when it is known, or gone.
+struct Stranger {
+    all: Arc<Strangers>,
+    number: u64,
+}
+
+/// Threads that there are.
+#[derive(Default)]
+struct Threads {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of them, until it is dropped.
+struct Thread(Arc<Threads>);
+
+impl Thread {
+    /// Waits until there are fewer than [`THREADS_MAX`].
+    fn one_more(all: &Arc<Threads>) -> Self {
+        let count = all.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.fewer.wait_while(count, |count| *count >= THREADS_MAX);
+        *count.unwrap_or_else(PoisonError::into_inner) += 1;
+        Thread(Arc::clone(all))
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_one();
+    }
+}
+
+/// Counts one, as long as it is there.
+pub struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// One more of `all`.
+    pub fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(all))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Strangers {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(self: &Arc<Self>, stream: TcpStream, from: IpAddr) -> Stranger {
+        let address = network(from);
+        let mut table = self.table();
+        if let Some(gone) = table.supernumerary(address) {
+            let gone = table.calling.remove(gone);
+            // Its thread notices, and ends.
+            let _gone = gone.map(|gone| gone.stream.shutdown(Shutdown::Both));
+        }
+        let number = table.next;
+        table.next += 1;
+        table.calling.push_back(Calling {
+            number,
+            address,
+            stream,
+        });
+        Stranger {
+            all: Arc::clone(self),
+            number,
+        }
+    }
+}
+
+impl Table {
+    /// The stranger that has to go before another one of `address` comes.
+    fn supernumerary(&self, address: IpAddr) -> Option<usize> {
+        let of = |address: IpAddr| {
+            let all = self.calling.iter();
+            all.filter(|it| it.address == address).count()
+        };
+        let crowded = if of(address) >= OF_ADDRESS_MAX {
+            address
+        } else if self.calling.len() >= ALL_MAX {
+            // Of equals the last is the maximum: begin at the end, as the first has waited longest.
+            let all = self.calling.iter().rev();
+            all.max_by_key(|it| of(it.address))?.address
+        } else {
+            return None;
+        };
+        self.calling.iter().position(|it| it.address == crowded)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut table = self.all.table();
+        table.calling.retain(|it| it.number != self.number);
+    }
+}
+
+/// The part of an address that a caller cannot choose freely: callers that share it count as one.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+/// Finds out who calls, in a thread for each; `answer` is called in that thread for those who are known. It never returns.
+pub fn listen(
+    listener: &TcpListener,
+    tls: &Tls,
+    answer: impl Fn(Channel) + Clone + Send + 'static,
+) -> ! {
+    let strangers = Arc::<Strangers>::default();
+    let threads = Arc::<Threads>::default();
+    loop {
+        let answered = listener.accept().and_then(|(stream, from)| {
+            // First: it may have to hang up on somebody, whose thread then ends.
+            let stranger = strangers.enter(stream.try_clone()?, from.ip());
+            let thread = Thread::one_more(&threads);
+            let (tls, answer) = (tls.clone(), answer.clone());
+            let serve = move || match tls.accept(stream) {
+                Ok(channel) => {
+                    drop((stranger, thread));
+                    answer(channel);
+                }
+                Err(why) => tracing::debug!("a caller who is not known: {why:#}"),
+            };
+            let thread = std::thread::Builder::new().name("arrival".to_owned());
+            thread.spawn(serve).map(drop)
+        });
+        if let Err(error) = answered {
+            tracing::warn!(%error, "a daemon that calls could not be answered");
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Message, Taken};
+    use super::super::tls::tests::{SOON, authority, host};
+    use super::*;
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    /// Connects from this loopback address and says nothing.
+    fn silent(from: Ipv4Addr, to: &TcpListener) -> TcpStream {
+        let own = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&own, &SocketAddrV4::new(from, 0)).expect("an address of the loopback interface");
+        connect(&own, &to.local_addr().expect("an address")).expect("it listens");
+        own.into()
+    }
+
+    /// Of each of these addresses, one silent stranger after the other; then one who is known.
+    fn is_answered_beside(addresses: &[Ipv4Addr]) {
+        let authority = authority();
+        let (ours, caller) = (
+            host(&authority, &authority, "127.0.0.1"),
+            host(&authority, &authority, "edge1"),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut strangers = Vec::new();
+        for address in addresses {
+            strangers.push(silent(*address, &listener));
+        }
+        let address = listener.local_addr().expect("an address").to_string();
+        let tls = ours.tls.clone();
+        std::thread::spawn(move || {
+            listen(&listener, &tls, |mut channel| {
+                let heard = channel.hear(SOON).expect("it asks");
+                channel.say(&heard, SOON).expect("it listens");
+            })
+        });
+        let mut channel = caller.tls.connect(&address).expect("it is known");
+        let question = Message::Ready(Taken::default());
+        assert_eq!(channel.ask(&question, SOON).expect("answered"), question);
+        drop(strangers);
+    }
+
+    // Catches: strangers and those who are known share places, and who comes last is refused.
+    #[test]
+    fn who_is_known_is_answered_beside_any_number_of_silent_strangers() {
+        is_answered_beside(&[Ipv4Addr::LOCALHOST; 100]);
+        let many = (2..102).map(|last| Ipv4Addr::new(127, 0, 0, last));
+        is_answered_beside(&many.collect::<Vec<_>>());
+    }
+
+    // Catches: no bound for an address; the first of another address goes, instead of the first of the crowded one.
+    #[test]
+    fn of_too_many_the_first_of_the_crowded_address_goes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let strangers = Arc::<Strangers>::default();
+        let mut keep = Vec::new();
+        let mut enter = |from: IpAddr| {
+            let stream = silent(Ipv4Addr::LOCALHOST, &listener);
+            keep.push(strangers.enter(stream, from));
+            let table = strangers.table();
+            let all = table.calling.iter();
+            all.map(|it| (it.number, it.address)).collect::<Vec<_>>()
+        };
+        let one: IpAddr = "fd00::1".parse().expect("an address");
+        let neighbour: IpAddr = "fd00::ffff".parse().expect("an address");
+        let mut present = Vec::new();
+        for _ in 0..OF_ADDRESS_MAX {
+            present = enter(one);
+        }
+        assert_eq!(present.len(), OF_ADDRESS_MAX);
+        present = enter(neighbour);
+        assert_eq!(present.len(), OF_ADDRESS_MAX, "the same network");
+        assert_eq!(
+            present.first().map(|it| it.0),
+            Some(1),
+            "the first has gone"
+        );
+        for last in 0..(ALL_MAX - OF_ADDRESS_MAX) as u8 {
+            present = enter(Ipv4Addr::new(10, 0, 0, last).into());
+        }
+        assert_eq!(present.len(), ALL_MAX);
+        present = enter(Ipv4Addr::new(10, 0, 1, 0).into());
+        assert_eq!(present.len(), ALL_MAX);
+        let crowd = present.iter().filter(|it| it.1 == network(one)).count();
+        assert_eq!(crowd, OF_ADDRESS_MAX - 1, "the crowd has one less");
+    }
+}
