@@ -44,6 +44,12 @@ fn udp(from: &str, to: &str) -> Vec<u8> {
     bytes(Frame::udp(at(from), at(to)))
 }
 
+/// The same in a frame for several hosts.
+fn to_group(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[0] |= 1;
+    packet
+}
+
 /// A segment without data.
 fn tcp(from: &str, to: &str, flags: TcpFlags, numbers: (u32, u32), options: &[u8]) -> Vec<u8> {
     let frame = Frame::tcp(at(from), at(to), flags)
@@ -262,7 +268,16 @@ fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
             Exit::Unreadable,
         ),
         (extension, Exit::Unreadable),
-        (changed(0, 1), Exit::Group),
+        // A frame for several hosts, with a packet for one, for a group, for all, and with none of IP.
+        (changed(0, 1), Exit::Unreadable),
+        (to_group(udp(client, "224.0.0.251:5353")), Exit::Group),
+        (to_group(udp(client, "255.255.255.255:67")), Exit::Group),
+        (to_group(udp(CLIENTS[1], "[ff02::fb]:5353")), Exit::Group),
+        (to_group(udp(CLIENTS[1], end6)), Exit::Unreadable),
+        (
+            to_group([&[2; 12][..], &[8, 6], &[0; 28]].concat()),
+            Exit::Group,
+        ),
         ([&[2; 12][..], &[8, 6], &[0; 28]].concat(), Exit::NotIp),
         (discovery(255), Exit::Neighbour),
         (discovery(254), Exit::Passed),
@@ -306,7 +321,23 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     let unknown = of(|settings, limit| settings.unknown = Some(limit));
     let unreadable = of(|settings, limit| settings.unreadable = Some(limit));
     let plain = udp(client, to);
+    // Catches: whatever is in a frame for several hosts passes without a limit.
+    let grouped = to_group(plain.clone());
     let cases = [
+        (source.clone(), &grouped, Exit::Unreadable, Exit::Source),
+        (unknown.clone(), &grouped, Exit::Unreadable, Exit::Unknown),
+        (
+            unreadable.clone(),
+            &grouped,
+            Exit::Unreadable,
+            Exit::TooUnreadable,
+        ),
+        (
+            destination.clone(),
+            &grouped,
+            Exit::Unreadable,
+            Exit::Destination,
+        ),
         (source.clone(), &plain, Exit::Passed, Exit::Source),
         (destination.clone(), &plain, Exit::Passed, Exit::Destination),
         (unknown, &plain, Exit::Passed, Exit::Unknown),

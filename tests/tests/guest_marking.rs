@@ -6,7 +6,6 @@ mod uplink_ground;
 
 use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::client::wait_for_arrivals_under_way;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, DropReason, Group, PortCounters, PortSignal};
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -691,7 +690,11 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
             return arrived;
         }
         // It is counted before it is delivered.
-        wait_for_arrivals_under_way().expect("a grace period");
+        ground
+            .scratch
+            .switch
+            .await_programs()
+            .expect("a grace period");
         received(&mut port)
     };
     let signal = |probability, is_refused| PortSignal {
@@ -720,7 +723,11 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
         arrive(signal(0, false), &blind, &|now| now.rx_frames),
         [blind]
     );
-    wait_for_arrivals_under_way().expect("a grace period");
+    ground
+        .scratch
+        .switch
+        .await_programs()
+        .expect("a grace period");
     let entered = ground.scratch.switch.counters(spec.port);
     let now = counters();
     assert_eq!(

@@ -601,3 +601,21 @@ fn what_is_put_into_a_ring_leaves_room_for_those_who_send_there() {
         assert_eq!(switch.deposit_at(&inlet, &short, 0), 0, "one is no frame");
     });
 }
+
+/// Catches: a learning port that takes over an address which is pinned to another one.
+#[test]
+fn a_learning_port_takes_no_address_that_is_pinned() {
+    for_each_form("pinned", |scratch| {
+        let mut members = Members::of_switch(scratch, 3, 3);
+        let [learner, owner, other] = [0, 1, 2].map(|member| members.mac(member));
+        scratch.switch.set_learning(members.id(0), true);
+        assert_eq!(members.switched(0, &frame(other, learner, 60, 1)), [2]);
+        assert_eq!(
+            members.switched(0, &frame(other, owner, 60, 2)),
+            [0usize; 0]
+        );
+        let counters = scratch.switch.counters(members.id(0));
+        assert_eq!(counters.dropped(DropReason::ForeignMac), 1);
+        assert_eq!(members.switched(2, &frame(owner, other, 60, 3)), [1]);
+    });
+}

@@ -4,7 +4,6 @@
 mod uplink_ground;
 
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::client::wait_for_arrivals_under_way;
 use nfluid_switch::uplink::{
     DirectOutlet, Mode, ReceivePath, Transmit, TransmitPath, Uplink, UplinkError,
 };
@@ -390,7 +389,7 @@ fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
         let counted = || switch.counters(spec.port).tx_frames;
         eventually("it has come in", || counted() >= entered);
         // It is counted before it is delivered.
-        wait_for_arrivals_under_way().expect("a grace period");
+        switch.await_programs().expect("a grace period");
         assert_eq!(counted(), entered);
         let mut got = Vec::new();
         for (index, port) in ports.iter_mut().enumerate() {
@@ -483,7 +482,7 @@ fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
     eventually("all have come in", || {
         ports.iter().all(|port| entered(*port) >= FRAMES)
     });
-    wait_for_arrivals_under_way().expect("a grace period");
+    switch.await_programs().expect("a grace period");
     got += ring.ports[0].receive(usize::MAX, |_| ()) as u64;
     let delivered = switch.counters(instance.id(0));
     let dropped: u64 = ports

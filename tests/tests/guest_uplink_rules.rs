@@ -4,7 +4,7 @@
 mod uplink_ground;
 
 use nfluid_ring::port::Port;
-use nfluid_switch::client::{ClientBy, ClientId, ClientRule, wait_for_arrivals_under_way};
+use nfluid_switch::client::{ClientBy, ClientId, ClientRule};
 use nfluid_switch::scratch::ScratchInstance;
 use nfluid_switch::uplink::{Prefix, Rule, Uplink, UplinkSpec, VlanMatch};
 use nfluid_switch::{Destination, DropReason};
@@ -113,7 +113,8 @@ impl Sorting {
         self.comes_in(frame);
         self.arrived(frame).or_else(|| {
             // It is counted before it is delivered.
-            wait_for_arrivals_under_way().expect("a grace period");
+            let switch = &self.ground.scratch.switch;
+            switch.await_programs().expect("a grace period");
             self.arrived(frame)
         })
     }
@@ -518,7 +519,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
         }
         let switch = &sorting.ground.scratch.switch;
         switch.suspend_client(&client, back).expect("suspended");
-        wait_for_arrivals_under_way().expect("a grace period");
+        switch.await_programs().expect("a grace period");
         assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits");
         assert_eq!(arrivals.take(PATIENCE, 8).expect("frames").len(), 1);
         if by != ClientBy::Vlan {
@@ -530,7 +531,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
         }
         let switch = &sorting.ground.scratch.switch;
         switch.remove_client(&client).expect("removed");
-        wait_for_arrivals_under_way().expect("a grace period");
+        switch.await_programs().expect("a grace period");
         assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits again");
         assert_eq!(arrivals.take(PATIENCE, 8).expect("frames").len(), 1);
     }
@@ -610,7 +611,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     for _ in 0..300 {
         sorting.comes_in(&Ipv4::default().frame());
     }
-    wait_for_arrivals_under_way().expect("a grace period");
+    switch.await_programs().expect("a grace period");
     let (sent, got) = (switch.counters(sorting.spec.port), switch.counters(id));
     assert_eq!(sent.tx_frames, 301);
     assert_eq!(got.rx_frames, 256, "as many as the ring has slots");

@@ -1,8 +1,10 @@
-//! The disk of the desired state fills up under the running daemon.
+//! The disk of the desired state, and the memory of the run directory, fill up under the running daemon.
 
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
-use nfluid_tests::harness::platform::eventually;
+use nfluid_tests::harness::platform::{eventually, must, signal};
+use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -86,4 +88,65 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
     let deleted = platform.nfluid(&["delete", "--all"]);
     assert!(deleted.succeeded(), "{deleted:?}");
     drop(mount);
+}
+
+/// Catches: no total of the logs; a total, but nothing kept for records; a script of a function that takes what is kept.
+#[test]
+fn logs_leave_room_for_records_so_that_a_killed_nf_comes_back() {
+    let test = "logs_leave_room_for_records_so_that_a_killed_nf_comes_back";
+    if !has_own_mounts(test) {
+        return;
+    }
+    let Some(mut platform) = two_hosts(test) else {
+        return;
+    };
+    platform.terminate_daemon();
+    let run = platform.run_dir();
+    let mount = Mount::tmpfs(&run, "size=4m,mode=700");
+    platform.start();
+    let hostile = program("nfluid-test-hostile").display().to_string();
+    let loud: String = (0..4)
+        .map(|n| format!("  loud{n}: {{ program: {hostile}, args: ['flood:1'], ports: [in] }}\n"))
+        .collect();
+    let deployment = CHAIN.replace("instances:\n", &format!("instances:\n{loud}"));
+    platform.apply(&deployment);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let said = || {
+        let files = fs::read_dir(platform.directory())
+            .expect("it is ours")
+            .flatten();
+        let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+        let texts = logs.filter_map(|file| fs::read_to_string(file.path()).ok());
+        let count = |text: String| text.matches("logs of instances have no more room").count();
+        texts.map(count).sum::<usize>()
+    };
+    eventually("the logs reach their bound", || said() > 0);
+    let kept = || {
+        let found = rustix::fs::statvfs(&run).expect("it is there");
+        found.f_bavail * found.f_frsize >= 1 << 20
+    };
+    for _ in 0..3 {
+        let before = platform.pids()["a"];
+        signal(before, Signal::KILL);
+        eventually("it is there again", || {
+            platform.instance("a")["state"] == "running" && platform.pids()["a"] != before
+        });
+        assert!(kept(), "a fourth is kept for records");
+    }
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    // A function's script is the user's as well.
+    let script = platform.directory().join("function");
+    let text = format!("#!/bin/sh\nexit 0\n{}", "#".repeat(3 << 20));
+    fs::write(&script, text).expect("the directory is ours");
+    let refused = platform.nfluid(&["run-function", script.to_str().expect("text")]);
+    assert_eq!(refused.code, Some(125), "{refused:?}");
+    assert!(refused.stderr.contains("no room"), "{refused:?}");
+    assert!(kept());
+    assert_eq!(said(), 1, "one warning");
+    let deleted = platform.nfluid(&["delete", "--all"]);
+    assert!(deleted.succeeded(), "{deleted:?}");
+    platform.terminate_daemon();
+    // The zygotes end a moment later.
+    must(&format!("umount --lazy {}", run.display()));
+    std::mem::forget(mount);
 }

@@ -2,11 +2,14 @@
 
 use nfluid_tests::harness::platform::{Outcome, Platform, eventually, signal};
 use nfluid_tests::harness::skip::skip;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::thread;
 
 fn example(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/functions");
@@ -177,6 +180,13 @@ fn a_hostile_function_is_ended_and_reaches_nothing() {
     let orphans =
         "import os, time\nfor _ in range(5):\n  if os.fork() == 0: time.sleep(99)\nos._exit(3)";
     ended(orphans, &[], 3, "");
+    // The loader with another program: by a path beside the flag for an empty one (catches: the filter tests the flag alone).
+    let loader = "import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+argv = (ctypes.c_char_p * 3)(b'ld', b'/usr/lib/x86_64-linux-gnu/libc.so.6', None)
+done = libc.execveat(-100, b'/lib64/ld-linux-x86-64.so.2', argv, argv, 0x1000)
+os._exit(ctypes.get_errno())";
+    ended(loader, &[], 1, "");
     ended(
         "import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)",
         &[],
@@ -215,6 +225,92 @@ fn a_hostile_function_is_ended_and_reaches_nothing() {
         "{outcome:?}"
     );
     assert_eq!(left(&platform), Vec::<PathBuf>::new());
+}
+
+/// What `#!` or an ELF file names is looked at, and not opened.
+///
+/// Catches: a landlock rule or `Program::open` opens it for reading: then this call does not end before its time.
+#[test]
+fn what_a_function_names_is_not_opened() {
+    let Some(platform) = platform("what_a_function_names_is_not_opened") else {
+        return;
+    };
+    let fifo = platform.directory().join("fifo");
+    let mode = Mode::from_raw_mode(0o777);
+    mknodat(CWD, &fifo, FileType::Fifo, mode, 0).expect("the directory is ours");
+    let path = fifo.to_str().expect("text");
+    let file = platform.directory().join("function");
+    let run = |bytes: &[u8]| {
+        fs::write(&file, bytes).expect("the directory is ours");
+        let child = start(&platform, &[file.to_str().expect("text")]);
+        let waited = thread::spawn(move || child.wait_with_output().expect("it ends"));
+        while !waited.is_finished() {
+            let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(&fifo, flags, Mode::empty());
+            opened.expect_err("the daemon has it open");
+            thread::yield_now();
+        }
+        waited.join().expect("no panic").status.code()
+    };
+    assert_eq!(run(format!("#!{path}\n").as_bytes()), Some(125));
+    // The same program with another loader of a path as long.
+    let program = fs::read("/bin/cat").expect("every host has it");
+    let loader = b"/lib64/ld-linux-x86-64.so.2\0";
+    let at = program
+        .windows(loader.len())
+        .position(|part| part == loader);
+    let Some(at) = at else {
+        skip(
+            "what_a_function_names_is_not_opened",
+            "/bin/cat has another loader",
+        );
+        return;
+    };
+    let link = PathBuf::from(format!("/tmp/nfl-{:018}", std::process::id()));
+    assert_eq!(link.as_os_str().len() + 1, loader.len());
+    let _left = Link(link.clone());
+    let _old = fs::remove_file(&link);
+    symlink(&fifo, &link).expect("/tmp is there");
+    let name = format!("{}\0", link.display());
+    let mut other = program.clone();
+    other[at..at + loader.len()].copy_from_slice(name.as_bytes());
+    assert_eq!(run(&other), Some(125));
+    assert!(call(&platform, &[&example("e.py")], "").succeeded());
+}
+
+/// A link that is removed when the test ends.
+struct Link(PathBuf);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _gone = fs::remove_file(&self.0);
+    }
+}
+
+// Catches: the cgroup of all functions is left without a limit of memory or of tasks.
+#[test]
+fn all_functions_together_have_a_limit() {
+    let Some(platform) = platform("all_functions_together_have_a_limit") else {
+        return;
+    };
+    let limit = |file: &str| {
+        let folders = platform.cgroups();
+        let files = folders
+            .iter()
+            .map(|folder| folder.join("functions").join(file));
+        let mut texts = files.filter_map(|file| fs::read_to_string(file).ok());
+        texts.next_back().map(|text| text.trim().to_owned())
+    };
+    let memory = limit("memory.max").or_else(|| limit("memory.limit_in_bytes"));
+    let memory: u64 = memory.expect("a limit").parse().expect("not 'max'");
+    let host = rustix::system::sysinfo();
+    assert_eq!(
+        memory / 4096,
+        host.totalram * u64::from(host.mem_unit) / 2 / 4096
+    );
+    assert_eq!(limit("pids.max").as_deref(), Some("4096"));
+    // One that reaches it ends alone: the kernel may end all of a function, and not all functions.
+    assert_ne!(limit("memory.oom.group").as_deref(), Some("1"));
 }
 
 #[test]

@@ -578,6 +578,71 @@ fn memory_is_never_writable_and_executable() {
     );
 }
 
+/// A file in memory, and memory that a BPF program shares with an instance, as a port's is.
+fn shared_memories() -> (OwnedFd, libbpf_rs::MapHandle) {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("shared", flags).expect("memory");
+    rustix::fs::ftruncate(&file, 4096).expect("memory");
+    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as u64,
+        map_flags: libbpf_rs::libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let kind = libbpf_rs::MapType::Array;
+    let map = libbpf_rs::MapHandle::create(kind, Some("nfl_test"), 4, 8, 512, &options);
+    (file, map.expect("root makes maps"))
+}
+
+// Catches: a filter that tests the protection of mmap alone. Before 6.16 the kernel itself maps a BPF map executable.
+#[test]
+fn memory_that_is_shared_is_never_executable() {
+    let Some(prison) = Prison::new("memory_that_is_shared_is_never_executable") else {
+        return;
+    };
+    let (file, map) = shared_memories();
+    let fds = [(file.as_fd(), 4), (map.as_fd(), 5)];
+    let setup = Setup {
+        fds: &fds,
+        ..Setup::default()
+    };
+    let attempts = ["shared-code:4", "shared-code:5"];
+    let (report, ended) = prison.run(&attempts, setup);
+    for attempt in attempts {
+        assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
+    }
+    assert_eq!(ended, Ended::Exited(0));
+    let open = Setup {
+        filter: false,
+        ..setup
+    };
+    let (report, _) = prison.run(&attempts, open);
+    assert_eq!(report.of(attempts[0]), Done(0), "the control");
+    println!(
+        "without the filter, a BPF map: {:?}",
+        report.of(attempts[1])
+    );
+}
+
+// Catches: execveat is allowed with AT_EMPTY_PATH alone; the set-up leaves its page behind; a page can be mapped at 0.
+#[test]
+fn a_path_is_executed_by_no_other_call_either() {
+    let Some(prison) = Prison::new("a_path_is_executed_by_no_other_call_either") else {
+        return;
+    };
+    let loader = match prison.hostile().linkage() {
+        Linkage::Dynamic { interpreter } => interpreter.display().to_string(),
+        Linkage::Static => "/bin/sh".to_owned(),
+    };
+    let other = format!("execute-at:{loader}");
+    assert_refused(&prison, &[&other, "map-zero"], libc::EPERM);
+    let answer = without_filter(&prison, "map-zero");
+    assert_eq!(answer, Refused(libc::EPERM), "the barrier behind");
+    let control = prison.outside(&["map-zero"]);
+    assert_eq!(control.of("map-zero"), Done(0), "root may");
+    let control = prison.outside(&[&other]);
+    assert_eq!(control.of(&other), Fatal, "another program took its place");
+}
+
 #[test]
 fn nothing_else_can_be_executed() {
     let Some(prison) = Prison::new("nothing_else_can_be_executed") else {
@@ -613,7 +678,11 @@ fn the_hyperio_call_is_the_only_socket_option() {
     };
     let hyperio = format!("setsockopt:4:{LEVEL}:1");
     let buffer = format!("setsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_SNDBUF);
-    let (report, _) = prison.run(&[&hyperio, &buffer], setup);
+    let kind = format!("getsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_TYPE);
+    let peer = format!("getsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_PEERSEC);
+    let (report, _) = prison.run(&[&hyperio, &buffer, &kind, &peer], setup);
+    assert_eq!(report.of(&kind), Done(0), "what a socket is can be asked");
+    assert_eq!(report.of(&peer), Refused(libc::EPERM));
     // Without the platform's program on it, the kernel knows no such level.
     let answer = report.of(&hyperio);
     assert!(

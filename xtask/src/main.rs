@@ -11,6 +11,7 @@ mod install;
 mod instance;
 mod leftovers;
 mod lint;
+mod mutants;
 mod programs;
 mod release;
 mod session;
@@ -71,6 +72,8 @@ enum Task {
     },
     /// Give parsers and rings inputs that reach ever more of them (libFuzzer)
     Fuzz(fuzz::Options),
+    /// Plant mistakes in the switch and look whether a test notices each
+    Mutants(mutants::Options),
     /// Formatting, clippy without warnings, dependency policy, the tests that SPECIFICATION.md names
     Lint,
     /// Build the documentation without warnings
@@ -113,6 +116,7 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
         Task::Demo { args } => release::demo(session, &args),
         Task::Bench { args } => release::bench(session, &args),
         Task::Fuzz(options) => fuzz::run(session, &options),
+        Task::Mutants(options) => mutants::run(session, &options),
         Task::Fmt { check } => lint::format(session, check),
         Task::Lint => lint::lint(session),
         Task::Doc => lint::doc(session),

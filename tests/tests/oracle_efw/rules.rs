@@ -8,6 +8,10 @@ pub fn random(random: &mut Random) -> String {
         "flush ruleset\ntable inet t {\n\
          set nets { type ipv4_addr; flags interval; elements = { 10.0.0.4/31, 192.0.2.3 } }\n\
          set services { type inet_service; flags interval; elements = { 53, 1024-65535 } }\n\
+         set seen { type ipv4_addr; size 64; flags dynamic; elements = { 10.0.0.5 } }\n\
+         map last { type ipv4_addr : inet_service; size 64; flags dynamic; }\n\
+         set over { type ipv4_addr; quota over 400 bytes; elements = { 10.0.0.2, 10.0.0.3 } }\n\
+         counter own { }\n\
          chain sub { udp dport 53 drop; ip saddr 10.0.0.3 return; counter; }\n",
     );
     for (chain, hook, priority) in [
@@ -50,6 +54,7 @@ fn chain_of(random: &mut Random, name: &str, hook: &str, priority: &str, inet: b
         }
         text += match verdict(random) {
             "jump sub" if !inet => "drop",
+            "counter" if inet && is_possible(&mut about, "ip saddr") => fills(random),
             verdict => verdict,
         };
         text.push('\n');
@@ -61,11 +66,13 @@ fn chain_of(random: &mut Random, name: &str, hook: &str, priority: &str, inet: b
 fn is_possible(about: &mut (Option<char>, Option<char>), condition: &str) -> bool {
     let version = match condition {
         c if c.starts_with("ip6") => Some('6'),
-        c if c.starts_with("ip ") || c.starts_with("icmp") || c.contains("ipv4") => Some('4'),
+        c if c.contains("ip saddr") || c.contains("ipv4") => Some('4'),
+        c if c.starts_with("ip ") || c.starts_with("icmp") => Some('4'),
         _ => None,
     };
     let transport = match condition {
         c if c.starts_with("tcp") || c.ends_with("protocol tcp") => Some('t'),
+        c if c.contains(": tcp dport") => Some('t'),
         c if c.starts_with("udp") || c.ends_with("l4proto udp") => Some('u'),
         c if c.starts_with("icmp") => Some('i'),
         c if c.contains("th ") => Some('h'),
@@ -96,6 +103,17 @@ fn condition(random: &mut Random, inet: bool) -> String {
         4 => format!("ip {side} {not}{{ 10.0.0.2, 10.0.0.5, 192.0.2.0/29 }}"),
         5 => format!("iifname {not}\"n0\""),
         6 => "meta l4proto udp".into(),
+        // What packets fill, what decides by itself whether it matches, and a counter that does.
+        7 if inet && random.one_in(2) => random
+            .pick(&[
+                "ip saddr @seen",
+                "ip saddr != @seen",
+                "ip daddr @seen",
+                "ip saddr @over",
+                "counter name ip saddr map { 10.0.0.2 : \"own\", 10.0.0.4 : \"own\" }",
+                "add @last { ip saddr : tcp dport }",
+            ])
+            .into(),
         7 => random
             .pick(&[
                 "ct state new",
@@ -122,6 +140,16 @@ fn condition(random: &mut Random, inet: bool) -> String {
             ])
             .into(),
     }
+}
+
+/// What changes the set that other rules look up, at times with a verdict: a full set ends the rule.
+fn fills(random: &mut Random) -> &'static str {
+    random.pick(&[
+        "add @seen { ip saddr }",
+        "update @seen { ip saddr } drop",
+        "delete @seen { ip saddr }",
+        "delete @seen { ip daddr } accept",
+    ])
 }
 
 fn verdict(random: &mut Random) -> &'static str {

@@ -21,6 +21,9 @@ const WATCHDOG: Watchdog = Watchdog {
 /// init prints those that matter when all tests have run.
 const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=1 oops=panic panic=-1 reboot=t \
     random.trust_cpu=on tsc=reliable rdinit=/init";
+/// Without "enhanced rep movsb" the kernel copies and clears memory by words; TCG takes one step per turn either way. Tests
+/// cost a sixth less CPU time.
+const CPU: &str = "max,-erms";
 /// Where the host does not tell. A wrong frequency makes a guest's second shorter or longer, which no test minds.
 const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 
@@ -42,7 +45,7 @@ pub fn boot(
         "-machine",
         "microvm,accel=tcg,pit=on,pic=on,rtc=on",
         "-cpu",
-        "max",
+        CPU,
     ]);
     qemu.args(["-smp", "2", "-m", &format!("{memory_mib}M")]);
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot"]);

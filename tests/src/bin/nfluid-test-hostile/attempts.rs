@@ -14,6 +14,10 @@ pub const TABLE: &[(&str, Attempt)] = &[
     ("mkdir", mkdir),
     ("list-root", list_root),
     ("execute", execute),
+    ("execute-at", execute_at),
+    ("map-zero", map_zero),
+    ("shared-code", shared_code),
+    ("getsockopt", getsockopt),
     ("socket", socket),
     ("connect-abstract", connect_abstract),
     ("send-abstract", send_abstract),
@@ -187,6 +191,44 @@ fn execute(arguments: &[&str]) -> Answer {
     call(
         libc::SYS_execve,
         [at(&file[..]), at(&argv), at(&argv[1]), 0, 0, 0],
+    )
+}
+
+/// The same by execveat, which takes a path beside the flag for none.
+fn execute_at(arguments: &[&str]) -> Answer {
+    let file = path(arguments[0]);
+    let argv = [at(&file[..]), 0];
+    let here = libc::AT_FDCWD as usize;
+    let empty = libc::AT_EMPTY_PATH as usize;
+    call(
+        libc::SYS_execveat,
+        [here, at(&file[..]), at(&argv), at(&argv[1]), empty, 0],
+    )
+}
+
+/// Maps the page at address 0, from where the filter lets execveat take a path.
+fn map_zero(_: &[&str]) -> Answer {
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    call(libc::SYS_mmap, [0, 4096, protection, flags, usize::MAX, 0])
+}
+
+/// Code in what a descriptor leads to, as a shared mapping.
+fn shared_code(arguments: &[&str]) -> Answer {
+    let protection = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+    let fd = number(arguments, 0);
+    let flags = libc::MAP_SHARED as usize;
+    call(libc::SYS_mmap, [0, 4096, protection, flags, fd, 0]).map(|_| 0)
+}
+
+/// Of a descriptor, at a level, an option.
+fn getsockopt(arguments: &[&str]) -> Answer {
+    let [fd, level, option] = [0, 1, 2].map(|index| number(arguments, index));
+    let (mut value, mut length) = ([0u32; 8], [32u32]);
+    let value = at_mut(&mut value);
+    call(
+        libc::SYS_getsockopt,
+        [fd, level, option, value, at_mut(&mut length), 0],
     )
 }
 

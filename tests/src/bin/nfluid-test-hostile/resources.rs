@@ -27,6 +27,7 @@ pub const TABLE: &[(&str, Attempt)] = &[
             [number(arguments, 0), crate::kernel::at("x"), 1, 0, 0, 0],
         )
     }),
+    ("flood", flood),
     ("wait-for-end", wait_for_end),
     ("crash", |_| std::process::abort()),
     ("exit", |arguments| {
@@ -110,6 +111,19 @@ fn yield_until(_: &[&str]) -> Answer {
         for n in 0..2_000u64 {
             sum = black_box(sum.wrapping_add(n));
         }
+        call(libc::SYS_sched_yield, [0; 6])?;
+    }
+}
+
+/// Writes lines to this descriptor until it is killed.
+fn flood(arguments: &[&str]) -> Answer {
+    let mut lines = [b'x'; 4096];
+    lines[4095] = b'\n';
+    let line = crate::kernel::at(&lines);
+    loop {
+        let fd = number(arguments, 0);
+        // Full: the reader takes its time.
+        let _full = call(libc::SYS_write, [fd, line, lines.len(), 0, 0, 0]);
         call(libc::SYS_sched_yield, [0; 6])?;
     }
 }

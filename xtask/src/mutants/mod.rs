@@ -1,0 +1,131 @@
+//! `cargo xtask mutants`: plants mistakes in the switch, one after the other, and looks whether a test notices each.
+//!
+//! The switch is compiled from a copy of bpf/, in a target folder of its own; the work tree is not touched. (For the Rust code
+//! there is cargo-mutants: CONTRIBUTING.md says how to run it.)
+
+mod switch;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::deps;
+use crate::leftovers::Leftovers;
+use crate::session::{Outcome, Session, Watchdog};
+
+/// A test that a mistake keeps waiting for ever has noticed it.
+const WATCHDOG: Watchdog = Watchdog {
+    silence: Duration::from_secs(60),
+    total: Duration::from_secs(5 * 60),
+};
+
+/// Which mistakes.
+#[derive(Args)]
+pub struct Options {
+    /// Only mistakes whose description contains this
+    #[arg(long)]
+    filter: Option<String>,
+}
+
+/// A mistake: `from`, which is there once, becomes `to`.
+pub struct Mutant {
+    what: &'static str,
+    /// Below bpf/.
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// Why no test on a real kernel can be relied on to notice it, if so.
+    hidden: Option<&'static str>,
+}
+
+/// Plants each and says who noticed it.
+///
+/// # Errors
+/// One was not noticed, the tests fail without any, or an interrupt.
+pub fn run(session: &Session, options: &Options) -> Result<()> {
+    deps::install(session, deps::FOR_TEST)?;
+    let _leftovers = Leftovers::watch()?;
+    let folder = session.target.join("mutants");
+    let sources = folder.join("bpf");
+    copy(session, &sources)?;
+    if let Some(test) = who_notices(session, &folder)? {
+        bail!("{test} fails without any mistake");
+    }
+    let chosen = |mutant: &&Mutant| {
+        let filter = options.filter.as_deref();
+        filter.is_none_or(|part| mutant.what.contains(part))
+    };
+    let (mut noticed, mut missed) = (0, Vec::new());
+    for mutant in switch::MUTANTS.iter().filter(chosen) {
+        copy(session, &sources)?;
+        mutant.plant(&sources)?;
+        match who_notices(session, &folder)? {
+            Some(test) => {
+                noticed += 1;
+                println!("noticed by {test}: {}", mutant.what);
+            }
+            None if let Some(why) = mutant.hidden => println!("hidden: {} ({why})", mutant.what),
+            None => {
+                println!("NOT NOTICED: {} ({})", mutant.what, mutant.file);
+                missed.push(mutant.what);
+            }
+        }
+    }
+    println!("{noticed} of {} mistakes noticed", noticed + missed.len());
+    if !missed.is_empty() {
+        bail!("not noticed: {}", missed.join("; "));
+    }
+    Ok(())
+}
+
+impl Mutant {
+    fn plant(&self, sources: &Path) -> Result<()> {
+        let path = sources.join(self.file);
+        let text = fs::read_to_string(&path)?;
+        let places = text.matches(self.from).count();
+        if places != 1 {
+            bail!(
+                "{}: {places} places for \"{}\": adapt it in xtask/src/mutants",
+                self.file,
+                self.what
+            );
+        }
+        Ok(fs::write(&path, text.replace(self.from, self.to))?)
+    }
+}
+
+/// A fresh copy of bpf/.
+fn copy(session: &Session, to: &Path) -> Result<()> {
+    let _of_the_last_one = fs::remove_dir_all(to);
+    fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+    let mut command = session.command("cp");
+    command.args(["-r", "bpf/."]).arg(to);
+    session.output(&mut command).map(|_| ())
+}
+
+/// The first program of tests that fails with the switch as it is in the copy. A kernel that refuses the switch is noticed by
+/// the first.
+fn who_notices(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
+    let cargo = |test: &str| {
+        let mut cargo = session.cargo(["test", "--quiet", "--package", "nfluid-tests"]);
+        cargo.args(["--test", test]);
+        cargo.env("CARGO_TARGET_DIR", folder);
+        cargo.env("NFLUID_BPF", folder.join("bpf"));
+        cargo
+    };
+    for test in switch::TESTS {
+        let mut build = cargo(test);
+        session.output(build.arg("--no-run"))?;
+        let mut run: Command = cargo(test);
+        run.args(["--", "--test-threads=1"]);
+        match session.capture(&mut run, WATCHDOG, |_| ())? {
+            Outcome::Exited(status) if status.success() => {}
+            Outcome::Exited(_) | Outcome::Hung => return Ok(Some(test)),
+        }
+    }
+    Ok(None)
+}
