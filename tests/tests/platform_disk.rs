@@ -129,7 +129,8 @@ fn logs_leave_room_for_records_so_that_a_killed_nf_comes_back() {
         let before = platform.pids()["a"];
         signal(before, Signal::KILL);
         eventually("it is there again", || {
-            platform.instance("a")["state"] == "running" && platform.pids()["a"] != before
+            let a = platform.instance("a");
+            a["state"] == "running" && a["pid"] != before
         });
         assert!(kept(), "a fourth is kept for records");
     }
