@@ -39,13 +39,9 @@ impl<'n> Report<'n> {
     /// in force already, which the document does not name.
     fn locate(&self, path: &str) -> Option<Mark> {
         let root = self.root?;
-        let object_end = path
-            .match_indices(['.', '['])
-            .nth(1)
-            .map_or(path.len(), |(at, _)| at);
-        let object = path.get(..object_end)?;
-        let is_here = !object.contains(['.', '[']) || root.at(object).is_some();
-        is_here.then(|| root.locate(path))
+        let (mark, steps) = root.locate(path);
+        let is_here = steps >= 2 || !path.contains(['.', '[']);
+        is_here.then_some(mark)
     }
 
     /// Whether the document says something at a key path.

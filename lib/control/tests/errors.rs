@@ -40,6 +40,22 @@ fn structure_that_cannot_be() {
     );
 }
 
+// Catches: a path that is cut at each dot, so that the error has no line.
+#[test]
+fn an_error_about_a_name_with_dots_or_brackets_has_its_line() {
+    for name in ["0.restart", "a.b.c", "x[0]", "a", "a.", "[", "''"] {
+        let text = format!(
+            "version: 1\ninstances:\n  a.b: {{ nf: bridge }}\n  {name}: {{ restart: never }}\n"
+        );
+        let errors = check(&text).expect_err("nothing runs in it");
+        for error in errors {
+            assert!(error.line.is_some(), "{name}: {error:?}");
+            let is_of_it = error.path == format!("instances.{name}");
+            assert!(!is_of_it || error.line == Some(4), "{name}: {error:?}");
+        }
+    }
+}
+
 #[test]
 fn a_text_that_is_not_yaml() {
     assert_errors(

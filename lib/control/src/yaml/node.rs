@@ -176,56 +176,69 @@ impl Node {
     }
 
     /// The place of the value at `path` (`instances.fw1.rules[3].from`), or, if it is not there, of
-    /// the innermost value on the way to it. A mapping's or list's place is its key.
-    pub fn locate(&self, path: &str) -> Mark {
-        let mut place = self.mark;
-        let mut node = self;
-        for step in steps(path) {
-            match (step, &node.kind) {
-                (Step::Key(key), Kind::Mapping(entries)) => {
-                    let Some(entry) = entries.iter().find(|entry| entry.key == key) else {
-                        break;
-                    };
-                    node = &entry.value;
-                    place = match &node.kind {
-                        Kind::Scalar(scalar) if !scalar.is_null() => node.mark,
-                        _ => entry.key_mark,
-                    };
-                }
-                (Step::Index(index), Kind::Sequence(items)) => {
-                    let Some(item) = items.get(index) else { break };
-                    node = item;
-                    place = item.mark;
-                }
-                _ => break,
-            }
+    /// the innermost value on the way to it; and how many steps lead there. A mapping's or list's place is its key.
+    pub fn locate(&self, path: &str) -> (Mark, usize) {
+        let mut found = (self.mark, 0);
+        let (mut node, mut path) = (self, path);
+        while let Some(step) = node.step(path) {
+            (node, path) = (step.node, step.rest);
+            found = (step.mark, found.1 + 1);
         }
-        place
+        found
     }
 
     /// The value at `path`.
     pub fn at(&self, path: &str) -> Option<&Node> {
-        steps(path).try_fold(self, |node, step| match (step, &node.kind) {
-            (Step::Key(key), _) => node.get(key),
-            (Step::Index(index), Kind::Sequence(items)) => items.get(index),
-            _ => None,
-        })
+        let (mut node, mut path) = (self, path);
+        while !path.is_empty() {
+            let step = node.step(path)?;
+            (node, path) = (step.node, step.rest);
+        }
+        Some(node)
+    }
+
+    /// The first step of `path`. Keys may have dots and brackets in them: the longest that fits is meant.
+    fn step<'a>(&self, path: &'a str) -> Option<Step<'_, 'a>> {
+        if path.is_empty() {
+            return None;
+        }
+        match &self.kind {
+            Kind::Mapping(entries) => {
+                let path = path.strip_prefix('.').unwrap_or(path);
+                let fits = entries.iter().filter_map(|entry| {
+                    let rest = path.strip_prefix(entry.key.as_str())?;
+                    (rest.is_empty() || rest.starts_with(['.', '['])).then_some((entry, rest))
+                });
+                let (entry, rest) = fits.min_by_key(|(_, rest)| rest.len())?;
+                let mark = match &entry.value.kind {
+                    Kind::Scalar(scalar) if !scalar.is_null() => entry.value.mark,
+                    _ => entry.key_mark,
+                };
+                Some(Step {
+                    node: &entry.value,
+                    mark,
+                    rest,
+                })
+            }
+            Kind::Sequence(items) => {
+                let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+                let node = items.get(index.parse::<usize>().ok()?)?;
+                Some(Step {
+                    node,
+                    mark: node.mark,
+                    rest,
+                })
+            }
+            Kind::Scalar(_) => None,
+        }
     }
 }
 
-enum Step<'a> {
-    Key(&'a str),
-    Index(usize),
-}
-
-/// Splits `a.b[3].c` into its steps. Keys with a dot in them are not found, only their parents.
-fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
-    path.split(['.', '['])
-        .filter(|piece| !piece.is_empty())
-        .map(|piece| match piece.strip_suffix(']') {
-            Some(index) => index.parse().map_or(Step::Key(piece), Step::Index),
-            None => Step::Key(piece),
-        })
+/// Where one step of a path leads, and the path from there.
+struct Step<'n, 'a> {
+    node: &'n Node,
+    mark: Mark,
+    rest: &'a str,
 }
 
 impl Node {
