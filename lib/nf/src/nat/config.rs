@@ -22,6 +22,8 @@ pub(super) const INSIDE_MAX: usize = 256;
 const SESSIONS_MIN: usize = 16;
 const SESSIONS_MAX: usize = 1 << 24;
 const FRAGMENTS_MAX: usize = 65_536;
+/// Most frames that wait on a side: 8 MiB.
+const FRAGMENTS_WAITING_MAX: usize = 4096;
 
 /// Which packets from outside a mapping lets in (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -118,6 +120,8 @@ struct Written {
     host_sessions_max: Option<u32>,
     #[serde(default = "default_fragments_max")]
     fragments_max: usize,
+    #[serde(default = "default_fragments_waiting")]
+    fragments_waiting: usize,
     #[serde(default)]
     timeouts: Timeouts,
     #[serde(default)]
@@ -152,6 +156,10 @@ const fn default_fragments_max() -> usize {
     1024
 }
 
+const fn default_fragments_waiting() -> usize {
+    256
+}
+
 /// The configuration, checked.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
@@ -171,6 +179,8 @@ pub(super) struct Config {
     pub(super) sessions_max: usize,
     pub(super) host_sessions_max: u32,
     pub(super) fragments_max: usize,
+    /// Frames that may wait for the first fragment of their datagram, on each side.
+    pub(super) fragments_waiting: usize,
     pub(super) timeouts: Timeouts,
     pub(super) inbound_refresh: bool,
     pub(super) tcp_pickup: bool,
@@ -214,6 +224,7 @@ impl Config {
             sessions_max: written.sessions_max,
             host_sessions_max: written.host_sessions_max.unwrap_or(u32::MAX),
             fragments_max: written.fragments_max,
+            fragments_waiting: written.fragments_waiting,
             timeouts: written.timeouts,
             inbound_refresh: written.inbound_refresh,
             tcp_pickup: written.tcp_pickup,
@@ -240,6 +251,12 @@ impl Written {
             SESSIONS_MAX,
         )?;
         within("fragments_max", self.fragments_max, 0, FRAGMENTS_MAX)?;
+        within(
+            "fragments_waiting",
+            self.fragments_waiting,
+            0,
+            FRAGMENTS_WAITING_MAX,
+        )?;
         if self.forward.len() > self.sessions_max {
             let message = format!(
                 "{} forwards do not fit sessions_max {}",

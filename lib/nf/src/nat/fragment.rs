@@ -1,7 +1,7 @@
 //! Later fragments have no ports: they follow what their first fragment got.
 //!
-//! The first fragment must come first. One that overtakes it is dropped and counted; the sender
-//! sends the datagram again. A reordering NAT would have to store frames for strangers.
+//! Those that come before their first fragment wait for it, see [`super::waiting`]. Nothing is put together: overlapping and
+//! repeated fragments leave as they came, and the receiver judges them.
 
 use super::clock::Tenths;
 use super::endpoint::{Hasher, Vlan};
@@ -36,6 +36,11 @@ impl Datagram {
             in_port,
             vlan,
         }
+    }
+
+    /// True if both datagrams have the same source and destination.
+    pub(super) fn has_ends_of(&self, other: &Datagram) -> bool {
+        (self.src, self.dst, self.vlan) == (other.src, other.dst, other.vlan)
     }
 }
 

@@ -59,10 +59,22 @@ drop_reasons! {
     OwnArp = "own_arp",
     /// A TCP segment out of the windows of its connection, or whose flags belong to none.
     TcpOutOfWindow = "tcp_out_of_window",
+    /// A fragment that waited, and whose first fragment did not come in time; also what waited when the NAT got another
+    /// configuration or went on elsewhere.
+    FragmentExpired = "fragment_expired",
+    /// A fragment that waited, and gave way to a newer one.
+    FragmentDisplaced = "fragment_displaced",
+    /// A fragment that waited, and whose first fragment was dropped.
+    FragmentRefused = "fragment_refused",
+    /// A TCP fragment over the flags of its first one (RFC 3128).
+    FragmentOverlap = "fragment_overlap",
+    /// The host had no room for a frame that had waited.
+    NoRoom = "no_room",
 }
 
-/// How many of them version 1 of the records has.
+/// How many of them versions 1 and 2 of the records have.
 const REASONS_V1: usize = 18;
+const REASONS_V2: usize = 19;
 /// How many counters besides them version 1 has.
 const OTHERS_V1: usize = 7;
 
@@ -103,7 +115,11 @@ impl Counters {
 
     #[inline]
     pub(super) fn dropped(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+        self.dropped_many(reason, 1);
+    }
+
+    pub(super) fn dropped_many(&mut self, reason: DropReason, count: u64) {
+        self.drops[reason as usize] += count;
     }
 
     /// Writes all of them into an image.
@@ -127,6 +143,7 @@ impl Counters {
         self.forwarded.import(reader)?;
         let known = match reader.version() {
             1 => REASONS_V1,
+            2 => REASONS_V2,
             _ => self.drops.len(),
         };
         reader.counters(&mut self.drops[..known])?;

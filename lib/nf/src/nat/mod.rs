@@ -6,7 +6,7 @@
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `itself`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `fragment`, `waiting`, `itself`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -29,6 +29,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod translate;
+mod waiting;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::seed;
@@ -38,17 +39,20 @@ use alloc::string::String;
 use clock::Tenths;
 use config::Config;
 use fragment::Fragments;
-use metrics::Counters;
+use metrics::{Counters, DropReason};
 use nfluid_ring::{Batch, Outbox};
 use nfluid_wire::MacAddr;
 use serde_json::Value;
 use state::State;
+use waiting::Waiting;
 
 /// An instance of the NAT.
 #[derive(Debug)]
 pub struct Nat {
     state: State,
     fragments: Fragments,
+    /// By port of arrival.
+    waiting: [Waiting; 2],
     counters: Counters,
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
@@ -67,11 +71,16 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
         .unwrap_or_else(|| seed::from_surroundings(ports));
     Ok(Box::new(Nat {
         fragments: Fragments::new(config.fragments_max),
+        waiting: waiting(&config),
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,
         seed,
     }))
+}
+
+fn waiting(config: &Config) -> [Waiting; 2] {
+    [(); 2].map(|()| Waiting::new(config.fragments_waiting))
 }
 
 fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
@@ -93,18 +102,30 @@ impl NetworkFunction for Nat {
 
     fn tick(&mut self, now: Nanos, _outbox: &mut dyn Outbox) {
         self.state.sweep(Tenths::of(now));
+        let late: u64 = self
+            .waiting
+            .iter_mut()
+            .map(|side| side.expire(Tenths::of(now)))
+            .sum();
+        self.counters
+            .dropped_many(DropReason::FragmentExpired, late);
     }
 
     fn has_timers(&self) -> bool {
-        self.state.mappings.len() > 0 || self.state.hosts.len() > 0
+        let has_entries = self.state.mappings.len() > 0 || self.state.hosts.len() > 0;
+        has_entries || self.waiting.iter().any(|side| side.len() > 0)
     }
 
     fn next_tick(&self) -> Nanos {
-        self.state.next_sweep()
+        let ends = self.waiting.iter().filter_map(Waiting::next_end);
+        ends.map(Tenths::nanos)
+            .fold(self.state.next_sweep(), Nanos::min)
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         self.counters.report(&self.state, sink);
+        let waiting = self.waiting.iter().map(|side| side.len() as u64).sum();
+        sink(Metric::new("fragments_waiting", waiting));
     }
 
     fn command(&mut self, now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
@@ -126,6 +147,10 @@ impl NetworkFunction for Nat {
         self.macs = macs(ports)?;
         self.seed = config.seed.unwrap_or(self.seed);
         self.fragments = Fragments::new(config.fragments_max);
+        let before = core::mem::replace(&mut self.waiting, waiting(&config));
+        let lost = before.iter().map(|side| side.len() as u64).sum();
+        self.counters
+            .dropped_many(DropReason::FragmentExpired, lost);
         let next = State::new(config, self.seed);
         let before = core::mem::replace(&mut self.state, next);
         self.state.adopt(&before);

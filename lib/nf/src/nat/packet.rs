@@ -47,6 +47,8 @@ pub(super) struct Packet {
     pub(super) opens: bool,
     /// The first fragment of several.
     pub(super) first_fragment: bool,
+    /// A TCP fragment at offset 8, which writes over the flags of the first one: only an attack has such a fragment (RFC 3128).
+    pub(super) over_flags: bool,
     pub(super) flags: TcpFlags,
     pub(super) vlan: Vlan,
     pub(super) src: Endpoint,
@@ -82,6 +84,7 @@ impl Packet {
             protocol: Protocol::Icmp,
             opens: false,
             first_fragment: false,
+            over_flags: false,
             flags: TcpFlags::NONE,
             vlan,
             src: nowhere,
@@ -115,6 +118,7 @@ impl Packet {
             protocol,
             opens,
             first_fragment: meta.fragment == Fragment::First,
+            over_flags: meta.fragment_offset == 8 && protocol == Protocol::Tcp,
             flags: meta.tcp_flags,
             vlan,
             src: Endpoint::new(src, src_port),

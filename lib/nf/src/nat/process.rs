@@ -54,17 +54,26 @@ impl Nat {
         // Use what was read, else it need not have been.
         self.state.stir(u64::from(peers));
         for (at, work) in works.iter().enumerate() {
-            let (frame, mut outbox) = frame_at(frames, at, outbox);
+            let (frame, mut behind) = frame_at(frames, at, outbox);
             let (from, len) = (frame.in_port(), frame.len());
-            match self.decide(now, frame, work, &mut outbox) {
+            // Named as it arrived: the decision translates it.
+            let first = datagram(frame, &work.packet).filter(|_| work.packet.first_fragment);
+            match self.decide(now, frame, work, &mut behind) {
                 Ok(port) => {
                     self.counters.forwarded.count(from, len);
                     frame.send(port);
+                }
+                Err(DropReason::FragmentUnknown) if self.let_wait(now, frame, &work.packet) => {
+                    frame.discard();
                 }
                 Err(reason) => {
                     self.counters.dropped(reason);
                     frame.discard();
                 }
+            }
+            drop(behind);
+            if let Some(first) = first {
+                self.release(now, first, &frames[..=at], outbox);
             }
         }
     }
@@ -168,6 +177,9 @@ impl Nat {
             return Err(DropReason::HairpinOff);
         }
         let datagram = datagram(frame, packet);
+        if packet.over_flags {
+            return Err(DropReason::FragmentOverlap);
+        }
         match packet.class {
             Class::LaterFragment => return self.follow(now, frame, packet, datagram),
             Class::IcmpError => self.state.outbound_error(now, frame.bytes_mut(), packet)?,
@@ -231,6 +243,9 @@ impl Nat {
             return Ok(self.answer_ping(frame, packet));
         }
         let datagram = datagram(frame, packet);
+        if packet.over_flags {
+            return Err(DropReason::FragmentOverlap);
+        }
         if packet.class == Class::LaterFragment {
             return self.follow(now, frame, packet, datagram);
         }
@@ -288,10 +303,22 @@ impl Nat {
             .and_then(|datagram| self.fragments.recall(self.state.hasher, datagram, now))
             .ok_or(DropReason::FragmentUnknown)?;
         let from = frame.in_port();
-        let ip = &mut frame.bytes_mut()[packet.l3..];
+        self.take_course(from, frame.bytes_mut(), packet, course);
+        Ok(course.out_port)
+    }
+
+    /// Translates a later fragment from port `from` as its first one was.
+    pub(super) fn take_course(
+        &mut self,
+        from: u8,
+        bytes: &mut [u8],
+        packet: &Packet,
+        course: Course,
+    ) {
+        let ip = &mut bytes[packet.l3..];
         rewrite::set_address(ip, End::Source, packet.src.address, course.src);
         rewrite::set_address(ip, End::Destination, packet.dst.address, course.dst);
-        let mut ethernet = EthernetFrame::new_unchecked(frame.bytes_mut());
+        let mut ethernet = EthernetFrame::new_unchecked(bytes);
         ethernet.set_src(course.src_mac);
         ethernet.set_dst(course.dst_mac);
         match (from, course.out_port) {
@@ -299,7 +326,6 @@ impl Nat {
             (INSIDE, _) => self.counters.hairpin += 1,
             _ => self.counters.inbound += 1,
         }
-        Ok(course.out_port)
     }
 
     /// Notes the course of a first fragment, which `frame` is by now.
@@ -349,7 +375,7 @@ impl Nat {
 
 /// The datagram that a fragment belongs to, as it arrived.
 #[inline]
-fn datagram(frame: &Frame<'_>, packet: &Packet) -> Option<Datagram> {
+pub(super) fn datagram(frame: &Frame<'_>, packet: &Packet) -> Option<Datagram> {
     let is_fragment = packet.first_fragment || packet.class == Class::LaterFragment;
     is_fragment.then(|| Datagram::of(&frame.bytes()[packet.l3..], packet.vlan, frame.in_port()))
 }

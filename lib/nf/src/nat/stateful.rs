@@ -1,10 +1,12 @@
 //! A NAT's state as records: counters, mappings, sessions, and what is remembered of inside hosts.
 //!
-//! Fragments under way are not among them: they are for seconds, and a datagram is sent again.
+//! Fragments under way are not among them: they are for seconds, and a datagram is sent again. Those that wait are dropped for
+//! the successor, and counted there.
 
 use super::Nat;
 use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol, Vlan};
+use super::metrics::DropReason;
 use super::state::{Mapping, Session, State, new_mapping};
 use crate::function::Nanos;
 use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
@@ -74,9 +76,9 @@ struct CarriedHost {
 }
 
 impl Stateful for Nat {
-    /// Version 2: the stage of TCP connections, and what gave way.
+    /// Version 2: the stage of TCP connections, and what gave way. Version 3: the fragments that waited in vain.
     fn state_version(&self) -> u16 {
-        2
+        3
     }
 
     fn oldest_version(&self) -> u16 {
@@ -84,7 +86,10 @@ impl Stateful for Nat {
     }
 
     fn export(&mut self, now: Nanos, writer: &mut Writer) {
-        self.counters.export(writer);
+        let mut counters = self.counters.clone();
+        let waiting = self.waiting.iter().map(|side| side.len() as u64).sum();
+        counters.dropped_many(DropReason::FragmentExpired, waiting);
+        counters.export(writer);
         self.state.export(Tenths::of(now), writer);
     }
 

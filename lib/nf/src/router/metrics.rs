@@ -220,7 +220,7 @@ impl Counters {
             Ok(())
         })?;
         reader.counters(&mut self.drops)?;
-        reader.counters(&mut self.made)?;
+        self.import_made(reader)?;
         reader.counters([
             &mut self.received,
             &mut self.consumed,
@@ -231,6 +231,26 @@ impl Counters {
             &mut self.address_conflicts,
             &mut self.routes_changed,
         ])
+    }
+
+    /// Version 1 has no listener reports, but for images of the last builds that wrote version 1.
+    fn import_made(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
+        let mut made = [0; Made::ALL.len()];
+        let mut count = 0;
+        reader.list(|value: u64| {
+            *made.get_mut(count).ok_or("more counters than there are")? = value;
+            count += 1;
+            Ok(())
+        })?;
+        if reader.version() == 1 && count == made.len() - 1 {
+            made[Made::Report as usize..].rotate_right(1);
+        } else if count != made.len() {
+            return Err(reader.nonsense("fewer counters than there are"));
+        }
+        for (counter, value) in self.made.iter_mut().zip(made) {
+            *counter = counter.saturating_add(value);
+        }
+        Ok(())
     }
 
     /// All counters as (metric, label and its value, value). `ports` are the ports' names.

@@ -11,7 +11,12 @@ use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
 use nfluid_wire::MacAddr;
 
 impl Stateful for Router {
+    /// Version 2: listener reports are counted.
     fn state_version(&self) -> u16 {
+        2
+    }
+
+    fn oldest_version(&self) -> u16 {
         1
     }
 

@@ -477,6 +477,39 @@ fn images_of_version_1_are_taken_over() {
     }
 }
 
+/// Catches: an upgrade to a router with one more counter loses its neighbours, or counts one thing as another.
+#[test]
+fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports() {
+    let mut old = made("router", 1);
+    talk(&mut *old, THERE, 2);
+    let image = export("router", &mut *old, THERE).expect("exported");
+    let mut records = image[8 + 2 + 2 + 1 + "router".len() + 8..image.len() - 8].to_vec();
+    // Behind the counters of 8 ports (none reaches 128) and the drops are the frames made.
+    let ports = 1 + 2 * 8 + records[1..17].iter().filter(|byte| **byte > 127).count();
+    let made_at = ports + 1 + usize::from(records[ports]);
+    let count = usize::from(records[made_at]);
+    let report = made_at + 1 + 8;
+    // Reports, and after them fragments and released packets.
+    records[report..report + 3].copy_from_slice(&[0, 5, 7]);
+    let mut before = records.clone();
+    before[made_at] = count as u8 - 1;
+    before.remove(report);
+    let made_of = |nf: &dyn NetworkFunction| -> Vec<f64> {
+        let all = metrics(nf).into_iter();
+        let made = all.filter(|it| it.name == "packets_made_total");
+        made.map(|it| it.value).collect()
+    };
+    for records in [&records, &before] {
+        let image = forged("router", 1, records).expect("short");
+        let mut new = made("router", 2);
+        let imported = import("router", &mut *new, HERE, &image).expect("imported");
+        assert_eq!(imported.left_out, 0);
+        assert_eq!(made_of(&*new)[8..], [0.0, 5.0, 7.0]);
+    }
+    let short = forged("router", 2, &before).expect("short");
+    assert!(import("router", &mut *made("router", 2), HERE, &short).is_err());
+}
+
 proptest! {
     /// A forger's image has the right checksum. It makes no NF panic, grow beyond its limits, or fail later.
     #[test]

@@ -1,0 +1,137 @@
+//! Fragments that have come before the first one of their datagram, and wait for it (RFC 4787 REQ-14).
+//!
+//! Nobody knows yet what becomes of them, so strangers can have frames stored. What they can take is bounded: frames per side,
+//! so that those outside do not displace those inside; frames per source and destination; and time. The oldest gives way.
+
+use super::Nat;
+use super::clock::Tenths;
+use super::fragment::Datagram;
+use super::metrics::DropReason;
+use super::packet::{Class, Packet};
+use super::process::datagram;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use nfluid_ring::{Action, Frame, Outbox};
+
+/// Seconds that a fragment waits: RFC 6146 section 4, `FRAGMENT_MIN`.
+pub(super) const WAIT_SECS: u32 = 2;
+/// Most frames of one source to one destination: a datagram of 64 KiB in reverse order and some more.
+const PAIR_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Entry {
+    datagram: Datagram,
+    expires: Tenths,
+    bytes: Vec<u8>,
+}
+
+/// The fragments that wait on one side, in the order in which they came. A frame has at most 2032 bytes.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    frames: VecDeque<Entry>,
+    frames_max: usize,
+}
+
+impl Waiting {
+    pub(super) fn new(frames_max: usize) -> Waiting {
+        Waiting {
+            frames: VecDeque::new(),
+            frames_max,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// When the oldest has waited long enough.
+    pub(super) fn next_end(&self) -> Option<Tenths> {
+        self.frames.front().map(|frame| frame.expires)
+    }
+
+    /// Keeps a copy of a frame. Returns how many older ones have given way; `None`: none may wait.
+    pub(super) fn add(&mut self, now: Tenths, datagram: Datagram, bytes: &[u8]) -> Option<u64> {
+        if self.frames_max == 0 {
+            return None;
+        }
+        let is_of_pair = |frame: &&Entry| frame.datagram.has_ends_of(&datagram);
+        let gives_way = if self.frames.iter().filter(is_of_pair).count() >= PAIR_MAX {
+            self.frames.iter().position(|frame| is_of_pair(&frame))
+        } else {
+            (self.frames.len() >= self.frames_max).then_some(0)
+        };
+        let displaced = gives_way.and_then(|oldest| self.frames.remove(oldest));
+        self.frames.push_back(Entry {
+            datagram,
+            expires: now.plus_secs(WAIT_SECS),
+            bytes: bytes.to_vec(),
+        });
+        Some(u64::from(displaced.is_some()))
+    }
+
+    /// Takes out the oldest frame of a datagram.
+    pub(super) fn take(&mut self, now: Tenths, datagram: Datagram) -> Option<Vec<u8>> {
+        let is_of_it = |frame: &Entry| frame.datagram == datagram && now < frame.expires;
+        let at = self.frames.iter().position(is_of_it)?;
+        Some(self.frames.remove(at)?.bytes)
+    }
+
+    /// Removes what has waited long enough; returns how many.
+    pub(super) fn expire(&mut self, now: Tenths) -> u64 {
+        let mut count = 0;
+        while self.next_end().is_some_and(|end| end <= now) {
+            self.frames.pop_front();
+            count += 1;
+        }
+        count
+    }
+}
+
+impl Nat {
+    /// Keeps a fragment whose first one has not come. Returns false if none may wait.
+    #[cold]
+    pub(super) fn let_wait(&mut self, now: Tenths, frame: &Frame<'_>, packet: &Packet) -> bool {
+        let side = usize::from(frame.in_port() & 1);
+        let Some(datagram) = datagram(frame, packet) else {
+            return false;
+        };
+        let displaced = self.waiting[side].add(now, datagram, frame.bytes());
+        let displaced_count = displaced.unwrap_or_default();
+        self.counters
+            .dropped_many(DropReason::FragmentDisplaced, displaced_count);
+        displaced.is_some()
+    }
+
+    /// Sends the fragments of a datagram that have waited, behind their first one: the last of the frames decided about. Drops
+    /// them if that was dropped.
+    #[cold]
+    pub(super) fn release(
+        &mut self,
+        now: Tenths,
+        datagram: Datagram,
+        decided: &[Frame<'_>],
+        outbox: &mut dyn Outbox,
+    ) {
+        let Some(first) = decided.last() else {
+            return;
+        };
+        let from = first.in_port();
+        let passed = first.action() != Action::Drop;
+        while let Some(mut bytes) = self.waiting[usize::from(from & 1)].take(now, datagram) {
+            let course = self.fragments.recall(self.state.hasher, datagram, now);
+            let Some(course) = course.filter(|_| passed) else {
+                self.counters.dropped(DropReason::FragmentRefused);
+                continue;
+            };
+            let packet = Packet::parse(&bytes);
+            debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
+            self.take_course(from, &mut bytes, &packet, course);
+            outbox.commit(decided);
+            if outbox.emit(course.out_port, &bytes) {
+                self.counters.forwarded.count(from, bytes.len());
+            } else {
+                self.counters.dropped(DropReason::NoRoom);
+            }
+        }
+    }
+}
