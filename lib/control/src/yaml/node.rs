@@ -176,8 +176,13 @@ impl Node {
     }
 
     /// The place of the value at `path` (`instances.fw1.rules[3].from`), or, if it is not there, of
-    /// the innermost value on the way to it; and how many steps lead there. A mapping's or list's place is its key.
-    pub fn locate(&self, path: &str) -> (Mark, usize) {
+    /// the innermost value on the way to it. A mapping's or list's place is its key.
+    pub fn locate(&self, path: &str) -> Mark {
+        self.follow(path).0
+    }
+
+    /// The same, and how many steps lead there.
+    pub(crate) fn follow(&self, path: &str) -> (Mark, usize) {
         let mut found = (self.mark, 0);
         let (mut node, mut path) = (self, path);
         while let Some(step) = node.step(path) {
