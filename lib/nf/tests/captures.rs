@@ -17,6 +17,8 @@ const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/dat
 const GARBAGE: [u8; 60] = [0x5a; 60];
 /// Time between two frames.
 const STEP: Nanos = Nanos(1_000_000);
+/// Longer than any NF keeps a frame back.
+const PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// What must hold of the frames that an NF sends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +127,8 @@ fn cross(case: &Case, file: &Path, frames: impl Iterator<Item = Sent>) {
         sent.append(&mut run(&mut *nf, now, batch));
         nf.tick(now, &mut Collected::default());
     }
+    // What still waits for another frame, as fragments do for their first one, ends without it.
+    nf.tick(Nanos(now.0 + PATIENCE.0), &mut Collected::default());
     let place = format!("{} with {}", case.nf, file.display());
     match case.promise {
         Promise::AllUnchanged => {
