@@ -15,26 +15,18 @@
 /* Takes the port for the call and reads how far to go. 0, or the error of the call. */
 static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 {
-	struct nfl_port *port;
 	struct sender s;
 	__u32 head, frames, to;
 
-	port = bpf_map_lookup_elem(&nfl_ports, &me);
-	if (!port)
+	if (!sender_find(&s, me))
 		return ENETDOWN_;
-	/* Before the look whether the port is up: who takes it down waits for a call that it sees, and no other. */
-	if (__sync_val_compare_and_swap(&port->busy, 0, 1))
-		return EBUSY_;
-	port->tx_calls++;
-	if (!sender_find(&s, me)) {
-		barrier();
-		WRITE_ONCE(port->busy, 0);
-		return ENETDOWN_;
-	}
 	to = way_kind(port_way(s.port));
+	if (__sync_val_compare_and_swap(&s.port->busy, 0, 1))
+		return EBUSY_;
 	WRITE_ONCE(s.ring->peer_asleep, 0);
 	s.port->copies = 0;
 	s.port->last_source = 0; /* look it up once per call: an address in use does not age */
+	s.port->tx_calls++;
 	head = READ_ONCE(s.ring->tx_head);
 	frames = head - s.port->tx_pos;
 	if (frames > s.port->mask + 1) {
