@@ -39,9 +39,9 @@ impl<'n> Report<'n> {
     /// in force already, which the document does not name.
     fn locate(&self, path: &str) -> Option<Mark> {
         let root = self.root?;
-        let (mark, steps) = root.follow(path);
+        let (end, steps) = root.follow(path);
         let is_here = steps >= 2 || !path.contains(['.', '[']);
-        is_here.then_some(mark)
+        is_here.then_some(end.mark)
     }
 
     /// Whether the document says something at a key path.

@@ -1,6 +1,6 @@
 //! To which flow a frame belongs, and where its IP packet begins: as `ndpiReader` sees it (without its `-t`), so that the two can
 //! be compared. Tags, MPLS, PPPoE, LLC, IP in IP are looked through; what is no IP, is cut off, or is a later fragment has no flow.
-//! What has an ethertype that is not known, as FabricPath, is IP if it begins as IP does.
+//! A payload behind an unknown ethertype, as FabricPath, is IP if it begins as IP does.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What following TCP connections costs: nanoseconds per segment in firewall and NAT, 60-byte segments of established
+//! The cost of following TCP connections: nanoseconds per segment in firewall and NAT, 60-byte segments of established
 //! connections in batches of 64, without rings and switch.
 //!
 //! `cargo run --release -p nfluid-nf --example tcp_speed [flows]`; the default is 1,000 flows. Each figure is the median of all

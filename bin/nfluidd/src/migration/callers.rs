@@ -39,7 +39,7 @@ struct Calling {
     stream: TcpStream,
 }
 
-/// One of them; dropped when it is known, or gone.
+/// A caller that nobody knows yet; dropped when it is known, or gone.
 struct Stranger {
     all: Arc<Strangers>,
     number: u64,
@@ -52,7 +52,7 @@ struct Threads {
     fewer: Condvar,
 }
 
-/// One of them, until it is dropped.
+/// A thread is counted until this is dropped.
 struct Thread(Arc<Threads>);
 
 impl Thread {
@@ -76,7 +76,7 @@ impl Drop for Thread {
 pub struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    /// One more of `all`.
+    /// Adds one to `all`.
     pub fn new(all: &Arc<AtomicUsize>) -> Self {
         all.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(all))

@@ -178,28 +178,28 @@ impl Node {
     /// The place of the value at `path` (`instances.fw1.rules[3].from`), or, if it is not there, of
     /// the innermost value on the way to it. A mapping's or list's place is its key.
     pub fn locate(&self, path: &str) -> Mark {
-        self.follow(path).0
+        self.follow(path).0.mark
     }
 
-    /// The same, and how many steps lead there.
-    pub(crate) fn follow(&self, path: &str) -> (Mark, usize) {
-        let mut found = (self.mark, 0);
-        let (mut node, mut path) = (self, path);
-        while let Some(step) = node.step(path) {
-            (node, path) = (step.node, step.rest);
-            found = (step.mark, found.1 + 1);
+    /// As far along `path` as there are values, and how many steps that are.
+    pub(crate) fn follow<'a>(&self, path: &'a str) -> (Step<'_, 'a>, usize) {
+        let mut end = Step {
+            node: self,
+            mark: self.mark,
+            rest: path,
+        };
+        let mut count = 0;
+        while let Some(next) = end.node.step(end.rest) {
+            end = next;
+            count += 1;
         }
-        found
+        (end, count)
     }
 
     /// The value at `path`.
     pub fn at(&self, path: &str) -> Option<&Node> {
-        let (mut node, mut path) = (self, path);
-        while !path.is_empty() {
-            let step = node.step(path)?;
-            (node, path) = (step.node, step.rest);
-        }
-        Some(node)
+        let (end, _) = self.follow(path);
+        end.rest.is_empty().then_some(end.node)
     }
 
     /// The first step of `path`. Keys may have dots and brackets in them: the longest that fits is meant.
@@ -240,9 +240,9 @@ impl Node {
 }
 
 /// Where one step of a path leads, and the path from there.
-struct Step<'n, 'a> {
+pub(crate) struct Step<'n, 'a> {
     node: &'n Node,
-    mark: Mark,
+    pub(crate) mark: Mark,
     rest: &'a str,
 }
 

@@ -120,7 +120,8 @@ enum Field {
     Address(Family, bool),
     Port(Option<u8>, bool),
     Protocol(Option<Family>),
-    /// Whether as the kernel numbers families, not as Ethernet does: nft 1.0.6 prints Ethernet's with their bytes swapped.
+    /// The IP version. True: numbered as the kernel numbers families; false: as Ethernet does. nft 1.0.6 prints Ethernet's
+    /// with their bytes swapped.
     Version(bool),
     /// By which packets go out (true), or come in.
     Interface(bool),
@@ -202,7 +203,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether an interface has a name, or one that begins as a name that ends with an asterisk.
+/// True if the interface has this name, or begins with it where the name ends with an asterisk.
 pub fn is_named(interface: &str, name: &str) -> bool {
     match name.strip_suffix('*') {
         Some(beginning) => interface.starts_with(beginning),
