@@ -15,18 +15,26 @@
 /* Takes the port for the call and reads how far to go. 0, or the error of the call. */
 static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 {
+	struct nfl_port *port;
 	struct sender s;
 	__u32 head, frames, to;
 
-	if (!sender_find(&s, me))
+	port = bpf_map_lookup_elem(&nfl_ports, &me);
+	if (!port || !(port->flags & NFL_PORT_UP))
 		return ENETDOWN_;
-	to = way_kind(port_way(s.port));
-	if (__sync_val_compare_and_swap(&s.port->busy, 0, 1))
+	if (__sync_val_compare_and_swap(&port->busy, 0, 1))
 		return EBUSY_;
+	port->tx_calls++;
+	/* Once more: who took the port down before `busy` was set does not wait for this call. */
+	if (!sender_find(&s, me)) {
+		barrier();
+		WRITE_ONCE(port->busy, 0);
+		return ENETDOWN_;
+	}
+	to = way_kind(port_way(s.port));
 	WRITE_ONCE(s.ring->peer_asleep, 0);
 	s.port->copies = 0;
 	s.port->last_source = 0; /* look it up once per call: an address in use does not age */
-	s.port->tx_calls++;
 	head = READ_ONCE(s.ring->tx_head);
 	frames = head - s.port->tx_pos;
 	if (frames > s.port->mask + 1) {

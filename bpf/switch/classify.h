@@ -6,8 +6,8 @@
  * destination-options or fragment headers. A later fragment, or a longer row of extension headers,
  * has no ports. What cannot be parsed has no IP fields: only rules that ask for none match it.
  *
- * The first matching rule wins. Tables of more than NFL_RULES_LINEAR rules have the flow cache
- * before them; an entry counts only under the generation of the table that it came from.
+ * The first matching rule wins. Long tables have a flow cache before them; an entry counts only
+ * under the generation of the table that it came from.
  */
 
 #define IPV6_EXTENSIONS 4
@@ -199,9 +199,10 @@ LOOP_BODY(try_rule, search)
 /* The port that takes the frame; NFL_PORTS_MAX if no rule does; or CLIENT_WAITS, CLIENT_REFUSED. */
 __noinline __u32 FORM(classify)(struct xdp_md *ctx, __u32 me)
 {
-	struct search s = { .dest = NFL_PORTS_MAX, .flow.uplink = me };
+	struct search s = { .dest = NFL_PORTS_MAX };
 	struct nfl_decision fresh, *cached;
 	struct nfl_rule *head;
+	void *flows;
 	__u32 at;
 
 	s.rules = bpf_map_lookup_elem(&nfl_rules, &me);
@@ -218,15 +219,16 @@ __noinline __u32 FORM(classify)(struct xdp_md *ctx, __u32 me)
 		parse_ipv4(ctx, at, &s.flow);
 	else if (s.flow.ether == ETHERTYPE_IPV6)
 		parse_ipv6(ctx, at, &s.flow);
-	if (s.count > NFL_RULES_LINEAR) {
-		cached = bpf_map_lookup_elem(&nfl_flows, &s.flow);
+	flows = bpf_map_lookup_elem(&nfl_flows, &me);
+	if (flows) {
+		cached = bpf_map_lookup_elem(flows, &s.flow);
 		if (cached && cached->generation == fresh.generation)
 			return client_port(ctx, me, &s.flow, cached->dest);
 	}
 	LOOP(NFL_RULES_MAX, try_rule, &s);
-	if (s.count > NFL_RULES_LINEAR) {
+	if (flows) {
 		fresh.dest = s.dest;
-		bpf_map_update_elem(&nfl_flows, &s.flow, &fresh, BPF_ANY);
+		bpf_map_update_elem(flows, &s.flow, &fresh, BPF_ANY);
 	}
 	return client_port(ctx, me, &s.flow, s.dest);
 }

@@ -9,9 +9,8 @@
 #define NFL_MEMBERS_MAX 1024
 #define NFL_FDB_MAX 65536
 #define NFL_RULES_MAX 16384
+/* Flows of one uplink that are remembered. */
 #define NFL_FLOWS_MAX 65536
-/* Rules that are tried one by one without a look at the flow cache. */
-#define NFL_RULES_LINEAR 8
 #define NFL_VLAN_ANY 0xffff
 /* Clients that have an instance of a template, all templates together. */
 #define NFL_CLIENTS_MAX 16384

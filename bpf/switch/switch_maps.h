@@ -177,13 +177,21 @@ struct {
 	__uint(max_entries, NFL_ARRIVAL_BYTES);
 } nfl_arrivals SEC(".maps");
 
-/* Flow cache of all classifiers. Writer: the uplinks' programs. Least recently used ones go first,
- * so a flood of new flows costs others a search, not their place. */
-struct {
+/* The flow cache of one classifier. Writer: the uplink's program. Least recently used ones go first. */
+struct nfl_flow_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, NFL_FLOWS_MAX);
-	__type(key, struct nfl_flow);
-	__type(value, struct nfl_decision);
+	__uint(key_size, sizeof(struct nfl_flow));
+	__uint(value_size, sizeof(struct nfl_decision));
+};
+
+/* Key: uplink's port; absent: the table is so short that it is searched. Writer: daemon. Each uplink has its own, so a
+ * flood of new flows on one costs the flows of others neither their place nor a search. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, __u32);
+	__array(values, struct nfl_flow_map);
 } nfl_flows SEC(".maps");
 
 #endif

@@ -127,14 +127,13 @@ enum nfl_serve_ring {
 struct nfl_flow {
 	__u64 src[2]; /* IPv4: in the first four bytes */
 	__u64 dst[2];
-	__u32 uplink; /* port */
 	__u16 sport;
 	__u16 dport;
 	__u16 ether; /* type behind the tags, in network order */
 	__u16 vlan; /* outer VLAN id, 0 if untagged or priority-tagged */
 	__u8 proto;
 	__u8 has; /* NFL_HAS_* */
-	__u16 pad;
+	__u16 pad[3];
 };
 
 _Static_assert(sizeof(struct nfl_flow) == 48, "no hidden padding: it is a key");

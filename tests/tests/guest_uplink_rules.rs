@@ -95,6 +95,11 @@ impl Sorting {
         switch.set_rules(self.spec.port, rules).expect("rules");
     }
 
+    fn remembered_flows(&self, port: u32) -> Option<usize> {
+        let switch = &self.ground.scratch.switch;
+        switch.remembered_flows(port).expect("it can be read")
+    }
+
     /// Sends a frame, and waits until it is counted as one that has come in.
     fn comes_in(&self, frame: &[u8]) {
         let switch = &self.ground.scratch.switch;
@@ -446,7 +451,15 @@ fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
         }
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
+        // In a cache of its own: no flood of another uplink takes their place. Beside them, at most a frame of the kernel's.
+        let flows = sorting.remembered_flows(sorting.spec.port);
+        assert!(flows.is_some_and(|flows| flows > TENANTS), "{flows:?}");
+        assert_eq!(sorting.remembered_flows(sorting.spec.port + 1), None);
     }
+    let few: Vec<Rule> = (0..8).map(|i| tenant(i, sorting.to(0))).collect();
+    sorting.set(&few);
+    assert_eq!(sorting.goes_to(&from(7)), Some(0));
+    assert_eq!(sorting.remembered_flows(sorting.spec.port), None);
     sorting.set(&[]);
     assert_eq!(sorting.goes_to(&from(0)), None, "no rules, no route");
 }

@@ -677,16 +677,23 @@ async fn deliver_run(m: &Memory, part: Part, from: u32, to: u32) {
 }
 
 async fn call_run(m: &Memory, me: u32, caller: Caller) -> Result<(), CallError> {
-    let from = target_find(m, me).await.ok_or(CallError::NetDown)?;
-    let port = from.port(m);
-    let ring = from.ring.ring();
-    let kind = way_kind(port_way(m, port).await);
+    let port = m.port(me);
+    step().await;
+    if !is_up(port) {
+        return Err(CallError::NetDown);
+    }
     if swap(&port.busy, 0, 1).await != 0 {
         return Err(CallError::Busy);
     }
+    add(&port.tx_calls, 1).await;
+    let Some(from) = target_find(m, me).await else {
+        store(&port.busy, 0).await;
+        return Err(CallError::NetDown);
+    };
+    let ring = from.ring.ring();
+    let kind = way_kind(port_way(m, port).await);
     port.copies.set(0);
     store(&port.last_source, 0).await;
-    add(&port.tx_calls, 1).await;
     let head = load(&ring.sender.tx_head).await;
     let mut frames = head.wrapping_sub(port.tx_pos.get());
     if frames > port.mask.get() + 1 {

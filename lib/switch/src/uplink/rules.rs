@@ -1,8 +1,8 @@
 //! The classifier of an uplink: which port takes a frame that its interface has received.
 //!
 //! Rules are tried in order, the first that matches wins. A table is never changed, only replaced
-//! as a whole, in one step: no frame sees half of it. Behind a table of more than eight rules the
-//! program keeps a cache of flows, whose entries count only for the table that they come from.
+//! as a whole, in one step: no frame sees half of it. Where there are more than eight rules, the
+//! program keeps a cache of flows for this uplink, whose entries count only for the table that they come from.
 
 use crate::SwitchError;
 use crate::abi::{ETHER_IPV4, ETHER_IPV6, PORTS_MAX};
@@ -19,6 +19,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Most rules of one uplink.
 pub const RULES_MAX: usize = 16384;
+/// Rules that are tried one by one faster than a flow is looked up.
+const UNCACHED_MAX: usize = 8;
+/// Flows of one uplink that are remembered, bytes of the key and of what was decided: NFL_FLOWS_MAX, `struct nfl_flow`,
+/// `struct nfl_decision`.
+const FLOWS_MAX: u32 = 65536;
+const FLOW_BYTES: u32 = 48;
+const DECISION_BYTES: u32 = 8;
 
 const RULE_BYTES: usize = 96;
 const VLAN_ANY: u16 = 0xffff;
@@ -193,7 +200,48 @@ impl Switch {
             self.map("nfl_rules")?,
             &[(port, map.as_fd())],
             "entering the rules",
-        )
+        )?;
+        self.set_flow_cache(port, count as usize > UNCACHED_MAX)
+    }
+
+    /// Gives the uplink a cache of flows of its own, if it has none yet, or takes it away.
+    fn set_flow_cache(&self, port: u32, is_wanted: bool) -> Result<(), SwitchError> {
+        let caches = self.map("nfl_flows")?;
+        match (is_wanted, self.flow_cache(port)?) {
+            (true, None) => {
+                let sizes = (FLOW_BYTES, DECISION_BYTES, FLOWS_MAX);
+                let cache = create_map(MapType::LruHash, "nfl_flow_map", sizes, 0)?;
+                let entry = [(port, cache.as_fd())];
+                insert(caches, &entry, "entering the flow cache")
+            }
+            (false, Some(_)) => caches
+                .delete(&port.to_ne_bytes())
+                .map_err(SwitchError::bpf("removing the flow cache")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the uplink's flow cache, if it has one.
+    fn flow_cache(&self, port: u32) -> Result<Option<u32>, SwitchError> {
+        let found = self
+            .map("nfl_flows")?
+            .lookup(&port.to_ne_bytes(), MapFlags::ANY)
+            .map_err(SwitchError::bpf("looking for the flow cache"))?;
+        let number = found.and_then(|bytes| bytes.try_into().ok());
+        Ok(number.map(u32::from_ne_bytes))
+    }
+
+    /// How many flows are remembered for the uplink whose port is `port`. `None`: its rules are so few that none are.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remembered_flows(&self, port: u32) -> Result<Option<usize>, SwitchError> {
+        let Some(number) = self.flow_cache(port)? else {
+            return Ok(None);
+        };
+        let cache =
+            MapHandle::from_map_id(number).map_err(SwitchError::bpf("opening the flow cache"))?;
+        Ok(Some(cache.keys().count()))
     }
 
     fn rule_table(&self, table: &[u8]) -> Result<MapHandle, SwitchError> {
