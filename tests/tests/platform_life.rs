@@ -52,16 +52,20 @@ fn loses_nothing(platform: &Platform, act: impl FnOnce()) {
     assert_eq!((books.lost, books.answered_twice), (0, 0), "{books:?}");
 }
 
-fn drops(platform: &Platform, port: &str, reason: &str) -> u64 {
+fn counters(platform: &Platform, port: &str) -> Value {
     let ports = platform.ask(&["get", "ports"]);
     let ports = ports.as_array().expect("a list");
-    let found = ports
-        .iter()
-        .find(|found| found["name"] == port)
-        .expect("the port");
-    found["counters"]["drops"][reason].as_u64().unwrap_or(0)
+    let found = ports.iter().find(|found| found["name"] == port);
+    found.expect("the port")["counters"].clone()
 }
 
+fn drops(platform: &Platform, port: &str, reason: &str) -> u64 {
+    counters(platform, port)["drops"][reason]
+        .as_u64()
+        .unwrap_or(0)
+}
+
+/// Catches: `pause` that writes down that the instance stands still, and lets it run; held frames that are lost.
 #[test]
 fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     let Some(platform) = with_chain("a_paused_instance_holds_drops_or_lets_past_what_is_for_it")
@@ -71,9 +75,13 @@ fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     platform.must_say(&["pause", "fw"]);
     assert_eq!(state(&platform, "fw"), "paused");
     assert_eq!(platform.instance("fw")["paused_traffic"], "hold");
+    let arrived = || counters(&platform, "fw.in")["rx_packets"].as_u64();
+    let before = arrived();
     thread::scope(|scope| {
         let held = scope.spawn(|| platform.reaches("client", SERVER));
-        thread::sleep(Duration::from_millis(700));
+        eventually("the request is in its ring", || arrived() > before);
+        assert!(!platform.pings("client", SERVER), "it stands still");
+        assert!(!held.is_finished(), "held");
         platform.must_say(&["unpause", "fw"]);
         assert!(held.join().expect("ended"), "what was held goes on");
     });
@@ -135,6 +143,7 @@ fn stop_unwritten(platform: &Platform, instance: &str) {
     assert!(stopped > 0, "no freezer");
 }
 
+/// Catches: a daemon that finds an instance paused and writes that down, but lets it run.
 #[test]
 fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     let Some(mut platform) = with_chain("a_pause_outlives_the_daemon_and_ends_with_the_instance")
@@ -149,6 +158,7 @@ fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     assert_eq!(platform.pids(), pids);
     assert_eq!(state(&platform, "fw"), "paused");
     assert_eq!(state(&platform, "br"), "paused");
+    assert!(!platform.pings("client", SERVER), "held still");
     platform.must_say(&["unpause", "br"]);
     assert!(
         platform.reaches("client", SERVER),

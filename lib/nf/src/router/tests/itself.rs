@@ -261,7 +261,9 @@ fn extension_headers_of_packets_to_the_router_are_looked_at() {
 #[test]
 fn the_subnet_router_anycast_address_is_the_routers() {
     let mut config = acquainted();
-    config["addresses"]["p1"] = json!(["10.0.1.1/24", "2001:db8:1::1/64", "2001:db8:2::/127"]);
+    let addresses = ["10.0.1.1/24", "2001:db8:1::1/64", "2001:db8:2::/127"];
+    let pair = "2001:db8:3::1/127";
+    config["addresses"]["p1"] = json!([&addresses[..], &[pair]].concat());
     let mut router = Bench::new(&config);
     for (anycast, own) in [
         ("2001:db8::", "2001:db8::1"),
@@ -273,4 +275,8 @@ fn the_subnet_router_anycast_address_is_the_routers() {
         let error = icmp(&router.send_one(0, written(&from_alice(anycast), b"")).1);
         assert_eq!((error.kind, error.code, error.from), (1, 4, ip(own)));
     }
+    // The other address of a network of two is a neighbour's (RFC 6164): the router looks for it.
+    let request = Frame::echo_request(ip("2001:db8::9"), ip("2001:db8:3::"), 1, 1).macs(ALICE, P0);
+    let (port, asked) = router.send_one(0, written(&request, b""));
+    assert_eq!((port, icmp(&asked).kind), (1, 135));
 }

@@ -44,7 +44,11 @@ fn reported(frame: &[u8], kind: u8) -> Vec<String> {
 }
 
 fn query(len: usize, code: u16, hop_limit: u8) -> Vec<u8> {
-    let (from, to) = (ip("fe80::9"), ip("ff02::1"));
+    query_from("fe80::9", len, code, hop_limit)
+}
+
+fn query_from(from: &str, len: usize, code: u16, hop_limit: u8) -> Vec<u8> {
+    let (from, to) = (ip(from), ip("ff02::1"));
     let [high, low] = code.to_be_bytes();
     let frame = Frame::icmp(from, to, 130, 0, [high, low, 0, 0]).ttl(hop_limit);
     let frame = frame.macs(BOB, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
@@ -84,7 +88,7 @@ fn groups_are_reported_twice_when_they_are_new() {
     assert!(!router.nf.has_timers(), "nothing else is to come");
 }
 
-/// Catches: queries that nobody answers, in either version of the protocol.
+/// Catches: queries that nobody answers, in either version of the protocol; answers to a query that came from another link.
 #[test]
 fn a_query_is_answered_in_its_version_within_its_time() {
     let mut router = Bench::new(&plain());
@@ -104,5 +108,8 @@ fn a_query_is_answered_in_its_version_within_its_time() {
     }
     router.refuses(1, query(28, 0, 2), "local_malformed");
     router.refuses(1, query(20, 0, 1), "local_malformed");
+    for from in ["2001:db8:1::9", "::"] {
+        router.refuses(1, query_from(from, 28, 0, 1), "local_malformed");
+    }
     assert!(router.wait(1_000).is_empty());
 }
