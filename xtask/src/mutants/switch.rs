@@ -178,7 +178,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "two calls over one ring",
         file: "switch/call.h",
-        from: "if (__sync_val_compare_and_swap(&s.port->busy, 0, 1))",
+        from: "if (__sync_val_compare_and_swap(&port->busy, 0, 1))",
         to: "if (0)",
         hidden: None,
     },
