@@ -385,7 +385,8 @@ static __always_inline int judge(struct xdp_md *ctx, __u64 bytes)
 	if (is_for_group(ctx)) {
 		if (read == EVNF_EXIT_MALFORMED)
 			return GUARD_EXIT_MALFORMED;
-		if (!p.key.flow.family || is_group(&p.key.flow))
+		/* Behind a tag there may be IP: the kernel takes off a tag of VLAN 0. */
+		if (read == EVNF_EXIT_NOT_IP || (p.key.flow.family && is_group(&p.key.flow)))
 			return GUARD_EXIT_GROUP;
 		return check_unreadable(&p.key.flow, p.now);
 	}

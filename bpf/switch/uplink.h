@@ -46,6 +46,7 @@ struct broadcast {
 	struct xdp_md *ctx;
 	struct nfl_port *port;
 	struct nfl_switch *sw;
+	__u64 way; /* the uplink's */
 	__u32 me;
 	__u32 member; /* next to get a copy */
 	__u32 copies;
@@ -121,8 +122,12 @@ static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struc
 	return target_find(to, port);
 }
 
-/* Brings the frame into port `id`, or drops and counts it. `entered`: the table of a spread that it looks into. */
-static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, __u32 *entered)
+/*
+ * Brings the frame into port `id`, or drops and counts it. `way`: the uplink's own when the frame came in; read once, because
+ * it may be another one by now. `entered`: the table of a spread that it looks into.
+ */
+static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, __u64 way,
+				       __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	struct arrival a = { .slots.want = 1 };
@@ -138,8 +143,7 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 	if (a.to.port->queues & NFL_QUEUES_SPREAD)
 		*entered = spread_enter(a.to.port->queues);
 	if ((a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
-	    (way_kind(port_way(port)) == NFL_DEST_SWITCH &&
-	     !same_switch(port_way(port), port_way(a.to.port))))
+	    (way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(a.to.port))))
 		goto down;
 	if (signal_refuses(a.to.port)) {
 		count_drop(a.to.port, NFL_DROP_REFUSED, 1);
@@ -171,11 +175,11 @@ down:
 	return 0;
 }
 
-__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id)
+__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id, __u64 way)
 {
 	__u32 entered = 0;
 
-	FORM(bring)(ctx, me, id, &entered);
+	FORM(bring)(ctx, me, id, way, &entered);
 	return entered ? spread_leave(entered) : 0;
 }
 
@@ -192,23 +196,22 @@ static __always_inline long FORM(broadcast_one)(struct broadcast *b)
 		return 0;
 	b->copies++;
 	__sync_fetch_and_add(&b->port->copies, 1);
-	FORM(uplink_deliver)(b->ctx, b->me, id);
+	FORM(uplink_deliver)(b->ctx, b->me, id, b->way);
 	return 0;
 }
 LOOP_BODY(broadcast_one, broadcast)
 
 /* Unknown unicast, broadcast, multicast: a copy to every other port of the switch. */
-__noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me)
+__noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me, __u64 way)
 {
-	struct broadcast b = { .ctx = ctx, .me = me };
-	__u32 sw;
+	struct broadcast b = { .ctx = ctx, .me = me, .way = way };
+	__u32 sw = way_dest(way);
 
 	b.member = unknown_zero;
 	b.copies = unknown_zero;
 	b.port = bpf_map_lookup_elem(&nfl_ports, &me);
 	if (!b.port)
 		return 0;
-	sw = way_dest(port_way(b.port));
 	b.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
 	if (!b.sw)
 		return 0;
@@ -223,7 +226,7 @@ __noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me)
 
 /* A frame for a switch. */
 static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_port *port, __u32 me,
-					       __u64 len)
+					       __u64 way, __u64 len)
 {
 	struct header header = {};
 	__u64 address;
@@ -239,13 +242,13 @@ static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_po
 	if ((header_dst(&header) & MAC_RESERVED_MASK) == MAC_RESERVED)
 		return drop_arrival(port, NFL_DROP_RESERVED_MAC);
 	address = header_dst_address(&header);
-	id = address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(way_dest(port_way(port)), address);
+	id = address & MAC_GROUP ? NFL_PORTS_MAX : fdb_find(way_dest(way), address);
 	if (id == me)
 		return drop_arrival(port, NFL_DROP_SAME_PORT);
 	if (id >= NFL_PORTS_MAX)
-		FORM(uplink_flood)(ctx, me);
+		FORM(uplink_flood)(ctx, me, way);
 	else
-		FORM(uplink_deliver)(ctx, me, id);
+		FORM(uplink_deliver)(ctx, me, id, way);
 	return XDP_DROP;
 }
 
@@ -263,7 +266,7 @@ static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
 	if (!length_ok(len))
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
 	if (way_kind(way) == NFL_DEST_SWITCH)
-		return FORM(uplink_bridge)(ctx, port, me, len);
+		return FORM(uplink_bridge)(ctx, port, me, way, len);
 	if (way_kind(way) == NFL_DEST_LINK)
 		id = way_dest(way);
 	else if (way_kind(way) == NFL_DEST_CLASSIFIER) {
@@ -274,7 +277,7 @@ static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
 			id = FORM(classify)(ctx, me);
 	}
 	if (id < NFL_PORTS_MAX) {
-		FORM(uplink_deliver)(ctx, me, id);
+		FORM(uplink_deliver)(ctx, me, id, way);
 		return XDP_DROP; /* the frame has been copied */
 	}
 	if (id == CLIENT_WAITS) {

@@ -323,6 +323,9 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     let plain = udp(client, to);
     // Catches: whatever is in a frame for several hosts passes without a limit.
     let grouped = to_group(plain.clone());
+    // Catches: the same behind a tag of VLAN 0, which the kernel takes off.
+    let tag = [0x81, 0, 0, 0];
+    let tagged = [&grouped[..12], &tag, &grouped[12..]].concat();
     let cases = [
         (source.clone(), &grouped, Exit::Unreadable, Exit::Source),
         (unknown.clone(), &grouped, Exit::Unreadable, Exit::Unknown),
@@ -337,6 +340,12 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
             &grouped,
             Exit::Unreadable,
             Exit::Destination,
+        ),
+        (
+            unreadable.clone(),
+            &tagged,
+            Exit::Unreadable,
+            Exit::TooUnreadable,
         ),
         (source.clone(), &plain, Exit::Passed, Exit::Source),
         (destination.clone(), &plain, Exit::Passed, Exit::Destination),

@@ -218,6 +218,11 @@ impl Program {
         &self.origin
     }
 
+    /// Returns true if root alone can change the file.
+    pub fn is_roots(&self) -> bool {
+        self.is_roots
+    }
+
     /// Whether it is a [`Program::sealed_copy`].
     pub fn is_sealed(&self) -> bool {
         self.sealed

@@ -62,6 +62,7 @@ impl LogRoom {
     /// # Errors
     /// The kernel's; [`io::ErrorKind::StorageFull`] if there is no log left to give way.
     pub fn append(&mut self, file: &Path, bytes: &[u8]) -> io::Result<()> {
+        let _until_written = reserve::taking();
         while !self.has_room(file, paged(bytes.len() as u64))? {
             if !self.is_short {
                 self.is_short = true;

@@ -1,7 +1,9 @@
 //! The part of the run directory's file system that is kept for records: what users fill, logs and scripts, ends before it.
 
+use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most bytes that are kept, and the part of a small file system that is.
 const KEPT_MAX: u64 = 16 << 20;
@@ -26,6 +28,26 @@ pub fn left(folder: &Path) -> io::Result<Left> {
         found.f_blocks.saturating_mul(found.f_frsize),
         found.f_bavail.saturating_mul(found.f_frsize),
     ))
+}
+
+/// Held from the look at what is left until it is written to: two who look before either writes would take it twice.
+pub fn taking() -> MutexGuard<'static, ()> {
+    static TAKING: Mutex<()> = Mutex::new(());
+    TAKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a file, if that leaves what is kept.
+///
+/// # Errors
+/// [`io::ErrorKind::StorageFull`] if there is no room, then there is no file either; as write(2).
+pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let _until_written = taking();
+    let folder = file.parent().unwrap_or(file);
+    if bytes.len() as u64 > left(folder)?.bytes {
+        let text = format!("there is no room in {}", folder.display());
+        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+    }
+    fs::write(file, bytes)
 }
 
 fn of(size: u64, free: u64) -> Left {

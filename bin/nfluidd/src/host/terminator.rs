@@ -12,6 +12,7 @@ use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stack::Stack;
 use nfluid_sandbox::{Instance, Limits, open_regular};
+use nfluid_switch::uplink::NetNs;
 use nfluid_tls::config::Config;
 use nfluid_tls::identity::{self, Validity, read_certificates};
 use nfluid_tls::inherited;
@@ -20,7 +21,6 @@ use nfluid_tls::listening;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -140,13 +140,8 @@ impl Connecting {
 pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
     let config = Config::parse(&spec.config).map_err(|error| anyhow!("{}: {error}", error.key))?;
     let (certificates, key) = secrets(&config).map_err(|(key, why)| anyhow!("{key}: {why}"))?;
-    let path = match stack.netns.as_deref() {
-        Some(name) => namespace_path(name),
-        None => "/proc/thread-self/ns/net".into(),
-    };
-    let namespace: OwnedFd = File::open(&path)
-        .with_context(|| format!("opening the network namespace {}", path.display()))?
-        .into();
+    let path = stack.netns.as_deref().map(namespace_path);
+    let namespace = NetNs::open(path.as_deref())?.into_fd();
     let listeners = listen(&namespace, stack)?;
     let connections = u64::from(config.connections(spec.resources.memory.0));
     let mut equipment = Equipment {
@@ -318,9 +313,7 @@ mod tests {
                 listen: vec![address],
                 netns: None,
             };
-            let own = File::open("/proc/thread-self/ns/net")
-                .expect("it has one")
-                .into();
+            let own = NetNs::open(None).expect("it has one").into_fd();
             listen(&own, &stack)
         };
         let first = open("127.0.0.1:0".parse().expect("an address")).expect("there are ports");

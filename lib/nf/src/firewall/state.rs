@@ -111,10 +111,14 @@ impl State {
         }
     }
 
-    /// Whether it is a TCP connection that was never established.
+    /// Returns true if it is a TCP connection that was never established, or a flow of another protocol that nobody has
+    /// answered: a stranger with forged addresses can make any number of them.
     #[inline]
     pub(super) fn is_half_open(&self) -> bool {
-        self.tcp.is_half_open()
+        match self.flow.protocol() {
+            TCP => self.tcp.is_half_open(),
+            _ => !self.replied,
+        }
     }
 
     /// Takes one of the flow's packets into account, which has this TCP segment.

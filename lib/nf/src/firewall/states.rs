@@ -275,7 +275,7 @@ impl States {
         }
     }
 
-    /// A place in a full table: that of an expired state, or of the oldest connection that was never established.
+    /// A place in a full table: that of an expired state, or of the oldest flow that was never answered.
     fn make_room(&mut self, now: Nanos) {
         if self.table.len() == self.table.capacity() {
             self.sweep(now, SWEEP_ON_FULL);

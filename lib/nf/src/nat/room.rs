@@ -10,18 +10,26 @@ use crate::table::NONE;
 const STEPS: usize = 32;
 
 impl State {
-    /// Makes room for a session: closes the oldest half-open one whose mapping `fits`, and that mapping if this was its last
-    /// session and the mapping is not `kept`. Returns false if there is none.
+    /// Makes room for a session: closes the oldest half-open one, of this host if one is given, whose mapping `fits`, and
+    /// that mapping if this was its last session and the mapping is not `kept`. Returns false if there is none.
     pub(super) fn evict_session(
         &mut self,
         now: Tenths,
         kept: u32,
+        host: Option<u32>,
         fits: impl Fn(&Mapping) -> bool,
     ) -> bool {
-        let found = self.half_open.iter().take(STEPS).find_map(|session| {
+        let fitting = |session| {
             let mapping = self.sessions.get(session)?.mapping;
             fits(self.mappings.get(mapping)?).then_some((session, mapping))
-        });
+        };
+        let found = match host {
+            Some(host) => {
+                let mut of_host = self.half_open_of.iter_in(host).take(STEPS);
+                of_host.find_map(fitting)
+            }
+            None => self.half_open.iter().take(STEPS).find_map(fitting),
+        };
         let Some((session, mapping)) = found else {
             return false;
         };
@@ -33,9 +41,14 @@ impl State {
         true
     }
 
-    /// Makes room for a mapping, in the place of one that `fits`.
-    pub(super) fn evict_mapping(&mut self, now: Tenths, fits: impl Fn(&Mapping) -> bool) -> bool {
+    /// Makes room for a mapping, in the place of one that `fits`, of this host if one is given.
+    pub(super) fn evict_mapping(
+        &mut self,
+        now: Tenths,
+        host: Option<u32>,
+        fits: impl Fn(&Mapping) -> bool,
+    ) -> bool {
         let goes = |mapping: &Mapping| !mapping.fixed && mapping.sessions == 1 && fits(mapping);
-        self.evict_session(now, NONE, goes)
+        self.evict_session(now, NONE, host, goes)
     }
 }

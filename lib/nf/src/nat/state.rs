@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) hands: super::sweep::Hands,
     /// The sessions of TCP connections that were never established.
     pub(super) half_open: HalfOpen,
+    /// The same, a queue for each host.
+    pub(super) half_open_of: HalfOpen,
     pub(super) opened: u64,
     pub(super) expired: u64,
     /// Half-open sessions that gave way to others.
@@ -136,6 +138,7 @@ impl State {
             config,
             hands: Default::default(),
             half_open: HalfOpen::new(entries_max),
+            half_open_of: HalfOpen::queues(entries_max, entries_max),
             opened: 0,
             expired: 0,
             evicted: 0,
@@ -320,18 +323,17 @@ impl State {
         host: u32,
     ) -> Result<u32, Refusal> {
         let quota = self.config.host_sessions_max;
-        let of_host = |mapping: &Mapping| mapping.host == host;
         let (paired, mappings) = match self.hosts.get(host) {
             Some(host) => (host.pool, host.mappings),
             None => return Err(Refusal::HostQuota),
         };
-        if mappings >= quota && !self.evict_mapping(now, of_host) {
+        if mappings >= quota && !self.evict_mapping(now, Some(host), |_| true) {
             return Err(Refusal::HostQuota);
         }
         if self.mappings.is_full() {
             self.reclaim(now, RECLAIM_STEPS);
         }
-        if self.mappings.is_full() && !self.evict_mapping(now, |_| true) {
+        if self.mappings.is_full() && !self.evict_mapping(now, None, |_| true) {
             return Err(Refusal::SessionsFull);
         }
         let address = self.pool[paired];
@@ -340,7 +342,7 @@ impl State {
             mapping.protocol == protocol && (any_address || mapping.outside.address == address)
         };
         let mut outside = self.allocate(protocol, inside.port, paired);
-        if outside.is_none() && self.evict_mapping(now, has_port) {
+        if outside.is_none() && self.evict_mapping(now, None, has_port) {
             outside = self.allocate(protocol, inside.port, paired);
         }
         let outside = outside.ok_or(Refusal::PortsExhausted)?;
@@ -474,7 +476,7 @@ impl State {
             .hosts
             .get(host)
             .is_none_or(|host| host.sessions >= quota);
-        if over_quota && !self.evict_session(now, index, |mapping| mapping.host == host) {
+        if over_quota && !self.evict_session(now, index, Some(host), |_| true) {
             self.refused(host);
             return Err(Refusal::HostQuota);
         }
@@ -482,7 +484,7 @@ impl State {
             self.reclaim(now, RECLAIM_STEPS);
         }
         if self.sessions.is_full() {
-            self.evict_session(now, index, |_| true);
+            self.evict_session(now, index, None, |_| true);
         }
         let opened = self.insert_session(index, peer, now);
         if opened.is_none() {
@@ -523,15 +525,22 @@ impl State {
             && let Some(session) = self.sessions.get_mut(place)
         {
             session.tcp = old.tcp;
-            self.half_open.set(place, old.tcp.is_half_open());
+            self.note_half_open(place, index, old.tcp.is_half_open());
         }
+    }
+
+    /// Says of a session of a mapping whether its TCP connection is half-open.
+    pub(super) fn note_half_open(&mut self, session: u32, mapping: u32, is_half_open: bool) {
+        self.half_open.set(session, is_half_open);
+        let host = self.mappings.get(mapping).map_or(NONE, |it| it.host);
+        self.half_open_of.set_in(host, session, is_half_open);
     }
 
     pub(super) fn close_session(&mut self, index: u32) {
         let Some(session) = self.sessions.remove(index) else {
             return;
         };
-        self.half_open.set(index, false);
+        self.note_half_open(index, session.mapping, false);
         let hash = self.hasher.session(session.mapping, session.peer);
         self.by_peer.remove(hash, index);
         if let Some(newer) = self.sessions.get_mut(session.newer) {

@@ -236,7 +236,8 @@ impl State {
         let (stage, is_half_open) = (entry.tcp.stage(), entry.tcp.is_half_open());
         // The queue's memory is another cache line: most packets need not touch it.
         if is_half_open != was_half_open {
-            self.half_open.set(session, is_half_open);
+            let mapping = entry.mapping;
+            self.note_half_open(session, mapping, is_half_open);
         }
         if effect == Effect::Restarts {
             let timeout = self.tcp_timeout(stage);

@@ -1,7 +1,8 @@
 //! The connections of a table whose handshake is not over, in the order in which they began.
 //!
 //! Anybody can make such connections with forged SYNs. So the oldest of them gives way when the table is full: an established
-//! connection, and a new one, never pay for a flood. Each operation is a few words, whatever the table's size.
+//! connection, and a new one, never pay for a flood. Each operation is a few words, whatever the table's size. A table whose
+//! connections belong to hosts with a quota each has a queue for each host beside that of all.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,13 +10,13 @@ use alloc::vec::Vec;
 /// No neighbour. A place that is in no queue has two zeros, so that memory which was never used is never touched.
 const END: u32 = u32::MAX;
 
-/// A queue of places of a table.
+/// Queues of places of a table. A place is in one queue at most.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen {
-    /// For each place of the table the next older and the next newer one in the queue, plus one.
+    /// For each place of the table the next older and the next newer one in its queue, plus one.
     links: Vec<[u32; 2]>,
-    oldest: u32,
-    newest: u32,
+    /// Of each queue the oldest and the newest place, plus one; two zeros, too, while it is empty.
+    ends: Vec<[u32; 2]>,
     len: usize,
 }
 
@@ -25,10 +26,14 @@ const NEWER: usize = 1;
 impl HalfOpen {
     /// An empty queue for the places of a table below `places`.
     pub(crate) fn new(places: usize) -> HalfOpen {
+        HalfOpen::queues(1, places)
+    }
+
+    /// So many empty queues for the places of a table below `places`.
+    pub(crate) fn queues(count: usize, places: usize) -> HalfOpen {
         HalfOpen {
             links: vec![[0; 2]; places],
-            oldest: END,
-            newest: END,
+            ends: vec![[0; 2]; count],
             len: 0,
         }
     }
@@ -41,19 +46,31 @@ impl HalfOpen {
     /// Says of the connection at `place` whether it is half-open. One that becomes half-open is the newest.
     #[inline]
     pub(crate) fn set(&mut self, place: u32, is_half_open: bool) {
-        if self.is_in(place) != is_half_open {
+        self.set_in(0, place, is_half_open);
+    }
+
+    /// The same of a place that belongs to one of several queues, and to no other as long as it is half-open.
+    #[inline]
+    pub(crate) fn set_in(&mut self, queue: u32, place: u32, is_half_open: bool) {
+        if self.is_in(place) != is_half_open && (queue as usize) < self.ends.len() {
             if is_half_open {
-                self.push(place);
+                self.push(queue, place);
             } else {
-                self.remove(place);
+                self.remove(queue, place);
             }
         }
     }
 
     /// The oldest ones first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.iter_in(0)
+    }
+
+    /// The oldest ones of a queue first.
+    pub(crate) fn iter_in(&self, queue: u32) -> impl Iterator<Item = u32> + '_ {
         let at = |link: u32| (link != END && link != 0).then(|| link - 1);
-        core::iter::successors(at(self.oldest), move |&place| {
+        let ends = self.ends.get(queue as usize).copied().unwrap_or_default();
+        core::iter::successors(at(ends[OLDER]), move |&place| {
             at(self.links.get(place as usize)?[NEWER])
         })
     }
@@ -65,31 +82,38 @@ impl HalfOpen {
             .is_some_and(|links| *links != [0; 2])
     }
 
-    fn push(&mut self, place: u32) {
-        let Some(links) = self.links.get_mut(place as usize) else {
+    fn push(&mut self, queue: u32, place: u32) {
+        let (Some(links), Some(ends)) = (
+            self.links.get_mut(place as usize),
+            self.ends.get_mut(queue as usize),
+        ) else {
             return;
         };
-        *links = [self.newest, END];
-        *self.link(self.newest, NEWER) = place + 1;
-        self.newest = place + 1;
+        if *ends == [0; 2] {
+            *ends = [END; 2];
+        }
+        let newest = ends[NEWER];
+        *links = [newest, END];
+        *self.link(queue, newest, NEWER) = place + 1;
+        *self.link(queue, END, OLDER) = place + 1;
         self.len += 1;
     }
 
-    fn remove(&mut self, place: u32) {
+    fn remove(&mut self, queue: u32, place: u32) {
         let Some(links) = self.links.get_mut(place as usize) else {
             return;
         };
         let [older, newer] = core::mem::take(links);
-        *self.link(older, NEWER) = newer;
-        *self.link(newer, OLDER) = older;
+        *self.link(queue, older, NEWER) = newer;
+        *self.link(queue, newer, OLDER) = older;
         self.len -= 1;
     }
 
     /// What points from a neighbour, or from the queue's end, to a place.
-    fn link(&mut self, neighbour: u32, direction: usize) -> &mut u32 {
+    fn link(&mut self, queue: u32, neighbour: u32, direction: usize) -> &mut u32 {
         match (neighbour, direction) {
-            (END, NEWER) => &mut self.oldest,
-            (END, _) => &mut self.newest,
+            (END, NEWER) => &mut self.ends[queue as usize][OLDER],
+            (END, _) => &mut self.ends[queue as usize][NEWER],
             _ => &mut self.links[neighbour as usize - 1][direction],
         }
     }
@@ -104,20 +128,24 @@ mod tests {
     proptest! {
         /// Catches a wrong link after a removal from the middle or an end.
         #[test]
-        fn it_behaves_like_a_list(steps in proptest::collection::vec((0u32..12, any::<bool>()), 0..200)) {
-            let mut queue = HalfOpen::new(12);
-            let mut model: Vec<u32> = Vec::new();
+        fn each_behaves_like_a_list(steps in proptest::collection::vec((0u32..12, any::<bool>()), 0..200)) {
+            let mut queues = HalfOpen::queues(3, 12);
+            let mut models: [Vec<u32>; 3] = Default::default();
             for (place, half_open) in steps {
-                queue.set(place, half_open);
-                let known = model.contains(&place);
-                if half_open && !known {
+                let of = place % 3;
+                queues.set_in(of, place, half_open);
+                let model = &mut models[of as usize];
+                if half_open && !model.contains(&place) {
                     model.push(place);
                 } else if !half_open {
                     model.retain(|other| *other != place);
                 }
-                prop_assert_eq!(&queue.iter().collect::<Vec<_>>(), &model);
-                prop_assert_eq!(queue.len(), model.len());
+                for (queue, model) in models.iter().enumerate() {
+                    prop_assert_eq!(&queues.iter_in(queue as u32).collect::<Vec<_>>(), model);
+                }
+                prop_assert_eq!(queues.len(), models.iter().map(Vec::len).sum::<usize>());
             }
+            prop_assert_eq!(queues.iter_in(3).next(), None, "no such queue");
         }
     }
 }

@@ -454,6 +454,25 @@ fn an_old_image_says_what_it_knows() {
     assert_eq!(stage([true; 2], [false; 2], true), Stage::Closed);
 }
 
+/// Catches: the two ends' window scales exchanged or lost in an image, and a scale of a forged image that RFC 7323 forbids.
+#[test]
+fn an_image_keeps_the_window_scale_of_each_end() {
+    let carried = |scales: u8| {
+        let image = serde_json::json!({ "flags": 0, "scales": scales });
+        let summary: Summary = serde_json::from_value(image).expect("valid");
+        let restored = serde_json::to_value(Connection::restored(summary).summary());
+        restored.expect("numbers")["scales"].clone()
+    };
+    assert_eq!((carried(0x73), carried(0x37)), (0x73.into(), 0x37.into()));
+    assert_eq!((carried(0xf3), carried(0x3f)), (0xe3.into(), 0x3e.into()));
+    let old = serde_json::to_value(Summary::of_old([true; 2], [false; 2], false));
+    assert_eq!(
+        old.expect("numbers")["scales"],
+        0xee,
+        "unknown: the largest"
+    );
+}
+
 /// The first fragment of a packet does not say how long the segment is.
 #[test]
 fn a_fragmented_segment_may_be_as_long_as_the_window() {

@@ -1,17 +1,19 @@
 //! Network namespaces: opening them, and doing something inside one.
 
 use super::error::UplinkError;
-use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 /// Where `ip netns` keeps names.
 pub const NAMED: &str = "/run/netns";
+/// The kind of file system on which namespaces are files: NSFS_MAGIC of linux/magic.h.
+const NSFS: u64 = 0x6e73_6673;
 
 /// A network namespace, held open.
 #[derive(Debug)]
@@ -25,15 +27,15 @@ impl NetNs {
     /// Opens the namespace at `path`; `None`: the calling thread's own.
     ///
     /// # Errors
-    /// [`UplinkError::NoNamespace`] when nothing, or something else, is there.
+    /// [`UplinkError::NoNamespace`] when nothing, or something else, is there. Something else is not opened: a FIFO would
+    /// block the daemon, a watchdog would be armed.
     pub fn open(path: Option<&Path>) -> Result<Self, UplinkError> {
         let file = path.unwrap_or(Path::new("/proc/thread-self/ns/net"));
         let missing = |source: io::Error| UplinkError::NoNamespace {
             path: file.to_owned(),
             source,
         };
-        let fd = open(file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| missing(errno.into()))?;
+        let fd = open_namespace(file).map_err(missing)?;
         let stat = fstat(&fd).map_err(|errno| missing(errno.into()))?;
         Ok(NetNs {
             fd,
@@ -50,6 +52,11 @@ impl NetNs {
     /// The descriptor, for questions to the kernel.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// The descriptor alone.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// Moves the calling thread into the namespace.
@@ -88,6 +95,17 @@ impl fmt::Display for NetNs {
             None => f.write_str("the daemon's own namespace"),
         }
     }
+}
+
+/// Looks at the file first, and opens it if it is a namespace.
+fn open_namespace(path: &Path) -> io::Result<OwnedFd> {
+    let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if fstatfs(&found)?.f_type as u64 != NSFS {
+        let what = "it is not a namespace";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// The name that `ip netns` shows, or the path.
@@ -129,4 +147,44 @@ pub fn interface_names() -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, inotify, mknodat};
+    use std::mem::MaybeUninit;
+
+    /// Catches: `open_namespace` that opens for reading before it looks.
+    #[test]
+    fn what_is_no_namespace_is_looked_at_and_not_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("fifo");
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a FIFO");
+        // A reader of a FIFO waits for a writer: this is one, so that the mistake fails instead of hanging.
+        let _writer = open(&path, OFlags::RDWR, Mode::empty()).expect("ours");
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        let watch = inotify::init(flags).expect("a watch");
+        inotify::add_watch(&watch, &path, inotify::WatchFlags::OPEN).expect("a watch");
+        let mut buffer = [MaybeUninit::uninit(); 512];
+        let mut was_opened = || inotify::Reader::new(&watch, &mut buffer).next().is_ok();
+        for other in [&path, Path::new("/dev/null"), folder.path()] {
+            let refused = NetNs::open(Some(other)).expect_err("no namespace");
+            let shown = refused.to_string();
+            assert!(
+                matches!(refused, UplinkError::NoNamespace { .. }),
+                "{shown}"
+            );
+        }
+        assert!(!was_opened(), "the FIFO was only looked at");
+        open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("ours");
+        assert!(was_opened(), "the watch sees who opens it");
+    }
+
+    #[test]
+    fn the_own_namespace_has_one_number_by_either_name() {
+        let own = NetNs::open(None).expect("there");
+        let same = NetNs::open(Some(Path::new("/proc/self/ns/net"))).expect("there");
+        assert_eq!(own.id(), same.id());
+    }
 }

@@ -69,8 +69,14 @@ impl Code {
         let line = line.context("its first line, '#!', is too long or never ends")?;
         let line = std::str::from_utf8(line).context("its first line is not UTF-8")?;
         let (interpreter, option) = interpreter(line)?;
-        let program = Program::open(&interpreter).and_then(Program::unchangeable);
-        let program = program.context("its interpreter")?;
+        let program = Program::open(&interpreter).context("its interpreter")?;
+        if !program.is_roots() {
+            // A copy that nobody can change would be the daemon's memory, one for each function.
+            bail!(
+                "its interpreter {} can be changed by others than root; chown root {0}; chmod go-w {0}",
+                interpreter.display()
+            );
+        }
         make_folder(folder).context("making a folder for it")?;
         let libraries = interpreter.parent().and_then(Path::parent);
         let script = Script {
@@ -81,14 +87,7 @@ impl Code {
                 .filter(|libraries| libraries.is_dir()),
         };
         let file = folder.join(SCRIPT);
-        if bytes.len() as u64
-            > reserve::left(folder)
-                .context("looking for room for it")?
-                .bytes
-        {
-            bail!("there is no room for it in {}", folder.display());
-        }
-        fs::write(&file, bytes).context("writing it")?;
+        reserve::write(&file, bytes).context("writing it")?;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).context("writing it")?;
         let own = CString::new(interpreter.as_os_str().as_bytes())?;
         let option = option.map(CString::new).transpose()?;

@@ -208,17 +208,50 @@ fn ipv6_flows_keep_state_too() {
 fn a_full_table_refuses_and_counts() {
     let mut fw = Bench::new(json!({
         "rules": "allow udp from any to any out keep-state",
-        "states": {"max": 3, "timeouts": {"udp_opening": 10}},
+        "states": {"max": 3, "timeouts": {"udp_opening": 10, "udp": 10}},
     }));
     let flow = |port: u16| udp(&format!("10.0.0.1:{port}"), "1.1.1.1:2");
+    let answer = |port: u16| udp("1.1.1.1:2", &format!("10.0.0.1:{port}"));
     for port in 1..=3 {
         assert!(fw.passes(INSIDE, &flow(port)));
+        assert!(fw.passes(OUTSIDE, &answer(port)));
     }
     assert!(!fw.passes(INSIDE, &flow(4)));
     assert!(fw.passes(INSIDE, &flow(2)), "an old flow goes on");
     assert_eq!(fw.dropped("state_table_full"), 1);
     fw.wait_s(11);
     assert!(fw.passes(INSIDE, &flow(4)), "an expired state makes room");
+}
+
+/// Catches: datagrams from forged addresses that keep the table full, so that nobody opens anything; answered flows that give
+/// way to them.
+#[test]
+fn a_flood_of_datagrams_that_nobody_answers_shuts_nobody_out() {
+    let mut fw = Bench::new(json!({
+        "rules": "check-state
+                  allow udp from any to 10.0.0.53 53 in keep-state
+                  allow icmp from any to 10.0.0.53 in keep-state
+                  allow ip from 10.0.0.0/8 to any out keep-state",
+        "states": {"max": 64},
+    }));
+    let flow = |port: u16| udp(&format!("10.0.0.1:{port}"), "1.1.1.1:2");
+    let answer = |port: u16| udp("1.1.1.1:2", &format!("10.0.0.1:{port}"));
+    assert!(fw.passes(INSIDE, &flow(1)) && fw.passes(OUTSIDE, &answer(1)));
+    for number in 0..500u16 {
+        let [high, low] = number.to_be_bytes();
+        let from = format!("6.7.{high}.{low}");
+        assert!(fw.passes(OUTSIDE, &udp(&format!("{from}:9"), "10.0.0.53:53")));
+        assert!(fw.passes(OUTSIDE, &ping(&from, "10.0.0.53", number)));
+    }
+    assert!(fw.passes(OUTSIDE, &answer(1)), "an answered flow stays");
+    assert!(
+        fw.passes(INSIDE, &tcp("10.0.0.1:5", "1.1.1.1:80", SYN)),
+        "a new one"
+    );
+    let answered = segment("1.1.1.1:80", "10.0.0.1:5", SYN_ACK, 0, 1);
+    assert!(fw.passes(OUTSIDE, &answered));
+    assert_eq!(fw.dropped("state_table_full"), 0);
+    assert_eq!(fw.metric("states", ""), 64);
 }
 
 #[test]

@@ -59,6 +59,29 @@ fn a_flood_of_answered_syns_shuts_nobody_out() {
     }
 }
 
+/// Catches: a host over its quota whose own half-open connections are not found behind those of another host.
+#[test]
+fn a_flood_of_one_forward_does_not_shut_the_host_of_another_out() {
+    let forwards = [
+        "tcp 203.0.113.1:80 -> 10.0.0.80:80",
+        "tcp 203.0.113.1:81 -> 10.0.0.81:80",
+    ];
+    let mut nat = small(json!({"forward": forwards, "sessions_max": 256, "host_sessions_max": 60}));
+    for (host, port) in [("10.0.0.80", 80), ("10.0.0.81", 81)] {
+        for number in 0..60 {
+            let from = format!("198.51.{port}.{number}:7777");
+            let syn = nat.play(&format!("outside tcp {from} > 203.0.113.1:{port} syn 7/0"));
+            assert!(syn.starts_with("inside"), "{syn}");
+            let answer = nat.play(&format!("inside tcp {host}:80 > {from} syn ack 5000/8"));
+            assert!(answer.starts_with("outside"), "{answer}");
+        }
+    }
+    let opened = nat.play("inside tcp 10.0.0.81:5000 > 192.0.2.9:443 syn 100/0");
+    assert!(opened.starts_with("outside"), "{opened}");
+    let next = nat.play("outside tcp 198.51.100.9:7777 > 203.0.113.1:81 syn 7/0");
+    assert!(next.starts_with("inside"), "{next}");
+}
+
 #[test]
 fn established_connections_give_way_to_nobody() {
     let mut nat = small(json!({"host_sessions_max": 1000}));
