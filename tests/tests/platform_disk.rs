@@ -149,8 +149,8 @@ fn logs_leave_room_for_records_so_that_a_killed_nf_comes_back() {
     let room = (found.f_bavail * found.f_frsize - (1 << 20)) as usize;
     let text = format!("#!/bin/sh\nsleep 1\n{}", "#".repeat(room * 6 / 10));
     fs::write(&script, text).expect("the directory is ours");
+    let line = ["run-function", script.to_str().expect("text")];
     let are_kept = thread::scope(|scope| {
-        let line = ["run-function", script.to_str().expect("text")];
         let all: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| platform.nfluid(&line)))
             .collect();
