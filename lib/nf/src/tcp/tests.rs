@@ -225,6 +225,9 @@ fn windows_are_scaled_if_both_offer_it() {
     assert!(data(&mut opened(&[]), 5001 + 10_000));
     // Catches: a shift above 14 that overflows.
     assert!(data(&mut opened(&offer(255)), 5001));
+    // Catches: the scale of one end in the place of the other's.
+    let kept = serde_json::to_value(opened(&offer(2)).0.summary());
+    assert_eq!(kept.expect("numbers")["scales"], 0x27);
 }
 
 #[test]
@@ -331,11 +334,28 @@ fn a_syn_that_is_answered_begins_a_new_connection() {
         !it.passes(Far, sent(SYN_ACK, 70_000, 99_000)),
         "another answer"
     );
+    assert_eq!(it.0.stage(), Stage::Established, "it changes nothing");
     assert!(it.passes(Far, sent(SYN_ACK, 70_000, 99_001)));
     assert_eq!(it.0.stage(), Stage::Answered);
     assert!(it.passes(Near, sent(ACK, 99_001, 70_001)));
     assert_eq!(it.0.stage(), Stage::Established);
     assert!(!it.passes(Near, sent(ACK, 1001, 5001)));
+}
+
+/// Catches: the far end's SYN taken for one of the near end; its window shifted as if the near end had offered the scale.
+#[test]
+fn a_syn_of_the_far_end_that_is_answered_begins_a_new_connection_too() {
+    let mut it = Bench::open();
+    assert!(it.passes(Far, sent(SYN, 99_000, 0)));
+    assert!(!it.passes(Far, sent(SYN_ACK, 70_000, 99_001)), "its own");
+    assert!(it.passes(Near, sent(SYN_ACK, 70_000, 99_001).options(&[1, 3, 3, 0])));
+    assert_eq!(it.0.stage(), Stage::Answered);
+    assert!(it.passes(Far, sent(ACK, 99_001, 70_001).window(100)));
+    assert_eq!(it.0.stage(), Stage::Established);
+    // The far end's scale is not known: 100 may be 100 * 2^14.
+    let last = 70_001 + (100 << 14);
+    assert!(it.passes(Near, sent(ACK, last, 99_001)));
+    assert!(!it.passes(Near, sent(ACK, last + 1, 99_001)));
 }
 
 /// RFC 9293 figure 10: the other end still has an older connection.
