@@ -440,7 +440,10 @@ impl Lane {
                 ("down and up", Ok(()))
             }
             1 => ("apart and together", self.part_and_join(switch, id, None)),
-            2 => ("elsewhere and back", self.part_and_join(switch, id, Some(ELSEWHERE))),
+            2 => (
+                "elsewhere and back",
+                self.part_and_join(switch, id, Some(ELSEWHERE)),
+            ),
             _ => ("ended and started again", self.start_again(switch)),
         };
         done.unwrap_or_else(|error| panic!("port {id} {name}: {error}"));
@@ -535,7 +538,7 @@ fn whatever_happens_to_ports_everybody_goes_on_and_the_books_balance() {
         };
         let mut senders: Vec<_> = lanes.iter().flat_map(both).collect();
         let mut gaps = Gaps::default();
-        for _ in 0..soak::choose(4, 3000) {
+        for _ in 0..soak::choose(2, 3000) {
             let is_over = AtomicBool::new(false);
             thread::scope(|scope| {
                 let is_over = &is_over;

@@ -1,17 +1,11 @@
 //! What packets cost, who is told of congestion, and what chains refuse: the real daemon, flooded.
 
+use nfluid_tests::harness::flood::Flood;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{Platform, eventually, list};
 use nfluid_tests::harness::program::program;
-use rustix::net::sockopt::set_ip_tos;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use std::fs::File;
-use std::net::UdpSocket;
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 /// ECN-capable transport (RFC 3168): what is sent so can be marked.
@@ -64,44 +58,6 @@ chains:
   x: { from: left, to: right, via: [liar] }
   y: { from: west, to: east, via: [honest] }
 ";
-
-/// Datagrams from one host to another, as fast as a thread can, until it is dropped.
-struct Flood {
-    ends: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Flood {
-    fn start(platform: &Platform, from: &str, to: &str, tos: u8) -> Self {
-        let namespace = File::open(platform.host_netns(from)).expect("the host is there");
-        let to = format!("{to}:9");
-        let ends = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&ends);
-        let thread = thread::spawn(move || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .expect("root may enter it");
-            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-            set_ip_tos(&socket, tos).expect("any user may");
-            while !told.load(Ordering::Relaxed) {
-                // A full queue of the sender's own is none of ours.
-                let _sent = socket.send_to(&[7; 200], &to);
-            }
-        });
-        Flood {
-            ends,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ended = thread.join();
-        }
-    }
-}
 
 fn stats(platform: &Platform) -> Value {
     platform.ask(&["stats"])

@@ -1,6 +1,7 @@
 //! Instances that are paused, upgraded in place, saved and restored while frames pass.
 
 use nfluid_tests::harness::conversation::Conversation;
+use nfluid_tests::harness::flood::Flood;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::platform::{
     Outcome, Platform, eventually, is_alive, metrics_of, signal,
@@ -108,6 +109,30 @@ fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     assert!(platform.reaches("client", SERVER));
     platform.must_refuse(&["unpause", "br"], "not paused");
     assert_eq!(state(&platform, "br"), "running");
+}
+
+/// Catches: a call that returns without publishing what it has reserved when a port at either end goes down: the first of
+/// twenty pauses left the ring stuck for good, and the instance still said `running`.
+#[test]
+fn a_chain_at_full_rate_goes_on_after_every_pause() {
+    let Some(platform) = with_chain("a_chain_at_full_rate_goes_on_after_every_pause") else {
+        return;
+    };
+    let arrived = || counters(&platform, "fw.in")["rx_packets"].as_u64();
+    let left = || counters(&platform, "fw.out")["tx_packets"].as_u64();
+    let flood = Flood::start(&platform, "client", SERVER, 0);
+    for turn in 0..20 {
+        // In turn the sender and the receiver of the frames between them.
+        let paused = ["br", "fw"][turn % 2];
+        platform.must_say(&["pause", paused, "--traffic", "drop"]);
+        platform.must_say(&["unpause", paused]);
+        let before = (arrived(), left());
+        let what = format!("frames go on after the pause of {paused}, number {turn}");
+        eventually(&what, || arrived() > before.0 && left() > before.1);
+    }
+    drop(flood);
+    assert!(platform.reaches("client", SERVER));
+    assert_eq!(platform.instance("fw")["restarts"], 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod cell;
 pub mod conversation;
 pub mod evidence;
+pub mod flood;
 pub mod loopback;
 pub mod measure;
 pub mod mishaps;

@@ -19,7 +19,7 @@ use crate::session::{Outcome, Session, Watchdog};
 
 /// A test that a mistake keeps waiting for ever has noticed it.
 const WATCHDOG: Watchdog = Watchdog {
-    silence: Duration::from_secs(60),
+    silence: Duration::from_secs(120),
     total: Duration::from_secs(5 * 60),
 };
 
