@@ -3,6 +3,7 @@
 use super::endpoint::Protocol;
 use super::state::State;
 use crate::function::{Metric, PortInfo};
+use crate::icmp_error::{self, Sent};
 use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 use alloc::string::ToString;
@@ -72,6 +73,16 @@ drop_reasons! {
     NoRoom = "no_room",
 }
 
+/// The ICMP errors that the NAT makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// "Communication administratively prohibited": a flow is refused.
+    Prohibited,
+}
+
+/// Names of the kinds in the metric, in the order of [`Made`].
+const MADE: [&str; 1] = ["prohibited"];
+
 /// How many of them versions 1 and 2 of the records have.
 const REASONS_V1: usize = 18;
 const REASONS_V2: usize = 19;
@@ -95,6 +106,8 @@ pub(super) struct Counters {
     pub(super) arp_unsent: u64,
     /// Echo requests to the NAT itself that were answered.
     pub(super) pings: u64,
+    /// ICMP errors by kind and by what became of them.
+    errors: [[u64; icmp_error::RESULTS.len()]; MADE.len()],
 }
 
 impl Counters {
@@ -110,6 +123,7 @@ impl Counters {
             arp_asked: 0,
             arp_unsent: 0,
             pings: 0,
+            errors: Default::default(),
         }
     }
 
@@ -120,6 +134,10 @@ impl Counters {
 
     pub(super) fn dropped_many(&mut self, reason: DropReason, count: u64) {
         self.drops[reason as usize] += count;
+    }
+
+    pub(super) fn made(&mut self, kind: Made, sent: Sent) {
+        self.errors[kind as usize][sent as usize] += 1;
     }
 
     /// Writes all of them into an image.
@@ -136,6 +154,7 @@ impl Counters {
             self.arp_unsent,
             self.pings,
         ]);
+        writer.counters(self.errors.as_flattened());
     }
 
     /// Adds those of an image.
@@ -161,7 +180,11 @@ impl Counters {
             1 => OTHERS_V1,
             _ => others.len(),
         };
-        reader.counters(others.into_iter().take(known))
+        reader.counters(others.into_iter().take(known))?;
+        match reader.version() {
+            ..=3 => Ok(()),
+            _ => reader.counters(self.errors.as_flattened_mut()),
+        }
     }
 
     pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {
@@ -188,6 +211,12 @@ impl Counters {
             sink(Metric::new("arp_total", count).with("event", event));
         }
         sink(Metric::new("pings_answered_total", self.pings));
+        for (kind, counts) in MADE.into_iter().zip(self.errors) {
+            for (result, count) in icmp_error::RESULTS.into_iter().zip(counts) {
+                let metric = Metric::new("icmp_errors_total", count);
+                sink(metric.with("kind", kind).with("result", result));
+            }
+        }
         report_tables(state, sink);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `waiting`, `itself`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `fragment`, `waiting`, `itself`, `refusal`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -21,6 +21,7 @@ mod neighbour;
 mod packet;
 mod ports;
 mod process;
+mod refusal;
 mod rewrite;
 mod room;
 mod state;
@@ -32,6 +33,7 @@ mod translate;
 mod waiting;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::icmp_error::Limit;
 use crate::seed;
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
@@ -53,6 +55,8 @@ pub struct Nat {
     fragments: Fragments,
     /// By port of arrival.
     waiting: [Waiting; 2],
+    /// By port of arrival.
+    error_limits: [Limit; 2],
     counters: Counters,
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
@@ -72,6 +76,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
     Ok(Box::new(Nat {
         fragments: Fragments::new(config.fragments_max),
         waiting: waiting(&config),
+        error_limits: error_limits(&config),
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,
@@ -81,6 +86,10 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
 
 fn waiting(config: &Config) -> [Waiting; 2] {
     [(); 2].map(|()| Waiting::new(config.fragments_waiting))
+}
+
+fn error_limits(config: &Config) -> [Limit; 2] {
+    [(); 2].map(|()| Limit::new(config.icmp_errors))
 }
 
 fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
@@ -147,6 +156,7 @@ impl NetworkFunction for Nat {
         self.macs = macs(ports)?;
         self.seed = config.seed.unwrap_or(self.seed);
         self.fragments = Fragments::new(config.fragments_max);
+        self.error_limits = error_limits(&config);
         let before = core::mem::replace(&mut self.waiting, waiting(&config));
         let lost = before.iter().map(|side| side.len() as u64).sum();
         self.counters

@@ -67,6 +67,7 @@ impl Nat {
                     frame.discard();
                 }
                 Err(reason) => {
+                    self.refuse(now, frame, &work.packet, reason, &mut behind);
                     self.counters.dropped(reason);
                     frame.discard();
                 }

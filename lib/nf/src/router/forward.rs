@@ -3,11 +3,11 @@
 
 use super::Router;
 use super::config::SourceRouted;
-use super::fragment;
 use super::icmp::{Error, Offender};
 use super::metrics::{DropReason, Made};
 use super::options::{self, OptionError};
 use super::slow::{Arrival, Verdict};
+use crate::fragmentation::Fragments;
 use crate::function::Nanos;
 use core::net::{IpAddr, Ipv4Addr};
 use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
@@ -94,7 +94,7 @@ impl Router {
         }
         // All leave as copies: what leaves in place leaves behind what was made of it.
         let mut buffer = [0u8; SLOT_SIZE];
-        let mut fragments = fragment::Fragments::new(packet.into_inner(), mtu);
+        let mut fragments = Fragments::new(packet.into_inner(), mtu);
         let mut first = None;
         while let Some(length) = fragments.write_next(&mut buffer[ether::HEADER_LEN..]) {
             let made = &mut buffer[..ether::HEADER_LEN + length];

@@ -5,19 +5,17 @@
 //!   expired, or for a neighbour whose Ethernet address is not known.
 //! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
 //! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
-//! - `icmp`, `local`, `fragment`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
+//! - `icmp`, `local`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
 //!
 //! See the README of this folder for configuration keys, commands, metrics and limits.
 
 mod arp;
-mod bucket;
 mod commands;
 mod config;
 mod extensions;
 mod fast;
 mod fib;
 mod forward;
-mod fragment;
 mod hops;
 mod icmp;
 mod link;
@@ -37,12 +35,12 @@ mod stateful;
 #[cfg(test)]
 mod tests;
 
+use crate::bucket::{Bucket, Rate};
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use bucket::{Bucket, Rate};
 use config::{Config, PORTS_MAX, Port, SourceRouted};
 use fast::OwnAddresses;
 use fib::Fib;

@@ -2,12 +2,12 @@
 //! traffic flows. Neighbours and counters are kept.
 
 use super::Router;
-use super::bucket::Bucket;
 use super::config::{Config, PORTS_MAX};
 use super::fast::OwnAddresses;
 use super::fib::Fib;
 use super::metrics::Counters;
 use super::neighbour::{Neighbours, State};
+use crate::bucket::Bucket;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 

@@ -14,6 +14,7 @@ mod limits;
 mod mappings;
 mod neighbours;
 mod properties;
+mod refusals;
 mod tcp_sessions;
 
 use crate::function::{Metric, Nanos, NetworkFunction, PortInfo};
@@ -65,6 +66,8 @@ impl Bench {
         let (port, frame) = frame(line);
         let sent = self.send(port, &frame);
         match &sent[..] {
+            // An ICMP error about a dropped frame is looked at by `refusals` and `large`.
+            [_] if self.drops() != before => self.drops_since(&before),
             [(port, frame)] => describe(*port, frame),
             [] => self.drops_since(&before),
             more => format!("{} frames", more.len()),
