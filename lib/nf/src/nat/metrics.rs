@@ -69,8 +69,10 @@ drop_reasons! {
     FragmentRefused = "fragment_refused",
     /// A TCP fragment over the flags of its first one (RFC 3128).
     FragmentOverlap = "fragment_overlap",
-    /// The host had no room for a frame that had waited.
+    /// The host had no room for a fragment.
     NoRoom = "no_room",
+    /// Larger than the other port's MTU, and not to be fragmented.
+    TooBig = "too_big",
 }
 
 /// The ICMP errors that the NAT makes.
@@ -78,16 +80,20 @@ drop_reasons! {
 pub(super) enum Made {
     /// "Communication administratively prohibited": a flow is refused.
     Prohibited,
+    /// "Fragmentation needed and DF set".
+    TooBig,
 }
 
 /// Names of the kinds in the metric, in the order of [`Made`].
-const MADE: [&str; 1] = ["prohibited"];
+const MADE: [&str; 2] = ["prohibited", "too_big"];
 
-/// How many of them versions 1 and 2 of the records have.
+/// How many of them versions 1 to 3 of the records have.
 const REASONS_V1: usize = 18;
 const REASONS_V2: usize = 19;
-/// How many counters besides them version 1 has.
+const REASONS_V3: usize = 24;
+/// How many counters besides them versions 1 to 3 have.
 const OTHERS_V1: usize = 7;
+const OTHERS_V3: usize = 8;
 
 /// All counters that are not in the state.
 #[derive(Clone, Debug)]
@@ -106,6 +112,8 @@ pub(super) struct Counters {
     pub(super) arp_unsent: u64,
     /// Echo requests to the NAT itself that were answered.
     pub(super) pings: u64,
+    /// Packets that have left in fragments.
+    pub(super) fragmented: u64,
     /// ICMP errors by kind and by what became of them.
     errors: [[u64; icmp_error::RESULTS.len()]; MADE.len()],
 }
@@ -123,6 +131,7 @@ impl Counters {
             arp_asked: 0,
             arp_unsent: 0,
             pings: 0,
+            fragmented: 0,
             errors: Default::default(),
         }
     }
@@ -153,6 +162,7 @@ impl Counters {
             self.arp_asked,
             self.arp_unsent,
             self.pings,
+            self.fragmented,
         ]);
         writer.counters(self.errors.as_flattened());
     }
@@ -163,6 +173,7 @@ impl Counters {
         let known = match reader.version() {
             1 => REASONS_V1,
             2 => REASONS_V2,
+            3 => REASONS_V3,
             _ => self.drops.len(),
         };
         reader.counters(&mut self.drops[..known])?;
@@ -175,9 +186,11 @@ impl Counters {
             &mut self.arp_asked,
             &mut self.arp_unsent,
             &mut self.pings,
+            &mut self.fragmented,
         ];
         let known = match reader.version() {
             1 => OTHERS_V1,
+            2 | 3 => OTHERS_V3,
             _ => others.len(),
         };
         reader.counters(others.into_iter().take(known))?;
@@ -211,6 +224,7 @@ impl Counters {
             sink(Metric::new("arp_total", count).with("event", event));
         }
         sink(Metric::new("pings_answered_total", self.pings));
+        sink(Metric::new("packets_fragmented_total", self.fragmented));
         for (kind, counts) in MADE.into_iter().zip(self.errors) {
             for (result, count) in icmp_error::RESULTS.into_iter().zip(counts) {
                 let metric = Metric::new("icmp_errors_total", count);

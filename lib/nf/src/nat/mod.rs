@@ -6,7 +6,7 @@
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `waiting`, `itself`, `refusal`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `fragment`, `waiting`, `itself`, `refusal`, `large`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -16,6 +16,7 @@ mod forward;
 mod fragment;
 mod icmp;
 mod itself;
+mod large;
 mod metrics;
 mod neighbour;
 mod packet;
@@ -41,6 +42,7 @@ use alloc::string::String;
 use clock::Tenths;
 use config::Config;
 use fragment::Fragments;
+use large::Mtus;
 use metrics::{Counters, DropReason};
 use nfluid_ring::{Batch, Outbox};
 use nfluid_wire::MacAddr;
@@ -60,6 +62,7 @@ pub struct Nat {
     counters: Counters,
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
+    mtus: Mtus,
     seed: u64,
 }
 
@@ -69,7 +72,7 @@ pub struct Nat {
 /// A configuration that does not parse, with the key; see the README for the keys.
 pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
     let config = Config::parse(config)?;
-    let macs = macs(ports)?;
+    let (macs, mtus) = addresses_and_mtus(ports)?;
     let seed = config
         .seed
         .unwrap_or_else(|| seed::from_surroundings(ports));
@@ -80,6 +83,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,
+        mtus,
         seed,
     }))
 }
@@ -92,9 +96,9 @@ fn error_limits(config: &Config) -> [Limit; 2] {
     [(); 2].map(|()| Limit::new(config.icmp_errors))
 }
 
-fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
+fn addresses_and_mtus(ports: &[PortInfo]) -> Result<([MacAddr; 2], Mtus), ConfigError> {
     match ports {
-        [inside, outside] => Ok([inside.mac, outside.mac]),
+        [inside, outside] => Ok(([inside.mac, outside.mac], Mtus::new(inside, outside))),
         _ => Err(ConfigError::at(
             "ports",
             "nat takes 2 ports: inside, outside",
@@ -153,7 +157,7 @@ impl NetworkFunction for Nat {
     /// Sessions whose external address and port are still in the pool go on.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;
-        self.macs = macs(ports)?;
+        (self.macs, self.mtus) = addresses_and_mtus(ports)?;
         self.seed = config.seed.unwrap_or(self.seed);
         self.fragments = Fragments::new(config.fragments_max);
         self.error_limits = error_limits(&config);

@@ -58,15 +58,27 @@ impl Nat {
             let (from, len) = (frame.in_port(), frame.len());
             // Named as it arrived: the decision translates it.
             let first = datagram(frame, &work.packet).filter(|_| work.packet.first_fragment);
-            match self.decide(now, frame, work, &mut behind) {
-                Ok(port) => {
+            let verdict = if self.mtus.is_large(&work.packet) {
+                self.decide_large(now, frame, work, &mut behind)
+            } else {
+                Some(self.decide(now, frame, work, &mut behind))
+            };
+            let passed = matches!(verdict, None | Some(Ok(_)));
+            match verdict {
+                Some(Ok(port)) => {
                     self.counters.forwarded.count(from, len);
                     frame.send(port);
                 }
-                Err(DropReason::FragmentUnknown) if self.let_wait(now, frame, &work.packet) => {
+                None => {
+                    self.counters.forwarded.count(from, len);
                     frame.discard();
                 }
-                Err(reason) => {
+                Some(Err(DropReason::FragmentUnknown))
+                    if self.let_wait(now, frame, &work.packet) =>
+                {
+                    frame.discard();
+                }
+                Some(Err(reason)) => {
                     self.refuse(now, frame, &work.packet, reason, &mut behind);
                     self.counters.dropped(reason);
                     frame.discard();
@@ -74,7 +86,7 @@ impl Nat {
             }
             drop(behind);
             if let Some(first) = first {
-                self.release(now, first, &frames[..=at], outbox);
+                self.release(now, first, passed, &frames[..=at], outbox);
             }
         }
     }
@@ -125,7 +137,7 @@ impl Nat {
     }
 
     #[inline]
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         now: Tenths,
         frame: &mut Frame<'_>,

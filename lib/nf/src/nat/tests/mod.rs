@@ -10,6 +10,7 @@ mod fragments;
 mod hairpin;
 mod half_open;
 mod icmp_errors;
+mod large;
 mod limits;
 mod mappings;
 mod neighbours;
@@ -43,7 +44,16 @@ pub(super) struct Bench {
 impl Bench {
     /// A NAT at 203.0.113.1, with `extra` keys in its configuration.
     pub(super) fn new(extra: Value) -> Bench {
-        let nf = super::build(&config(extra), &ports(2)).expect("a valid configuration");
+        Bench::with_mtus(extra, [1500; 2])
+    }
+
+    /// The same, with these MTUs inside and outside.
+    pub(super) fn with_mtus(extra: Value, mtus: [u16; 2]) -> Bench {
+        let mut ports = ports(2);
+        for (port, mtu) in ports.iter_mut().zip(mtus) {
+            port.mtu = mtu;
+        }
+        let nf = super::build(&config(extra), &ports).expect("a valid configuration");
         let now = Nanos::from_secs(1000);
         Bench { nf, now }
     }
