@@ -49,6 +49,7 @@ impl Datagram {
 pub(super) struct Course {
     pub(super) src: u32,
     pub(super) dst: u32,
+    pub(super) ident: u16,
     pub(super) src_mac: MacAddr,
     pub(super) dst_mac: MacAddr,
     pub(super) out_port: u8,

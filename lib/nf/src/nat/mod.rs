@@ -6,7 +6,7 @@
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `waiting`, `itself`, `refusal`, `large`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `fragment`, `waiting`, `itself`, `refusal`, `large`: what a packet gets. `rewrite`, `ident`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -15,6 +15,7 @@ mod endpoint;
 mod forward;
 mod fragment;
 mod icmp;
+mod ident;
 mod itself;
 mod large;
 mod metrics;
@@ -42,6 +43,7 @@ use alloc::string::String;
 use clock::Tenths;
 use config::Config;
 use fragment::Fragments;
+use ident::Idents;
 use large::Mtus;
 use metrics::{Counters, DropReason};
 use nfluid_ring::{Batch, Outbox};
@@ -59,6 +61,7 @@ pub struct Nat {
     waiting: [Waiting; 2],
     /// By port of arrival.
     error_limits: [Limit; 2],
+    idents: Idents,
     counters: Counters,
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
@@ -80,6 +83,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
         fragments: Fragments::new(config.fragments_max),
         waiting: waiting(&config),
         error_limits: error_limits(&config),
+        idents: Idents::new(),
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,

@@ -9,6 +9,7 @@ use super::Nat;
 use super::clock::Tenths;
 use super::config::{NonIpv4, Untranslated, is_unicast};
 use super::fragment::{Course, Datagram};
+use super::ident;
 use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::rewrite::{self, End};
@@ -213,6 +214,9 @@ impl Nat {
                 rewrite::set_endpoint(frame.bytes_mut(), packet, End::Source, outside);
             }
         }
+        if ident::is_meant(&frame.bytes()[packet.l3..]) {
+            self.identify(now, frame, packet, datagram);
+        }
         if hairpin {
             self.turn_back(now, frame, outbox)?;
         } else {
@@ -221,6 +225,31 @@ impl Nat {
         let port = if hairpin { INSIDE } else { OUTSIDE };
         self.remember(now, frame, packet, datagram, port);
         Ok(port)
+    }
+
+    /// Gives a packet from one of the hosts inside, which now has an external source, an identification of its own.
+    #[inline(never)]
+    fn identify(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        packet: &Packet,
+        datagram: Option<Datagram>,
+    ) {
+        let hasher = self.state.hasher;
+        // A first fragment that comes twice, or late, keeps what the others have already.
+        let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
+        let ip = &mut frame.bytes_mut()[packet.l3..];
+        let view = Ipv4Packet::new_unchecked(&*ip);
+        let (ends, protocol) = (
+            (view.src().to_bits(), view.dst().to_bits()),
+            view.protocol(),
+        );
+        let ident = match known {
+            Some(course) => course.ident,
+            None => self.idents.take(hasher, ends, protocol),
+        };
+        ident::set(ip, ident);
     }
 
     /// A packet from inside that now looks as if it came from outside: let it in, like any other
@@ -331,6 +360,7 @@ impl Nat {
         let ip = &mut bytes[packet.l3..];
         rewrite::set_address(ip, End::Source, packet.src.address, course.src);
         rewrite::set_address(ip, End::Destination, packet.dst.address, course.dst);
+        ident::set(ip, course.ident);
         let mut ethernet = EthernetFrame::new_unchecked(bytes);
         ethernet.set_src(course.src_mac);
         ethernet.set_dst(course.dst_mac);
@@ -362,6 +392,7 @@ impl Nat {
         let course = Course {
             src: ip.src().to_bits(),
             dst: ip.dst().to_bits(),
+            ident: ip.ident(),
             src_mac: ethernet.src(),
             dst_mac: ethernet.dst(),
             out_port,

@@ -11,9 +11,9 @@ use super::process::INSIDE;
 use crate::icmp_error;
 use core::net::Ipv4Addr;
 use nfluid_ring::{Frame, Outbox};
-use nfluid_wire::build;
 use nfluid_wire::icmpv4::{Icmpv4Type, unreachable_code};
 use nfluid_wire::ipv4::Ipv4Packet;
+use nfluid_wire::{IpProtocol, build};
 
 impl DropReason {
     /// Returns true if the packet would have begun a flow, and the flow is refused.
@@ -65,13 +65,16 @@ impl Nat {
         let from = self.own_address(packet.dst.address);
         let to = Ipv4Addr::from_bits(packet.src.address);
         let bytes = frame.bytes();
+        let ends = (from.to_bits(), to.to_bits());
+        let (idents, hasher) = (&mut self.idents, self.state.hasher);
         let limit = &mut self.error_limits[usize::from(frame.in_port() & 1)];
         let sent = icmp_error::answer(limit, now.nanos(), frame, outbox, |_, buffer| {
             let quoted = bytes.get(packet.l3..packet.end)?;
             let tos = Ipv4Packet::new_unchecked(quoted).tos();
             let unreachable = Icmpv4Type::DEST_UNREACHABLE.0;
             let error = build::Frame::icmp(from.into(), to.into(), unreachable, code, rest)
-                .traffic_class(icmp_error::control_class(tos));
+                .traffic_class(icmp_error::control_class(tos))
+                .ident(idents.take(hasher, ends, IpProtocol::ICMPV4));
             icmp_error::write_back(bytes, error, quoted, buffer)
         });
         self.counters.made(kind, sent);

@@ -44,7 +44,10 @@ fn udp(from: (u8, u8, u16), to: (u8, u8, u16)) -> Vec<u8> {
     let end = |(net, host, port)| SocketAddr::new(Ipv4Addr::new(10, 0, net, host).into(), port);
     let mut buffer = [0; 128];
     let frame = Frame::udp(end(from), end(to)).macs(MacAddr([2; 6]), MacAddr([2, 0, 0, 0, 0, 0]));
-    let len = frame.write(&mut buffer, b"data").expect("it fits");
+    let len = frame
+        .dont_fragment()
+        .write(&mut buffer, b"data")
+        .expect("it fits");
     buffer[..len].to_vec()
 }
 

@@ -10,6 +10,7 @@ mod fragments;
 mod hairpin;
 mod half_open;
 mod icmp_errors;
+mod idents;
 mod large;
 mod limits;
 mod mappings;
@@ -193,7 +194,9 @@ pub(super) fn frame(line: &str) -> Sent {
         Some(last) if last.contains('/') => b"",
         _ => b"some payload, odd",
     };
+    // As most hosts send: then the identification stays.
     let len = frame
+        .dont_fragment()
         .vlans(&tags)
         .write(&mut buffer, payload)
         .expect("fits");
