@@ -39,11 +39,14 @@ impl Idents {
     }
 }
 
-/// Returns true if a packet's identification means something: it is a fragment, or may become several.
-#[inline]
+/// Returns true if the identification of a packet means something: it is a fragment, or may become several. For packets at
+/// offset 0, by one byte.
+#[inline(always)]
 pub(super) fn is_meant(packet: &[u8]) -> bool {
-    let ip = Ipv4Packet::new_unchecked(packet);
-    !ip.dont_fragment() || ip.is_fragment()
+    const FLAGS: usize = 6;
+    const DONT_FRAGMENT: u8 = 0x40;
+    const MORE_FRAGMENTS: u8 = 0x20;
+    packet[FLAGS] & (DONT_FRAGMENT | MORE_FRAGMENTS) != DONT_FRAGMENT
 }
 
 /// Gives a packet another identification.

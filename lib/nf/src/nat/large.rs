@@ -5,7 +5,7 @@ use super::Nat;
 use super::clock::Tenths;
 use super::metrics::{DropReason, Made};
 use super::packet::Packet;
-use super::process::{Verdict, Work};
+use super::process::Work;
 use crate::fragmentation::Fragments;
 use crate::function::PortInfo;
 use nfluid_ring::layout::SLOT_SIZE;
@@ -47,39 +47,49 @@ impl Mtus {
 }
 
 impl Nat {
-    /// Decides about a packet that may be too large for the port by which it leaves. `None`: it has left in fragments.
+    /// Decides about a packet that may be too large for the port by which it leaves, and carries it out. Returns true if it passes.
     #[cold]
-    pub(super) fn decide_large(
+    pub(super) fn take_large(
         &mut self,
         now: Tenths,
         frame: &mut Frame<'_>,
         work: &Work,
         outbox: &mut dyn Outbox,
-    ) -> Option<Verdict> {
+    ) -> bool {
         let packet = &work.packet;
+        let from = frame.in_port();
         // An error quotes the packet as it arrived, and only one that may pass is answered by one.
         let mut arrived = [0; SLOT_SIZE];
         let arrived = &mut arrived[..frame.len()];
         arrived.copy_from_slice(frame.bytes());
-        let port = match self.decide(now, frame, work, outbox) {
+        let verdict = self.decide(now, frame, work, outbox);
+        let in_fragments = match verdict {
             // A packet that goes back has come by the same port.
-            Ok(port) if port != frame.in_port() => port,
-            verdict => return Some(verdict),
+            Ok(port) if port != from => self.send_in_fragments(port, frame.bytes(), packet, outbox),
+            _ => None,
         };
-        let reason = match self.send_in_fragments(port, frame.bytes(), packet, outbox) {
-            None => return Some(Ok(port)),
-            Some(Ok(())) => return None,
-            Some(Err(reason)) => reason,
+        let reason = match (in_fragments, verdict) {
+            (None, Ok(port)) => {
+                self.counters.forwarded.count(from, frame.len());
+                frame.send(port);
+                return true;
+            }
+            (Some(Ok(())), _) => {
+                self.counters.forwarded.count(from, frame.len());
+                frame.discard();
+                return true;
+            }
+            (Some(Err(reason)), _) | (None, Err(reason)) => reason,
         };
-        if reason == DropReason::TooBig {
+        if let (DropReason::TooBig, Ok(port)) = (reason, verdict) {
             frame.bytes_mut().copy_from_slice(arrived);
-            let mtu = self.mtus.of_port(port) as u16;
-            let [high, low] = mtu.to_be_bytes();
+            let [high, low] = (self.mtus.of_port(port) as u16).to_be_bytes();
             let code = unreachable_code::FRAGMENTATION_NEEDED;
             let error = (Made::TooBig, code, [0, 0, high, low]);
             self.send_error(now, frame, packet, error, outbox);
         }
-        Some(Err(reason))
+        self.stop(now, frame, work, reason, outbox);
+        false
     }
 
     /// Sends a translated packet in fragments. `None`: the packet fits the port as it is.

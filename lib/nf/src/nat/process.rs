@@ -56,40 +56,59 @@ impl Nat {
         self.state.stir(u64::from(peers));
         for (at, work) in works.iter().enumerate() {
             let (frame, mut behind) = frame_at(frames, at, outbox);
-            let (from, len) = (frame.in_port(), frame.len());
             // Named as it arrived: the decision translates it.
             let first = datagram(frame, &work.packet).filter(|_| work.packet.first_fragment);
-            let verdict = if self.mtus.is_large(&work.packet) {
-                self.decide_large(now, frame, work, &mut behind)
+            let passed = if self.mtus.is_large(&work.packet) {
+                self.take_large(now, frame, work, &mut behind)
             } else {
-                Some(self.decide(now, frame, work, &mut behind))
+                self.take(now, frame, work, &mut behind)
             };
-            let passed = matches!(verdict, None | Some(Ok(_)));
-            match verdict {
-                Some(Ok(port)) => {
-                    self.counters.forwarded.count(from, len);
-                    frame.send(port);
-                }
-                None => {
-                    self.counters.forwarded.count(from, len);
-                    frame.discard();
-                }
-                Some(Err(DropReason::FragmentUnknown))
-                    if self.let_wait(now, frame, &work.packet) =>
-                {
-                    frame.discard();
-                }
-                Some(Err(reason)) => {
-                    self.refuse(now, frame, &work.packet, reason, &mut behind);
-                    self.counters.dropped(reason);
-                    frame.discard();
-                }
-            }
             drop(behind);
             if let Some(first) = first {
                 self.release(now, first, passed, &frames[..=at], outbox);
             }
         }
+    }
+
+    /// Decides about a frame and carries it out. Returns true if it passes.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        outbox: &mut dyn Outbox,
+    ) -> bool {
+        let (from, len) = (frame.in_port(), frame.len());
+        match self.decide(now, frame, work, outbox) {
+            Ok(port) => {
+                self.counters.forwarded.count(from, len);
+                frame.send(port);
+                true
+            }
+            Err(reason) => {
+                self.stop(now, frame, work, reason, outbox);
+                false
+            }
+        }
+    }
+
+    /// Drops a frame, or lets a fragment wait.
+    pub(super) fn stop(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        reason: DropReason,
+        outbox: &mut dyn Outbox,
+    ) {
+        let waits =
+            reason == DropReason::FragmentUnknown && self.let_wait(now, frame, &work.packet);
+        if !waits {
+            self.refuse(now, frame, &work.packet, reason, outbox);
+            self.counters.dropped(reason);
+        }
+        frame.discard();
     }
 
     #[inline]
@@ -215,7 +234,7 @@ impl Nat {
             }
         }
         if ident::is_meant(&frame.bytes()[packet.l3..]) {
-            self.identify(now, frame, packet, datagram);
+            self.identify(now, frame, packet);
         }
         if hairpin {
             self.turn_back(now, frame, outbox)?;
@@ -229,14 +248,10 @@ impl Nat {
 
     /// Gives a packet from one of the hosts inside, which now has an external source, an identification of its own.
     #[inline(never)]
-    fn identify(
-        &mut self,
-        now: Tenths,
-        frame: &mut Frame<'_>,
-        packet: &Packet,
-        datagram: Option<Datagram>,
-    ) {
+    fn identify(&mut self, now: Tenths, frame: &mut Frame<'_>, packet: &Packet) {
         let hasher = self.state.hasher;
+        let datagram = datagram(frame, packet);
+        let datagram = datagram.map(|datagram| datagram.sent_by(packet.src.address));
         // A first fragment that comes twice, or late, keeps what the others have already.
         let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
         let ip = &mut frame.bytes_mut()[packet.l3..];
