@@ -32,6 +32,7 @@ struct Written {
     neighbour_table: WrittenTable,
     icmp_errors: Rate,
     source_routed: SourceRouted,
+    redirects: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,6 +74,7 @@ impl Default for Written {
             neighbour_table: WrittenTable::default(),
             icmp_errors: Rate::default(),
             source_routed: SourceRouted::Drop,
+            redirects: true,
         }
     }
 }
@@ -157,6 +159,7 @@ pub(super) struct Config {
     pub limits: Limits,
     pub icmp_errors: Rate,
     pub source_routed: SourceRouted,
+    pub redirects: bool,
 }
 
 impl Config {
@@ -178,6 +181,7 @@ impl Config {
             limits,
             icmp_errors: written.icmp_errors,
             source_routed: written.source_routed,
+            redirects: written.redirects,
         })
     }
 }

@@ -54,6 +54,9 @@ impl Router {
             }
             return Verdict::Drop(reason);
         }
+        if let (true, IpAddr::V4(next_hop)) = (self.redirects && way.0 == arrival.port, way.1) {
+            self.redirect(now, arrival, frame.bytes(), next_hop, outbox);
+        }
         let own = self.primary_ipv4(way.0, way.1);
         let mut packet = Ipv4Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..]);
         packet.decrement_ttl();

@@ -8,7 +8,7 @@ use super::metrics::Made;
 use super::slow::Arrival;
 use crate::function::Nanos;
 use crate::icmp_error;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfluid_ring::Outbox;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_wire::icmpv4::{self, Icmpv4Type};
@@ -48,6 +48,10 @@ pub(super) enum Error {
     },
     /// The router is no hop of source routes (IPv4 only).
     SourceRouteFailed,
+    /// `gateway` is on the source's link and nearer (IPv4 only).
+    Redirect {
+        gateway: Ipv4Addr,
+    },
 }
 
 impl Error {
@@ -56,6 +60,7 @@ impl Error {
             Error::TooBig { .. } => Made::TooBig,
             Error::TimeExceeded => Made::TimeExceeded,
             Error::ParameterProblem { .. } | Error::UnknownOption { .. } => Made::ParameterProblem,
+            Error::Redirect { .. } => Made::Redirect,
             _ => Made::Unreachable,
         }
     }
@@ -77,6 +82,11 @@ impl Error {
                 let code = code::FRAGMENTATION_NEEDED;
                 (Icmpv4Type::DEST_UNREACHABLE.0, code, [0, 0, high, low])
             }
+            Error::Redirect { gateway } => {
+                /// "Redirect for host": networks have lengths that a host does not know (RFC 1812 section 5.2.7.2).
+                const HOST: u8 = 1;
+                (Icmpv4Type::REDIRECT.0, HOST, gateway.octets())
+            }
             Error::TimeExceeded => (Icmpv4Type::TIME_EXCEEDED.0, 0, [0; 4]),
             Error::ParameterProblem { pointer } | Error::UnknownOption { pointer, .. } => {
                 (Icmpv4Type::PARAM_PROBLEM.0, 0, [pointer as u8, 0, 0, 0])
@@ -96,7 +106,7 @@ impl Error {
         let unreachable = |code| (Icmpv6Type::DEST_UNREACHABLE.0, code, [0; 4]);
         match self {
             Error::NoRoute => unreachable(code::NO_ROUTE),
-            Error::HostUnreachable => unreachable(code::ADDRESS),
+            Error::HostUnreachable | Error::Redirect { .. } => unreachable(code::ADDRESS),
             Error::RejectRoute | Error::SourceRouteFailed => unreachable(REJECT_ROUTE),
             Error::PortUnreachable => unreachable(code::PORT),
             Error::BeyondScope => unreachable(code::BEYOND_SCOPE),

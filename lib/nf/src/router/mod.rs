@@ -5,7 +5,7 @@
 //!   expired, or for a neighbour whose Ethernet address is not known.
 //! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
 //! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
-//! - `icmp`, `local`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
+//! - `icmp`, `redirect`, `local`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
 //!
 //! See the README of this folder for configuration keys, commands, metrics and limits.
 
@@ -28,6 +28,7 @@ mod nd;
 mod neighbour;
 mod options;
 mod reconfigure;
+mod redirect;
 mod route_list;
 mod routes_text;
 mod slow;
@@ -59,8 +60,12 @@ pub struct Router {
     limits: Limits,
     icmp_rate: Rate,
     source_routed: SourceRouted,
+    /// Hosts are told of nearer routers.
+    redirects: bool,
     /// Per port of arrival, so that one link's senders cannot use up another's.
     icmp_budget: [Bucket; PORTS_MAX],
+    /// The same for redirects.
+    redirect_budget: [Bucket; PORTS_MAX],
     /// Per port, new addresses to ask for.
     ask_budget: [Bucket; PORTS_MAX],
     /// Per port, new neighbours to learn from their questions.
