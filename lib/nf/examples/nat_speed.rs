@@ -32,7 +32,8 @@ fn main() {
         (1..=FLOWS_MAX).contains(&flows),
         "write 1 to {FLOWS_MAX} flows: the NAT's four addresses have no more ports"
     );
-    let out: Vec<FrameBytes> = (0..flows).map(outbound).collect();
+    let out: Vec<FrameBytes> = (0..flows).map(|flow| outbound(flow, true)).collect();
+    let cuttable: Vec<FrameBytes> = (0..flows).map(|flow| outbound(flow, false)).collect();
     println!("{flows} flows, 64 B, batches of {BATCH_MAX}; median of {ROUNDS} rounds");
     for name in ["bridge", "signature"] {
         let mut nf = build_nf(name, &Value::Null);
@@ -50,7 +51,13 @@ fn main() {
     // Flows in another order than they were made in, as if by chance.
     let out = shuffled(&out);
     let back = shuffled(&back);
-    for (name, port, frames) in [("nat out", 0, &out), ("nat in", 1, &back)] {
+    let cuttable = shuffled(&cuttable);
+    let cases = [
+        ("nat out", 0, &out),
+        ("nat in", 1, &back),
+        ("nat out DF=0", 0, &cuttable),
+    ];
+    for (name, port, frames) in cases {
         let (spent, passed) = measure(&mut *nat, port, frames);
         assert_eq!(passed, flows, "every frame passes");
         println!("{name:<12} {spent:>6.1} ns/frame");
@@ -108,13 +115,15 @@ fn round(
     (time, sent)
 }
 
-/// The frame of a flow's inside host: 100 hosts, the flows spread over their ports.
-fn outbound(flow: usize) -> FrameBytes {
+/// The frame of a flow's inside host: 100 hosts, the flows spread over their ports. Most hosts send with "don't fragment"; a
+/// packet without gets another identification from the NAT.
+fn outbound(flow: usize, dont_fragment: bool) -> FrameBytes {
     let host = Ipv4Addr::new(10, 0, 0, 1 + (flow % 100) as u8);
     let port = 1024 + (flow / 100) as u16;
     udp(
         SocketAddr::from((host, port)),
         SocketAddr::from(([192, 0, 2, (flow % 250) as u8], 53)),
+        dont_fragment,
     )
 }
 
@@ -122,13 +131,21 @@ fn outbound(flow: usize) -> FrameBytes {
 fn answer(frame: &FrameBytes) -> FrameBytes {
     let meta = nfluid_wire::PacketMeta::parse(frame).expect("a frame of ours");
     let (src, dst) = meta.addresses().expect("IPv4");
-    udp((dst, meta.dst_port).into(), (src, meta.src_port).into())
+    udp(
+        (dst, meta.dst_port).into(),
+        (src, meta.src_port).into(),
+        true,
+    )
 }
 
-fn udp(src: SocketAddr, dst: SocketAddr) -> FrameBytes {
+fn udp(src: SocketAddr, dst: SocketAddr, dont_fragment: bool) -> FrameBytes {
     let mut frame = [0; FRAME_LEN];
     let payload = [0x2a; FRAME_LEN - 42];
-    build::Frame::udp(src, dst)
+    let description = build::Frame {
+        dont_fragment,
+        ..build::Frame::udp(src, dst)
+    };
+    description
         .write(&mut frame, &payload)
         .expect("the frame has just room for it");
     frame

@@ -12,11 +12,14 @@ mod ageing;
 #[cfg(feature = "port")]
 pub mod attached;
 pub mod bridge;
+mod bucket;
 pub mod catalogue;
 pub mod config;
 pub mod counter;
 pub mod firewall;
+mod fragmentation;
 pub mod function;
+mod icmp_error;
 pub mod limiter;
 pub mod mirror;
 pub mod nat;

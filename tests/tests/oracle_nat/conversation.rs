@@ -77,6 +77,7 @@ pub enum Step {
         payload: usize,
         tos: u8,
         sum: bool,
+        dont_fragment: bool,
     },
     /// An ICMP error from a router outside, about the last packet that went there.
     ErrorFromOutside { quoted: usize },
@@ -203,6 +204,7 @@ impl Conversation {
             },
             tos: random.below(256) as u8,
             sum: random.below(4) != 0,
+            dont_fragment: random.below(2) == 0,
         })
     }
 
@@ -216,11 +218,13 @@ impl Conversation {
                 payload,
                 tos,
                 sum,
+                dont_fragment,
             } => {
                 let (port, src, dst) = self.ends(opener, external);
                 let [here, there] = if opener { [0, 1] } else { [1, 0] };
                 let frame = self.message(src, dst, opener, flags);
-                let frame = frame.sequence(self.sequence[here], self.sequence[there]);
+                let mut frame = frame.sequence(self.sequence[here], self.sequence[there]);
+                frame.dont_fragment = dont_fragment;
                 let mut bytes = write(
                     port,
                     frame.traffic_class(tos).ident(payload as u16),

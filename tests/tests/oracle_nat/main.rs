@@ -2,8 +2,9 @@
 //! both ways, a forwarded port, hairpins - through both give the same frames.
 //!
 //! Equal means equal bytes from the IP header on, but for what the two may choose or do differently: the external port
-//! (each side is answered at its own, and the kernel's is replaced before the comparison) and the TTL (the kernel routes,
-//! the NAT is a bump in the wire). Fragments are left out: the kernel puts them together first.
+//! (each side is answered at its own, and the kernel's is replaced before the comparison), the TTL (the kernel routes,
+//! the NAT is a bump in the wire) and the identification of what may be fragmented and leaves from the external address (the
+//! kernel keeps it, the NAT gives it another). Fragments are left out: the kernel puts them together first.
 
 mod conversation;
 mod kernel;
@@ -164,6 +165,7 @@ fn play(
     ip.fill_checksum();
     conversation.note_output(step, [&theirs, own]);
     replace_external_port(&mut theirs[14..], conversation.external);
+    replace_identification(&mut theirs[14..], &own[14..]);
     assert_eq!(theirs[14..], own[14..], "{place}");
 }
 
@@ -198,6 +200,27 @@ fn replace_external_port(packet: &mut [u8], [theirs, own]: [u16; 2]) {
         Icmpv4Packet::new_unchecked(message).fill_checksum();
     } else if source_port(message, protocol) == theirs {
         set_source_port(message, protocol, own, pseudo);
+    }
+}
+
+/// Where a packet left the external address and may be fragmented, puts the NAT's identification; also where an error quotes it.
+fn replace_identification(theirs: &mut [u8], own: &[u8]) {
+    let replace = |theirs: &mut [u8], own: &[u8]| {
+        let mut ip = Ipv4Packet::new_unchecked(theirs);
+        if !ip.dont_fragment() {
+            ip.set_ident(Ipv4Packet::new_unchecked(own).ident());
+            ip.fill_checksum();
+        }
+    };
+    let ip = Ipv4Packet::new_unchecked(&*theirs);
+    let message = ip.header_len();
+    let is_error = ip.protocol() == IpProtocol::ICMPV4 && matches!(theirs[message], 3 | 11 | 12);
+    if ip.src() == EXTERNAL {
+        replace(theirs, own);
+    } else if is_error {
+        let quoted = message + 8;
+        replace(&mut theirs[quoted..], &own[quoted..]);
+        Icmpv4Packet::new_unchecked(&mut theirs[message..]).fill_checksum();
     }
 }
 

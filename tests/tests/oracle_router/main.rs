@@ -92,6 +92,7 @@ fn configuration(routes: &str) -> Value {
         "addresses": addresses,
         "neighbours": neighbours,
         "routes_text": routes,
+        "redirects": false,
         "icmp_errors": {"per_second": 1_000_000_000, "burst": 1_000_000},
     })
 }

@@ -3,6 +3,7 @@
 use super::entry::Entry;
 use super::parse::{self, Context};
 use super::rule::Rule;
+use crate::bucket::Rate;
 use crate::config;
 use crate::function::{ConfigError, PortInfo};
 use alloc::format;
@@ -159,8 +160,8 @@ pub(super) struct Config {
     pub(super) non_ip: NonIp,
     pub(super) rules: Vec<Rule>,
     pub(super) states: States,
-    /// Answers to rejected packets per second.
-    pub(super) reject_rate: u32,
+    /// Answers to rejected packets: one second's worth at once.
+    pub(super) reject_rate: Rate,
     /// Key of the state table's hash; the host gives a random one.
     pub(super) seed: u64,
 }
@@ -185,7 +186,10 @@ impl Config {
             non_ip: document.non_ip,
             rules,
             states: document.states,
-            reject_rate: document.reject_rate,
+            reject_rate: Rate {
+                per_second: document.reject_rate,
+                burst: document.reject_rate,
+            },
             seed: document.seed,
         })
     }

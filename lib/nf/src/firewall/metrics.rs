@@ -1,9 +1,9 @@
 //! What is counted.
 
-use super::reject::Sent;
 use super::state::Count;
 use super::states::{Refusal, States};
 use crate::function::{Metric, PortInfo};
+use crate::icmp_error::{self, Sent};
 use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 use alloc::string::ToString;
@@ -189,10 +189,7 @@ impl Counters {
         for (error, count) in &self.malformed {
             sink(Metric::new("packets_malformed_total", *count).with("reason", error.as_str()));
         }
-        for (result, count) in ["sent", "not_answerable", "rate_limited", "outbox_full"]
-            .into_iter()
-            .zip(self.answers)
-        {
+        for (result, count) in icmp_error::RESULTS.into_iter().zip(self.answers) {
             sink(Metric::new("reject_answers_total", count).with("result", result));
         }
         let default = self.default_policy;

@@ -34,6 +34,7 @@ mod tests;
 mod validate;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::icmp_error::Limit;
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,7 +43,6 @@ use cache::FlowCache;
 use config::{Config, DefaultPolicy, NonIp};
 use metrics::Counters;
 use nfluid_ring::{Batch, Outbox};
-use reject::Answers;
 use ruleset::Ruleset;
 use serde_json::Value;
 use states::States;
@@ -60,7 +60,7 @@ pub struct Firewall {
     /// For long rule lists.
     cache: Option<FlowCache>,
     states: States,
-    answers: Answers,
+    answers: Limit,
     counters: Counters,
 }
 
@@ -83,7 +83,7 @@ impl Firewall {
             non_ip: config.non_ip,
             icmp_errors: config.states.icmp_errors,
             states,
-            answers: Answers::per_second(config.reject_rate),
+            answers: Limit::new(config.reject_rate),
             counters: Counters::new(ports, ruleset.rules().len()),
             cache: ruleset
                 .is_long()

@@ -6,142 +6,52 @@
 //! multicast and broadcast.
 
 use super::packet::{Packet, Transport};
-use super::rule::{Answer, ICMP, ICMPV6, RST, Unreachable};
+use super::rule::{Answer, RST, Unreachable};
 use crate::function::Nanos;
+use crate::icmp_error::{self, Limit, Sent};
 use core::net::{IpAddr, SocketAddr};
 use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::build;
-use nfluid_wire::ether::VlanStack;
-use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::{self, Icmpv4Type};
 use nfluid_wire::icmpv6::{self, Icmpv6Type};
 use nfluid_wire::tcp::TcpPacket;
-use nfluid_wire::{EthernetFrame, PacketMeta, TcpFlags};
-
-/// Longest ICMP error as a whole packet: RFC 1812 section 4.3.2.3.
-const ERROR_MAX_V4: usize = 576;
-/// Longest ICMPv6 error as a whole packet: RFC 4443 section 2.4.
-const ERROR_MAX_V6: usize = 1280;
-/// A frame with such an error and two VLAN tags.
-const FRAME_ROOM: usize = ERROR_MAX_V6 + 22;
-
-/// How many answers may still be sent: a token bucket that holds one second's worth.
-#[derive(Debug)]
-pub struct Answers {
-    interval_ns: Option<u64>,
-    /// When the bucket would be full again.
-    full_at: u64,
-}
-
-impl Answers {
-    /// At most `rate` answers per second.
-    pub fn per_second(rate: u32) -> Self {
-        Answers {
-            interval_ns: 1_000_000_000_u64.checked_div(u64::from(rate)),
-            full_at: 0,
-        }
-    }
-
-    fn take(&mut self, now: Nanos) -> bool {
-        let Some(interval) = self.interval_ns else {
-            return false;
-        };
-        let full_at = self.full_at.max(now.0).saturating_add(interval);
-        let allowed = full_at - now.0 <= 1_000_000_000;
-        if allowed {
-            self.full_at = full_at;
-        }
-        allowed
-    }
-}
-
-/// What became of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// It is in the outbox.
-    Yes,
-    /// Nothing may be answered to such a packet.
-    NotAnswerable,
-    /// The rate is used up.
-    RateLimited,
-    /// The outbox is full.
-    OutboxFull,
-}
+use nfluid_wire::{PacketMeta, TcpFlags};
 
 /// Answers the packet in `frame`, if that is allowed.
 pub fn answer(
-    answers: &mut Answers,
+    limit: &mut Limit,
     now: Nanos,
     answer: Answer,
     frame: &Frame<'_>,
     outbox: &mut dyn Outbox,
 ) -> Sent {
-    let mut buffer = [0; FRAME_ROOM];
-    let Some(len) = build(answer, frame, &mut buffer) else {
-        return Sent::NotAnswerable;
-    };
-    if !answers.take(now) {
-        return Sent::RateLimited;
-    }
-    let answer = buffer.get(..len).unwrap_or_default();
-    if outbox.emit(frame.in_port(), answer) {
-        Sent::Yes
-    } else {
-        Sent::OutboxFull
-    }
+    icmp_error::answer(limit, now, frame, outbox, |meta, buffer| {
+        build(answer, meta, frame, buffer)
+    })
 }
 
-fn build(answer: Answer, frame: &Frame<'_>, buffer: &mut [u8]) -> Option<usize> {
+fn build(answer: Answer, meta: &PacketMeta, frame: &Frame<'_>, buffer: &mut [u8]) -> Option<usize> {
     let bytes = frame.bytes();
-    let meta = PacketMeta::parse(bytes).ok()?;
-    let packet = Packet::new(&meta, frame.in_port())?;
-    let ethernet = EthernetFrame::new_checked(bytes).ok()?;
-    if !answerable(&packet) || ethernet.dst().0[0] & 1 != 0 || ethernet.src().0[0] & 1 != 0 {
-        return None;
-    }
-    let stack = VlanStack::peek(bytes).ok()?;
-    let envelope = |frame: build::Frame<'_>, payload: &[u8], buffer: &mut [u8]| {
-        frame
-            .vlans(stack.tags())
-            .macs(ethernet.dst(), ethernet.src())
-            .write(buffer, payload)
-            .ok()
-    };
-    match (answer, packet.transport) {
+    let packet = Packet::new(meta, frame.in_port())?;
+    let end = meta.l3_end();
+    let (answer, quoted) = match (answer, packet.transport) {
         (Answer::Auto | Answer::Reset, Transport::Tcp { src, dst, flags }) => {
-            let segment = bytes.get(usize::from(meta.l4_offset)..meta.l3_end())?;
+            let segment = bytes.get(usize::from(meta.l4_offset)..end)?;
             let from = SocketAddr::new(packet.addresses.dst(), dst);
             let to = SocketAddr::new(packet.addresses.src(), src);
-            envelope(reset(from, to, flags, segment)?, &[], buffer)
+            (reset(from, to, flags, segment)?, &[][..])
         }
-        (Answer::Reset, _) => None,
+        (Answer::Reset, _) => return None,
         (Answer::Auto, _) => {
-            let quoted = bytes.get(usize::from(meta.l3_offset)..meta.l3_end())?;
-            let (frame, quoted) = unreachable(Unreachable::Prohibited, &packet, quoted);
-            envelope(frame, quoted, buffer)
+            let quoted = bytes.get(usize::from(meta.l3_offset)..end)?;
+            (unreachable(Unreachable::Prohibited, &packet), quoted)
         }
         (Answer::Unreachable(reason), _) => {
-            let quoted = bytes.get(usize::from(meta.l3_offset)..meta.l3_end())?;
-            let (frame, quoted) = unreachable(reason, &packet, quoted);
-            envelope(frame, quoted, buffer)
+            let quoted = bytes.get(usize::from(meta.l3_offset)..end)?;
+            (unreachable(reason, &packet), quoted)
         }
-    }
-}
-
-fn answerable(packet: &Packet) -> bool {
-    let one_host = |address| match address {
-        IpAddr::V4(a) => !(a.is_multicast() || a.is_broadcast() || a.is_unspecified()),
-        IpAddr::V6(a) => !(a.is_multicast() || a.is_unspecified()),
     };
-    let is_error = match (packet.protocol, packet.transport) {
-        (ICMP, Transport::Icmp { kind, .. }) => Icmpv4Type(kind).is_error(),
-        (ICMPV6, Transport::Icmp { kind, .. }) => Icmpv6Type(kind).is_error(),
-        _ => false,
-    };
-    !is_error
-        && packet.fragment != Fragment::Later
-        && one_host(packet.addresses.src())
-        && one_host(packet.addresses.dst())
+    icmp_error::write_back(bytes, answer, quoted, buffer)
 }
 
 /// RST to a segment that no connection wants (RFC 9293 section 3.10.7.1).
@@ -168,16 +78,12 @@ fn reset(
     Some(build::Frame::tcp(from, to, TcpFlags::RST | TcpFlags::ACK).sequence(0, ack))
 }
 
-/// ICMP destination unreachable, and as much of the packet as it may quote.
-fn unreachable<'q>(
-    reason: Unreachable,
-    packet: &Packet,
-    quoted: &'q [u8],
-) -> (build::Frame<'static>, &'q [u8]) {
+/// ICMP destination unreachable.
+fn unreachable(reason: Unreachable, packet: &Packet) -> build::Frame<'static> {
     use icmpv4::unreachable_code as v4;
     use icmpv6::unreachable_code as v6;
     let (from, to) = (packet.addresses.dst(), packet.addresses.src());
-    let (msg_type, code, header, max) = match from {
+    let (msg_type, code) = match from {
         IpAddr::V4(_) => {
             let code = match reason {
                 Unreachable::Net => v4::NET,
@@ -185,7 +91,7 @@ fn unreachable<'q>(
                 Unreachable::Port => v4::PORT,
                 Unreachable::Prohibited => v4::ADMIN_PROHIBITED,
             };
-            (Icmpv4Type::DEST_UNREACHABLE.0, code, 28, ERROR_MAX_V4)
+            (Icmpv4Type::DEST_UNREACHABLE.0, code)
         }
         IpAddr::V6(_) => {
             let code = match reason {
@@ -194,9 +100,8 @@ fn unreachable<'q>(
                 Unreachable::Port => v6::PORT,
                 Unreachable::Prohibited => v6::ADMIN_PROHIBITED,
             };
-            (Icmpv6Type::DEST_UNREACHABLE.0, code, 48, ERROR_MAX_V6)
+            (Icmpv6Type::DEST_UNREACHABLE.0, code)
         }
     };
-    let quoted = &quoted[..quoted.len().min(max - header)];
-    (build::Frame::icmp(from, to, msg_type, code, [0; 4]), quoted)
+    build::Frame::icmp(from, to, msg_type, code, [0; 4])
 }

@@ -2,6 +2,7 @@
 
 use super::forward::Forward;
 use super::ports::Ports;
+use crate::bucket::Rate;
 use crate::config;
 use crate::function::ConfigError;
 use crate::prefix::Prefix;
@@ -137,6 +138,8 @@ struct Written {
     #[serde(default = "yes")]
     answer_pings: bool,
     #[serde(default)]
+    icmp_errors: Rate,
+    #[serde(default)]
     non_ipv4: NonIpv4,
     #[serde(default)]
     untranslated: Untranslated,
@@ -188,6 +191,8 @@ pub(super) struct Config {
     pub(super) hairpin: bool,
     pub(super) proxy_arp: bool,
     pub(super) answer_pings: bool,
+    /// ICMP errors that the NAT makes, on each port.
+    pub(super) icmp_errors: Rate,
     pub(super) non_ipv4: NonIpv4,
     pub(super) untranslated: Untranslated,
     pub(super) seed: Option<u64>,
@@ -232,6 +237,7 @@ impl Config {
             hairpin: written.hairpin,
             proxy_arp: written.proxy_arp,
             answer_pings: written.answer_pings,
+            icmp_errors: written.icmp_errors,
             non_ipv4: written.non_ipv4,
             untranslated: written.untranslated,
             seed: written.seed,

@@ -38,6 +38,11 @@ impl Datagram {
         }
     }
 
+    /// The same with this source, as it had before it was translated.
+    pub(super) fn sent_by(self, src: u32) -> Datagram {
+        Datagram { src, ..self }
+    }
+
     /// True if both datagrams have the same source and destination.
     pub(super) fn has_ends_of(&self, other: &Datagram) -> bool {
         (self.src, self.dst, self.vlan) == (other.src, other.dst, other.vlan)
@@ -49,6 +54,7 @@ impl Datagram {
 pub(super) struct Course {
     pub(super) src: u32,
     pub(super) dst: u32,
+    pub(super) ident: u16,
     pub(super) src_mac: MacAddr,
     pub(super) dst_mac: MacAddr,
     pub(super) out_port: u8,

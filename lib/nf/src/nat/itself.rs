@@ -2,14 +2,15 @@
 
 use super::Nat;
 use super::endpoint::Protocol;
+use super::ident;
 use super::packet::{Class, Packet};
 use super::process::Work;
 use nfluid_ring::Frame;
-use nfluid_wire::MacAddr;
 use nfluid_wire::checksum::Delta;
 use nfluid_wire::ether::EthernetFrame;
 use nfluid_wire::icmpv4::{Icmpv4Packet, Icmpv4Type};
 use nfluid_wire::ipv4::Ipv4Packet;
+use nfluid_wire::{IpProtocol, MacAddr};
 
 /// Time to live of an answer (RFC 1700).
 const TTL: u8 = 64;
@@ -51,6 +52,13 @@ impl Nat {
         ip.set_src(dst);
         ip.set_dst(src);
         ip.set_ttl(TTL);
+        let ends = (ip.src().to_bits(), ip.dst().to_bits());
+        if ident::is_meant(ip.as_ref()) {
+            let ident = self
+                .idents
+                .take(self.state.hasher, ends, IpProtocol::ICMPV4);
+            ip.set_ident(ident);
+        }
         ip.fill_checksum();
         let message = &mut frame.bytes_mut()[packet.l4..packet.end];
         let mut echo = Icmpv4Packet::new_unchecked(message);

@@ -3,6 +3,7 @@
 use super::endpoint::Protocol;
 use super::state::State;
 use crate::function::{Metric, PortInfo};
+use crate::icmp_error::{self, Sent};
 use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 use alloc::string::ToString;
@@ -68,15 +69,31 @@ drop_reasons! {
     FragmentRefused = "fragment_refused",
     /// A TCP fragment over the flags of its first one (RFC 3128).
     FragmentOverlap = "fragment_overlap",
-    /// The host had no room for a frame that had waited.
+    /// The host had no room for a fragment.
     NoRoom = "no_room",
+    /// Larger than the other port's MTU, and not to be fragmented.
+    TooBig = "too_big",
 }
 
-/// How many of them versions 1 and 2 of the records have.
+/// The ICMP errors that the NAT makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// "Communication administratively prohibited": a flow is refused.
+    Prohibited,
+    /// "Fragmentation needed and DF set".
+    TooBig,
+}
+
+/// Names of the kinds in the metric, in the order of [`Made`].
+const MADE: [&str; 2] = ["prohibited", "too_big"];
+
+/// How many of them versions 1 to 3 of the records have.
 const REASONS_V1: usize = 18;
 const REASONS_V2: usize = 19;
-/// How many counters besides them version 1 has.
+const REASONS_V3: usize = 24;
+/// How many counters besides them versions 1 to 3 have.
 const OTHERS_V1: usize = 7;
+const OTHERS_V3: usize = 8;
 
 /// All counters that are not in the state.
 #[derive(Clone, Debug)]
@@ -95,6 +112,10 @@ pub(super) struct Counters {
     pub(super) arp_unsent: u64,
     /// Echo requests to the NAT itself that were answered.
     pub(super) pings: u64,
+    /// Packets that have left in fragments.
+    pub(super) fragmented: u64,
+    /// ICMP errors by kind and by what became of them.
+    errors: [[u64; icmp_error::RESULTS.len()]; MADE.len()],
 }
 
 impl Counters {
@@ -110,6 +131,8 @@ impl Counters {
             arp_asked: 0,
             arp_unsent: 0,
             pings: 0,
+            fragmented: 0,
+            errors: Default::default(),
         }
     }
 
@@ -120,6 +143,10 @@ impl Counters {
 
     pub(super) fn dropped_many(&mut self, reason: DropReason, count: u64) {
         self.drops[reason as usize] += count;
+    }
+
+    pub(super) fn made(&mut self, kind: Made, sent: Sent) {
+        self.errors[kind as usize][sent as usize] += 1;
     }
 
     /// Writes all of them into an image.
@@ -135,7 +162,9 @@ impl Counters {
             self.arp_asked,
             self.arp_unsent,
             self.pings,
+            self.fragmented,
         ]);
+        writer.counters(self.errors.as_flattened());
     }
 
     /// Adds those of an image.
@@ -144,6 +173,7 @@ impl Counters {
         let known = match reader.version() {
             1 => REASONS_V1,
             2 => REASONS_V2,
+            3 => REASONS_V3,
             _ => self.drops.len(),
         };
         reader.counters(&mut self.drops[..known])?;
@@ -156,12 +186,18 @@ impl Counters {
             &mut self.arp_asked,
             &mut self.arp_unsent,
             &mut self.pings,
+            &mut self.fragmented,
         ];
         let known = match reader.version() {
             1 => OTHERS_V1,
+            2 | 3 => OTHERS_V3,
             _ => others.len(),
         };
-        reader.counters(others.into_iter().take(known))
+        reader.counters(others.into_iter().take(known))?;
+        match reader.version() {
+            ..=3 => Ok(()),
+            _ => reader.counters(self.errors.as_flattened_mut()),
+        }
     }
 
     pub(super) fn report(&self, state: &State, sink: &mut dyn FnMut(Metric)) {
@@ -188,6 +224,13 @@ impl Counters {
             sink(Metric::new("arp_total", count).with("event", event));
         }
         sink(Metric::new("pings_answered_total", self.pings));
+        sink(Metric::new("packets_fragmented_total", self.fragmented));
+        for (kind, counts) in MADE.into_iter().zip(self.errors) {
+            for (result, count) in icmp_error::RESULTS.into_iter().zip(counts) {
+                let metric = Metric::new("icmp_errors_total", count);
+                sink(metric.with("kind", kind).with("result", result));
+            }
+        }
         report_tables(state, sink);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
 //! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `waiting`, `itself`: what a packet gets. `rewrite`: the bytes. `process`: a batch.
+//! `fragment`, `waiting`, `itself`, `refusal`, `large`: what a packet gets. `rewrite`, `ident`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;
@@ -15,12 +15,15 @@ mod endpoint;
 mod forward;
 mod fragment;
 mod icmp;
+mod ident;
 mod itself;
+mod large;
 mod metrics;
 mod neighbour;
 mod packet;
 mod ports;
 mod process;
+mod refusal;
 mod rewrite;
 mod room;
 mod state;
@@ -32,6 +35,7 @@ mod translate;
 mod waiting;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
+use crate::icmp_error::Limit;
 use crate::seed;
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
@@ -39,6 +43,8 @@ use alloc::string::String;
 use clock::Tenths;
 use config::Config;
 use fragment::Fragments;
+use ident::Idents;
+use large::Mtus;
 use metrics::{Counters, DropReason};
 use nfluid_ring::{Batch, Outbox};
 use nfluid_wire::MacAddr;
@@ -53,9 +59,13 @@ pub struct Nat {
     fragments: Fragments,
     /// By port of arrival.
     waiting: [Waiting; 2],
+    /// By port of arrival.
+    error_limits: [Limit; 2],
+    idents: Idents,
     counters: Counters,
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
+    mtus: Mtus,
     seed: u64,
 }
 
@@ -65,16 +75,19 @@ pub struct Nat {
 /// A configuration that does not parse, with the key; see the README for the keys.
 pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFunction>, ConfigError> {
     let config = Config::parse(config)?;
-    let macs = macs(ports)?;
+    let (macs, mtus) = addresses_and_mtus(ports)?;
     let seed = config
         .seed
         .unwrap_or_else(|| seed::from_surroundings(ports));
     Ok(Box::new(Nat {
         fragments: Fragments::new(config.fragments_max),
         waiting: waiting(&config),
+        error_limits: error_limits(&config),
+        idents: Idents::new(),
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,
+        mtus,
         seed,
     }))
 }
@@ -83,9 +96,13 @@ fn waiting(config: &Config) -> [Waiting; 2] {
     [(); 2].map(|()| Waiting::new(config.fragments_waiting))
 }
 
-fn macs(ports: &[PortInfo]) -> Result<[MacAddr; 2], ConfigError> {
+fn error_limits(config: &Config) -> [Limit; 2] {
+    [(); 2].map(|()| Limit::new(config.icmp_errors))
+}
+
+fn addresses_and_mtus(ports: &[PortInfo]) -> Result<([MacAddr; 2], Mtus), ConfigError> {
     match ports {
-        [inside, outside] => Ok([inside.mac, outside.mac]),
+        [inside, outside] => Ok(([inside.mac, outside.mac], Mtus::new(inside, outside))),
         _ => Err(ConfigError::at(
             "ports",
             "nat takes 2 ports: inside, outside",
@@ -144,9 +161,10 @@ impl NetworkFunction for Nat {
     /// Sessions whose external address and port are still in the pool go on.
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;
-        self.macs = macs(ports)?;
+        (self.macs, self.mtus) = addresses_and_mtus(ports)?;
         self.seed = config.seed.unwrap_or(self.seed);
         self.fragments = Fragments::new(config.fragments_max);
+        self.error_limits = error_limits(&config);
         let before = core::mem::replace(&mut self.waiting, waiting(&config));
         let lost = before.iter().map(|side| side.len() as u64).sum();
         self.counters

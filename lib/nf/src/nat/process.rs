@@ -9,6 +9,7 @@ use super::Nat;
 use super::clock::Tenths;
 use super::config::{NonIpv4, Untranslated, is_unicast};
 use super::fragment::{Course, Datagram};
+use super::ident;
 use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::rewrite::{self, End};
@@ -55,27 +56,59 @@ impl Nat {
         self.state.stir(u64::from(peers));
         for (at, work) in works.iter().enumerate() {
             let (frame, mut behind) = frame_at(frames, at, outbox);
-            let (from, len) = (frame.in_port(), frame.len());
             // Named as it arrived: the decision translates it.
             let first = datagram(frame, &work.packet).filter(|_| work.packet.first_fragment);
-            match self.decide(now, frame, work, &mut behind) {
-                Ok(port) => {
-                    self.counters.forwarded.count(from, len);
-                    frame.send(port);
-                }
-                Err(DropReason::FragmentUnknown) if self.let_wait(now, frame, &work.packet) => {
-                    frame.discard();
-                }
-                Err(reason) => {
-                    self.counters.dropped(reason);
-                    frame.discard();
-                }
-            }
+            let passed = if self.mtus.is_large(&work.packet) {
+                self.take_large(now, frame, work, &mut behind)
+            } else {
+                self.take(now, frame, work, &mut behind)
+            };
             drop(behind);
             if let Some(first) = first {
-                self.release(now, first, &frames[..=at], outbox);
+                self.release(now, first, passed, &frames[..=at], outbox);
             }
         }
+    }
+
+    /// Decides about a frame and carries it out. Returns true if it passes.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        outbox: &mut dyn Outbox,
+    ) -> bool {
+        let (from, len) = (frame.in_port(), frame.len());
+        match self.decide(now, frame, work, outbox) {
+            Ok(port) => {
+                self.counters.forwarded.count(from, len);
+                frame.send(port);
+                true
+            }
+            Err(reason) => {
+                self.stop(now, frame, work, reason, outbox);
+                false
+            }
+        }
+    }
+
+    /// Drops a frame, or lets a fragment wait.
+    pub(super) fn stop(
+        &mut self,
+        now: Tenths,
+        frame: &mut Frame<'_>,
+        work: &Work,
+        reason: DropReason,
+        outbox: &mut dyn Outbox,
+    ) {
+        let waits =
+            reason == DropReason::FragmentUnknown && self.let_wait(now, frame, &work.packet);
+        if !waits {
+            self.refuse(now, frame, &work.packet, reason, outbox);
+            self.counters.dropped(reason);
+        }
+        frame.discard();
     }
 
     #[inline]
@@ -124,7 +157,7 @@ impl Nat {
     }
 
     #[inline]
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         now: Tenths,
         frame: &mut Frame<'_>,
@@ -200,6 +233,9 @@ impl Nat {
                 rewrite::set_endpoint(frame.bytes_mut(), packet, End::Source, outside);
             }
         }
+        if ident::is_meant(&frame.bytes()[packet.l3..]) {
+            self.identify(now, frame, packet);
+        }
         if hairpin {
             self.turn_back(now, frame, outbox)?;
         } else {
@@ -208,6 +244,27 @@ impl Nat {
         let port = if hairpin { INSIDE } else { OUTSIDE };
         self.remember(now, frame, packet, datagram, port);
         Ok(port)
+    }
+
+    /// Gives a packet from one of the hosts inside, which now has an external source, an identification of its own.
+    #[inline(never)]
+    fn identify(&mut self, now: Tenths, frame: &mut Frame<'_>, packet: &Packet) {
+        let hasher = self.state.hasher;
+        let datagram = datagram(frame, packet);
+        let datagram = datagram.map(|datagram| datagram.sent_by(packet.src.address));
+        // A first fragment that comes twice, or late, keeps what the others have already.
+        let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
+        let ip = &mut frame.bytes_mut()[packet.l3..];
+        let view = Ipv4Packet::new_unchecked(&*ip);
+        let (ends, protocol) = (
+            (view.src().to_bits(), view.dst().to_bits()),
+            view.protocol(),
+        );
+        let ident = match known {
+            Some(course) => course.ident,
+            None => self.idents.take(hasher, ends, protocol),
+        };
+        ident::set(ip, ident);
     }
 
     /// A packet from inside that now looks as if it came from outside: let it in, like any other
@@ -318,6 +375,7 @@ impl Nat {
         let ip = &mut bytes[packet.l3..];
         rewrite::set_address(ip, End::Source, packet.src.address, course.src);
         rewrite::set_address(ip, End::Destination, packet.dst.address, course.dst);
+        ident::set(ip, course.ident);
         let mut ethernet = EthernetFrame::new_unchecked(bytes);
         ethernet.set_src(course.src_mac);
         ethernet.set_dst(course.dst_mac);
@@ -349,6 +407,7 @@ impl Nat {
         let course = Course {
             src: ip.src().to_bits(),
             dst: ip.dst().to_bits(),
+            ident: ip.ident(),
             src_mac: ethernet.src(),
             dst_mac: ethernet.dst(),
             out_port,

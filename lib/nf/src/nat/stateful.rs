@@ -76,9 +76,10 @@ struct CarriedHost {
 }
 
 impl Stateful for Nat {
-    /// Version 2: the stage of TCP connections, and what gave way. Version 3: the fragments that waited in vain.
+    /// Version 2: the stage of TCP connections, and what gave way. Version 3: the fragments that waited in vain. Version 4: the
+    /// ICMP errors that were made.
     fn state_version(&self) -> u16 {
-        3
+        4
     }
 
     fn oldest_version(&self) -> u16 {

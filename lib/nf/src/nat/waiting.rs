@@ -11,7 +11,7 @@ use super::packet::{Class, Packet};
 use super::process::datagram;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use nfluid_ring::{Action, Frame, Outbox};
+use nfluid_ring::{Frame, Outbox};
 
 /// Seconds that a fragment waits: RFC 6146 section 4, `FRAGMENT_MIN`.
 pub(super) const WAIT_SECS: u32 = 2;
@@ -103,12 +103,13 @@ impl Nat {
     }
 
     /// Sends the fragments of a datagram that have waited, behind their first one: the last of the frames decided about. Drops
-    /// them if that was dropped.
+    /// them if that has not `passed`.
     #[cold]
     pub(super) fn release(
         &mut self,
         now: Tenths,
         datagram: Datagram,
+        passed: bool,
         decided: &[Frame<'_>],
         outbox: &mut dyn Outbox,
     ) {
@@ -116,7 +117,6 @@ impl Nat {
             return;
         };
         let from = first.in_port();
-        let passed = first.action() != Action::Drop;
         while let Some(mut bytes) = self.waiting[usize::from(from & 1)].take(now, datagram) {
             let course = self.fragments.recall(self.state.hasher, datagram, now);
             let Some(course) = course.filter(|_| passed) else {
@@ -127,10 +127,15 @@ impl Nat {
             debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
             self.take_course(from, &mut bytes, &packet, course);
             outbox.commit(decided);
-            if outbox.emit(course.out_port, &bytes) {
-                self.counters.forwarded.count(from, bytes.len());
-            } else {
-                self.counters.dropped(DropReason::NoRoom);
+            let port = course.out_port;
+            let sent = match self.send_in_fragments(port, &bytes, &packet, outbox) {
+                None if outbox.emit(port, &bytes) => Ok(()),
+                None => Err(DropReason::NoRoom),
+                Some(sent) => sent,
+            };
+            match sent {
+                Ok(()) => self.counters.forwarded.count(from, bytes.len()),
+                Err(reason) => self.counters.dropped(reason),
             }
         }
     }

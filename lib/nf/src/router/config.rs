@@ -1,9 +1,9 @@
 //! What an operator may say to a router, checked: ports with addresses, routes, neighbours, limits.
 
-use super::bucket::Rate;
 use super::neighbour::Limits;
 use super::route_list::{self, RouteEntry, RouteList};
 use super::routes_text::Prefix;
+use crate::bucket::Rate;
 use crate::config;
 use crate::function::{ConfigError, Nanos, PortInfo};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,8 +30,9 @@ struct Written {
     routes_text: String,
     neighbours: Vec<WrittenNeighbour>,
     neighbour_table: WrittenTable,
-    icmp_errors: WrittenRate,
+    icmp_errors: Rate,
     source_routed: SourceRouted,
+    redirects: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,13 +51,6 @@ struct WrittenTable {
     waiting: u32,
     reachable_s: u32,
     stale_s: u32,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct WrittenRate {
-    per_second: u32,
-    burst: u32,
 }
 
 /// What becomes of packets with a source route option (RFC 7126 sections 4.3 and 4.4).
@@ -78,8 +72,9 @@ impl Default for Written {
             routes_text: String::new(),
             neighbours: Vec::new(),
             neighbour_table: WrittenTable::default(),
-            icmp_errors: WrittenRate::default(),
+            icmp_errors: Rate::default(),
             source_routed: SourceRouted::Drop,
+            redirects: true,
         }
     }
 }
@@ -92,15 +87,6 @@ impl Default for WrittenTable {
             waiting: 256,
             reachable_s: 30,
             stale_s: 600,
-        }
-    }
-}
-
-impl Default for WrittenRate {
-    fn default() -> Self {
-        WrittenRate {
-            per_second: 1000,
-            burst: 100,
         }
     }
 }
@@ -173,6 +159,7 @@ pub(super) struct Config {
     pub limits: Limits,
     pub icmp_errors: Rate,
     pub source_routed: SourceRouted,
+    pub redirects: bool,
 }
 
 impl Config {
@@ -192,11 +179,9 @@ impl Config {
             routes,
             neighbours,
             limits,
-            icmp_errors: Rate {
-                per_second: written.icmp_errors.per_second,
-                burst: written.icmp_errors.burst,
-            },
+            icmp_errors: written.icmp_errors,
             source_routed: written.source_routed,
+            redirects: written.redirects,
         })
     }
 }

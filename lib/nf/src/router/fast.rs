@@ -111,9 +111,15 @@ impl Router {
 
         let table = self.fib.hops.fast();
         let mut slow = 0u64;
+        // One packet of a batch that goes back by its own port is looked at for a redirect: hosts that take none cost no more.
+        let mut to_redirect = self.redirects;
         for (at, frame) in frames.iter_mut().enumerate() {
             let hop = &mut table[hops[at] as usize];
             let sent = match plain[at] {
+                Plain::Ipv4 if hop.port == frame.in_port() && to_redirect => {
+                    to_redirect = false;
+                    false
+                }
                 Plain::Ipv4 => send_ipv4(frame, hop),
                 Plain::Ipv6 => send_ipv6(frame, hop),
                 Plain::No => false,

@@ -3,11 +3,11 @@
 
 use super::Router;
 use super::config::SourceRouted;
-use super::fragment;
 use super::icmp::{Error, Offender};
 use super::metrics::{DropReason, Made};
 use super::options::{self, OptionError};
 use super::slow::{Arrival, Verdict};
+use crate::fragmentation::Fragments;
 use crate::function::Nanos;
 use core::net::{IpAddr, Ipv4Addr};
 use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
@@ -54,6 +54,9 @@ impl Router {
             }
             return Verdict::Drop(reason);
         }
+        if let (true, IpAddr::V4(next_hop)) = (self.redirects && way.0 == arrival.port, way.1) {
+            self.redirect(now, arrival, frame.bytes(), next_hop, outbox);
+        }
         let own = self.primary_ipv4(way.0, way.1);
         let mut packet = Ipv4Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..]);
         packet.decrement_ttl();
@@ -94,7 +97,7 @@ impl Router {
         }
         // All leave as copies: what leaves in place leaves behind what was made of it.
         let mut buffer = [0u8; SLOT_SIZE];
-        let mut fragments = fragment::Fragments::new(packet.into_inner(), mtu);
+        let mut fragments = Fragments::new(packet.into_inner(), mtu);
         let mut first = None;
         while let Some(length) = fragments.write_next(&mut buffer[ether::HEADER_LEN..]) {
             let made = &mut buffer[..ether::HEADER_LEN + length];

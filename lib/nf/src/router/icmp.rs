@@ -7,6 +7,7 @@ use super::hops::Target;
 use super::metrics::Made;
 use super::slow::Arrival;
 use crate::function::Nanos;
+use crate::icmp_error;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfluid_ring::Outbox;
 use nfluid_ring::layout::SLOT_SIZE;
@@ -16,15 +17,8 @@ use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::Ipv6Packet;
 use nfluid_wire::{EtherType, EthernetFrame, IpProtocol, build, ether, icmpv6};
 
-/// Largest ICMP error in bytes, IP header included: what every host can take (RFC 1812 section
-/// 4.3.2.3, RFC 4443 section 2.4 (c)).
-const ERROR_MAX: (usize, usize) = (576, 1280);
 /// Time to live of packets that the router makes.
 pub(super) const OWN_TTL: u8 = 64;
-/// Precedence "internetwork control" of IPv4 errors (RFC 1812 section 4.3.2.5).
-const CONTROL_PRECEDENCE: u8 = 0xc0;
-/// Type of service bits that an error takes over from the packet it is about.
-const TOS_BITS: u8 = 0x1e;
 
 /// What was wrong, in the terms of both versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +48,10 @@ pub(super) enum Error {
     },
     /// The router is no hop of source routes (IPv4 only).
     SourceRouteFailed,
+    /// `gateway` is on the source's link and nearer (IPv4 only).
+    Redirect {
+        gateway: Ipv4Addr,
+    },
 }
 
 impl Error {
@@ -62,6 +60,7 @@ impl Error {
             Error::TooBig { .. } => Made::TooBig,
             Error::TimeExceeded => Made::TimeExceeded,
             Error::ParameterProblem { .. } | Error::UnknownOption { .. } => Made::ParameterProblem,
+            Error::Redirect { .. } => Made::Redirect,
             _ => Made::Unreachable,
         }
     }
@@ -83,6 +82,11 @@ impl Error {
                 let code = code::FRAGMENTATION_NEEDED;
                 (Icmpv4Type::DEST_UNREACHABLE.0, code, [0, 0, high, low])
             }
+            Error::Redirect { gateway } => {
+                /// "Redirect for host": networks have lengths that a host does not know (RFC 1812 section 5.2.7.2).
+                const HOST: u8 = 1;
+                (Icmpv4Type::REDIRECT.0, HOST, gateway.octets())
+            }
             Error::TimeExceeded => (Icmpv4Type::TIME_EXCEEDED.0, 0, [0; 4]),
             Error::ParameterProblem { pointer } | Error::UnknownOption { pointer, .. } => {
                 (Icmpv4Type::PARAM_PROBLEM.0, 0, [pointer as u8, 0, 0, 0])
@@ -102,7 +106,7 @@ impl Error {
         let unreachable = |code| (Icmpv6Type::DEST_UNREACHABLE.0, code, [0; 4]);
         match self {
             Error::NoRoute => unreachable(code::NO_ROUTE),
-            Error::HostUnreachable => unreachable(code::ADDRESS),
+            Error::HostUnreachable | Error::Redirect { .. } => unreachable(code::ADDRESS),
             Error::RejectRoute | Error::SourceRouteFailed => unreachable(REJECT_ROUTE),
             Error::PortUnreachable => unreachable(code::PORT),
             Error::BeyondScope => unreachable(code::BEYOND_SCOPE),
@@ -195,21 +199,19 @@ impl Router {
             IpAddr::V6(_) => error.icmpv6(),
         };
         let frame = build::Frame::icmp(from, to, kind, code, rest).ttl(OWN_TTL);
-        let (frame, length, room) = match to {
+        let (frame, length) = match to {
             IpAddr::V4(_) => {
                 let packet = Ipv4Packet::new_unchecked(packet);
-                let tos = packet.tos() & TOS_BITS | CONTROL_PRECEDENCE;
+                let tos = icmp_error::control_class(packet.tos());
                 let frame = frame.traffic_class(tos).ident(self.next_ident());
-                (frame, usize::from(packet.total_len()), ERROR_MAX.0)
+                (frame, usize::from(packet.total_len()))
             }
             IpAddr::V6(_) => {
                 let length = Ipv6Packet::new_unchecked(packet).payload_len();
-                (frame, usize::from(length) + 40, ERROR_MAX.1)
+                (frame, usize::from(length) + 40)
             }
         };
-        let room = room + ether::HEADER_LEN - frame.header_len();
-        let quoted = packet.get(..length.min(room))?;
-        frame.write(buffer, quoted).ok()
+        icmp_error::write(frame, packet.get(..length)?, buffer)
     }
 
     /// Identification of the next packet that the router makes.
@@ -252,7 +254,7 @@ fn error_addresses_v4(packet: &[u8], arrival: Arrival) -> ErrorAddresses {
     let packet = Ipv4Packet::new_unchecked(packet);
     let (source, destination) = (packet.src(), packet.dst());
     let to_many = arrival.to_many || destination.is_multicast() || destination.is_broadcast();
-    if to_many || packet.fragment_offset() != 0 || !is_host(source) {
+    if to_many || packet.fragment_offset() != 0 || !icmp_error::is_host(source.into()) {
         return None;
     }
     if packet.protocol() == IpProtocol::ICMPV4 {
@@ -268,11 +270,6 @@ fn error_addresses_v4(packet: &[u8], arrival: Arrival) -> ErrorAddresses {
 fn is_error_or_unknown(kind: Icmpv4Type) -> bool {
     const ADDRESS_MASK_REPLY: u8 = 18;
     kind.is_error() || kind.0 > ADDRESS_MASK_REPLY
-}
-
-fn is_host(address: Ipv4Addr) -> bool {
-    let [first, ..] = address.octets();
-    first != 0 && first != 127 && first < 224
 }
 
 fn error_addresses_v6(packet: &[u8], arrival: Arrival, error: Error) -> ErrorAddresses {

@@ -2,13 +2,13 @@
 //! opens the fast path once the address is known.
 
 use super::Router;
-use super::bucket::Rate;
 use super::config::is_link_local;
 use super::hops::Target;
 use super::icmp::{Error, Offender};
 use super::metrics::{DropReason, Made};
 use super::neighbour::{Change, Due, Evidence, State, TableFull, Wait};
 use super::slow::Arrival;
+use crate::bucket::Rate;
 use crate::function::Nanos;
 use alloc::vec::Vec;
 use core::net::IpAddr;

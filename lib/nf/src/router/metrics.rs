@@ -127,6 +127,8 @@ made! {
     Fragment = "fragment",
     /// A packet that waited for a neighbour's address.
     Released = "released",
+    /// ICMP redirect.
+    Redirect = "redirect",
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -242,9 +244,13 @@ impl Counters {
             count += 1;
             Ok(())
         })?;
-        if reader.version() == 1 && count == made.len() - 1 {
-            made[Made::Report as usize..].rotate_right(1);
-        } else if count != made.len() {
+        let known = match reader.version() {
+            1 | 2 => Made::Redirect as usize,
+            _ => made.len(),
+        };
+        if reader.version() == 1 && count == known - 1 {
+            made[Made::Report as usize..known].rotate_right(1);
+        } else if count != known {
             return Err(reader.nonsense("fewer counters than there are"));
         }
         for (counter, value) in self.made.iter_mut().zip(made) {

@@ -5,19 +5,17 @@
 //!   expired, or for a neighbour whose Ethernet address is not known.
 //! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
 //! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
-//! - `icmp`, `local`, `fragment`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
+//! - `icmp`, `redirect`, `local`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
 //!
 //! See the README of this folder for configuration keys, commands, metrics and limits.
 
 mod arp;
-mod bucket;
 mod commands;
 mod config;
 mod extensions;
 mod fast;
 mod fib;
 mod forward;
-mod fragment;
 mod hops;
 mod icmp;
 mod link;
@@ -30,6 +28,7 @@ mod nd;
 mod neighbour;
 mod options;
 mod reconfigure;
+mod redirect;
 mod route_list;
 mod routes_text;
 mod slow;
@@ -37,12 +36,12 @@ mod stateful;
 #[cfg(test)]
 mod tests;
 
+use crate::bucket::{Bucket, Rate};
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use bucket::{Bucket, Rate};
 use config::{Config, PORTS_MAX, Port, SourceRouted};
 use fast::OwnAddresses;
 use fib::Fib;
@@ -61,8 +60,12 @@ pub struct Router {
     limits: Limits,
     icmp_rate: Rate,
     source_routed: SourceRouted,
+    /// Hosts are told of nearer routers.
+    redirects: bool,
     /// Per port of arrival, so that one link's senders cannot use up another's.
     icmp_budget: [Bucket; PORTS_MAX],
+    /// The same for redirects.
+    redirect_budget: [Bucket; PORTS_MAX],
     /// Per port, new addresses to ask for.
     ask_budget: [Bucket; PORTS_MAX],
     /// Per port, new neighbours to learn from their questions.

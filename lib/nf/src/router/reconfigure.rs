@@ -2,12 +2,12 @@
 //! traffic flows. Neighbours and counters are kept.
 
 use super::Router;
-use super::bucket::Bucket;
 use super::config::{Config, PORTS_MAX};
 use super::fast::OwnAddresses;
 use super::fib::Fib;
 use super::metrics::Counters;
 use super::neighbour::{Neighbours, State};
+use crate::bucket::Bucket;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -22,7 +22,9 @@ impl Router {
             limits: config.limits,
             icmp_rate: config.icmp_errors,
             source_routed: config.source_routed,
+            redirects: config.redirects,
             icmp_budget: [Bucket::default(); PORTS_MAX],
+            redirect_budget: [Bucket::default(); PORTS_MAX],
             ask_budget: [Bucket::default(); PORTS_MAX],
             learn_budget: [Bucket::default(); PORTS_MAX],
             ident: 0,
@@ -58,6 +60,7 @@ impl Router {
         self.limits = config.limits;
         self.icmp_rate = config.icmp_errors;
         self.source_routed = config.source_routed;
+        self.redirects = config.redirects;
         for (port, address) in neighbours {
             let at = usize::from(port);
             let name = |ports: &[super::config::Port]| ports.get(at).map(|port| port.name.clone());

@@ -11,9 +11,9 @@ use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
 use nfluid_wire::MacAddr;
 
 impl Stateful for Router {
-    /// Version 2: listener reports are counted.
+    /// Version 2: listener reports are counted. Version 3: redirects are.
     fn state_version(&self) -> u16 {
-        2
+        3
     }
 
     fn oldest_version(&self) -> u16 {

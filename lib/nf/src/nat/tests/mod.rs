@@ -10,10 +10,13 @@ mod fragments;
 mod hairpin;
 mod half_open;
 mod icmp_errors;
+mod idents;
+mod large;
 mod limits;
 mod mappings;
 mod neighbours;
 mod properties;
+mod refusals;
 mod tcp_sessions;
 
 use crate::function::{Metric, Nanos, NetworkFunction, PortInfo};
@@ -42,7 +45,16 @@ pub(super) struct Bench {
 impl Bench {
     /// A NAT at 203.0.113.1, with `extra` keys in its configuration.
     pub(super) fn new(extra: Value) -> Bench {
-        let nf = super::build(&config(extra), &ports(2)).expect("a valid configuration");
+        Bench::with_mtus(extra, [1500; 2])
+    }
+
+    /// The same, with these MTUs inside and outside.
+    pub(super) fn with_mtus(extra: Value, mtus: [u16; 2]) -> Bench {
+        let mut ports = ports(2);
+        for (port, mtu) in ports.iter_mut().zip(mtus) {
+            port.mtu = mtu;
+        }
+        let nf = super::build(&config(extra), &ports).expect("a valid configuration");
         let now = Nanos::from_secs(1000);
         Bench { nf, now }
     }
@@ -65,6 +77,8 @@ impl Bench {
         let (port, frame) = frame(line);
         let sent = self.send(port, &frame);
         match &sent[..] {
+            // An ICMP error about a dropped frame is looked at by `refusals` and `large`.
+            [_] if self.drops() != before => self.drops_since(&before),
             [(port, frame)] => describe(*port, frame),
             [] => self.drops_since(&before),
             more => format!("{} frames", more.len()),
@@ -180,7 +194,9 @@ pub(super) fn frame(line: &str) -> Sent {
         Some(last) if last.contains('/') => b"",
         _ => b"some payload, odd",
     };
+    // As most hosts send: then the identification stays.
     let len = frame
+        .dont_fragment()
         .vlans(&tags)
         .write(&mut buffer, payload)
         .expect("fits");

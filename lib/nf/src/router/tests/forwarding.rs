@@ -23,8 +23,10 @@ fn a_packet_to_a_connected_host_leaves_for_that_host() {
 }
 
 #[test]
-fn a_packet_may_leave_where_it_came_from_and_no_redirect_is_sent() {
-    let mut router = Bench::new(&acquainted());
+fn a_packet_may_leave_where_it_came_from() {
+    let mut config = acquainted();
+    config["redirects"] = json!(false);
+    let mut router = Bench::new(&config);
     let frame = written(&datagram("10.0.1.9", "192.0.2.7").macs(BOB, P1), b"");
     let sent = router.send(1, frame);
     assert_eq!(sent.len(), 1);

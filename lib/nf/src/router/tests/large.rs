@@ -110,10 +110,10 @@ fn what_the_router_makes_stays_where_it_was_made() {
     let ports: Vec<u8> = sent.iter().map(|sent| sent.0).collect();
     assert_eq!(
         ports,
-        [0, 1, 1],
-        "forwarded, the error, forwarded: {sent:02x?}"
+        [0, 1, 1, 1],
+        "forwarded, the error, the redirect, forwarded: {sent:02x?}"
     );
-    assert_eq!(icmp(&sent[1].1).kind, 11);
+    assert_eq!([1, 2].map(|at| icmp(&sent[at].1).kind), [11, 5]);
 
     let mut config = acquainted();
     config["neighbours"] = json!([]);

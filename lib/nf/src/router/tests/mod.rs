@@ -16,6 +16,7 @@ mod forwarding;
 mod itself;
 mod large;
 mod listening;
+mod redirects;
 mod resolution;
 
 use super::Router;

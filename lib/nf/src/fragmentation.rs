@@ -13,7 +13,7 @@ const NO_OPERATION: u8 = 1;
 
 /// The fragments of one packet.
 #[derive(Debug)]
-pub(super) struct Fragments<'a> {
+pub(crate) struct Fragments<'a> {
     packet: &'a [u8],
     header_len: usize,
     /// Bytes of data in every fragment but the last.
@@ -24,7 +24,7 @@ pub(super) struct Fragments<'a> {
 
 impl<'a> Fragments<'a> {
     /// Cuts a checked packet, larger than `mtu`, into fragments of at most `mtu` bytes.
-    pub(super) fn new(packet: &'a [u8], mtu: u16) -> Self {
+    pub(crate) fn new(packet: &'a [u8], mtu: u16) -> Self {
         let view = Ipv4Packet::new_unchecked(packet);
         let header_len = view.header_len();
         let packet = &packet[..usize::from(view.total_len())];
@@ -39,7 +39,7 @@ impl<'a> Fragments<'a> {
 
     /// Writes the next fragment and returns its length in bytes. `None`: there is none, or the header
     /// alone fills the MTU.
-    pub(super) fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {
+    pub(crate) fn write_next(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let (header, data) = self.packet.split_at(self.header_len);
         let rest = data
             .get(self.done..)

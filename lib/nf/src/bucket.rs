@@ -1,28 +1,39 @@
-//! A token bucket for the packets that the router makes itself.
+//! A token bucket for the packets that a network function makes itself.
 
 use crate::function::Nanos;
+use serde::Deserialize;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How much a bucket gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rate {
+/// How much a bucket gives. The default is that of ICMP errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Rate {
     /// Tokens per second.
-    pub per_second: u32,
+    pub(crate) per_second: u32,
     /// Most tokens at once.
-    pub burst: u32,
+    pub(crate) burst: u32,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Rate {
+            per_second: 1000,
+            burst: 100,
+        }
+    }
 }
 
 /// Tokens in units of 1/10^9 of a token, so that nothing is lost to rounding. Starts full.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     spent: u64,
     filled: Nanos,
 }
 
 impl Bucket {
     /// Takes a token; `false` if there is none.
-    pub(super) fn take(&mut self, rate: Rate, now: Nanos) -> bool {
+    pub(crate) fn take(&mut self, rate: Rate, now: Nanos) -> bool {
         let gained = now.since(self.filled).0;
         let gained = gained.saturating_mul(u64::from(rate.per_second));
         self.filled = now;
