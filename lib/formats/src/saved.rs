@@ -45,12 +45,9 @@ pub enum SavedError {
     /// It goes on behind its last part.
     #[error("there is more in it than there should be")]
     More,
-    /// Its frames are none.
+    /// Its frames are none, or one that is to be written is longer than any frame.
     #[error(transparent)]
     Frames(#[from] FramesError),
-    /// A frame that is to be written is longer than any frame.
-    #[error("a frame of {0} bytes is none")]
-    FrameLength(usize),
     /// Its document cannot be read, or not be written.
     #[error("what it says it is")]
     Document(#[source] JsonError),
@@ -89,7 +86,7 @@ impl Image {
         let mut frames = Vec::new();
         for (port, frame) in &self.frames {
             let length = u16::try_from(frame.len());
-            let length = length.map_err(|_| SavedError::FrameLength(frame.len()))?;
+            let length = length.map_err(|_| FramesError::Length(frame.len()))?;
             frames.push(*port);
             frames.extend(length.to_le_bytes());
             frames.extend(frame);
@@ -321,7 +318,10 @@ mod tests {
         let mut saved = image();
         saved.frames.push((0, vec![0; 1 << 16]));
         let refused = saved.to_bytes();
-        assert!(matches!(refused, Err(SavedError::FrameLength(65_536))));
+        assert!(matches!(
+            refused,
+            Err(SavedError::Frames(FramesError::Length(65_536)))
+        ));
     }
 
     #[test]
