@@ -4,19 +4,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use std::fs;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
 #[path = "../../lib/control/tests/exercise/stored.rs"]
 mod stored;
 
-/// In memory: each input is three files.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = PathBuf::from(format!("/dev/shm/nfluid-fuzz-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("there is room");
-    folder
-});
-
 fuzz_target!(|input: &[u8]| {
-    stored::stored(&FOLDER, input);
+    // In memory: each input is three files.
+    let folder = PathBuf::from(format!("/dev/shm/nfluid-fuzz-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("there is room");
+    stored::stored(&folder, input);
+    fs::remove_dir_all(&folder).expect("it is ours");
 });

@@ -23,7 +23,7 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug
 const INPUT_SECONDS_MAX: u32 = 60;
 
 /// Most MB of one allocation. Inputs have some KB: whoever takes more believes a length that an input states.
-const ALLOCATION_MB_MAX: u32 = 64;
+const ALLOCATION_MB_MAX: u32 = 32;
 
 /// Which, and for how long.
 #[derive(Args)]
