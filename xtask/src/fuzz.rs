@@ -22,6 +22,9 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug
 /// Seconds for one input, after which it counts as endless.
 const INPUT_SECONDS_MAX: u32 = 60;
 
+/// Most MB of one allocation. Inputs have some KB: whoever takes more believes a length that an input states.
+const ALLOCATION_MB_MAX: u32 = 32;
+
 /// Which, and for how long.
 #[derive(Args)]
 pub struct Options {
@@ -110,6 +113,7 @@ fn fuzz(session: &Session, program: &Path, target: &str, seconds: u32) -> Result
     command.args([
         format!("-max_total_time={seconds}"),
         format!("-timeout={INPUT_SECONDS_MAX}"),
+        format!("-malloc_limit_mb={ALLOCATION_MB_MAX}"),
         format!("-artifact_prefix={}/", artifacts.display()),
         "-print_final_stats=1".to_owned(),
         "-verbosity=1".to_owned(),

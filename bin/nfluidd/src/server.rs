@@ -2,7 +2,7 @@
 
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
-use crate::host::{self, Functions, HostPlatform, Image, Moved, Shared, lock};
+use crate::host::{self, Functions, HostPlatform, Moved, Shared, lock};
 use crate::migration::Migration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -27,6 +27,7 @@ use nfluid_control::state::journal::Durable;
 use nfluid_control::state::tidying::Tidying;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
+use nfluid_formats::saved::{Image, SavedError};
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
@@ -441,7 +442,7 @@ impl Server for Daemon {
             frames: moved.frames,
         };
         let bytes = image.to_bytes();
-        let bytes = bytes.map_err(|why| Problem::failed(format!("{instance}: {why:#}")))?;
+        let bytes = bytes.map_err(|why| Problem::failed(format!("{instance}: {why}")))?;
         Ok(SavedInstance {
             image: STANDARD.encode(bytes),
             took_us: took(begun).took_us,
@@ -452,8 +453,10 @@ impl Server for Daemon {
 
     fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem> {
         let mut watch = Stopwatch::start();
-        let refused =
-            |why: anyhow::Error| Problem::bad_request(format!("{why:#}; nothing was made"));
+        let refused = |why: SavedError| {
+            let why = anyhow::Error::from(why);
+            Problem::bad_request(format!("{why:#}; nothing was made"))
+        };
         let bytes = STANDARD.decode(&request.image);
         let bytes = bytes.map_err(|why| Problem::bad_request(format!("not base64: {why}")))?;
         let mut image = Image::parse(&bytes).map_err(refused)?;

@@ -33,6 +33,21 @@ fn all_errors_of_a_document_are_found_at_once() {
 }
 
 #[test]
+fn an_instance_without_ports_is_refused_when_it_is_read() {
+    for ports in ["[]", "{}"] {
+        let text = format!("version: 1\ninstances:\n  x: {{ nf: bridge, ports: {ports} }}\n");
+        let found = errors(&text);
+        assert!(
+            found.contains("instances.x.ports: an instance cannot have 0 ports"),
+            "{found}"
+        );
+        assert_eq!(found.matches("0 ports").count(), 1, "{found}");
+        // Unchecked, too: what is printed would be read with the default ports.
+        nfluid_control::document::read_unchecked(&text, None).expect_err("it has none");
+    }
+}
+
+#[test]
 fn structure_that_cannot_be() {
     assert_errors(
         include_str!("support/tangled.yaml"),

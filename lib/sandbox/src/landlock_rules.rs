@@ -4,8 +4,9 @@
 //! since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX sockets and
 //! signalling processes outside. An older kernel gets what it knows.
 
+use crate::elf::Linkage;
 use crate::error::Errno;
-use crate::program::{Linkage, Program};
+use crate::program::Program;
 use crate::regular;
 use crate::root::LibraryDirectory;
 use crate::sys;

@@ -20,6 +20,9 @@
 //! This crate has mechanisms only: which instances there should be, and when to restart one, is decided elsewhere.
 
 pub mod cgroup;
+// The parser is public for the fuzz target.
+#[doc(hidden)]
+pub mod elf;
 pub mod error;
 pub mod seccomp;
 
@@ -44,6 +47,7 @@ mod thrift;
 mod zygote;
 
 /// A signal for [`Instance::signal`].
+pub use elf::Linkage;
 pub use rustix::process::Signal;
 
 pub use apart::start_apart;
@@ -53,7 +57,7 @@ pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use netns::{EmptyNetNs, NetNs};
 pub use own_time::OwnTime;
 pub use probing::{Feature, Status, probe};
-pub use program::{Linkage, Program, ProgramError};
+pub use program::{Program, ProgramError};
 pub use regular::open_regular;
 pub use root::Root;
 pub use sealed::Sealed;

@@ -1,6 +1,7 @@
 //! The program that an instance runs, opened once and executed through its descriptor, so that the instance needs no
 //! file system to be started in and a change on disk between check and start cannot matter.
 
+use crate::elf::{self, Linkage};
 use crate::error::{Errno, OsError};
 use crate::regular;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, StatVfsMountFlags};
@@ -11,31 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The largest ELF program header table and interpreter path that are looked at. Real ones are far smaller.
-const HEADERS_MAX: u16 = 128;
-const INTERPRETER_BYTES_MAX: u64 = 4096;
 /// Longest program that is copied because others than root can change it.
 const COPY_BYTES_MAX: u64 = 256 << 20;
 const NO_FILE: &str = "it is not a regular file";
-/// Types of program headers, and what a segment may be used for (elf(5)).
-const PT_LOAD: u32 = 1;
-const PT_INTERP: u32 = 3;
-const PT_GNU_STACK: u32 = 0x6474_e551;
-const PF_X: u32 = 1;
-const PF_W: u32 = 2;
-
-/// What a program needs to start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Linkage {
-    /// Nothing but itself.
-    Static,
-    /// A loader, and through it shared libraries.
-    Dynamic {
-        /// The loader's path as the program names it.
-        interpreter: PathBuf,
-    },
-}
-
 /// An executable file, open.
 #[derive(Debug)]
 pub struct Program {
@@ -269,107 +248,15 @@ fn not_executable(path: &Path, why: &'static str) -> ProgramError {
     }
 }
 
-/// Reads the ELF header and the program headers (elf(5)) of a 64-bit little-endian file.
-///
-/// The kernel maps segments and the stack as the file asks, before any system call filter looks: a file that asks for
-/// memory that is writable and executable is refused here. Without PT_GNU_STACK the stack of a 64-bit program is not
-/// executable, on x86-64 and arm64 since Linux 5.8 (arch/x86/include/asm/elf.h, elf_read_implies_exec).
 fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError> {
-    let refuse = |why| not_executable(path, why);
-    let mut header = [0u8; 64];
-    file.read_exact_at(&mut header, 0)
-        .map_err(|_| refuse("it is too short"))?;
-    if header[..4] != *b"\x7fELF" {
-        return Err(refuse("it does not begin as one"));
-    }
-    if header[4] != 2 || header[5] != 1 {
-        return Err(refuse("it is not 64-bit little-endian"));
-    }
-    if u16_at(&header, 18) != Some(machine()) {
-        return Err(refuse("it is for another machine"));
-    }
-    if !matches!(u16_at(&header, 16), Some(2 | 3)) {
-        return Err(refuse("it is an object file or a core dump"));
-    }
-    let table = u64_at(&header, 32).unwrap_or(0);
-    let entry_size = u16_at(&header, 54).unwrap_or(0);
-    let count = u16_at(&header, 56).unwrap_or(0);
-    if entry_size != 56 || count == 0 || count > HEADERS_MAX {
-        return Err(refuse("its program headers are damaged"));
-    }
-    let mut linkage = Linkage::Static;
-    for index in 0..u64::from(count) {
-        let mut entry = [0u8; 56];
-        let at = table.checked_add(index * 56).filter(|at| *at < size);
-        let at = at.ok_or_else(|| refuse("its program headers are damaged"))?;
-        file.read_exact_at(&mut entry, at)
-            .map_err(|_| refuse("its program headers are damaged"))?;
-        let kind = u32_at(&entry, 0).unwrap_or(0);
-        let flags = u32_at(&entry, 4).unwrap_or(0);
-        match kind {
-            PT_LOAD if flags & (PF_W | PF_X) == PF_W | PF_X => {
-                return Err(refuse(
-                    "it has a segment that is writable and executable; link it without -N",
-                ));
-            }
-            PT_GNU_STACK if flags & PF_X != 0 => {
-                return Err(refuse(
-                    "it asks for an executable stack; link it with -z noexecstack",
-                ));
-            }
-            // The kernel takes the first.
-            PT_INTERP if linkage == Linkage::Static => {
-                let at = u64_at(&entry, 8).unwrap_or(u64::MAX);
-                let length = u64_at(&entry, 32).unwrap_or(u64::MAX);
-                let interpreter = interpreter(file, at, length)
-                    .ok_or_else(|| refuse("the path of its loader is damaged"))?;
-                linkage = Linkage::Dynamic { interpreter };
-            }
-            _ => {}
-        }
-    }
-    Ok(linkage)
-}
-
-fn interpreter(file: &File, at: u64, length: u64) -> Option<PathBuf> {
-    if !(2..=INTERPRETER_BYTES_MAX).contains(&length) {
-        return None;
-    }
-    let mut bytes = vec![0u8; usize::try_from(length).ok()?];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    let path = std::ffi::CStr::from_bytes_with_nul(&bytes).ok()?;
-    let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
-    path.is_absolute().then(|| path.to_owned())
-}
-
-/// e_machine of this build: EM_X86_64 or EM_AARCH64.
-fn machine() -> u16 {
-    if cfg!(target_arch = "aarch64") {
-        183
-    } else {
-        62
-    }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..at + 2)?;
-    Some(u16::from_le_bytes(bytes.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at + 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    elf::linkage(size, |bytes, at| file.read_exact_at(bytes, at))
+        .map_err(|why| not_executable(path, why))
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::elf::tests::elf;
 
     fn file_with(bytes: &[u8], mode: u32) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -377,25 +264,6 @@ pub(crate) mod tests {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(file.path(), permissions).unwrap();
         file
-    }
-
-    /// A header and one program header: a segment, or the path of a loader.
-    pub(crate) fn elf(interpreter: Option<&[u8]>) -> Vec<u8> {
-        let mut bytes = vec![0u8; 64 + 56];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[16] = 3;
-        bytes[18..20].copy_from_slice(&machine().to_le_bytes());
-        bytes[32] = 64;
-        bytes[54] = 56;
-        bytes[56] = 1;
-        bytes[64] = 1;
-        if let Some(path) = interpreter {
-            bytes[64] = 3;
-            bytes[64 + 8] = 120;
-            bytes[64 + 32..64 + 40].copy_from_slice(&(path.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(path);
-        }
-        bytes
     }
 
     #[test]
@@ -427,49 +295,6 @@ pub(crate) mod tests {
         assert!(Program::open(Path::new("/nonexistent/program")).is_err());
         assert!(Program::open(Path::new("/dev/null")).is_err());
         assert!(Program::open(Path::new("/")).is_err());
-    }
-
-    // Catches: `linkage` looks for PT_INTERP alone; or it stops there.
-    #[test]
-    fn memory_that_is_writable_and_executable_cannot_be_asked_for() {
-        let with = |headers: &[(u32, u32)]| {
-            let mut bytes = elf(None);
-            bytes[56] = headers.len() as u8;
-            bytes.truncate(64);
-            for (kind, flags) in headers {
-                let mut entry = [0; 56];
-                entry[..4].copy_from_slice(&kind.to_le_bytes());
-                entry[4..8].copy_from_slice(&flags.to_le_bytes());
-                let path = 64 + 56 * headers.len() as u64;
-                entry[8..16].copy_from_slice(&path.to_le_bytes());
-                entry[32..40].copy_from_slice(&6u64.to_le_bytes());
-                bytes.extend_from_slice(&entry);
-            }
-            bytes.extend_from_slice(b"/ld.so");
-            bytes.push(0);
-            let path = bytes.len() - 7;
-            bytes[path..path + 6].copy_from_slice(b"/ld.s\0");
-            let file = file_with(&bytes, 0o755);
-            Program::open(file.path()).map_err(|why| why.to_string())
-        };
-        const PF_R: u32 = 4;
-        let plain = [
-            (PT_INTERP, PF_R),
-            (PT_LOAD, PF_R | PF_X),
-            (PT_LOAD, PF_R | PF_W),
-        ];
-        with(&plain).unwrap();
-        with(&[(PT_GNU_STACK, PF_R | PF_W)]).unwrap();
-        for (bad, why) in [
-            ((PT_LOAD, PF_R | PF_W | PF_X), "segment"),
-            ((PT_LOAD, PF_W | PF_X), "segment"),
-            ((PT_GNU_STACK, PF_R | PF_W | PF_X), "stack"),
-        ] {
-            for headers in [vec![bad], [&plain[..], &[bad]].concat()] {
-                let refused = with(&headers).unwrap_err();
-                assert!(refused.contains(why), "{refused}");
-            }
-        }
     }
 
     #[test]
@@ -505,19 +330,6 @@ pub(crate) mod tests {
             own.rewind().unwrap();
             own.read_to_end(&mut inside).unwrap();
             assert_eq!(inside == elf(None), is_copied);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn damaged_programs_never_panic(
-            at in 0usize..120, value in any::<u8>(), cut in 0usize..140,
-        ) {
-            let mut bytes = elf(Some(b"/lib64/ld.so\0"));
-            bytes[at] = value;
-            bytes.truncate(cut.max(1));
-            let file = file_with(&bytes, 0o755);
-            let _verdict = Program::open(file.path());
         }
     }
 }

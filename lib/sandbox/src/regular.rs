@@ -90,7 +90,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, watch) = fifo(folder.path());
         let name = [path.to_str().unwrap().as_bytes(), b"\0"].concat();
-        let elf = crate::program::tests::elf(Some(&name));
+        let elf = crate::elf::tests::elf(Some(&name));
         let program = folder.path().join("program");
         std::fs::write(&program, elf).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -35,10 +35,10 @@ pub enum Root {
 
 impl Root {
     /// The least that a program of this linkage needs.
-    pub fn for_linkage(linkage: &crate::program::Linkage) -> Self {
+    pub fn for_linkage(linkage: &crate::elf::Linkage) -> Self {
         match linkage {
-            crate::program::Linkage::Static => Self::Empty,
-            crate::program::Linkage::Dynamic { .. } => Self::Libraries { extra: Vec::new() },
+            crate::elf::Linkage::Static => Self::Empty,
+            crate::elf::Linkage::Dynamic { .. } => Self::Libraries { extra: Vec::new() },
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
 
 use super::platform::no_instance;
-use super::{Shared, bells, image, lock, nf_socket};
+use super::{Shared, bells, lock, nf_socket};
 use anyhow::{Context, ensure};
+use nfluid_formats::frames::frames_in;
+use nfluid_formats::message::Address;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::{DropReason, Inlet};
 use serde_json::{Value, json};
@@ -17,9 +19,6 @@ const STALLED: Duration = Duration::from_secs(2);
 const ROOM_POLL: Duration = Duration::from_micros(500);
 /// Addresses that are told of at a port, at most.
 pub const ADDRESSES_MAX: usize = 256;
-
-/// A port of an instance, counted from 0, and an address that frames were for which came by it.
-pub type Address = (u8, [u8; 6]);
 
 /// The rings of an instance that has come.
 pub struct Landing {
@@ -60,7 +59,7 @@ impl Landing {
     pub fn put(&self, host: &Shared, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
         let mut waiting: BTreeMap<u8, Waiting<'_>> = BTreeMap::new();
         let mut nowhere = 0;
-        for (port, frame) in image::frames_in(bytes)? {
+        for (port, frame) in frames_in(bytes)? {
             let Some(inlet) = self.inlet(port) else {
                 nowhere += 1;
                 continue;
@@ -154,7 +153,7 @@ impl Addresses {
 
     /// Those of some frames that are new.
     pub fn new_of(&mut self, bytes: &[u8]) -> Vec<Address> {
-        let frames = image::frames_in(bytes).unwrap_or_default();
+        let frames = frames_in(bytes).unwrap_or_default();
         let found = frames.iter();
         self.add(found.filter_map(|(port, frame)| Some((*port, *frame.first_chunk::<6>()?))))
     }

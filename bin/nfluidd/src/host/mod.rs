@@ -12,7 +12,6 @@ mod functions;
 mod groups;
 mod health;
 mod ids;
-mod image;
 mod instance;
 mod io_calls;
 mod io_life;
@@ -58,7 +57,6 @@ pub use fast::{
 };
 pub use functions::Functions;
 pub use health::run as look_after;
-pub use image::Image;
 pub use paths::Paths;
 pub use platform::HostPlatform;
 pub use saving::{Moved, export, give, rehearse, state_now};

@@ -1,14 +1,16 @@
 //! Instances that leave for another host, and those that arrive from one: what is done to them here. Who of the two hosts has
 //! an instance is settled in [`crate::migration`].
 
-use super::landing::{ADDRESSES_MAX, Address};
+use super::landing::ADDRESSES_MAX;
 use super::platform::no_instance;
-use super::{Host, Shared, image, lock, nf_socket};
+use super::{Host, Shared, lock, nf_socket};
 use anyhow::{Context, bail, ensure};
-use nfluid_api::types::SAVED_BYTES_MAX;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::plan::is_handed_over;
+use nfluid_formats::answer::{read_state, take_addresses};
+use nfluid_formats::frames::{MARK, check_beginning, whole_frames};
+use nfluid_formats::message::Address;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::DropReason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -92,16 +94,16 @@ impl Way {
                 !is_over,
                 "it goes on although it was told that this is the end"
             );
-            let whole = image::whole_frames(&self.rest);
+            let whole = whole_frames(&self.rest);
             if whole > 0 {
                 return Ok(Handed::Frames(self.rest.drain(..whole).collect()));
             }
-            if self.rest.starts_with(&image::MARK) {
-                self.rest.drain(..image::MARK.len());
+            if self.rest.starts_with(&MARK) {
+                self.rest.drain(..MARK.len());
                 return Ok(Handed::AllThatWaited);
             }
             // It would be waited for, and kept, without an end.
-            image::check_beginning(&self.rest)?;
+            check_beginning(&self.rest)?;
             let before = self.rest.len();
             self.rest.resize(before + PIECE, 0);
             let read = self.stream.read(&mut self.rest[before..]);
@@ -180,34 +182,12 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
     let request = json!({ "op": "depart", "room": room });
     let mut answer = nf_socket::ask_about(&control, &request, Some(its_way.as_fd()))?;
     drop(its_way);
-    let addresses = serde_json::from_value(answer["addresses"].take());
-    // Of an older version there are none.
-    let mut addresses: Vec<Address> = addresses.unwrap_or_default();
-    addresses.truncate(ADDRESSES_MAX);
+    let addresses = take_addresses(&mut answer, ADDRESSES_MAX);
     let stream = UnixStream::from(way);
     stream.set_write_timeout(Some(SILENCE))?;
-    let state = read_state(&stream, STATE)?;
+    // It is hostile: it may write slowly, and without an end.
+    let state = read_state(nf_socket::ByDeadline::new(&stream, STATE))?;
     Ok((Way::new(stream), state, addresses))
-}
-
-/// A state as an instance writes it, its length first. It is hostile: it may write slowly, and without an end.
-fn read_state(stream: &UnixStream, patience: Duration) -> anyhow::Result<Vec<u8>> {
-    let mut reader = nf_socket::ByDeadline::new(stream, patience);
-    let mut length = [0; 8];
-    reader
-        .read_exact(&mut length)
-        .context("reading its state")?;
-    let length = u64::from_le_bytes(length);
-    // What an instance says is not believed: no more than this is read.
-    ensure!(
-        length <= SAVED_BYTES_MAX as u64,
-        "its state has {length} bytes, more than the {SAVED_BYTES_MAX} that can be moved"
-    );
-    let mut state = Vec::new();
-    let read = reader.take(length).read_to_end(&mut state);
-    read.context("reading its state")?;
-    ensure!(state.len() as u64 == length, "its state is not whole");
-    Ok(state)
 }
 
 /// Tells an instance that stands still, and whose daemon has died, that it goes on here.
@@ -345,6 +325,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfluid_api::types::SAVED_BYTES_MAX;
     use std::thread;
 
     fn way() -> (Way, UnixStream) {
@@ -356,7 +337,7 @@ mod tests {
     fn frames_and_the_mark_are_told_apart() {
         let (mut way, mut instance) = way();
         let frame = [&[1, 60, 0][..], &[7; 60]].concat();
-        let all = [frame.as_slice(), &frame, &image::MARK, &frame].concat();
+        let all = [frame.as_slice(), &frame, &MARK, &frame].concat();
         instance.write_all(&all).expect("room");
         drop(instance);
         let both = [frame.as_slice(), &frame].concat();
@@ -414,24 +395,11 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        read_state(&ours, Duration::from_millis(100)).expect_err("it takes too long");
+        let patience = Duration::from_millis(100);
+        let read = read_state(nf_socket::ByDeadline::new(&ours, patience));
+        read.expect_err("it takes too long");
         drop(ours);
         writer.join().expect("ended");
-    }
-
-    #[test]
-    fn a_state_is_read_whole_or_not_at_all() {
-        let read = |length: u64, bytes: &[u8]| {
-            let (ours, mut instance) = UnixStream::pair().expect("a pair");
-            instance.write_all(&length.to_le_bytes()).expect("room");
-            instance.write_all(bytes).expect("room");
-            drop(instance);
-            read_state(&ours, Duration::from_secs(60))
-        };
-        assert_eq!(read(3, b"abc").expect("whole"), b"abc");
-        read(4, b"abc").expect_err("cut");
-        read(SAVED_BYTES_MAX as u64 + 1, b"abc").expect_err("too long");
-        read(u64::MAX, b"").expect_err("too long");
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use super::launch::memory_file;
 use super::platform::{error, no_instance};
 use super::wires::failed;
-use super::{Host, Shared, bells, image, lock, nf_socket};
+use super::{Host, Shared, bells, lock, nf_socket};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::stopwatch::Lap;
+use nfluid_formats::frames::frames;
 use nfluid_switch::DropReason;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -50,10 +51,10 @@ pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
         host.control_socket(name).ok_or_else(|| no_instance(name))?
     };
     let asked = || -> anyhow::Result<Moved> {
-        let (state, frames) = exported(&control, false)?;
+        let (state, waiting) = exported(&control, false)?;
         Ok(Moved {
             state,
-            frames: image::frames(&frames)?,
+            frames: frames(&waiting)?,
         })
     };
     asked().map_err(error)

@@ -184,9 +184,9 @@ pub fn listen(
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Message, Taken};
     use super::super::tls::tests::{SOON, authority, host};
     use super::*;
+    use nfluid_formats::message::{Message, Taken};
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     use std::net::{Ipv4Addr, SocketAddrV4};
 

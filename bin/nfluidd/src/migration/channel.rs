@@ -1,7 +1,7 @@
 //! The way to another daemon: TLS 1.3, both ends with a certificate, and patience that ends.
 
-use super::message::{Message, Refusal};
 use anyhow::{Context, bail};
+use nfluid_formats::message::{Message, Refusal};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -173,7 +173,7 @@ pub struct Refused(pub Refusal);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.why)
+        self.0.fmt(f)
     }
 }
 

@@ -5,13 +5,13 @@
 //! more, and frames come from there no faster than they are taken out of the rings here.
 
 use super::channel::{Channel, Patience, unexpected};
-use super::message::{Message, Taken};
 use super::target::STEP;
-use crate::host::landing::{self, Address, Addresses, Landing};
+use crate::host::landing::{self, Addresses, Landing};
 use crate::host::moving::{Handed, Way};
 use crate::server::Daemon;
 use anyhow::ensure;
 use nfluid_control::stopwatch::Stopwatch;
+use nfluid_formats::message::{Address, Message, Taken};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,6 @@ mod channel;
 mod handing;
 mod hurry;
 mod ledger;
-mod message;
 mod source;
 mod target;
 mod tls;

@@ -4,7 +4,6 @@ use super::channel::{Channel, Patience, Refused, unexpected};
 use super::handing::{self, hand_on};
 use super::hurry::Hurry;
 use super::ledger::{Departure, new_id};
-use super::message::{Hello, Message, PROTOCOL};
 use super::{Migration, wires};
 use crate::host::moving;
 use crate::server::{Daemon, problem, timeline};
@@ -14,6 +13,7 @@ use nfluid_api::types::{
     DeleteRequest, EventKind, Kind, MigrateReport, ObjectName, PausedTraffic, Problem,
 };
 use nfluid_control::stopwatch::Stopwatch;
+use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

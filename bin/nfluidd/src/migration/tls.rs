@@ -213,8 +213,8 @@ fn dial(to: &str) -> anyhow::Result<TcpStream> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::message::{Message, Taken};
     use super::*;
+    use nfluid_formats::message::{Message, Taken};
     use nfluid_tls::testing::Authority;
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
     use std::fs::{Permissions, set_permissions};

@@ -1,9 +1,9 @@
 //! What leads to an instance and goes with it: its links, its attachments to switches, and chains of it alone. The names in
 //! them, of uplinks, switches, groups and other instances, are those of the target's own.
 
-use super::message::Hello;
 use anyhow::{Context, bail, ensure};
 use nfluid_control::model::{Deployment, PortRef};
+use nfluid_formats::message::Hello;
 use serde_json::{Map, Value, json};
 
 /// Keys of a port that do not connect it.
@@ -140,8 +140,8 @@ pub fn detach(document: &mut Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::PROTOCOL;
     use super::*;
+    use nfluid_formats::message::PROTOCOL;
 
     fn hello() -> Hello {
         let port = json!({ "mac": "02:00:00:00:00:01", "switch": "lan", "vlan": 7 });

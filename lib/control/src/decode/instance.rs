@@ -47,7 +47,15 @@ pub fn instance(
     }
     instance.stack = stack(&mut fields, report);
     match fields.get("ports") {
-        Some((node, path)) => instance.ports = ports(node, &path, report),
+        Some((node, path)) => {
+            instance.ports = ports(node, &path, report);
+            // Kept without any it would be read with the default ones.
+            let has_none = instance.ports.is_empty() && instance.stack.is_none();
+            if has_none && !report.is_spoilt(&path) {
+                let remedy = "name at least one, or remove 'ports': it has 'in' and 'out' then";
+                report.error(&path, "an instance cannot have 0 ports", remedy);
+            }
+        }
         None if instance.stack.is_some() => instance.ports = Table::new(),
         None => {}
     }

@@ -20,7 +20,7 @@ mod rule;
 #[cfg(test)]
 mod verdict_tests;
 
-use crate::program::Linkage;
+use crate::elf::Linkage;
 
 /// How much of the list a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

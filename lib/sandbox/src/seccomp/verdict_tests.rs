@@ -7,7 +7,7 @@ use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
 use super::rule::When;
 use super::{Filter, Policy};
-use crate::program::Linkage;
+use crate::elf::Linkage;
 use proptest::prelude::*;
 
 const ALLOW: u32 = 0x7fff_0000;

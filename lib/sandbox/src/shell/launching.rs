@@ -3,10 +3,10 @@
 use super::message::{Counts, LAUNCH_BYTES_MAX, Report, push_instruction};
 use super::preparing::{Held, Shell};
 use super::{Heard, SpawnError};
+use crate::elf::Linkage;
 use crate::error::{Errno, OsError};
 use crate::instance::Instance;
 use crate::landlock_rules::{self, LandlockSupport, landlock_support};
-use crate::program::Linkage;
 use crate::root::Root;
 use crate::spec::Launch;
 use rustix::fs::{Mode, OFlags};

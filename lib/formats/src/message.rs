@@ -3,12 +3,12 @@
 //! The source speaks first, and each of its words has one answer, but for frames. No length in it allocates anything: bytes
 //! are kept as they come, and a message longer than its kind may be is refused before the first of them.
 
-use crate::host::landing::Address;
-use anyhow::{Context, bail, ensure};
+use crate::json::{self, JsonError};
 use nfluid_api::types::SAVED_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::io::{ErrorKind, Read, Write};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
 
 /// What this version speaks.
 pub const PROTOCOL: u32 = 2;
@@ -18,6 +18,67 @@ pub const TEXT_MAX: usize = 4 << 20;
 const PIECE: usize = 16_000;
 /// Longest list of frames in bytes.
 pub const FRAMES_MAX: usize = 256 << 10;
+
+/// A port of an instance, counted from 0, and an address that frames were for which came by it.
+pub type Address = (u8, [u8; 6]);
+
+/// Why a message is not read, or not written.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// There is no message of this kind.
+    #[error("there is no message {0}")]
+    Unknown(u8),
+    /// One that comes is longer than its kind may be.
+    #[error("a message of {length} bytes, where {most} are the most")]
+    TooLong {
+        /// Its length by its head.
+        length: usize,
+        /// What its kind may have.
+        most: usize,
+    },
+    /// One that is to be written is longer than its kind may be.
+    #[error("'{name}' has {length} bytes, more than the {most} that it may have")]
+    TooLongToWrite {
+        /// The message.
+        name: &'static str,
+        /// Its length.
+        length: usize,
+        /// What its kind may have.
+        most: usize,
+    },
+    /// The other end has gone within a message.
+    #[error("the connection was cut")]
+    Cut,
+    /// Its bytes mean nothing.
+    #[error("message {kind} is not understood")]
+    NotUnderstood {
+        /// Its kind.
+        kind: u8,
+        /// What is wrong with them.
+        source: JsonError,
+    },
+    /// It is no JSON when it is written.
+    #[error("'{name}' cannot be written")]
+    NotWritten {
+        /// The message.
+        name: &'static str,
+        /// Why not.
+        source: serde_json::Error,
+    },
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Io(io::Error),
+}
+
+impl From<io::Error> for MessageError {
+    /// TLS says at length that the other end has gone without a farewell.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => MessageError::Cut,
+            _ => MessageError::Io(error),
+        }
+    }
+}
 
 /// What is to be moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +114,15 @@ pub struct Refusal {
     /// What to do.
     #[serde(default)]
     pub remedy: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why.trim() {
+            "" => f.write_str("the other daemon refuses and does not say why"),
+            why => f.write_str(why),
+        }
+    }
 }
 
 /// One word of the conversation.
@@ -140,123 +210,109 @@ impl Message {
     ///
     /// # Errors
     /// It is too long, or the other end does not take it.
-    pub fn write(&self, to: &mut impl Write) -> anyhow::Result<()> {
+    pub fn write(&self, to: &mut impl Write) -> Result<(), MessageError> {
         let text;
         let bytes: &[u8] = match self {
             Message::State(bytes) | Message::Rehearsal(bytes) | Message::Frames(bytes) => bytes,
-            Message::Prepared
-            | Message::Rehearsed
-            | Message::Started
-            | Message::Announce
-            | Message::End
-            | Message::Done => &[],
-            Message::Go(addresses) => {
-                text = serde_json::to_vec(addresses)?;
-                &text
-            }
-            Message::Hello(hello) => {
-                text = serde_json::to_vec(hello)?;
-                &text
-            }
-            Message::Ready(taken) => {
-                text = serde_json::to_vec(taken)?;
-                &text
-            }
-            Message::Kept(frames) => {
-                text = serde_json::to_vec(frames)?;
-                &text
-            }
-            Message::Ask(id) => {
-                text = serde_json::to_vec(id)?;
-                &text
-            }
-            Message::Verdict(is_done) => {
-                text = serde_json::to_vec(is_done)?;
-                &text
-            }
-            Message::Refused(refusal) => {
-                text = serde_json::to_vec(refusal)?;
+            _ => {
+                let (name, written) = (self.name(), self.text());
+                text = written.map_err(|source| MessageError::NotWritten { name, source })?;
                 &text
             }
         };
-        let kind = self.kind();
-        let most = length_max(kind).context("no such message")?;
-        ensure!(
-            bytes.len() <= most,
-            "'{}' has {} bytes, more than the {most} that it may have",
-            self.name(),
-            bytes.len()
-        );
+        let (kind, length) = (self.kind(), bytes.len());
+        let most = length_max(kind).ok_or(MessageError::Unknown(kind))?;
+        if length > most {
+            let name = self.name();
+            return Err(MessageError::TooLongToWrite { name, length, most });
+        }
         let mut start = vec![kind];
-        start.extend((bytes.len() as u32).to_le_bytes());
+        start.extend((length as u32).to_le_bytes());
         // In one piece as far as it is short: each piece is a packet.
-        let (with_head, rest) = bytes.split_at(bytes.len().min(PIECE));
+        let (with_head, rest) = bytes.split_at(length.min(PIECE));
         start.extend(with_head);
         to.write_all(&start)?;
         to.write_all(rest)?;
         Ok(to.flush()?)
     }
 
+    /// The JSON of a message that carries some.
+    fn text(&self) -> serde_json::Result<Vec<u8>> {
+        match self {
+            Message::State(_)
+            | Message::Rehearsal(_)
+            | Message::Frames(_)
+            | Message::Prepared
+            | Message::Rehearsed
+            | Message::Started
+            | Message::Announce
+            | Message::End
+            | Message::Done => Ok(Vec::new()),
+            Message::Go(addresses) => serde_json::to_vec(addresses),
+            Message::Hello(hello) => serde_json::to_vec(hello),
+            Message::Ready(taken) => serde_json::to_vec(taken),
+            Message::Kept(frames) => serde_json::to_vec(frames),
+            Message::Ask(id) => serde_json::to_vec(id),
+            Message::Verdict(is_done) => serde_json::to_vec(is_done),
+            Message::Refused(refusal) => serde_json::to_vec(refusal),
+        }
+    }
+
     /// Reads one.
     ///
     /// # Errors
     /// The connection is cut, or what comes is none.
-    pub fn read(from: &mut impl Read) -> anyhow::Result<Self> {
+    pub fn read(from: &mut impl Read) -> Result<Self, MessageError> {
         let mut head = [0; 5];
-        from.read_exact(&mut head).map_err(in_words)?;
+        from.read_exact(&mut head)?;
         let [kind, length @ ..] = head;
         let length = u32::from_le_bytes(length) as usize;
-        let most = length_max(kind).with_context(|| format!("there is no message {kind}"))?;
-        ensure!(
-            length <= most,
-            "a message of {length} bytes, where {most} are the most"
-        );
+        let most = length_max(kind).ok_or(MessageError::Unknown(kind))?;
+        if length > most {
+            return Err(MessageError::TooLong { length, most });
+        }
         let mut bytes = Vec::new();
-        let read = from.take(length as u64).read_to_end(&mut bytes);
-        read.map_err(in_words)?;
-        ensure!(bytes.len() == length, "the connection was cut");
+        from.take(length as u64).read_to_end(&mut bytes)?;
+        if bytes.len() != length {
+            return Err(MessageError::Cut);
+        }
         let understood = Message::parse(kind, bytes);
-        understood.with_context(|| format!("message {kind} is not understood"))
+        let understood =
+            understood.map_err(|source| MessageError::NotUnderstood { kind, source })?;
+        understood.ok_or(MessageError::Unknown(kind))
     }
 
-    fn parse(kind: u8, bytes: Vec<u8>) -> anyhow::Result<Self> {
-        Ok(match kind {
+    /// The message of a kind with these bytes; nothing if there is no such kind.
+    fn parse(kind: u8, bytes: Vec<u8>) -> Result<Option<Self>, JsonError> {
+        Ok(Some(match kind {
             1 => Message::Hello(Box::new(hello(&bytes)?)),
             2 => Message::Prepared,
             3 => Message::State(bytes),
-            4 => Message::Ready(serde_json::from_slice(&bytes)?),
-            5 => Message::Go(serde_json::from_slice(&bytes)?),
+            4 => Message::Ready(json::read(&bytes)?),
+            5 => Message::Go(json::read(&bytes)?),
             6 => Message::Started,
             7 => Message::Frames(bytes),
             8 => Message::End,
-            9 => Message::Kept(serde_json::from_slice(&bytes)?),
+            9 => Message::Kept(json::read(&bytes)?),
             10 => Message::Done,
-            11 => Message::Ask(serde_json::from_slice(&bytes)?),
-            12 => Message::Verdict(serde_json::from_slice(&bytes)?),
-            13 => Message::Refused(serde_json::from_slice(&bytes)?),
+            11 => Message::Ask(json::read(&bytes)?),
+            12 => Message::Verdict(json::read(&bytes)?),
+            13 => Message::Refused(json::read(&bytes)?),
             14 => Message::Announce,
             15 => Message::Rehearsal(bytes),
             16 => Message::Rehearsed,
-            _ => bail!("there is no such message"),
-        })
-    }
-}
-
-/// That it has ended without a farewell, TLS says at length.
-fn in_words(error: std::io::Error) -> std::io::Error {
-    match error.kind() {
-        ErrorKind::UnexpectedEof => std::io::Error::new(error.kind(), "the connection was cut"),
-        _ => error,
+            _ => return Ok(None),
+        }))
     }
 }
 
 /// The protocol is looked at first: of another one, nothing else is known.
-fn hello(bytes: &[u8]) -> anyhow::Result<Hello> {
+fn hello(bytes: &[u8]) -> Result<Hello, JsonError> {
     #[derive(Deserialize)]
     struct Version {
         protocol: u32,
     }
-    let Version { protocol } = serde_json::from_slice(bytes)?;
+    let Version { protocol } = json::read(bytes)?;
     if protocol != PROTOCOL {
         return Ok(Hello {
             protocol,
@@ -267,7 +323,7 @@ fn hello(bytes: &[u8]) -> anyhow::Result<Hello> {
             chains: Vec::new(),
         });
     }
-    Ok(serde_json::from_slice(bytes)?)
+    json::read(bytes)
 }
 
 /// The most bytes that a message of a kind may have; nothing if there is no such kind.
@@ -367,6 +423,44 @@ mod tests {
         match Message::read(&mut bytes.as_slice()).expect("a hello") {
             Message::Hello(hello) => assert_eq!(hello.protocol, 9),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// A hello with this for its document.
+    fn hello_with(document: &str) -> Vec<u8> {
+        let text = format!(
+            r#"{{"protocol":{PROTOCOL},"id":"7f","name":"fw","document":{document},"wires":{{}},"chains":[]}}"#
+        );
+        let mut bytes = vec![1];
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_hello_that_would_fill_the_memory_is_refused() {
+        let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");
+        let bytes = hello_with(&format!("[{objects}]"));
+        assert!(bytes.len() < TEXT_MAX);
+        let refused = Message::read(&mut bytes.as_slice());
+        let source = match refused {
+            Err(MessageError::NotUnderstood { kind: 1, source }) => source,
+            other => panic!("{:?}", other.map(|message| message.name())),
+        };
+        assert!(matches!(source, JsonError::TooManyValues), "{source}");
+        Message::read(&mut hello_with("{}").as_slice()).expect("a hello");
+    }
+
+    #[test]
+    fn a_refusal_without_a_reason_says_so() {
+        let refusal = |why: &str| Refusal {
+            why: why.into(),
+            remedy: String::new(),
+        };
+        assert_eq!(refusal("full").to_string(), "full");
+        for why in ["", " \n"] {
+            let said = refusal(why).to_string();
+            assert!(said.contains("does not say why"), "{said:?}");
         }
     }
 

@@ -11,7 +11,9 @@
 //!
 //! Numbers are little-endian. The checksum finds damage, no forgery: nothing in it is believed when it is restored.
 
-use anyhow::{Context, bail, ensure};
+use crate::cut::{array, part};
+use crate::frames::{FramesError, frames};
+use crate::json::{self, JsonError};
 use nfluid_api::types::SAVED_BYTES_MAX;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,9 +21,48 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Format that this version writes and reads.
 const FORMAT: u16 = 1;
 const MAGIC: &[u8; 8] = b"NFLIMAGE";
-/// Longest and shortest frame.
-const FRAME: std::ops::RangeInclusive<usize> =
-    nfluid_ring::layout::FRAME_MIN..=nfluid_ring::layout::FRAME_MAX;
+
+/// Why there is no saved instance, or no clone of one.
+#[derive(Debug, thiserror::Error)]
+pub enum SavedError {
+    /// It could not be restored: see [`SAVED_BYTES_MAX`].
+    #[error(
+        "the saved instance has {0} bytes, more than the {SAVED_BYTES_MAX} that can be restored"
+    )]
+    TooLong(usize),
+    /// It does not begin as one.
+    #[error("this is no saved instance of nfluid")]
+    Foreign,
+    /// Another version has written it.
+    #[error("the saved instance is of format {0}, this version reads format {FORMAT}")]
+    Format(u16),
+    /// Its checksum is not that of its bytes.
+    #[error("the saved instance is damaged or not whole: its checksum is wrong")]
+    Damaged,
+    /// It ends within a part.
+    #[error("it is not whole")]
+    Cut,
+    /// It goes on behind its last part.
+    #[error("there is more in it than there should be")]
+    More,
+    /// Its frames are none, or one that is to be written is longer than any frame.
+    #[error(transparent)]
+    Frames(#[from] FramesError),
+    /// Its document cannot be read, or not be written.
+    #[error("what it says it is")]
+    Document(#[source] JsonError),
+    /// Its document has not exactly one instance.
+    #[error("the saved instance is not one")]
+    NotOne,
+    /// What its document says of the instance is no JSON object.
+    #[error("what the saved instance says of '{0}' is no object")]
+    NoObject(String),
+    /// A clone would have the addresses of its original.
+    #[error(
+        "its configuration says under '{0}' which IP addresses it has, and a clone is not to have the same"
+    )]
+    SameAddresses(&'static str),
+}
 
 /// What there is of a saved instance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,13 +79,16 @@ impl Image {
     /// As bytes.
     ///
     /// # Errors
-    /// They are too many.
-    pub fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
-        let document = serde_json::to_vec(&self.document)?;
+    /// They are too many, or a frame is none.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, SavedError> {
+        let document = serde_json::to_vec(&self.document)
+            .map_err(|error| SavedError::Document(error.into()))?;
         let mut frames = Vec::new();
         for (port, frame) in &self.frames {
+            let length = u16::try_from(frame.len());
+            let length = length.map_err(|_| FramesError::Length(frame.len()))?;
             frames.push(*port);
-            frames.extend((frame.len() as u16).to_le_bytes());
+            frames.extend(length.to_le_bytes());
             frames.extend(frame);
         }
         let mut bytes = MAGIC.to_vec();
@@ -56,11 +100,7 @@ impl Image {
         bytes.extend((frames.len() as u64).to_le_bytes());
         bytes.extend(frames);
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
-        ensure!(
-            bytes.len() <= SAVED_BYTES_MAX,
-            "the saved instance has {} bytes, more than the {SAVED_BYTES_MAX} that can be restored",
-            bytes.len()
-        );
+        check_length(&bytes)?;
         Ok(bytes)
     }
 
@@ -68,35 +108,26 @@ impl Image {
     ///
     /// # Errors
     /// They are no saved instance, of another format, or damaged.
-    pub fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
-        ensure!(
-            bytes.len() <= SAVED_BYTES_MAX,
-            "it is longer than {SAVED_BYTES_MAX} bytes"
-        );
-        let mut rest = bytes
-            .strip_prefix(MAGIC)
-            .context("this is no saved instance of nfluid")?;
-        let format = u16::from_le_bytes(array(&mut rest)?);
-        ensure!(
-            format == FORMAT,
-            "the saved instance is of format {format}, this version reads format {FORMAT}"
-        );
-        let (summed, sum) = bytes.split_last_chunk().context("it is not whole")?;
-        if u64::from_le_bytes(*sum) != xxh3_64(summed) {
-            bail!("the saved instance is damaged or not whole: its checksum is wrong");
+    pub fn parse(bytes: &[u8]) -> Result<Self, SavedError> {
+        check_length(bytes)?;
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(SavedError::Foreign)?;
+        let format = u16::from_le_bytes(array(&mut rest).ok_or(SavedError::Cut)?);
+        if format != FORMAT {
+            return Err(SavedError::Format(format));
         }
-        let length = u64::from(u32::from_le_bytes(array(&mut rest)?));
-        let document = part(&mut rest, length)?;
-        let length = u64::from_le_bytes(array(&mut rest)?);
-        let state = part(&mut rest, length)?.to_vec();
-        let length = u64::from_le_bytes(array(&mut rest)?);
-        let frames = frames(part(&mut rest, length)?)?;
-        ensure!(
-            rest.len() == size_of::<u64>(),
-            "there is more in it than there should be"
-        );
+        let (summed, sum) = bytes.split_last_chunk().ok_or(SavedError::Cut)?;
+        if u64::from_le_bytes(*sum) != xxh3_64(summed) {
+            return Err(SavedError::Damaged);
+        }
+        let length = u32::from_le_bytes(array(&mut rest).ok_or(SavedError::Cut)?);
+        let document = part(&mut rest, u64::from(length)).ok_or(SavedError::Cut)?;
+        let state = long_part(&mut rest)?.to_vec();
+        let frames = frames(long_part(&mut rest)?)?;
+        if rest.len() != size_of::<u64>() {
+            return Err(SavedError::More);
+        }
         Ok(Image {
-            document: serde_json::from_slice(document).context("what it says it is")?,
+            document: json::read(document).map_err(SavedError::Document)?,
             state,
             frames,
         })
@@ -106,27 +137,32 @@ impl Image {
     ///
     /// # Errors
     /// The document has not one instance.
-    pub fn name(&self) -> anyhow::Result<&str> {
+    pub fn name(&self) -> Result<&str, SavedError> {
         let instances = self.document.get("instances").and_then(Value::as_object);
         let mut names = instances.into_iter().flat_map(|all| all.keys());
         match (names.next(), names.next()) {
             (Some(name), None) => Ok(name),
-            _ => bail!("the saved instance is not one"),
+            _ => Err(SavedError::NotOne),
         }
     }
 
     /// Turns it into a clone: another name, no MAC address and no seed of its own, and `config`, if that is given.
     ///
     /// # Errors
-    /// As for [`Image::name`]; or its configuration says IP addresses of its own, and `config` is not given.
-    pub fn rename(&mut self, name: &str, config: Option<Value>) -> anyhow::Result<()> {
+    /// As for [`Image::name`]; or the instance is no object; or its configuration says IP addresses of its own, and `config`
+    /// is not given.
+    pub fn rename(&mut self, name: &str, config: Option<Value>) -> Result<(), SavedError> {
         let before = self.name()?.to_owned();
         let instances = self
             .document
             .get_mut("instances")
             .and_then(Value::as_object_mut);
-        let instances = instances.context("the saved instance is not one")?;
+        let instances = instances.ok_or(SavedError::NotOne)?;
         let mut instance = instances.remove(&before).unwrap_or_default();
+        // Nothing else can be given a configuration.
+        if !instance.is_object() {
+            return Err(SavedError::NoObject(before));
+        }
         if let Some(config) = instance.get_mut("config").and_then(Value::as_object_mut) {
             config.remove("seed");
         }
@@ -146,16 +182,15 @@ impl Image {
 ///
 /// # Errors
 /// It has some.
-pub fn check_addresses(instance: &Value) -> anyhow::Result<()> {
+fn check_addresses(instance: &Value) -> Result<(), SavedError> {
     let nf = instance.get("nf").and_then(Value::as_str);
     let entry = nf.and_then(nfluid_nf::catalogue::find);
     let keys = entry.map_or(&[][..], |entry| entry.addresses);
     let config = instance.get("config");
     for key in keys {
-        ensure!(
-            config.and_then(|config| config.get(*key)).is_none(),
-            "its configuration says under '{key}' which IP addresses it has, and a clone is not to have the same"
-        );
+        if config.and_then(|config| config.get(*key)).is_some() {
+            return Err(SavedError::SameAddresses(key));
+        }
     }
     Ok(())
 }
@@ -171,74 +206,17 @@ fn ports_of(instance: &mut Value) -> impl Iterator<Item = &mut serde_json::Map<S
     listed.chain(named).filter_map(Value::as_object_mut)
 }
 
-/// Frames one behind the other, as an instance writes them.
-///
-/// # Errors
-/// One is none.
-pub fn frames(bytes: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u8>)>> {
-    let frames = frames_in(bytes)?.into_iter();
-    Ok(frames.map(|(port, frame)| (port, frame.to_vec())).collect())
-}
-
-/// As [`frames`], where they lie.
-///
-/// # Errors
-/// One is none.
-pub fn frames_in(mut bytes: &[u8]) -> anyhow::Result<Vec<(u8, &[u8])>> {
-    let mut all = Vec::new();
-    while !bytes.is_empty() {
-        let [port] = array(&mut bytes)?;
-        let length = usize::from(u16::from_le_bytes(array(&mut bytes)?));
-        ensure!(FRAME.contains(&length), "a frame of {length} bytes is none");
-        all.push((port, part(&mut bytes, length as u64)?));
+fn check_length(bytes: &[u8]) -> Result<(), SavedError> {
+    if bytes.len() > SAVED_BYTES_MAX {
+        return Err(SavedError::TooLong(bytes.len()));
     }
-    Ok(all)
+    Ok(())
 }
 
-/// What an instance that leaves writes when it has written all that waited: no frame is as short.
-pub const MARK: [u8; 3] = [0; 3];
-
-/// How many of the first bytes are whole frames, as an instance writes them; at most as far as what is none, as a [`MARK`].
-pub fn whole_frames(bytes: &[u8]) -> usize {
-    let mut whole = 0;
-    while let Some(length) = length_at(bytes, whole) {
-        let end = whole + MARK.len() + length;
-        if !FRAME.contains(&length) || end > bytes.len() {
-            break;
-        }
-        whole = end;
-    }
-    whole
-}
-
-/// That these bytes may become a frame: it is no use to wait for more of what is none.
-///
-/// # Errors
-/// They never will.
-pub fn check_beginning(bytes: &[u8]) -> anyhow::Result<()> {
-    match length_at(bytes, 0) {
-        Some(length) if !FRAME.contains(&length) => bail!("a frame of {length} bytes is none"),
-        _ => Ok(()),
-    }
-}
-
-/// The length that a frame has by its head, once that is there.
-fn length_at(bytes: &[u8], at: usize) -> Option<usize> {
-    let length = bytes.get(at + 1..)?.first_chunk()?;
-    Some(usize::from(u16::from_le_bytes(*length)))
-}
-
-fn array<const N: usize>(rest: &mut &[u8]) -> anyhow::Result<[u8; N]> {
-    let (first, after) = rest.split_first_chunk().context("it is not whole")?;
-    *rest = after;
-    Ok(*first)
-}
-
-fn part<'a>(rest: &mut &'a [u8], length: u64) -> anyhow::Result<&'a [u8]> {
-    let length = usize::try_from(length).context("it is not whole")?;
-    let (first, after) = rest.split_at_checked(length).context("it is not whole")?;
-    *rest = after;
-    Ok(first)
+/// A part behind its length of 8 bytes.
+fn long_part<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SavedError> {
+    let length = u64::from_le_bytes(array(rest).ok_or(SavedError::Cut)?);
+    part(rest, length).ok_or(SavedError::Cut)
 }
 
 #[cfg(test)]
@@ -273,7 +251,7 @@ mod tests {
             damaged[at] ^= 4;
             Image::parse(&damaged).expect_err("damaged");
         }
-        let why = |bytes: &[u8]| format!("{:#}", Image::parse(bytes).expect_err("refused"));
+        let why = |bytes: &[u8]| Image::parse(bytes).expect_err("refused").to_string();
         assert!(why(b"PK\x03\x04").contains("no saved instance"));
         let mut old = bytes.clone();
         old[8] = 0;
@@ -295,33 +273,63 @@ mod tests {
                 let _ = image.name();
             }
         }
-        frames(&[0, 13, 0]).expect_err("too short for a frame");
-        frames(&[0, 60, 0, 1, 2, 3]).expect_err("cut");
+    }
+
+    /// An image with this document, whose checksum is right.
+    fn forged(document: &str) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend((document.len() as u32).to_le_bytes());
+        bytes.extend(document.as_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        bytes
     }
 
     #[test]
-    fn a_stream_is_cut_between_frames() {
-        let one = [&[0, 60, 0][..], &[1; 60]].concat();
-        let both = [one.as_slice(), &[1, 20, 0], &[2; 20]].concat();
-        for cut in 0..both.len() {
-            let expected = if cut < one.len() { 0 } else { one.len() };
-            assert_eq!(whole_frames(&both[..cut]), expected, "{cut}");
-        }
-        assert_eq!(whole_frames(&both), both.len());
+    fn a_document_that_would_fill_the_memory_is_refused() {
+        let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");
+        let refused = Image::parse(&forged(&format!("[{objects}]")));
+        assert!(
+            matches!(refused, Err(SavedError::Document(JsonError::TooManyValues))),
+            "{refused:?}"
+        );
+        let one = Image::parse(&forged(r#"{ "instances": { "fw": {} } }"#));
+        assert_eq!(one.expect("valid").name().expect("one"), "fw");
     }
 
     #[test]
-    fn what_never_becomes_a_frame_is_told_by_its_head() {
-        for may_be in [&[][..], &[0], &[0, 60], &[9, 60, 0, 1], &[0, 0xf0, 7]] {
-            check_beginning(may_be).expect("it may");
+    fn an_instance_that_is_no_object_is_not_renamed() {
+        for instance in ["7", "[]", "null", "\"fw\""] {
+            let document = format!(r#"{{ "instances": {{ "fw": {instance} }} }}"#);
+            let image = Image::parse(&forged(&document)).expect("valid JSON");
+            for config in [None, Some(json!({}))] {
+                let refused = image.clone().rename("fw2", config);
+                assert!(
+                    matches!(&refused, Err(SavedError::NoObject(name)) if name == "fw"),
+                    "{instance}: {refused:?}"
+                );
+            }
         }
-        let too_long = FRAME.end() + 1;
-        let [low, high] = (too_long as u16).to_le_bytes();
-        for never in [[1, 0, 0], [0, 13, 0], [0, low, high], [0, 0xff, 0xff]] {
-            check_beginning(&never).expect_err("never");
-            let stream = [never.as_slice(), &[0; 70_000]].concat();
-            assert_eq!(whole_frames(&stream), 0, "{never:?}");
-        }
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_its_length_can_say_is_not_written() {
+        let mut saved = image();
+        saved.frames.push((0, vec![0; 1 << 16]));
+        let refused = saved.to_bytes();
+        assert!(matches!(
+            refused,
+            Err(SavedError::Frames(FramesError::Length(65_536)))
+        ));
+    }
+
+    #[test]
+    fn floats_are_restored_to_their_last_digit() {
+        let mut saved = image();
+        saved.document["instances"]["fw"]["weight"] = json!(-4.076_589_335_154_937_4e-163);
+        let bytes = saved.to_bytes().expect("short");
+        assert_eq!(Image::parse(&bytes).expect("valid"), saved);
     }
 
     #[test]

@@ -1,0 +1,13 @@
+//! What 'nft -j list ruleset' may have printed: no panic, and a split whose rules can be looked up.
+//! The body is that of the property test.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../lib/evnf/tests/exercise/mod.rs"]
+mod exercise;
+
+fuzz_target!(|input: &[u8]| {
+    exercise::ruleset(input);
+});

@@ -1,0 +1,39 @@
+//! Whatever lies where the desired state is kept: the daemon starts with it, or says what is damaged.
+
+#[path = "../../../fuzz/mutation.rs"]
+mod mutation;
+#[path = "exercise/stored.rs"]
+mod stored;
+
+use proptest::prelude::*;
+use stored::stored;
+
+#[test]
+fn most_seeds_are_states() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let seeds = mutation::seeds("stored");
+    let states = seeds.iter().filter(|seed| stored(folder.path(), seed));
+    assert!(states.count() * 2 > seeds.len());
+}
+
+#[test]
+fn numbers_are_kept_to_their_last_digit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A parser that takes numbers for near ones takes this one for its neighbour.
+    let number = "-4.0765893351549374e-163";
+    let config = format!(r#"{{"nf":"bridge","config":{{"x":{number}}},"ports":["a","b"]}}"#);
+    let state = format!(r#"{{"version":1,"instances":{{"a":{config}}}}}"#);
+    assert!(stored(folder.path(), state.as_bytes()));
+    let kept = std::fs::read_to_string(folder.path().join("state.json")).expect("it was kept");
+    assert!(kept.contains(number), "{kept}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn states_and_journals_from_anybody(bytes in mutation::near_the_seeds_of("stored")) {
+        let folder = tempfile::tempdir().expect("a folder");
+        stored(folder.path(), &bytes);
+    }
+}

@@ -1,0 +1,42 @@
+//! No bytes of a stranger make the daemon panic, or are taken for what they are not.
+
+mod exercise;
+#[path = "../../../fuzz/mutation.rs"]
+mod mutation;
+
+use proptest::prelude::*;
+
+#[test]
+fn seeds_are_what_they_are_called() {
+    let those = |target: &str, is_one: fn(&[u8]) -> bool| {
+        let seeds = mutation::seeds(target);
+        let ones = seeds.iter().filter(|seed| is_one(seed)).count();
+        assert!(
+            ones * 2 > seeds.len(),
+            "{target}: {ones} of {}",
+            seeds.len()
+        );
+    };
+    those("saved", exercise::saved);
+    those("messages", |bytes| exercise::messages(bytes) > 0);
+    those("answers", exercise::answers);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn saved_instances_from_anybody(bytes in mutation::near_the_seeds_of("saved")) {
+        exercise::saved(&bytes);
+    }
+
+    #[test]
+    fn messages_from_anybody(bytes in mutation::near_the_seeds_of("messages")) {
+        exercise::messages(&bytes);
+    }
+
+    #[test]
+    fn answers_from_anybody(bytes in mutation::near_the_seeds_of("answers")) {
+        exercise::answers(&bytes);
+    }
+}
