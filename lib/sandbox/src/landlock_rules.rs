@@ -14,7 +14,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The newest ABI that was tested.
 const ABI_TESTED: ABI = ABI::V6;
@@ -65,6 +65,7 @@ pub(crate) fn ruleset(
     }
     if let Linkage::Dynamic { interpreter } = program.linkage()
         && let Ok(Some(loader)) = regular::look_at(interpreter)
+        && regular::is_roots(loader.as_fd()) == Ok(true)
     {
         rules = allow(rules, loader, execute)?;
     }

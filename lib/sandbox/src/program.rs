@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Longest program that is copied because others than root can change it.
@@ -108,13 +108,15 @@ impl Program {
                 path: origin.to_owned(),
             });
         }
-        let linkage = linkage(&file, metadata.size(), origin)?;
+        let linkage = linkage(&file, metadata.len(), origin)?;
+        let is_roots = regular::is_roots(file.as_fd())
+            .map_err(|errno| OsError::new("stat program", origin.display(), errno))?;
         Ok(Self {
             fd: file.into(),
             origin: origin.to_owned(),
             linkage,
             sealed: false,
-            is_roots: metadata.uid() == 0 && mode & 0o022 == 0,
+            is_roots,
         })
     }
 
@@ -175,7 +177,7 @@ impl Program {
         let metadata =
             metadata.map_err(|error| OsError::from_io("read program", origin.display(), &error))?;
         Ok(Self {
-            linkage: linkage(&file, metadata.size(), origin)?,
+            linkage: linkage(&file, metadata.len(), origin)?,
             fd: file.into(),
             origin: origin.to_owned(),
             sealed: true,
@@ -248,9 +250,19 @@ fn not_executable(path: &Path, why: &'static str) -> ProgramError {
     }
 }
 
+/// What the program needs to start. The kernel maps the segments of its loader as the loader asks: a loader that others than
+/// root can change is refused, because it could ask for memory that is writable and executable.
 fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError> {
-    elf::linkage(size, |bytes, at| file.read_exact_at(bytes, at))
-        .map_err(|why| not_executable(path, why))
+    let found = elf::linkage(size, |bytes, at| file.read_exact_at(bytes, at));
+    let found = found.map_err(|why| not_executable(path, why))?;
+    if let Linkage::Dynamic { interpreter } = &found
+        && let Ok(Some(loader)) = regular::look_at(interpreter)
+        && regular::is_roots(loader.as_fd()) != Ok(true)
+    {
+        let why = "its loader can be changed by others than root; link it with the system's";
+        return Err(not_executable(path, why));
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -277,6 +289,18 @@ mod tests {
         let interpreter = PathBuf::from("/lib64/ld.so");
         let program = Program::open(file.path()).unwrap();
         assert_eq!(*program.linkage(), Linkage::Dynamic { interpreter });
+    }
+
+    /// Catches: a loader of the user's own, whose segments nobody has looked at.
+    #[test]
+    fn a_loader_that_others_can_change_is_refused() {
+        let loader = file_with(&elf(None), 0o777);
+        let path = [loader.path().as_os_str().as_bytes(), b"\0"].concat();
+        let program = file_with(&elf(Some(&path)), 0o755);
+        let refused = Program::open(program.path()).unwrap_err().to_string();
+        assert!(refused.contains("its loader can be changed"), "{refused}");
+        let sent = Program::of_bytes(&elf(Some(&path)), Path::new("sent"));
+        assert!(sent.is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::error::Errno;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Opens a regular file for reading.
@@ -19,7 +19,6 @@ use std::path::Path;
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let found = look_at(path)?
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))?;
-    use std::os::fd::AsFd;
     Ok(reopen(found.as_fd())?.into())
 }
 
@@ -30,6 +29,12 @@ pub(crate) fn look_at(path: &Path) -> Result<Option<OwnedFd>, Errno> {
     let found = rustix::fs::fstat(&fd)?;
     let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     Ok(is_regular.then_some(fd))
+}
+
+/// Returns true if root alone can change the file.
+pub(crate) fn is_roots(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let found = rustix::fs::fstat(fd)?;
+    Ok(found.st_uid == 0 && found.st_mode & 0o022 == 0)
 }
 
 /// Opens the file of a descriptor again, for reading. It does not wait for the holder of a lease.
