@@ -52,8 +52,15 @@ fn a_seed_decides_a_run() {
 const SEEDS: u64 = 2000;
 
 fn is_found(mutation: Mutation) {
+    is_found_from(mutation, 0);
+}
+
+/// One that shows in one run of hundreds: `make soak` looks from the beginning.
+fn is_found_from(mutation: Mutation, first: u64) {
     let begun = Instant::now();
-    let found = (0..SEEDS).find_map(|seed| Some((seed, storm(seed, Some(mutation)).violation?)));
+    let first = choose(first, 0);
+    let found = (first..first + SEEDS)
+        .find_map(|seed| Some((seed, storm(seed, Some(mutation)).violation?)));
     let (seed, violation) =
         found.unwrap_or_else(|| panic!("{mutation:?} was not found by {SEEDS} seeds"));
     println!(
@@ -100,6 +107,26 @@ fn a_gap_that_is_filled_at_once_is_found() {
 #[test]
 fn a_flood_that_counts_nothing_is_found() {
     is_found(Mutation::FloodCountsNothing);
+}
+
+#[test]
+fn a_copy_that_counts_nothing_is_found() {
+    is_found(Mutation::FloodCopyCountsNothing);
+}
+
+#[test]
+fn a_frame_into_a_group_that_is_not_published_is_found() {
+    is_found(Mutation::AdmitReturns);
+}
+
+#[test]
+fn a_move_that_does_not_wait_is_found() {
+    is_found(Mutation::MoveDoesNotWait);
+}
+
+#[test]
+fn a_call_that_is_seen_late_is_found() {
+    is_found_from(Mutation::CallSeenLate, 690);
 }
 
 #[test]

@@ -205,8 +205,9 @@ impl Daemon {
             let left = self.left.borrow();
             (left.0, left.1.contains(&number))
         };
-        let is_waited =
-            !self.m.has(Mutation::WayInTwoWords) && !self.m.has(Mutation::NoMembershipCheck);
+        let is_waited = !self.m.has(Mutation::WayInTwoWords)
+            && !self.m.has(Mutation::NoMembershipCheck)
+            && !self.m.has(Mutation::MoveDoesNotWait);
         if is_waited && (others || is_left) {
             self.await_quiet().await;
             *self.left.borrow_mut() = (false, BTreeSet::new());

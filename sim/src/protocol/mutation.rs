@@ -19,6 +19,14 @@ pub enum Mutation {
     GapFilledAtOnce,
     /// `flood_frame` counts nothing when the sender went down.
     FloodCountsNothing,
+    /// `flood_copy` counts nothing when the sender went down.
+    FloodCopyCountsNothing,
+    /// `admit_frame` returns without publishing when the sender has gone down since the reservation.
+    AdmitReturns,
+    /// A port joins a switch while frames of the one that it has left are on their way to it.
+    MoveDoesNotWait,
+    /// A call looks whether its port is up before a daemon that takes the port down can see the call, and not again.
+    CallSeenLate,
     /// A call does not tell the sender how far it has come when the port went down meanwhile.
     TailNotWritten,
     /// A port that leaves a switch leads nowhere before it is off the switch: a daemon that is killed in between never takes it

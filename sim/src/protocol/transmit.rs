@@ -376,7 +376,12 @@ async fn exchange_run(m: &Memory, part: Part) {
 }
 
 async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
-    let Some(from) = target_exists(m, part.me).await else {
+    let found = if m.has(Mutation::AdmitReturns) {
+        target_find(m, part.me).await
+    } else {
+        target_exists(m, part.me).await
+    };
+    let Some(from) = found else {
         return;
     };
     let Some(to) = target_exists(m, part.to).await else {
@@ -423,7 +428,12 @@ async fn flood_copy(
     (position, len): (u32, usize),
     header: Header,
 ) {
-    let Some(from) = target_exists(m, me).await else {
+    let sender = if m.has(Mutation::FloodCopyCountsNothing) {
+        target_find(m, me).await
+    } else {
+        target_exists(m, me).await
+    };
+    let Some(from) = sender else {
         return;
     };
     let found = target_find(m, to).await;
@@ -686,7 +696,12 @@ async fn call_run(m: &Memory, me: u32, caller: Caller) -> Result<(), CallError> 
         return Err(CallError::Busy);
     }
     add(&port.tx_calls, 1).await;
-    let Some(from) = target_find(m, me).await else {
+    let found = if m.has(Mutation::CallSeenLate) {
+        target_exists(m, me).await
+    } else {
+        target_find(m, me).await
+    };
+    let Some(from) = found else {
         store(&port.busy, 0).await;
         return Err(CallError::NetDown);
     };

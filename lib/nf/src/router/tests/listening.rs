@@ -55,6 +55,47 @@ fn query_from(from: &str, len: usize, code: u16, hop_limit: u8) -> Vec<u8> {
     written(&frame, &vec![0; len - 8])
 }
 
+/// Catches: reports longer than the shortest MTU of an IPv6 link, and groups that are in none of several.
+#[test]
+fn many_groups_are_reported_in_frames_that_fit_every_link() {
+    let mut config = plain();
+    let own = |host: u32| format!("2001:db8:1::{host:x}/64");
+    config["addresses"]["p1"] = (1..=130).map(own).collect();
+    let mut router = Bench::new(&config);
+    assert!(router.send(1, query(28, 0, 1)).is_empty());
+    let sent = router.wait(100);
+    // Each has 1280 octets of IPv6 at most, which is 61 records.
+    let lengths: Vec<_> = sent.iter().map(|(_, frame)| frame.len()).collect();
+    let of = |records: usize| 14 + 40 + 8 + 8 + 20 * records;
+    assert_eq!(lengths.iter().max(), Some(&of(61)));
+    let groups: Vec<_> = sent
+        .iter()
+        .flat_map(|(_, frame)| reported(frame, 2))
+        .collect();
+    for host in 1..=130 {
+        let group = format!("ff02::1:ff00:{host:x}");
+        assert!(groups.contains(&group), "{group}");
+    }
+    let records = lengths.iter().map(|length| (length - of(0)) / 20);
+    assert_eq!(records.sum::<usize>(), groups.len());
+}
+
+/// Catches: routers that all answer a query at once, which is what its time is there to prevent (RFC 3810 section 6.2).
+#[test]
+fn answers_are_spread_over_the_time_that_a_query_gives() {
+    let mut delays: Vec<u64> = (0..20)
+        .map(|turn| {
+            let mut router = Bench::new(&plain());
+            router.now.0 += turn * 1_234_567_891;
+            assert!(router.send(1, query(28, 10_000, 1)).is_empty());
+            (router.nf.next_tick().0 - router.now.0) / 1_000_000
+        })
+        .collect();
+    delays.sort_unstable();
+    assert!(delays[4] < 5000 && delays[15] > 5000, "{delays:?}");
+    assert!(delays[19] <= 10_000, "{delays:?}");
+}
+
 fn unique(groups: &[&str]) -> Vec<String> {
     let mut groups: Vec<_> = groups.iter().map(|group| group.to_string()).collect();
     groups.dedup();
