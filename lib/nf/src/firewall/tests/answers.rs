@@ -76,6 +76,28 @@ fn a_rejected_datagram_is_answered_by_icmp() {
     assert_eq!((icmp.msg_type().0, icmp.code()), (1, 1));
 }
 
+/// Catches: a reason that the parser does not take, or that has another's code (RFC 792, RFC 1812 section 5.2.7.1, RFC 4443
+/// section 3.1).
+#[test]
+fn each_reason_of_unreach_has_its_code() {
+    for (reason, v4, v6) in [
+        ("net", 0, 0),
+        ("host", 1, 3),
+        ("port", 3, 4),
+        ("filter-prohib", 13, 1),
+    ] {
+        let mut fw = Bench::with_rules(&format!("unreach {reason} ip from any to any"));
+        let refused = answer(&mut fw, &udp("10.0.0.1:1000", "10.0.0.2:53"));
+        let packet = Ipv4Packet::new_checked(&refused[14..]).unwrap();
+        let icmp = Icmpv4Packet::new_checked(packet.payload()).unwrap();
+        assert_eq!((icmp.msg_type().0, icmp.code()), (3, v4), "{reason}");
+        let refused = answer(&mut fw, &udp("[fc00::1]:1000", "[fc00::2]:54"));
+        let packet = Ipv6Packet::new_checked(&refused[14..]).unwrap();
+        let icmp = Icmpv6Packet::new_checked(packet.payload()).unwrap();
+        assert_eq!((icmp.msg_type().0, icmp.code()), (1, v6), "{reason}");
+    }
+}
+
 #[test]
 fn answers_keep_vlan_tags_and_size_limits() {
     let mut fw = Bench::with_rules("reject ip from any to any");
