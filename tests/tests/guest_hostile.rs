@@ -113,6 +113,7 @@ fn start_sender(instance: &ScratchInstance, to: [u8; 6]) -> Child {
     instance.spawn(&mut command).expect("sender")
 }
 
+/// Catches: frames that a call has counted as entered, and neither as delivered nor as dropped when its process was killed.
 #[test]
 fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
     if !skip::is_root("books") {

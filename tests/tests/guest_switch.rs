@@ -533,6 +533,7 @@ fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it(
     });
 }
 
+/// Catches: a daemon that takes over and leaves what its predecessor had reserved as it is.
 #[test]
 fn what_a_daemon_has_reserved_and_never_published_holds_nobody_up_for_ever() {
     for_each_form("gaps", |scratch| {

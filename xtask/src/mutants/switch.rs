@@ -13,6 +13,8 @@ pub const TESTS: &[&str] = &[
     "guest_storm",
     "guest_groups",
     "guest_marking",
+    "guest_uplink_rules",
+    "guest_uplink_frames",
 ];
 
 /// What is planted.
@@ -230,5 +232,37 @@ pub const MUTANTS: &[Mutant] = &[
         from: "	store16(ip + 10, ~sum);",
         to: "",
         hidden: None,
+    },
+    Mutant {
+        what: "a decision of an older table of rules counts",
+        file: "switch/classify.h",
+        from: "if (cached && cached->generation == fresh.generation)",
+        to: "if (cached)",
+        hidden: None,
+    },
+    Mutant {
+        what: "a frame goes back through the uplink by which it came",
+        file: "switch/uplink.h",
+        from: "	if (id == me)
+		return drop_arrival(port, NFL_DROP_SAME_PORT);",
+        to: "",
+        hidden: None,
+    },
+    Mutant {
+        what: "any source may come in through an uplink",
+        file: "switch/uplink.h",
+        from: "	if (port->flags & NFL_PORT_PINNED && header_src(h) != port->mac)
+		return false;",
+        to: "",
+        hidden: None,
+    },
+    Mutant {
+        what: "a frame for a switch leaves it by an uplink",
+        file: "switch/uplink.h",
+        from: "(way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(a.to.port)))",
+        to: "0",
+        hidden: Some(
+            "the receiver has to leave the switch between two looks at it; the model finds the same in a call",
+        ),
     },
 ];
