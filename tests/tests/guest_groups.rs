@@ -359,7 +359,8 @@ fn pool_bytes(port: &Port) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
 }
 
-/// Slot numbers of every kind: another member's, beyond the pool, beyond the table, its own.
+/// Slot numbers of every kind: another member's, beyond the pool, beyond the table, its own. Catches: an exchange that takes
+/// what the sender names without a look at its owner, and one that takes what the receiver names so.
 #[test]
 fn a_hostile_member_spoils_its_group_at_most() {
     for_each_form("hostile member", |scratch| {
@@ -415,6 +416,11 @@ fn a_hostile_member_spoils_its_group_at_most() {
             peer_ports.ports[0].receive(usize::MAX, |bytes| {
                 assert!((14..=2032).contains(&bytes.len()));
             });
+            // Into the ring whose slots the evil one has named.
+            let to_evil = frame(evil.mac(0), peer.mac(0), 60, 0);
+            send(&mut peer_ports.ports[0], &to_evil);
+            let flushed = peer_ports.ports[0].flush(WhenFull::Drop);
+            flushed.expect("a port that is up");
         }
         assert!(
             pool_bytes(&watched.ports[0]) == untouched,

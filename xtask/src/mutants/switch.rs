@@ -8,6 +8,7 @@ const TRANSMIT: &str = "switch/transmit.h";
 pub const TESTS: &[&str] = &[
     "guest_dataplane",
     "guest_switch",
+    "guest_model",
     "guest_wake",
     "guest_hostile",
     "guest_storm",
@@ -209,7 +210,8 @@ pub const MUTANTS: &[Mutant] = &[
         what: "a sleeping receiver is not rung for",
         file: "switch/deliver.h",
         from: "	bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
-        to: "",
+        to: "	if (0)
+		bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
         hidden: None,
     },
     Mutant {
