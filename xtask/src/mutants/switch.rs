@@ -183,7 +183,9 @@ pub const MUTANTS: &[Mutant] = &[
         file: "switch/call.h",
         from: "if (__sync_val_compare_and_swap(&port->busy, 0, 1))",
         to: "if (0)",
-        hidden: None,
+        hidden: Some(
+            "the kernel's socket lock keeps apart two calls of one socket; an instance's and an I/O thread's meet in the moment in which the port changes hands",
+        ),
     },
     Mutant {
         what: "a nonsensical head is believed",
