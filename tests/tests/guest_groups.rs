@@ -8,7 +8,7 @@ use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::Engine;
-use nfluid_ring::layout::{SLOT_SIZE, rx_desc_slot};
+use nfluid_ring::layout::{SLOT_SIZE, rx_desc_slot, rx_desc_with_slot};
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, DropReason, Group, PortCounters};
@@ -360,7 +360,7 @@ fn pool_bytes(port: &Port) -> Vec<u8> {
 }
 
 /// Slot numbers of every kind: another member's, beyond the pool, beyond the table, its own. Catches: an exchange that takes
-/// what the sender names without a look at its owner, and one that takes what the receiver names so.
+/// what the sender names without a look at its owner.
 #[test]
 fn a_hostile_member_spoils_its_group_at_most() {
     for_each_form("hostile member", |scratch| {
@@ -416,11 +416,6 @@ fn a_hostile_member_spoils_its_group_at_most() {
             peer_ports.ports[0].receive(usize::MAX, |bytes| {
                 assert!((14..=2032).contains(&bytes.len()));
             });
-            // Into the ring whose slots the evil one has named.
-            let to_evil = frame(evil.mac(0), peer.mac(0), 60, 0);
-            send(&mut peer_ports.ports[0], &to_evil);
-            let flushed = peer_ports.ports[0].flush(WhenFull::Drop);
-            flushed.expect("a port that is up");
         }
         assert!(
             pool_bytes(&watched.ports[0]) == untouched,
@@ -441,6 +436,46 @@ fn a_hostile_member_spoils_its_group_at_most() {
         assert_books_balance(scratch, &[&*evil, &*peer, &outsider]);
         let counters = scratch.switch.counters(evil.id(0));
         assert!(counters.dropped(DropReason::BadIndex) > 0);
+    });
+}
+
+/// Catches: an exchange that gives the sender the slot that the receiver names, without a look at its owner.
+#[test]
+fn a_receiver_gives_no_slot_of_others_away() {
+    for_each_form("named slots", |scratch| {
+        let group = scratch.group(3 * ONE).expect("a group");
+        let mut members: Vec<ScratchInstance> = (0..3)
+            .map(|_| scratch.member(&group, 1, RING, RING).expect("a member"))
+            .collect();
+        let [sender, evil, other] = &mut members[..] else {
+            unreachable!("there are three");
+        };
+        scratch
+            .link((&mut *sender, 0), (&mut *evil, 0))
+            .expect("link");
+        let (mut from, to) = (sender.attach().expect("attach"), evil.attach());
+        let foreign = group.slots_of(other.memory.pool_id);
+        let ring = to.expect("attach");
+        for (desc, slot) in ring.ports[0]
+            .raw_ring()
+            .rx
+            .iter()
+            .zip(foreign.iter().cycle())
+        {
+            desc.store(rx_desc_with_slot(0, *slot), Relaxed);
+        }
+        let port = &mut from.ports[0];
+        for _ in 0..8 {
+            send(port, &frame(evil.mac(0), sender.mac(0), 1514, 0));
+        }
+        port.flush(WhenFull::Drop).expect("flush");
+        let counters = scratch.switch.counters(evil.id(0));
+        assert_eq!(counters.dropped(DropReason::BadIndex), 8);
+        for member in [&*sender, &*evil, &*other] {
+            let own = group.slots_of(member.memory.pool_id);
+            assert_eq!(own.len(), ONE as usize, "nobody gains or loses a slot");
+        }
+        assert_keeps_its_slots(&group, other, ONE);
     });
 }
 
