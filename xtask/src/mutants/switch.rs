@@ -220,14 +220,14 @@ pub const MUTANTS: &[Mutant] = &[
         what: "a receiver that waits for several frames is rung for the first",
         file: "switch/ripe.h",
         from: "return epoch && port->wake_frames > 1 ? ripe_epoch(id, epoch) : epoch;",
-        to: "return epoch;",
+        to: "return 0 ? ripe_epoch(id, epoch) : epoch;",
         hidden: None,
     },
     Mutant {
         what: "signals do not end with their time",
         file: "switch/signal.h",
         from: "if (!left || left > NFL_SIGNAL_UNITS_MAX)",
-        to: "if (0)",
+        to: "if (left && 0)",
         hidden: None,
     },
     Mutant {
