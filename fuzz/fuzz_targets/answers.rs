@@ -1,5 +1,5 @@
-//! What an NF answers on its control socket, and what it hands over: no panic, no error without a reason, and the same however
-//! it comes in pieces. The body is that of the property test.
+//! Answers and states of an NF on its control socket: reading them does not panic, each error has a reason, and the result does
+//! not depend on the pieces in which the bytes come. The body is that of the property test.
 
 #![no_main]
 

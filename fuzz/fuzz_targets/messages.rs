@@ -1,4 +1,5 @@
-//! What the daemon of another host says while an instance is moved: no panic, and what is read is written as the same.
+//! Messages of another host's daemon while an instance is moved: reading them does not panic, and a message that was read and
+//! written is read as the same again.
 //! The body is that of the property test.
 
 #![no_main]

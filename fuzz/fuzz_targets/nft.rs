@@ -1,4 +1,4 @@
-//! What 'nft -j list ruleset' may have printed: no panic, and a split whose rules can be looked up.
+//! Outputs of 'nft -j list ruleset': reading and splitting a rule set does not panic, and every rule of a split can be looked up.
 //! The body is that of the property test.
 
 #![no_main]

@@ -483,7 +483,7 @@ fn port_of(instance: &ScratchInstance) -> Port {
     ports.remove(0)
 }
 
-/// What begins with this seed: in the long form another one each time. It can be given back.
+/// The seed of the storm: `NFLUID_SEED`, or another one in each run of the long form, or 1.
 fn seed() -> u64 {
     let given = std::env::var("NFLUID_SEED").ok();
     let given = given.map(|text| text.parse().expect("NFLUID_SEED is a number"));
@@ -494,7 +494,7 @@ fn seed() -> u64 {
     })
 }
 
-/// What has entered was delivered or is counted, and what was delivered was received.
+/// Checks that every frame that entered was delivered or counted, and that every delivered frame was received.
 fn assert_all_books_balance(switch: &Switch, lanes: &mut [Lane]) {
     let ids: Vec<u32> = lanes.iter().flat_map(Lane::ids).collect();
     let all = switch.counters_of(ids);

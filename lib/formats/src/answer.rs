@@ -1,5 +1,5 @@
-//! What an NF answers on its control socket: a line of JSON, `{"ok": ...}` or `{"error": "..."}`; and the state that it hands
-//! over, behind its length.
+//! Answers of an NF on its control socket: a line of JSON, `{"ok": ...}` or `{"error": "..."}`; and the NF's state, behind the
+//! state's length.
 //!
 //! The NF is hostile. A line is bounded in bytes ([`ANSWER_MAX`], or [`EACH_MAX`] where many are asked at once) and in
 //! values ([`crate::json::VALUES_MAX`]), a state in bytes.
@@ -14,7 +14,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 pub const ANSWER_MAX: u64 = 4 << 20;
 /// Longest answer in bytes of each of many instances: as many may come at once.
 pub const EACH_MAX: usize = 1 << 20;
-/// Said for an NF that refuses without a reason.
+/// The error text for an NF that refuses without a reason.
 const NO_REASON: &str = "the NF refuses and does not say why";
 
 /// Why there is no line of an answer.
@@ -52,16 +52,16 @@ pub fn read_line(stream: impl Read) -> Result<String, LineError> {
 /// Why a line is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It cannot be read.
+    /// The line is not JSON.
     #[error("the answer is not JSON")]
     Json(#[source] serde_json::Error),
-    /// It would take too much memory.
+    /// The line has more JSON values than [`json::VALUES_MAX`], and would take too much memory.
     #[error("the answer has more than {} values", json::VALUES_MAX)]
     TooManyValues,
     /// The NF refuses, in its own words.
     #[error("{0}")]
     Refused(String),
-    /// It has neither `ok` nor `error`.
+    /// The line has neither `ok` nor `error`.
     #[error("the answer is neither success nor error")]
     Neither,
 }
@@ -99,7 +99,7 @@ pub fn take_addresses(answer: &mut Value, most: usize) -> Vec<Address> {
     addresses
 }
 
-/// What has come by now of the answer of one of many.
+/// The part of an NF's answer that has come by now, where many NFs are asked at once.
 #[derive(Debug, Default)]
 pub struct Gathered {
     got: Vec<u8>,
@@ -128,7 +128,7 @@ pub enum StateError {
     /// Its length is more than can be moved.
     #[error("its state has {0} bytes, more than the {SAVED_BYTES_MAX} that can be moved")]
     TooLong(u64),
-    /// It ends before its length.
+    /// The stream ends before the state's length.
     #[error("its state is not whole")]
     Cut,
 }
@@ -141,7 +141,7 @@ pub fn read_state(mut stream: impl Read) -> Result<Vec<u8>, StateError> {
     let mut length = [0; 8];
     stream.read_exact(&mut length).map_err(StateError::Io)?;
     let length = u64::from_le_bytes(length);
-    // What an instance says is not believed: no more than this is read, and memory is taken as it comes.
+    // The length is not believed: no more than this is read, and memory is taken as the bytes come.
     if length > SAVED_BYTES_MAX as u64 {
         return Err(StateError::TooLong(length));
     }

@@ -21,7 +21,7 @@ pub enum FramesError {
 /// All frames, copied.
 ///
 /// # Errors
-/// One is none.
+/// [`FramesError`].
 pub fn frames(bytes: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, FramesError> {
     let frames = frames_in(bytes)?.into_iter();
     Ok(frames.map(|(port, frame)| (port, frame.to_vec())).collect())
@@ -30,7 +30,7 @@ pub fn frames(bytes: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, FramesError> {
 /// As [`frames`], where they lie.
 ///
 /// # Errors
-/// One is none.
+/// [`FramesError`].
 pub fn frames_in(mut bytes: &[u8]) -> Result<Vec<(u8, &[u8])>, FramesError> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -46,7 +46,7 @@ pub fn frames_in(mut bytes: &[u8]) -> Result<Vec<(u8, &[u8])>, FramesError> {
     Ok(all)
 }
 
-/// What an instance that leaves writes when it has written all that waited: no frame is as short.
+/// The end of the frames that a leaving instance writes: a head with length 0, which no frame has.
 pub const MARK: [u8; 3] = [0; 3];
 
 /// How many of the first bytes are whole frames, as an instance writes them; at most as far as what is none, as a [`MARK`].
@@ -62,10 +62,10 @@ pub fn whole_frames(bytes: &[u8]) -> usize {
     whole
 }
 
-/// That these bytes may become a frame: it is no use to wait for more of what is none.
+/// Checks that these bytes can be the beginning of a frame, so that more bytes are worth waiting for.
 ///
 /// # Errors
-/// They never will.
+/// [`FramesError::Length`]: no frame has the length in the head.
 pub fn check_beginning(bytes: &[u8]) -> Result<(), FramesError> {
     match length_at(bytes, 0) {
         Some(length) if !FRAME.contains(&length) => Err(FramesError::Length(length)),

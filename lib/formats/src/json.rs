@@ -12,10 +12,10 @@ pub const VALUES_MAX: usize = 1 << 19;
 /// Why a text is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// It has more values than [`VALUES_MAX`].
+    /// The text has more values than [`VALUES_MAX`].
     #[error("the JSON has more than {VALUES_MAX} values")]
     TooManyValues,
-    /// It is no JSON, or not what was expected.
+    /// The text is not JSON, or not of the expected type.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }

@@ -28,22 +28,22 @@ pub enum MessageError {
     /// There is no message of this kind.
     #[error("there is no message {0}")]
     Unknown(u8),
-    /// One that comes is longer than its kind may be.
+    /// A message that comes is longer than a message of its kind may be.
     #[error("a message of {length} bytes, where {most} are the most")]
     TooLong {
         /// Its length by its head.
         length: usize,
-        /// What its kind may have.
+        /// The most bytes that a message of its kind may have.
         most: usize,
     },
-    /// One that is to be written is longer than its kind may be.
+    /// A message that is to be written is longer than a message of its kind may be.
     #[error("'{name}' has {length} bytes, more than the {most} that it may have")]
     TooLongToWrite {
         /// The message.
         name: &'static str,
         /// Its length.
         length: usize,
-        /// What its kind may have.
+        /// The most bytes that a message of its kind may have.
         most: usize,
     },
     /// The other end has gone within a message.
@@ -54,10 +54,10 @@ pub enum MessageError {
     NotUnderstood {
         /// Its kind.
         kind: u8,
-        /// What is wrong with them.
+        /// The reason.
         source: JsonError,
     },
-    /// It is no JSON when it is written.
+    /// The message cannot be written as JSON.
     #[error("'{name}' cannot be written")]
     NotWritten {
         /// The message.
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// What is not to be read.
+    /// A reader that fails the test when it is read.
     struct Untouched;
 
     impl std::io::Read for Untouched {

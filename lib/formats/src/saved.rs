@@ -25,12 +25,12 @@ const MAGIC: &[u8; 8] = b"NFLIMAGE";
 /// Why there is no saved instance, or no clone of one.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
-    /// It could not be restored: see [`SAVED_BYTES_MAX`].
+    /// The saved instance is longer than [`SAVED_BYTES_MAX`] and could not be restored.
     #[error(
         "the saved instance has {0} bytes, more than the {SAVED_BYTES_MAX} that can be restored"
     )]
     TooLong(usize),
-    /// It does not begin as one.
+    /// The bytes do not begin as a saved instance.
     #[error("this is no saved instance of nfluid")]
     Foreign,
     /// Another version has written it.
@@ -39,10 +39,10 @@ pub enum SavedError {
     /// Its checksum is not that of its bytes.
     #[error("the saved instance is damaged or not whole: its checksum is wrong")]
     Damaged,
-    /// It ends within a part.
+    /// The bytes end within a part.
     #[error("it is not whole")]
     Cut,
-    /// It goes on behind its last part.
+    /// There are bytes behind the last part.
     #[error("there is more in it than there should be")]
     More,
     /// Its frames are none, or one that is to be written is longer than any frame.
@@ -54,7 +54,7 @@ pub enum SavedError {
     /// Its document has not exactly one instance.
     #[error("the saved instance is not one")]
     NotOne,
-    /// What its document says of the instance is no JSON object.
+    /// The instance in the document is not a JSON object.
     #[error("what the saved instance says of '{0}' is no object")]
     NoObject(String),
     /// A clone would have the addresses of its original.

@@ -4,12 +4,11 @@
 //! instead of being taken out: the header keeps its length, as with Linux. A fragment other than the
 //! first that is cut further keeps the options that it has: whoever cut it first has chosen them.
 
+use crate::ipv4_options::{self, NO_OPERATION};
 use nfluid_wire::ipv4::{self, Ipv4Packet};
 
 /// Copied flag of an option type.
 const COPIED: u8 = 0x80;
-const END_OF_LIST: u8 = 0;
-const NO_OPERATION: u8 = 1;
 
 /// The fragments of one packet.
 #[derive(Debug)]
@@ -66,19 +65,9 @@ impl<'a> Fragments<'a> {
 
 /// Blanks the options that belong into the first fragment only. The list has been checked.
 fn blank_uncopied(options: &mut [u8]) {
-    let mut at = 0;
-    while at < options.len() {
-        let length = match options[at] {
-            END_OF_LIST => return,
-            NO_OPERATION => 1,
-            _ => options
-                .get(at + 1)
-                .map_or(1, |length| usize::from(*length).max(1)),
-        };
-        let end = (at + length).min(options.len());
-        if options[at] & COPIED == 0 {
-            options[at..end].fill(NO_OPERATION);
+    ipv4_options::for_each(options, |option| {
+        if option[0] & COPIED == 0 {
+            option.fill(NO_OPERATION);
         }
-        at = end;
-    }
+    });
 }

@@ -42,10 +42,10 @@ impl Limit {
     }
 }
 
-/// What became of an answer.
+/// The result of answering a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is in the outbox.
+    /// The answer is in the outbox.
     Yes,
     /// Nothing may be answered to such a packet.
     NotAnswerable,

@@ -20,6 +20,7 @@ pub mod firewall;
 mod fragmentation;
 pub mod function;
 mod icmp_error;
+mod ipv4_options;
 pub mod limiter;
 pub mod mirror;
 pub mod nat;

@@ -250,7 +250,7 @@ fn not_executable(path: &Path, why: &'static str) -> ProgramError {
     }
 }
 
-/// What the program needs to start. The kernel maps the segments of its loader as the loader asks: a loader that others than
+/// Reads what the program needs to start. The kernel maps the segments of its loader as the loader asks: a loader that others than
 /// root can change is refused, because it could ask for memory that is writable and executable.
 fn linkage(file: &File, size: u64, path: &Path) -> Result<Linkage, ProgramError> {
     let found = elf::linkage(size, |bytes, at| file.read_exact_at(bytes, at));

@@ -67,6 +67,15 @@ pub(super) async fn target_find(m: &Memory, id: u32) -> Option<Target> {
     (flags & PORT_UP != 0).then_some(target)
 }
 
+/// As [`target_exists`]; with this defect as [`target_find`].
+pub(super) async fn target_unless(m: &Memory, defect: Mutation, id: u32) -> Option<Target> {
+    if m.has(defect) {
+        target_find(m, id).await
+    } else {
+        target_exists(m, id).await
+    }
+}
+
 /// `struct cursor`: the pool in which the block used last lies.
 pub(super) struct Cursor {
     pool: Rc<Pool>,

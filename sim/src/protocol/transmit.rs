@@ -3,8 +3,8 @@
 use super::deliver::{
     Cursor, DEST_LINK, DEST_SWITCH, Reservation, Slot, Target, count_drop, cursor_block,
     cursor_slot, delivered, in_slot, port_way, publish, reserve, rx_named, rx_room, rx_slot,
-    same_switch, slot_buffer, target_exists, target_find, tx_descriptor, tx_return, way_dest,
-    way_kind,
+    same_switch, slot_buffer, target_exists, target_find, target_unless, tx_descriptor, tx_return,
+    way_dest, way_kind,
 };
 use super::fdb::{MAC_GROUP, fdb_find, fdb_learn};
 use super::memory::{
@@ -256,11 +256,8 @@ async fn void_run(m: &Memory, part: Part) {
 
 /// The beginning of `copy_run` and `exchange_run`.
 async fn run_begin(m: &Memory, me: u32, to: u32, address: Option<u64>) -> Option<Run> {
-    let (from, to) = if m.has(Mutation::CopyRunReturns) {
-        (target_find(m, me).await?, target_find(m, to).await?)
-    } else {
-        (target_exists(m, me).await?, target_exists(m, to).await?)
-    };
+    let from = target_unless(m, Mutation::CopyRunReturns, me).await?;
+    let to = target_unless(m, Mutation::CopyRunReturns, to).await?;
     let tx = cursor_block(m, from.port(m), 0).await?;
     Some(Run {
         from,
@@ -376,12 +373,7 @@ async fn exchange_run(m: &Memory, part: Part) {
 }
 
 async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
-    let found = if m.has(Mutation::AdmitReturns) {
-        target_find(m, part.me).await
-    } else {
-        target_exists(m, part.me).await
-    };
-    let Some(from) = found else {
+    let Some(from) = target_unless(m, Mutation::AdmitReturns, part.me).await else {
         return;
     };
     let Some(to) = target_exists(m, part.to).await else {
@@ -428,12 +420,7 @@ async fn flood_copy(
     (position, len): (u32, usize),
     header: Header,
 ) {
-    let sender = if m.has(Mutation::FloodCopyCountsNothing) {
-        target_find(m, me).await
-    } else {
-        target_exists(m, me).await
-    };
-    let Some(from) = sender else {
+    let Some(from) = target_unless(m, Mutation::FloodCopyCountsNothing, me).await else {
         return;
     };
     let found = target_find(m, to).await;
@@ -473,12 +460,7 @@ async fn flood_copy(
 }
 
 async fn flood_frame(m: &Memory, me: u32, position: u32) {
-    let found = if m.has(Mutation::FloodCountsNothing) {
-        target_find(m, me).await
-    } else {
-        target_exists(m, me).await
-    };
-    let Some(from) = found else {
+    let Some(from) = target_unless(m, Mutation::FloodCountsNothing, me).await else {
         return;
     };
     let port = from.port(m);
@@ -743,12 +725,7 @@ async fn call_run(m: &Memory, me: u32, caller: Caller) -> Result<(), CallError> 
     }
     step().await;
     port.tx_pos.set(position);
-    let found = if m.has(Mutation::TailNotWritten) {
-        target_find(m, me).await
-    } else {
-        target_exists(m, me).await
-    };
-    if let Some(from) = found {
+    if let Some(from) = target_unless(m, Mutation::TailNotWritten, me).await {
         store(&from.ring.ring().switch.tx_tail, position).await;
     }
     store(&port.busy, 0).await;

@@ -1,4 +1,4 @@
-//! What the NAT tells the sender of a packet that cannot pass: ICMP "communication administratively prohibited".
+//! ICMP "communication administratively prohibited" to the sender of a packet that cannot pass.
 //!
 //! RFC 5508 REQ-8 asks for it where no session can be made for a new flow, for want of room or by the configuration. Only hosts
 //! inside are told: strangers learn nothing (RFC 5508 REQ-9, RFC 5382 REQ-4), and what a stranger sends makes no packets.

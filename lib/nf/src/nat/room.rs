@@ -23,13 +23,8 @@ impl State {
             let mapping = self.sessions.get(session)?.mapping;
             fits(self.mappings.get(mapping)?).then_some((session, mapping))
         };
-        let found = match host {
-            Some(host) => {
-                let mut of_host = self.half_open_of.iter_in(host).take(STEPS);
-                of_host.find_map(fitting)
-            }
-            None => self.half_open.iter().take(STEPS).find_map(fitting),
-        };
+        let (queues, queue) = host.map_or((&self.half_open, 0), |host| (&self.half_open_of, host));
+        let found = queues.iter_in(queue).take(STEPS).find_map(fitting);
         let Some((session, mapping)) = found else {
             return false;
         };

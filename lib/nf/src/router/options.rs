@@ -4,10 +4,9 @@
 //! pass as they are.
 
 use crate::function::Nanos;
+use crate::ipv4_options::{self, END_OF_LIST, NO_OPERATION};
 use core::net::Ipv4Addr;
 
-const END_OF_LIST: u8 = 0;
-const NO_OPERATION: u8 = 1;
 const RECORD_ROUTE: u8 = 7;
 const TIMESTAMP: u8 = 68;
 const LOOSE_SOURCE_ROUTE: u8 = 131;
@@ -80,45 +79,22 @@ pub(super) fn check(options: &[u8]) -> Result<(), OptionError> {
 /// Blanks all of a checked list but what an echo reply repeats: record route and timestamp (RFC 1122 section 3.2.2.6). Returns
 /// whether there is any.
 pub(super) fn keep_records(options: &mut [u8]) -> bool {
-    let (mut at, mut any) = (0, false);
-    while let Some((&kind, rest)) = options.get(at..).and_then(<[u8]>::split_first) {
-        let length = match kind {
-            END_OF_LIST => break,
-            NO_OPERATION => 1,
-            _ => rest.first().map_or(1, |length| usize::from(*length).max(1)),
-        };
-        let end = (at + length).min(options.len());
-        if matches!(kind, RECORD_ROUTE | TIMESTAMP) {
-            any = true;
-        } else {
-            options[at..end].fill(NO_OPERATION);
-        }
-        at = end;
-    }
+    let mut any = false;
+    ipv4_options::for_each(options, |option| match option[0] {
+        RECORD_ROUTE | TIMESTAMP => any = true,
+        _ => option.fill(NO_OPERATION),
+    });
     any
 }
 
 /// Fills in record route and timestamp options of a checked list: `own` is the address of the port
 /// on which the packet leaves.
 pub(super) fn record(options: &mut [u8], own: Ipv4Addr, now: Nanos) {
-    let mut at = 0;
-    while at < options.len() {
-        let length = match options[at] {
-            END_OF_LIST => return,
-            NO_OPERATION => 1,
-            _ => options
-                .get(at + 1)
-                .map_or(1, |length| usize::from(*length).max(1)),
-        };
-        let end = (at + length).min(options.len());
-        let option = &mut options[at..end];
-        match option[0] {
-            RECORD_ROUTE => record_route(option, own),
-            TIMESTAMP => record_time(option, own, now),
-            _ => {}
-        }
-        at = end;
-    }
+    ipv4_options::for_each(options, |option| match option[0] {
+        RECORD_ROUTE => record_route(option, own),
+        TIMESTAMP => record_time(option, own, now),
+        _ => {}
+    });
 }
 
 /// The bytes at the option's pointer, which counts from 1, moved on by `N`.
