@@ -131,7 +131,10 @@ fn a_chain_at_full_rate_goes_on_after_every_pause() {
         eventually(&what, || arrived() > before.0 && left() > before.1);
     }
     drop(flood);
-    assert!(platform.reaches("client", SERVER));
+    // The rings may still be full, and the first ping may find no room.
+    eventually("a ping crosses after the flood", || {
+        platform.pings("client", SERVER)
+    });
     assert_eq!(platform.instance("fw")["restarts"], 0);
 }
 
