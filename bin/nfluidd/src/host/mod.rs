@@ -22,7 +22,6 @@ mod log_room;
 mod logs;
 mod making;
 pub mod moving;
-mod nf_socket;
 mod paths;
 mod pausing;
 mod placing;

@@ -3,7 +3,6 @@
 use super::instance::{Running, cap_of, port_specs, supervisor_time, tx_slots};
 use super::launch::{GivenBells, Target};
 use super::making::{self, Making, Site};
-use super::nf_socket::Budget;
 use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
@@ -24,7 +23,9 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::{Exit, Supervisor};
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
-use serde_json::{Value, json};
+use nfluid_protocol::Request;
+use nfluid_protocol::daemon::Budget;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -205,7 +206,9 @@ impl Platform for HostPlatform {
         };
         let budget = &mut self.1;
         let mut request = |config: &Value| {
-            let request = json!({ "op": "reconfigure", "config": config });
+            let request = Request::Reconfigure {
+                config: config.clone(),
+            };
             budget.ask_about(&control, &request, None)
         };
         request(&new)

@@ -1,13 +1,13 @@
 //! The process of a slow path: started in a sandbox, asked, ended.
 
+use super::super::super::bells;
 use super::super::super::launch::{control_socket, version};
 use super::super::super::making::{self, Maker};
-use super::super::super::nf_socket::Asked;
-use super::super::super::{bells, nf_socket};
 use super::super::record::SlowRecord;
 use crate::inspector_process::{Hello, InspectorConfig, PROTOCOL, ROLE, Request, ask};
 use anyhow::{Context, bail};
 use nfluid_evnf::inspector::cpus;
+use nfluid_protocol::daemon::{self, Asked};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupStats, Share};
 use nfluid_sandbox::seccomp::Policy;
@@ -116,7 +116,7 @@ impl Slow {
     ) -> anyhow::Result<()> {
         self.due = None;
         let (process, cgroup) = launch(maker, name, record, config)?;
-        let asked = nf_socket::open(&maker.paths.control(name))
+        let asked = daemon::open(&maker.paths.control(name))
             .context("connecting to its process")
             .and_then(|stream| {
                 let work = Request::Work {
@@ -149,7 +149,7 @@ impl Slow {
     /// Why it has not.
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
         let (mut asked, until) = self.beginning.take().context("it was not started")?;
-        nf_socket::await_answers(&mut [&mut asked], until);
+        daemon::await_answers(&mut [&mut asked], until);
         self.note_beginning(record, &mut asked)
     }
 
@@ -225,7 +225,7 @@ impl Slow {
     /// # Errors
     /// Why it has not done it.
     pub fn tell(&self, maker: &Maker, name: &str, order: Request) -> anyhow::Result<()> {
-        let stream = nf_socket::open(&maker.paths.control(name));
+        let stream = daemon::open(&maker.paths.control(name));
         let stream = stream.context("connecting to its process")?;
         ask(&stream, &order, &[])?;
         hear(&stream, PATIENCE).map(drop)
@@ -250,7 +250,7 @@ impl Slow {
         }
         let identity = record.process.as_ref().context("there is none")?;
         let process = Instance::adopt(identity)?;
-        let stream = nf_socket::open(&maker.paths.control(name)).context("connecting to it")?;
+        let stream = daemon::open(&maker.paths.control(name)).context("connecting to it")?;
         ask(&stream, &Request::Hello, &[])?;
         let hello = hear(&stream, PATIENCE)?;
         if !hello.works || hello.protocol != PROTOCOL {
@@ -267,7 +267,7 @@ impl Slow {
 /// What it answers. It may be anything by now: only the beginning counts.
 fn hear(stream: &UnixStream, patience: Duration) -> anyhow::Result<Hello> {
     stream.set_nonblocking(false)?;
-    understood(nf_socket::line_within(stream, patience)?.as_bytes())
+    understood(daemon::line_within(stream, patience)?.as_bytes())
 }
 
 /// The same of what has come by now.

@@ -1,15 +1,14 @@
-//! The daemon's way to talk to a running NF: a line of JSON for each connection to the control socket, answered by another.
-//! The NF's own threads answer, between batches.
+//! An instance answers the daemon between batches.
 //!
-//! Where there are several queues, a thread reads and writes. Where there is one, its own thread does, and another one only
-//! what is long (`door`): of very many instances each costs a thread less, 50 KB, and who asks waits for nobody to be woken.
+//! Where there are several queues, a thread reads requests and writes answers. Where there is one queue, the queue's own thread
+//! does both, and another thread only takes what is long (`connection`). Of very many instances each costs a thread less, which
+//! is 50 KB, and the daemon waits for no thread to be woken.
 
-use crate::door::{self, Guest, Speech};
-use crate::scaling::PartRequest;
+use super::connection::{self, Accepted, Partial};
+use crate::answer::Answer;
+use crate::request::Request;
 use anyhow::Context;
-use nfluid_ring::port::PortStats;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,145 +18,34 @@ use std::time::Duration;
 
 /// Longest request in bytes: a configuration with all its rules.
 const REQUEST_MAX: u64 = 64 << 20;
-/// Before somebody who could not be let in is looked at again.
-const NOT_LET_IN: Duration = Duration::from_millis(10);
-
-/// A request of the daemon.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-pub enum Request {
-    /// Nothing: whoever answers is alive.
-    Beat,
-    /// All counters.
-    Metrics,
-    /// A command of the NF.
-    Command {
-        /// Its name.
-        name: String,
-        /// Its arguments.
-        #[serde(default)]
-        args: Vec<String>,
-    },
-    /// A new configuration.
-    Reconfigure {
-        /// The whole of it.
-        config: Value,
-    },
-    /// The NF's state and copies of the frames that wait in its rings, written to the file that comes with the request.
-    Export {
-        /// The state alone: it will be exported again soon.
-        #[serde(default)]
-        state_only: bool,
-    },
-    /// State of another instance, added to the own.
-    Import {
-        /// So many bytes of the file that comes with the request.
-        bytes: u64,
-        /// What of it; absent: all.
-        #[serde(default)]
-        part: Option<PartRequest>,
-    },
-    /// It stands still until the other end of the socket that comes with the request is closed: flows come to it.
-    Stand,
-    /// Flows go from it: what waits in its rings up to these positions is handled, then its state is written to the file that
-    /// comes with the request.
-    Drain {
-        /// One for each port.
-        until: Vec<u32>,
-    },
-    /// Others have all flows but those in these buckets, 64 to a word.
-    PartWith {
-        /// What it keeps.
-        kept: [u64; 4],
-    },
-    /// As [`Request::Import`], to a successor that has no ports yet, or to one that has just been made: it forgets the state again.
-    Rehearse {
-        /// So many bytes of the file.
-        bytes: u64,
-    },
-    /// Ports and state go to the successor at the other end of the socket that comes with the request.
-    HandOver,
-    /// It leaves for another host: its state goes to the daemon at the other end of the socket that comes with the request, and
-    /// it stands still.
-    Depart {
-        /// Bytes of memory that frames may take which come meanwhile; absent: as many as it has room for at most.
-        #[serde(default)]
-        room: Option<u64>,
-    },
-    /// It does not leave after all.
-    Resume,
-    /// Tells the hosts at its ports that these addresses are behind it.
-    Announce {
-        /// Port, counted from 0, and address.
-        addresses: Vec<(u8, [u8; 6])>,
-    },
-}
+/// Pause before a connection that could not be accepted is looked at again.
+const NOT_ACCEPTED: Duration = Duration::from_millis(10);
 
 /// A request and the descriptor that came with it.
 #[derive(Debug)]
-pub struct Order {
+pub struct Received {
     /// The request.
     pub request: Request,
-    /// What it is about, where it is about a file or a socket.
+    /// The file or socket that the request is about.
     pub fd: Option<OwnedFd>,
 }
 
-/// The answer.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// Done; what was asked for.
-    Ok(Value),
-    /// Not done, and why.
-    Error(String),
-}
-
-impl Request {
-    /// Whether it is about state, of which every queue has its own.
-    fn is_about_one(&self) -> bool {
-        matches!(
-            self,
-            Request::Export { .. }
-                | Request::Import { .. }
-                | Request::Stand
-                | Request::Drain { .. }
-                | Request::PartWith { .. }
-                | Request::Rehearse { .. }
-                | Request::HandOver
-                | Request::Depart { .. }
-        )
+/// The answer of an NF on several queues, from the answers of all of them.
+fn answer_of_all(request: &Request, answers: Vec<Answer>) -> Answer {
+    let mut values = Vec::new();
+    for answer in answers {
+        match answer {
+            Answer::Ok(value) => values.push(value),
+            error @ Answer::Error(_) => return error,
+        }
     }
-}
-
-/// What the port library counts, in the answer to [`Request::Metrics`].
-pub fn port_stats(name: &str, stats: &PortStats) -> Value {
-    serde_json::json!({
-        "port": name,
-        "calls": stats.calls,
-        "rings": stats.rings,
-        "tx_no_slot": stats.tx_no_slot,
-        "tx_errors": stats.tx_errors,
-    })
-}
-
-impl Answer {
-    /// The answer of an NF on several queues, from the answers of all of them.
-    fn of_all(request: &Request, answers: Vec<Answer>) -> Answer {
-        let mut values = Vec::new();
-        for answer in answers {
-            match answer {
-                Answer::Ok(value) => values.push(value),
-                error @ Answer::Error(_) => return error,
-            }
-        }
-        if values.len() == 1 {
-            return Answer::Ok(values.remove(0));
-        }
-        match request {
-            Request::Metrics => Answer::Ok(values.into_iter().reduce(sum).unwrap_or_default()),
-            Request::Command { .. } => Answer::Ok(Value::Array(values)),
-            _ => Answer::Ok(Value::Null),
-        }
+    if values.len() == 1 {
+        return Answer::Ok(values.remove(0));
+    }
+    match request {
+        Request::Metrics => Answer::Ok(values.into_iter().reduce(sum).unwrap_or_default()),
+        Request::Command { .. } => Answer::Ok(Value::Array(values)),
+        _ => Answer::Ok(Value::Null),
     }
 }
 
@@ -184,23 +72,23 @@ fn sum(one: Value, other: Value) -> Value {
     }
 }
 
-/// A request on its way to the NF's thread, with the way back.
-type Asked = (Order, Back);
+/// A request for a queue's thread, and where its answer goes.
+type Pending = (Received, ReplyTo);
 
-/// Where an answer goes. The asker may have gone; it is nobody's then.
+/// Where an answer goes. If the asker has gone, the answer is dropped.
 #[derive(Debug)]
-enum Back {
+enum ReplyTo {
     /// To the thread that talks to the daemon.
     Thread(SyncSender<Answer>),
     /// To the daemon.
     Daemon(UnixStream),
 }
 
-impl Back {
+impl ReplyTo {
     fn send(self, answer: Answer) {
         match self {
-            Back::Thread(back) => drop(back.send(answer)),
-            Back::Daemon(stream) => door::reply(stream, &answer),
+            ReplyTo::Thread(sender) => drop(sender.send(answer)),
+            ReplyTo::Daemon(stream) => connection::reply(stream, &answer),
         }
     }
 }
@@ -208,26 +96,26 @@ impl Back {
 /// One queue's side of the control socket.
 #[derive(Debug)]
 pub struct Control {
-    /// Where the daemon connects, if the queue's own thread looks there while nobody else does.
-    door: Option<OwnedFd>,
+    /// The listening socket, if the queue's own thread accepts connections.
+    listener: Option<OwnedFd>,
     /// From the thread that talks to the daemon, while there is one.
-    requests: Option<Receiver<Asked>>,
-    /// The next one: somebody at the door has asked, or it came before its time.
-    next: Option<Asked>,
+    requests: Option<Receiver<Pending>>,
+    /// The next request, which was accepted but is not answered yet.
+    next: Option<Pending>,
     /// Readable when a request waits, or a frame may: the queue's thread may be asleep.
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 /// The socket's side of a queue.
-struct Asker {
-    requests: SyncSender<Asked>,
-    bell: OwnedFd,
+struct Queue {
+    requests: SyncSender<Pending>,
+    doorbell: OwnedFd,
 }
 
-/// Rings when it is dropped: the thread does not talk to the daemon any more.
-struct Farewell(OwnedFd);
+/// Rings the doorbell when it is dropped: the thread does not talk to the daemon any more.
+struct RingOnDrop(OwnedFd);
 
-impl Drop for Farewell {
+impl Drop for RingOnDrop {
     fn drop(&mut self) {
         ring(&self.0);
     }
@@ -237,32 +125,32 @@ impl Control {
     /// The sides of `queues` queues; answers on `listener` from now on, if there is one.
     pub fn start(listener: Option<OwnedFd>, queues: usize) -> anyhow::Result<Vec<Self>> {
         if queues == 1 {
-            let bell = new_bell()?;
+            let doorbell = new_doorbell()?;
             return Ok(vec![Control {
-                door: listener,
+                listener,
                 requests: None,
                 next: None,
-                bell,
+                doorbell,
             }]);
         }
         let mut controls = Vec::with_capacity(queues);
-        let mut askers = Vec::with_capacity(queues);
+        let mut sides = Vec::with_capacity(queues);
         for _ in 0..queues {
             let (sender, requests) = sync_channel(1);
-            let bell = new_bell()?;
-            askers.push(Asker {
+            let doorbell = new_doorbell()?;
+            sides.push(Queue {
                 requests: sender,
-                bell: bell.try_clone().context("duplicating the eventfd")?,
+                doorbell: doorbell.try_clone().context("duplicating the eventfd")?,
             });
             controls.push(Control {
-                door: None,
+                listener: None,
                 requests: Some(requests),
                 next: None,
-                bell,
+                doorbell,
             });
         }
         if let Some(listener) = listener {
-            start_thread(move || serve(&UnixListener::from(listener), &askers))?;
+            start_thread(move || serve(&UnixListener::from(listener), &sides))?;
         }
         Ok(controls)
     }
@@ -270,35 +158,35 @@ impl Control {
     /// Readable when the daemon wants something, or a frame may wait: the queue's thread may be asleep. Another one after each
     /// [`Control::answer`] and [`Control::answer_early`].
     pub fn wake(&self) -> &OwnedFd {
-        match &self.door {
-            Some(door) if self.is_free() => door,
-            _ => &self.bell,
+        match &self.listener {
+            Some(listener) if self.accepts() => listener,
+            _ => &self.doorbell,
         }
     }
 
     /// Answers all requests that wait.
-    pub fn answer(&mut self, mut handle: impl FnMut(Order) -> Answer) {
+    pub fn answer(&mut self, mut handle: impl FnMut(Received) -> Answer) {
         self.listen();
-        while let Some((order, back)) = self.next() {
-            back.send(handle(order));
+        while let Some((received, reply_to)) = self.next() {
+            reply_to.send(handle(received));
         }
     }
 
-    /// Whether nobody has been let in.
-    fn is_free(&self) -> bool {
+    /// Whether the next connection is accepted: no request waits, and no thread reads one.
+    fn accepts(&self) -> bool {
         self.requests.is_none() && self.next.is_none()
     }
 
     /// The next request that waits.
-    fn next(&mut self) -> Option<Asked> {
+    fn next(&mut self) -> Option<Pending> {
         if let Some(first) = self.next.take() {
             return Some(first);
         }
         match self.requests.as_ref()?.try_recv() {
-            Ok(asked) => Some(asked),
+            Ok(pending) => Some(pending),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                if self.door.is_some() {
+                if self.listener.is_some() {
                     self.requests = None;
                 }
                 None
@@ -306,49 +194,51 @@ impl Control {
         }
     }
 
-    /// Before the requests are looked at: one that comes later wakes again. Somebody at the door is let in.
+    /// Takes the wake-up, and accepts a connection that waits. Comes before the look at requests: a later request wakes again.
     fn listen(&mut self) {
-        match &self.door {
-            Some(door) if self.is_free() => {
-                if !is_readable(door) {
+        match &self.listener {
+            Some(listener) if self.accepts() => {
+                if !is_readable(listener) {
                     return;
                 }
-                let heard = match door::let_in(door) {
-                    Ok(Guest::Left) => Ok(()),
-                    Ok(Guest::Asks(order, stream)) => {
-                        self.next = Some((order, Back::Daemon(stream)));
+                let accepted = match connection::accept(listener) {
+                    Ok(Accepted::Nothing) => Ok(()),
+                    Ok(Accepted::Whole(received, stream)) => {
+                        self.next = Some((received, ReplyTo::Daemon(stream)));
                         Ok(())
                     }
-                    Ok(Guest::Speaks(speech)) => {
-                        talk(speech, &self.bell).map(|requests| self.requests = Some(requests))
-                    }
+                    Ok(Accepted::Begun(partial)) => start_reader(partial, &self.doorbell)
+                        .map(|requests| self.requests = Some(requests)),
                     Err(error) => {
-                        // Who stays at the door is looked at again and again.
-                        std::thread::sleep(NOT_LET_IN);
+                        // The connection stays in the queue, and the socket stays readable.
+                        std::thread::sleep(NOT_ACCEPTED);
                         Err(error)
                     }
                 };
-                if let Err(error) = heard {
-                    eprintln!("nfluid-nf: control socket: {error:#}");
+                if let Err(error) = accepted {
+                    eprintln!("control socket: {error:#}");
                 }
             }
             _ => {
                 let mut count = [0u8; 8];
-                let _ = rustix::io::read(&self.bell, &mut count);
+                let _ = rustix::io::read(&self.doorbell, &mut count);
             }
         }
     }
 
     /// Answers the requests to which `handle` has an answer already. The first to which it has none is put off until
     /// [`Control::answer`], and so are all after it: then it returns `false`, and [`Control::wake`] stays readable.
-    pub fn answer_early(&mut self, mut handle: impl FnMut(&mut Order) -> Option<Answer>) -> bool {
+    pub fn answer_early(
+        &mut self,
+        mut handle: impl FnMut(&mut Received) -> Option<Answer>,
+    ) -> bool {
         self.listen();
-        while let Some((mut order, back)) = self.next() {
-            match handle(&mut order) {
-                Some(answer) => back.send(answer),
+        while let Some((mut received, reply_to)) = self.next() {
+            match handle(&mut received) {
+                Some(answer) => reply_to.send(answer),
                 None => {
-                    self.next = Some((order, back));
-                    ring(&self.bell);
+                    self.next = Some((received, reply_to));
+                    ring(&self.doorbell);
                     return false;
                 }
             }
@@ -357,13 +247,13 @@ impl Control {
     }
 }
 
-fn new_bell() -> anyhow::Result<OwnedFd> {
+fn new_doorbell() -> anyhow::Result<OwnedFd> {
     eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).context("eventfd")
 }
 
-fn ring(bell: &OwnedFd) {
-    // Full only if it has been rung for 2^64 times: it is readable.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+fn ring(doorbell: &OwnedFd) {
+    // The write fails only after 2^64 rings: the doorbell is readable then.
+    let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
 fn is_readable(fd: &OwnedFd) -> bool {
@@ -371,19 +261,19 @@ fn is_readable(fd: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1))
 }
 
-/// Has a thread hear the rest of a request, and write the answer.
-fn talk(speech: Speech, bell: &OwnedFd) -> anyhow::Result<Receiver<Asked>> {
+/// Starts a thread that reads the rest of a request and writes the answer.
+fn start_reader(partial: Partial, doorbell: &OwnedFd) -> anyhow::Result<Receiver<Pending>> {
     let (sender, requests) = sync_channel(1);
     let duplicate = |fd: &OwnedFd| fd.try_clone().context("duplicating a descriptor");
-    let asker = Asker {
+    let queue = Queue {
         requests: sender,
-        bell: duplicate(bell)?,
+        doorbell: duplicate(doorbell)?,
     };
-    let farewell = Farewell(duplicate(bell)?);
+    let at_the_end = RingOnDrop(duplicate(doorbell)?);
     start_thread(move || {
-        // Its own side of the channel is gone when it is rung.
-        let _farewell = farewell;
-        drop(converse(speech, &[asker]));
+        // Dropped last: the thread's side of the channel is gone when the doorbell rings.
+        let _at_the_end = at_the_end;
+        drop(converse(partial, &[queue]));
     })?;
     Ok(requests)
 }
@@ -398,46 +288,44 @@ pub fn start_thread(work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> 
         .map(drop)
 }
 
-/// One daemon, one connection at a time; an error ends that connection only.
-fn serve(listener: &UnixListener, queues: &[Asker]) {
+/// Serves one connection after the other. An error ends its connection only.
+fn serve(listener: &UnixListener, queues: &[Queue]) {
     loop {
         match listener.accept() {
-            Ok((stream, _)) => drop(converse(Speech::on(stream), queues)),
+            Ok((stream, _)) => drop(converse(Partial::new(stream), queues)),
             Err(error) => {
-                eprintln!("nfluid-nf: control socket: {error}");
+                eprintln!("control socket: {error}");
                 return;
             }
         }
     }
 }
 
-/// One request, and its answer.
-fn converse(speech: Speech, queues: &[Asker]) -> anyhow::Result<()> {
-    let mut reader = BufReader::new(speech);
+/// Reads one request and writes its answer.
+fn converse(partial: Partial, queues: &[Queue]) -> anyhow::Result<()> {
+    let mut reader = BufReader::new(partial);
     let mut line = String::new();
     if reader.by_ref().take(REQUEST_MAX).read_line(&mut line)? == 0 {
         return Ok(());
     }
-    let mut speech = reader.into_inner();
-    let fd = speech.fd.take();
+    let mut partial = reader.into_inner();
+    let fd = partial.fd.take();
     let answer = match serde_json::from_str::<Request>(&line) {
-        Ok(request) if queues.len() > 1 && request.is_about_one() => Answer::Error(format!(
+        Ok(request) if queues.len() > 1 && request.is_about_state() => Answer::Error(format!(
             "it has {} queues, each with a state of its own: their states are not moved",
             queues.len()
         )),
         Ok(request) => ask_all(&request, fd, queues)?,
         Err(error) => Answer::Error(format!("not a request: {error}")),
     };
-    let mut text = serde_json::to_string(&answer)?;
-    text.push('\n');
-    Ok(speech.into_stream().write_all(text.as_bytes())?)
+    Ok(partial.into_stream().write_all(&answer.line()?)?)
 }
 
-/// Asks one queue after the other; what one of them refuses, the rest is not asked.
-fn ask_all(request: &Request, mut fd: Option<OwnedFd>, queues: &[Asker]) -> anyhow::Result<Answer> {
+/// Asks one queue after the other. When one refuses, the rest are not asked.
+fn ask_all(request: &Request, mut fd: Option<OwnedFd>, queues: &[Queue]) -> anyhow::Result<Answer> {
     let mut answers = Vec::with_capacity(queues.len());
     for queue in queues {
-        let answer = queue.ask(Order {
+        let answer = queue.ask(Received {
             request: request.clone(),
             fd: fd.take(),
         })?;
@@ -447,16 +335,16 @@ fn ask_all(request: &Request, mut fd: Option<OwnedFd>, queues: &[Asker]) -> anyh
             break;
         }
     }
-    Ok(Answer::of_all(request, answers))
+    Ok(answer_of_all(request, answers))
 }
 
-impl Asker {
-    fn ask(&self, order: Order) -> anyhow::Result<Answer> {
-        let (back, answer) = sync_channel(1);
+impl Queue {
+    fn ask(&self, received: Received) -> anyhow::Result<Answer> {
+        let (sender, answer) = sync_channel(1);
         self.requests
-            .send((order, Back::Thread(back)))
+            .send((received, ReplyTo::Thread(sender)))
             .context("the NF has ended")?;
-        ring(&self.bell);
+        ring(&self.doorbell);
         answer.recv().context("the NF has ended")
     }
 }
@@ -472,7 +360,7 @@ mod tests {
         let other = json!({"nf": {"a_total": 4.0}, "engine": {"received": 5}, "ports": [2]});
         let both = json!({"nf": {"a_total": 5.0, "b_total": 2.5}, "engine": {"received": 8}, "ports": [1, 2]});
         let answers = vec![Answer::Ok(one), Answer::Ok(other)];
-        match Answer::of_all(&Request::Metrics, answers) {
+        match answer_of_all(&Request::Metrics, answers) {
             Answer::Ok(sum) => assert_eq!(sum, both),
             Answer::Error(error) => panic!("{error}"),
         }
@@ -483,20 +371,22 @@ mod tests {
         let (requests, asked) = sync_channel(3);
         let flags = EventfdFlags::NONBLOCK;
         let mut control = Control {
-            door: None,
+            listener: None,
             requests: Some(asked),
             next: None,
-            bell: eventfd(0, flags).expect("an eventfd"),
+            doorbell: eventfd(0, flags).expect("an eventfd"),
         };
         let mut answers = Vec::new();
         for request in [Request::Beat, Request::Metrics, Request::Beat] {
-            let (back, answer) = sync_channel(1);
-            let order = Order { request, fd: None };
-            requests.send((order, Back::Thread(back))).expect("room");
+            let (sender, answer) = sync_channel(1);
+            let received = Received { request, fd: None };
+            requests
+                .send((received, ReplyTo::Thread(sender)))
+                .expect("room");
             answers.push(answer);
         }
-        let is_beat = |order: &mut Order| matches!(order.request, Request::Beat);
-        let early = |order: &mut Order| is_beat(order).then(|| Answer::Ok(json!("early")));
+        let is_beat = |received: &mut Received| matches!(received.request, Request::Beat);
+        let early = |received: &mut Received| is_beat(received).then(|| Answer::Ok(json!("early")));
         assert!(!control.answer_early(early));
         let said = |at: usize| match answers[at].try_recv() {
             Ok(Answer::Ok(said)) => said,
@@ -508,7 +398,7 @@ mod tests {
         );
         let mut count = [0; 8];
         assert!(
-            rustix::io::read(&control.bell, &mut count).is_ok(),
+            rustix::io::read(&control.doorbell, &mut count).is_ok(),
             "it is still rung"
         );
         control.answer(|_| Answer::Ok(json!("late")));
@@ -521,7 +411,7 @@ mod tests {
         while !done(control) {
             let mut fds = [PollFd::new(control.wake(), PollFlags::IN)];
             poll(&mut fds, None).expect("a wait");
-            control.answer(|order| match order.request {
+            control.answer(|received| match received.request {
                 Request::Beat => Answer::Ok(json!("alive")),
                 _ => Answer::Error("not that".to_owned()),
             });
@@ -571,7 +461,7 @@ mod tests {
     fn an_answer_that_the_socket_does_not_hold_is_no_reason_to_wait() {
         let (near, mut far) = UnixStream::pair().expect("a pair");
         let long = Answer::Ok(json!("x".repeat(4 << 20)));
-        door::reply(near, &long);
+        connection::reply(near, &long);
         let mut all = String::new();
         far.read_to_string(&mut all).expect("answered");
         assert_eq!(all.len(), (4 << 20) + "{\"ok\":\"\"}\n".len());
@@ -584,7 +474,7 @@ mod tests {
         };
         let answers = vec![Answer::Ok(Value::Null), Answer::Error("no".to_owned())];
         assert!(matches!(
-            Answer::of_all(&request, answers),
+            answer_of_all(&request, answers),
             Answer::Error(why) if why == "no"
         ));
     }

@@ -1,9 +1,10 @@
-//! The daemon at the door: a connection has one request and one answer.
+//! A connection of the daemon, with one request and one answer.
 //!
-//! Mostly both are short. Then the NF's own thread takes the request and writes the answer, and nobody else has to be woken;
-//! what is longer is left to a thread, which may wait for its rest.
+//! Mostly both are short. Then the queue's own thread reads the request and writes the answer, and no other thread has to be
+//! woken. A longer request or answer is left to a thread, which may wait.
 
-use crate::control::{Answer, Order, start_thread};
+use super::control::{Received, start_thread};
+use crate::answer::Answer;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,85 +17,85 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Longest request that is short, in bytes.
+/// Longest request in bytes that the queue's own thread reads.
 const SHORT: usize = 4096;
-/// Who has connected sends its request a few microseconds later.
+/// Time for the request to come: the daemon sends it some microseconds after it has connected.
 const MOMENT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000,
 };
 
-/// Somebody who has come.
-pub enum Guest {
-    /// A short request, and where its answer goes.
-    Asks(Order, UnixStream),
-    /// It has not said all of it yet.
-    Speaks(Speech),
-    /// It has gone again, or what it said was none; it was told so.
-    Left,
+/// A connection that was accepted.
+pub enum Accepted {
+    /// The whole request has come; the answer goes to the stream.
+    Whole(Received, UnixStream),
+    /// Only the beginning of the request has come.
+    Begun(Partial),
+    /// The daemon has gone again, or has sent no request and was answered so.
+    Nothing,
 }
 
 /// A request of which only the beginning may have come.
-pub struct Speech {
+pub struct Partial {
     stream: UnixStream,
-    heard: Vec<u8>,
+    bytes: Vec<u8>,
+    /// So many of the bytes were read from here.
     at: usize,
     /// The descriptor that came last.
     pub fd: Option<OwnedFd>,
 }
 
-/// Lets in who waits at the door.
+/// Accepts a connection that waits.
 ///
 /// # Errors
-/// Nobody is there, or there is no descriptor left for it.
-pub fn let_in(door: &OwnedFd) -> anyhow::Result<Guest> {
-    let stream = accept_with(door, SocketFlags::CLOEXEC).context("accepting a connection")?;
+/// No connection waits, or the process has no descriptor left for it.
+pub fn accept(listener: &OwnedFd) -> anyhow::Result<Accepted> {
+    let stream = accept_with(listener, SocketFlags::CLOEXEC).context("accepting a connection")?;
     let mut fds = [PollFd::new(&stream, PollFlags::IN)];
-    // What is wrong shows when it is read.
+    // An error shows when the stream is read.
     let _ = poll(&mut fds, Some(&MOMENT));
-    let mut speech = Speech::on(stream.into());
+    let mut partial = Partial::new(stream.into());
     let mut buffer = [0; SHORT];
-    match receive(&speech.stream, &mut buffer, RecvFlags::DONTWAIT) {
-        Ok((0, _)) => return Ok(Guest::Left),
+    match receive(&partial.stream, &mut buffer, RecvFlags::DONTWAIT) {
+        Ok((0, _)) => return Ok(Accepted::Nothing),
         Ok((length, fd)) => {
-            speech.heard.extend_from_slice(&buffer[..length]);
-            speech.fd = fd;
+            partial.bytes.extend_from_slice(&buffer[..length]);
+            partial.fd = fd;
         }
         Err(Errno::AGAIN | Errno::INTR) => {}
-        Err(_) => return Ok(Guest::Left),
+        Err(_) => return Ok(Accepted::Nothing),
     }
-    if speech.heard.last() != Some(&b'\n') {
-        return Ok(Guest::Speaks(speech));
+    if partial.bytes.last() != Some(&b'\n') {
+        return Ok(Accepted::Begun(partial));
     }
-    let Speech {
-        stream, heard, fd, ..
-    } = speech;
-    match serde_json::from_slice(&heard) {
-        Ok(request) => Ok(Guest::Asks(Order { request, fd }, stream)),
+    let Partial {
+        stream, bytes, fd, ..
+    } = partial;
+    match serde_json::from_slice(&bytes) {
+        Ok(request) => Ok(Accepted::Whole(Received { request, fd }, stream)),
         Err(error) => {
             reply(stream, &Answer::Error(format!("not a request: {error}")));
-            Ok(Guest::Left)
+            Ok(Accepted::Nothing)
         }
     }
 }
 
-/// Writes an answer. Whoever has asked may read it later: this thread does not wait for that.
+/// Writes an answer. The daemon may read it later: this thread does not wait for that.
 pub fn reply(stream: UnixStream, answer: &Answer) {
-    let Ok(mut text) = serde_json::to_vec(answer) else {
+    let Ok(text) = answer.line() else {
         return;
     };
-    text.push(b'\n');
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = match send(&stream, &text, flags) {
         Ok(sent) => sent,
         Err(Errno::AGAIN | Errno::INTR) => 0,
-        // It has gone: its answer is nobody's.
+        // The daemon has gone.
         Err(_) => return,
     };
     if sent < text.len() {
         let rest = start_thread(move || drop((&stream).write_all(&text[sent..])));
         if let Err(error) = rest {
-            eprintln!("nfluid-nf: control socket: {error:#}");
+            eprintln!("control socket: {error:#}");
         }
     }
 }
@@ -118,28 +119,28 @@ fn receive(
     Ok((received.bytes, last))
 }
 
-impl Speech {
-    /// Nothing was heard yet.
-    pub fn on(stream: UnixStream) -> Self {
-        Speech {
+impl Partial {
+    /// A connection from which nothing was read yet.
+    pub fn new(stream: UnixStream) -> Self {
+        Partial {
             stream,
-            heard: Vec::new(),
+            bytes: Vec::new(),
             at: 0,
             fd: None,
         }
     }
 
-    /// Where the answer goes.
+    /// The stream, for the answer.
     pub fn into_stream(self) -> UnixStream {
         self.stream
     }
 }
 
-impl Read for Speech {
+impl Read for Partial {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut heard = &self.heard[self.at..];
-        if !heard.is_empty() {
-            let length = heard.read(buffer)?;
+        let mut rest = &self.bytes[self.at..];
+        if !rest.is_empty() {
+            let length = rest.read(buffer)?;
             self.at += length;
             return Ok(length);
         }

@@ -1,9 +1,9 @@
-//! A question to an NF that nobody waits for: it is asked at one look, and its answer read at a later one.
+//! Heartbeat of an NF. The daemon asks at one look, reads the answer at a later one, and never waits.
 //!
-//! The NF is hostile: it may answer nothing, nonsense, or without an end. One question is out at a time, and of an answer
-//! no more is read than a right one has.
+//! The NF is hostile: it may answer nothing, nonsense, or without an end. One question is out at a time. The daemon reads no
+//! more bytes of an answer than a right one has.
 
-use crate::host::nf_socket;
+use super::ask::open;
 use nfluid_control::health::Answer;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 
 const QUESTION: &[u8] = b"{\"op\":\"beat\"}\n";
 const ANSWER: &[u8] = b"{\"ok\":null}\n";
-/// Of a program that an older daemon has started, which does not know the question: it is alive.
+/// The answer of a program that an older daemon has started. It does not know the question, but it is alive.
 const REFUSAL: &[u8] = b"{\"error\":";
 
 /// The question to one NF.
 pub struct Beat {
     control: PathBuf,
-    /// The way to it, and what has come of its answer.
+    /// The connection, and what has come of the answer.
     asked: Option<(UnixStream, Vec<u8>)>,
 }
 
 impl Beat {
-    /// Nothing is asked yet.
+    /// A heartbeat that was not asked for yet.
     pub fn new(control: PathBuf) -> Self {
         Beat {
             control,
@@ -30,7 +30,7 @@ impl Beat {
         }
     }
 
-    /// What became of the question that is out; asks the next one if none is.
+    /// Returns what became of the question that is out. Asks the next one if none is out.
     pub fn look(&mut self) -> Answer {
         let answer = match &mut self.asked {
             None => Answer::NotAsked,
@@ -42,7 +42,7 @@ impl Beat {
         self.asked = None;
         match ask(&self.control) {
             Ok(stream) => self.asked = Some((stream, Vec::new())),
-            // What was wrong with the last answer says more.
+            // The fault of the last answer says more.
             Err(_) if matches!(answer, Answer::Wrong(_)) => {}
             Err(_) => return Answer::Wrong("it takes no question on its control socket"),
         }
@@ -51,7 +51,7 @@ impl Beat {
 }
 
 fn ask(control: &Path) -> std::io::Result<UnixStream> {
-    let mut stream = nf_socket::open(control)?;
+    let mut stream = open(control)?;
     stream.write_all(QUESTION)?;
     Ok(stream)
 }
@@ -87,7 +87,14 @@ fn judge(got: &[u8]) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Request;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_question_is_a_request() {
+        let line = Request::Beat.line().expect("JSON");
+        assert_eq!(line.as_bytes(), QUESTION);
+    }
 
     struct Nf {
         listener: UnixListener,
@@ -96,10 +103,10 @@ mod tests {
     }
 
     fn nf() -> Nf {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().expect("it works");
         let path = directory.path().join("control");
         Nf {
-            listener: UnixListener::bind(&path).unwrap(),
+            listener: UnixListener::bind(&path).expect("it works"),
             beat: Beat::new(path),
             _directory: directory,
         }
@@ -108,9 +115,9 @@ mod tests {
     impl Nf {
         /// Takes the next question.
         fn asked(&self) -> UnixStream {
-            let (mut stream, _) = self.listener.accept().unwrap();
+            let (mut stream, _) = self.listener.accept().expect("it works");
             let mut question = [0; QUESTION.len()];
-            stream.read_exact(&mut question).unwrap();
+            stream.read_exact(&mut question).expect("it works");
             assert_eq!(question, QUESTION);
             stream
         }
@@ -123,10 +130,10 @@ mod tests {
         let mut stream = nf.asked();
         assert_eq!(nf.beat.look(), Answer::Awaited);
         for piece in ANSWER[..ANSWER.len() - 1].chunks(1) {
-            stream.write_all(piece).unwrap();
+            stream.write_all(piece).expect("it works");
             assert_eq!(nf.beat.look(), Answer::Awaited);
         }
-        stream.write_all(b"\n").unwrap();
+        stream.write_all(b"\n").expect("it works");
         assert_eq!(nf.beat.look(), Answer::Came);
         nf.asked();
     }
@@ -136,7 +143,7 @@ mod tests {
         let mut nf = nf();
         nf.beat.look();
         let refusal = b"{\"error\":\"not a request\"}\n";
-        nf.asked().write_all(refusal).unwrap();
+        nf.asked().write_all(refusal).expect("it works");
         assert_eq!(nf.beat.look(), Answer::Came);
     }
 
@@ -146,7 +153,7 @@ mod tests {
         nf.beat.look();
         for _ in 0..3 {
             let mut stream = nf.asked();
-            stream.write_all(&[b'x'; 10_000]).unwrap();
+            stream.write_all(&[b'x'; 10_000]).expect("it works");
             let answer = nf.beat.look();
             assert_eq!(
                 answer,
@@ -178,7 +185,7 @@ mod tests {
     fn a_full_queue_holds_up_nobody() {
         let nf = nf();
         let mut waiting = Vec::new();
-        while let Ok(stream) = nf_socket::open(&nf.beat.control) {
+        while let Ok(stream) = open(&nf.beat.control) {
             waiting.push(stream);
         }
         let mut beat = nf.beat;

@@ -1,5 +1,6 @@
-//! The daemon's side of an instance's control socket.
+//! Asks instances, one or many at once.
 
+use crate::request::Request;
 use anyhow::{Context, anyhow};
 use nfluid_formats::answer::{Gathered, LineError, read_line, understood};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,12 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long an NF may take to hear a request and to answer: it answers between two batches.
+/// Time for an NF to take a request and to answer. It answers between two batches.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that are written at once: the kernel waits for room for each such piece, and as long each time as it was told.
+/// Bytes that are written at once. The kernel waits for room for each piece, up to the whole write timeout each time.
 const PIECE: usize = 16 << 10;
 
-/// Connects without waiting for anybody: who accepts nobody has no room for more some day, and then refuses.
+/// Connects without waiting. An instance that accepts no connection has a full queue some day; the kernel refuses then.
 ///
 /// # Errors
 /// When the instance does not listen, or its queue is full.
@@ -31,7 +32,7 @@ pub fn open(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// What an instance says or hears, all of which has to be done by a time, however slowly it drips.
+/// A stream whose reads and writes all have to be done by one deadline, however slowly the instance reads or writes.
 pub struct ByDeadline<'a> {
     stream: &'a UnixStream,
     patience: Duration,
@@ -79,10 +80,10 @@ impl Write for ByDeadline<'_> {
     }
 }
 
-/// A line of an answer, all of which has to be there by then.
+/// Reads a line of an answer.
 ///
 /// # Errors
-/// When it is not.
+/// The line is not whole within `patience`.
 pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
     line_by(ByDeadline::new(stream, patience))
 }
@@ -106,35 +107,34 @@ fn line_by(stream: ByDeadline<'_>) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// When the instance does not listen or answer, or the NF refuses.
-pub fn ask(path: &Path, request: &Value) -> anyhow::Result<Value> {
+pub fn ask(path: &Path, request: &Request) -> anyhow::Result<Value> {
     ask_about(path, request, None)
 }
 
-/// As [`ask`], about a file or socket that is handed over with the request.
+/// As [`ask`]; hands over a file or socket with the request.
 ///
 /// # Errors
 /// As for [`ask`].
 pub fn ask_about(
     path: &Path,
-    request: &Value,
+    request: &Request,
     about: Option<BorrowedFd<'_>>,
 ) -> anyhow::Result<Value> {
     ask_within(PATIENCE, path, request, about)
 }
 
-/// As [`ask_about`]; all of it takes at most `patience`.
+/// As [`ask_about`], in at most `patience`.
 ///
 /// # Errors
 /// As for [`ask`].
 pub fn ask_within(
     patience: Duration,
     path: &Path,
-    request: &Value,
+    request: &Request,
     about: Option<BorrowedFd<'_>>,
 ) -> anyhow::Result<Value> {
-    let mut text = serde_json::to_string(request)?;
-    text.push('\n');
-    // Who hears it come waits a moment for what it says.
+    let text = request.line()?;
+    // An instance that accepts the connection waits only a moment for the request.
     let stream = open(path).context("the instance does not listen for commands")?;
     stream.set_nonblocking(false)?;
     let mut timed = ByDeadline::new(&stream, patience);
@@ -156,14 +156,14 @@ pub fn ask_within(
     Ok(understood(line.as_bytes())?)
 }
 
-/// What NFs may be waited for that one change asks one after the other. One that answers late takes the time of those that come
-/// after it: however many there are, the change has an end.
+/// Time that one change may wait for all the NFs that it asks one after the other. An NF that answers late uses up the time of
+/// those after it. So the change ends, however many NFs there are.
 #[derive(Debug)]
 pub struct Budget(Duration);
 
-/// A change's whole budget: two that do not answer at all.
+/// A change's whole budget: that of two NFs that do not answer at all.
 const ALL_TOGETHER: Duration = Duration::from_secs(10);
-/// What each may take at least: an NF that is well answers at once.
+/// Least time for each NF: an NF that is well answers at once.
 const EACH_MIN: Duration = Duration::from_millis(200);
 
 impl Default for Budget {
@@ -173,14 +173,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// As [`ask_about`], for no longer than is left.
+    /// As [`ask_about`], in the time that is left.
     ///
     /// # Errors
     /// As for [`ask`].
     pub fn ask_about(
         &mut self,
         path: &Path,
-        request: &Value,
+        request: &Request,
         about: Option<BorrowedFd<'_>>,
     ) -> anyhow::Result<Value> {
         let begun = Instant::now();
@@ -197,27 +197,29 @@ impl Budget {
 /// Instances that are asked at the same time.
 const AT_ONCE: usize = 64;
 
-/// Sends the same request to many instances, and returns what is `heard` of each answer; nothing of those that do not answer.
-/// One that does not is waited for beside others, not before them.
+/// Sends the same request to many instances. Returns `read` of each answer; `None`: the instance does not answer. The daemon
+/// waits for all of them at the same time.
 pub fn ask_each<T>(
     paths: &[PathBuf],
-    request: &Value,
-    heard: impl Fn(Value) -> T,
+    request: &Request,
+    read: impl Fn(Value) -> T,
 ) -> Vec<Option<T>> {
-    let text = format!("{request}\n");
+    let Ok(text) = request.line() else {
+        return paths.iter().map(|_| None).collect();
+    };
     let mut answers = Vec::with_capacity(paths.len());
     for some in paths.chunks(AT_ONCE) {
         let asked = some.iter().map(|path| Asked::ask(path, text.as_bytes()));
         let mut asked: Vec<Option<Asked>> = asked.collect();
         let mut all: Vec<&mut Asked> = asked.iter_mut().flatten().collect();
         await_answers(&mut all, Instant::now() + PATIENCE);
-        let some = asked.into_iter().map(|asked| asked?.answer().map(&heard));
+        let some = asked.into_iter().map(|asked| asked?.answer().map(&read));
         answers.extend(some);
     }
     answers
 }
 
-/// An instance that has been asked, and what has come of its answer. Nobody waits for it here.
+/// An instance that was asked, and the part of its answer that has come. No call here waits.
 pub struct Asked {
     stream: UnixStream,
     got: Gathered,
@@ -225,7 +227,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// One that was asked on a stream that does not block.
+    /// An instance that was asked on this stream, which must not block.
     pub fn on(stream: UnixStream) -> Self {
         Asked {
             stream,
@@ -236,18 +238,18 @@ impl Asked {
 
     fn ask(path: &Path, request: &[u8]) -> Option<Self> {
         let mut stream = open(path).ok()?;
-        // It is short: the socket has room for it.
+        // The request is short: the socket has room for it.
         stream.write_all(request).ok()?;
         Some(Asked::on(stream))
     }
 
-    /// Reads what is there. Whether there will be no more: the answer is whole, too long, or cut.
+    /// Reads what has come. Returns true if no more is to be read: the answer is whole, too long, or cut.
     pub fn listen(&mut self) -> bool {
         while !self.is_over && self.hear() {}
         self.is_over
     }
 
-    /// Whether there was something.
+    /// Returns whether something had come.
     fn hear(&mut self) -> bool {
         let mut piece = [0; 16 << 10];
         match self.stream.read(&mut piece) {
@@ -260,7 +262,7 @@ impl Asked {
         true
     }
 
-    /// The line that it has answered, as far as it has come.
+    /// The line of the answer, as far as it has come.
     pub fn line(&self) -> &[u8] {
         self.got.line()
     }
@@ -270,14 +272,14 @@ impl Asked {
     }
 }
 
-/// Readable when something has come.
+/// Readable when more of the answer has come.
 impl AsFd for Asked {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// Listens to all until each has answered, or `deadline` is over.
+/// Waits until each has answered, or until `deadline`.
 pub fn await_answers(asked: &mut [&mut Asked], deadline: Instant) {
     loop {
         let awaited = asked.iter_mut().filter(|asked| !asked.is_over);
@@ -349,7 +351,7 @@ mod tests {
                 })
             })
             .collect();
-        let answers = ask_each(&paths, &json!({ "op": "metrics" }), |answer| answer);
+        let answers = ask_each(&paths, &Request::Metrics, |answer| answer);
         let expected: Vec<_> = (0..AT_ONCE).map(|number| Some(json!(number))).collect();
         assert_eq!(answers, expected);
     }
@@ -390,7 +392,7 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("a question");
             while stream.write_all(&[b'x'; 4096]).is_ok() {}
         });
-        let why = ask(&path, &json!({ "op": "status" })).expect_err("it has no end");
+        let why = ask(&path, &Request::Beat).expect_err("it has no end");
         assert!(format!("{why:#}").contains("4194304 bytes"), "{why:#}");
         hostile.join().expect("ended");
     }
@@ -420,8 +422,10 @@ mod tests {
             Some(json!(3)),
             None,
         ];
-        let request = json!({ "op": "metrics" });
-        assert_eq!(ask_each(&paths, &request, |answer| answer), expected);
+        assert_eq!(
+            ask_each(&paths, &Request::Metrics, |answer| answer),
+            expected
+        );
     }
 
     #[test]
@@ -440,7 +444,9 @@ mod tests {
                 thread::sleep(Duration::from_millis(40));
             }
         });
-        let request = json!({ "op": "reconfigure", "config": "x".repeat(4 << 20) });
+        let request = Request::Reconfigure {
+            config: json!("x".repeat(4 << 20)),
+        };
         let patience = Duration::from_millis(100);
         let why = ask_within(patience, &path, &request, None).expect_err("it is too slow");
         assert!(format!("{why:#}").contains("take the request"), "{why:#}");
@@ -452,7 +458,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let silent = folder.path().join("silent");
         let _listens = UnixListener::bind(&silent).expect("a socket");
-        let request = json!({ "op": "reconfigure" });
+        let request = Request::Metrics;
         let mut budget = Budget(EACH_MIN * 3 / 2);
         for _ in 0..3 {
             let why = budget.ask_about(&silent, &request, None);
