@@ -11,7 +11,6 @@ use crate::descriptors;
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
-use nfluid_control::wiring::Destination;
 use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
 use nfluid_ring::attach::ATTACH_ENV;
@@ -591,16 +590,8 @@ impl Host {
     pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
         let ports = spec.ports.iter();
         ports
-            .map(|port| self.link_peer(&PortRef::instance(name, &port.name)))
+            .map(|port| self.wires.link_peer(&PortRef::instance(name, &port.name)))
             .collect()
-    }
-
-    /// The instance at the other end of a link, if the port is or will be linked to one.
-    fn link_peer(&self, port: &PortRef) -> Option<String> {
-        match self.planned.get(port).or_else(|| self.wires.get(port))? {
-            Destination::Port(peer) => peer.owner().map(str::to_owned),
-            _ => None,
-        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Platform for HostPlatform {
         self.1 = Budget::default();
         let (mut unused, mut ended) = {
             let mut host = lock(&self.0);
-            host.planned.clear();
+            host.wires.end_plan();
             match host.plan_is_about.take() {
                 Some(names) => names.iter().for_each(|name| host.note_change_of(name)),
                 None => host.note_change(),
@@ -105,11 +105,8 @@ impl Platform for HostPlatform {
         if let Some((_, model)) = host.switches.get_mut(name) {
             *model = *new;
         }
-        let members = host
-            .wires
-            .iter()
-            .filter(|(_, to)| to.switch() == Some(name));
-        for id in members.filter_map(|(port, _)| host.port_id(port)) {
+        let members = host.wires.on_switch(name);
+        for id in members.filter_map(|port| host.port_id(port)) {
             host.limit_learning(id, new);
         }
         Ok(())
@@ -368,7 +365,7 @@ impl Host {
                     port,
                     new: Some(to),
                     ..
-                } => drop(self.planned.insert(port.clone(), to.clone())),
+                } => self.wires.plan(port, to),
                 // A peer that starts earlier is given this bell.
                 Action::ReplaceInstance { name, new, .. } if !new.is_fast_path() => {
                     self.maker.make_pipes(name)?;

@@ -76,13 +76,10 @@ impl Host {
     pub fn switch_statuses(&self) -> Vec<SwitchStatus> {
         let entries = self.switch.fdb_entries().unwrap_or_default();
         let status = |(name, (id, model)): (&String, &(u32, nfluid_control::model::Switch))| {
-            let ports = self
-                .wires
-                .iter()
-                .filter(|(_, to)| to.switch() == Some(name));
+            let ports = self.wires.on_switch(name);
             SwitchStatus {
                 name: name.clone(),
-                ports: ports.map(|(port, _)| port.to_string()).collect(),
+                ports: ports.map(ToString::to_string).collect(),
                 ageing_s: model.ageing.0 / 1000,
                 addresses: Some(
                     entries

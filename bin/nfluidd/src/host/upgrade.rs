@@ -375,7 +375,7 @@ impl Host {
             tracing::warn!(instance = name, "giving it to an I/O thread: {why:#}");
         }
         self.put_in_force(name, &new.resources)?;
-        self.choose_bells_of(name);
+        self.choose_doorbells_of_peers(name);
         Ok(UpgradeReport {
             took_us: 0,
             silent_us: answer.silent_us,

@@ -197,12 +197,8 @@ impl Host {
         };
         match to.switch() {
             Some(switch) => {
-                let members = self.wires.iter();
-                let members = members.filter(|(_, to)| to.switch() == Some(switch));
-                members
-                    .map(|(member, _)| member.clone())
-                    .filter(|member| member != port)
-                    .collect()
+                let members = self.wires.on_switch(switch);
+                members.filter(|member| *member != port).cloned().collect()
             }
             None => Destination::targets(to).cloned().collect(),
         }

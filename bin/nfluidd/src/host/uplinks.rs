@@ -5,15 +5,15 @@ use crate::uplink_process::UplinkProcess;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
-use nfluid_control::model::{PortRef, UplinkKind, XdpMode};
+use nfluid_control::model::{UplinkKind, XdpMode};
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
-use nfluid_control::wiring::Classified;
 use nfluid_switch::client::ClientRule;
 use nfluid_switch::uplink::{
     self, ErrorKind, Mode, Prefix, ReceivePath, Rule, ToldError, UplinkError, UplinkPath,
     UplinkSpec, VlanMatch,
 };
+use nfluid_wiring::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -180,24 +180,17 @@ pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
 }
 
 /// The classifier's table: every rule of every entry, in order.
-pub fn rules(
-    entries: &[Classified],
-    port_id: impl Fn(&PortRef) -> Option<u32>,
-    template_number: impl Fn(&str) -> Option<u32>,
-) -> Vec<Rule> {
+pub fn rules(entries: &[Entry]) -> Vec<Rule> {
     let mut table = Vec::new();
     for entry in entries {
-        let to = entry.to.as_ref().and_then(&port_id);
-        let clients = entry.clients.as_ref().and_then(|clients| {
-            Some(ClientRule {
-                template: template_number(&clients.template)?,
-                by: super::clients::by(clients.by),
-                back: clients.back,
-            })
+        let clients = entry.clients.map(|clients| ClientRule {
+            template: clients.template,
+            by: super::clients::by(clients.by),
+            back: clients.back,
         });
         let with_place = |one: &MatchRule| Rule {
             clients,
-            ..rule(one, to)
+            ..rule(one, entry.to)
         };
         if entry.rules.is_empty() {
             table.push(with_place(&MatchRule::default()));
