@@ -13,7 +13,8 @@ use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};
 use nfluid_control::wiring::Destination;
-use nfluid_switch::uplink::{Choice, Rule, Steered};
+use nfluid_switch::classifier::Rule;
+use nfluid_uplink::{Choice, Steered};
 
 /// What is left to XDP, and why; empty: nothing.
 type Left = (u32, String);
