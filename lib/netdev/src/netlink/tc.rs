@@ -1,40 +1,26 @@
 //! Queueing discipline clsact and its filters of kind bpf (`linux/pkt_sched.h`, `linux/pkt_cls.h`; tc-bpf(8)).
 
-use super::{
-    HEADER, Message, NLM_F_ACK, NLMSG_ERROR, Netlink, attributes, errno, half, text, word,
+use super::{Netlink, errno};
+use netlink_packet_core::{
+    Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NlasIterator,
+    ParseableParametrized,
 };
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcHeader, TcMessage,
+    TcOption,
+};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
-const RTM_NEWTFILTER: u16 = 44;
-const RTM_DELTFILTER: u16 = 45;
-const RTM_GETTFILTER: u16 = 46;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_REPLACE: u16 = 0x100;
-const NLM_F_DUMP: u16 = 0x300;
-const NLM_F_EXCL: u16 = 0x200;
-const NLM_F_CREATE: u16 = 0x400;
-const TCMSG: usize = 20;
-
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_BPF_FD: u16 = 6;
-const TCA_BPF_NAME: u16 = 7;
-const TCA_BPF_FLAGS: u16 = 8;
-/// What the program returns is what becomes of the packet.
-const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
-
-/// Parent and handle of clsact (`TC_H_CLSACT`), and of the qdisc that has its place without an egress.
-const CLSACT_PARENT: u32 = 0xffff_fff1;
-const CLSACT_HANDLE: u32 = 0xffff_0000;
+/// clsact has the place of the qdisc ingress, which has no egress.
 const CLSACT: &str = "clsact";
-const BPF: &[u8] = b"bpf\0";
+const CLSACT_HANDLE: TcHandle = TcHandle {
+    major: u16::MAX,
+    minor: 0,
+};
 /// `ETH_P_ALL` in network order.
-const ALL_PROTOCOLS: u32 = 3u16.to_be() as u32;
+const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 
 /// Which way packets go that a program at tc sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -48,11 +34,14 @@ pub enum Side {
 }
 
 impl Side {
-    /// The parent of filters (`TC_H_MIN_INGRESS`, `TC_H_MIN_EGRESS`).
-    fn parent(self) -> u32 {
-        match self {
-            Side::Ingress => 0xffff_fff2,
-            Side::Egress => 0xffff_fff3,
+    /// The parent of filters.
+    fn parent(self) -> TcHandle {
+        TcHandle {
+            major: u16::MAX,
+            minor: match self {
+                Side::Ingress => TcHandle::MIN_INGRESS,
+                Side::Egress => TcHandle::MIN_EGRESS,
+            },
         }
     }
 }
@@ -71,28 +60,53 @@ pub struct FilterPlace {
 }
 
 impl FilterPlace {
-    fn message(&self, kind: u16, flags: u16) -> Message {
-        let info = u32::from(self.priority) << 16 | ALL_PROTOCOLS;
-        let message = about(
-            kind,
-            flags,
-            self.index,
-            self.handle,
-            self.side.parent(),
-            info,
-        );
-        message.attribute(TCA_KIND, BPF)
+    fn message(&self) -> TcMessage {
+        let mut message = about(self.index, TcHandle::from(self.handle), self.side.parent());
+        message.header.info = u32::from(self.priority) << 16 | ALL_PROTOCOLS;
+        let kind = TcAttribute::Kind(TcFilterBpf::KIND.to_owned());
+        message.attributes.push(kind);
+        message
+    }
+
+    /// A message that has the filter call a program, whose word on a packet is final.
+    fn calling(&self, program: RawFd, name: &str) -> TcMessage {
+        let options = [
+            TcFilterBpfOption::ProgFd(program as u32),
+            TcFilterBpfOption::ProgName(name.to_owned()),
+            TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
+        ];
+        let options = options.into_iter().map(TcOption::Bpf).collect();
+        let mut message = self.message();
+        message.attributes.push(TcAttribute::Options(options));
+        message
     }
 }
 
-/// A request with a `tcmsg`.
-fn about(kind: u16, flags: u16, index: u32, handle: u32, parent: u32, info: u32) -> Message {
-    let mut message = Message::new(kind, flags);
-    message.0.extend(0u32.to_ne_bytes());
-    for word in [index, handle, parent, info] {
-        message.0.extend(word.to_ne_bytes());
-    }
+fn about(index: u32, handle: TcHandle, parent: TcHandle) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.handle = handle;
+    message.header.parent = parent;
     message
+}
+
+fn clsact(index: u32) -> TcMessage {
+    about(index, CLSACT_HANDLE, TcHandle::CLSACT)
+}
+
+/// A message that makes clsact.
+fn new_clsact(index: u32) -> TcMessage {
+    let mut message = clsact(index);
+    let kind = TcAttribute::Kind(CLSACT.to_owned());
+    message.attributes.push(kind);
+    message
+}
+
+/// The attributes of an answer about a qdisc or filter of a kind; those that the library does not take are left out.
+fn attributes<'a>(body: &'a [u8], kind: &'a str) -> impl Iterator<Item = TcAttribute> + 'a {
+    let header = TcHeader::default().buffer_len();
+    NlasIterator::new(body.get(header..).unwrap_or(&[]))
+        .map_while(Result::ok)
+        .filter_map(move |attribute| TcAttribute::parse_with_param(&attribute, kind).ok())
 }
 
 impl Netlink {
@@ -101,17 +115,19 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses, or another qdisc has its place.
     pub fn make_clsact(&self, index: u32) -> io::Result<bool> {
-        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-        let message = about(RTM_NEWQDISC, flags, index, CLSACT_HANDLE, CLSACT_PARENT, 0);
-        match self.request(message.attribute(TCA_KIND, b"clsact\0")) {
+        let message = RouteNetlinkMessage::NewQueueDiscipline(new_clsact(index));
+        match self.request(message, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL) {
             Ok(_) => return Ok(true),
             Err(error) if errno(&error) == Some(libc::EEXIST) => {}
             Err(error) => return Err(error),
         }
         let mut found = String::new();
-        let all = about(RTM_GETQDISC, NLM_F_DUMP, index, 0, 0, 0);
-        self.dump(all, |body| {
-            if word(body, 4) == Some(index) && word(body, 12) == Some(CLSACT_PARENT) {
+        let all = about(index, TcHandle::UNSPEC, TcHandle::UNSPEC);
+        self.dump(RouteNetlinkMessage::GetQueueDiscipline(all), |body| {
+            let is_there = TcHeader::parse(body).is_ok_and(|header| {
+                header.index == index.cast_signed() && header.parent == TcHandle::CLSACT
+            });
+            if is_there {
                 found = kind_of(body);
             }
         })?;
@@ -130,21 +146,16 @@ impl Netlink {
     pub fn remove_empty_clsact(&self, index: u32) -> io::Result<()> {
         for side in [Side::Ingress, Side::Egress] {
             let mut any = false;
-            let filters = about(RTM_GETTFILTER, NLM_F_DUMP, index, 0, side.parent(), 0);
-            self.dump(filters, |_| any = true)?;
+            let filters = about(index, TcHandle::UNSPEC, side.parent());
+            self.dump(RouteNetlinkMessage::GetTrafficFilter(filters), |_| {
+                any = true;
+            })?;
             if any {
                 return Ok(());
             }
         }
-        let message = about(
-            RTM_DELQDISC,
-            NLM_F_ACK,
-            index,
-            CLSACT_HANDLE,
-            CLSACT_PARENT,
-            0,
-        );
-        self.request(message).map(drop)
+        let message = RouteNetlinkMessage::DelQueueDiscipline(clsact(index));
+        self.request(message, NLM_F_ACK).map(drop)
     }
 
     /// Makes a filter that calls a program.
@@ -180,23 +191,28 @@ impl Netlink {
         program: BorrowedFd<'_>,
         name: &str,
     ) -> io::Result<()> {
-        let name = [name.as_bytes(), b"\0"].concat();
-        let options = Message(Vec::new())
-            .attribute(TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes())
-            .attribute(TCA_BPF_NAME, &name)
-            .attribute(TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes());
-        let message = at.message(RTM_NEWTFILTER, flags | NLM_F_ACK);
-        self.request(message.attribute(TCA_OPTIONS, &options.0))
-            .map(drop)
+        let message = at.calling(program.as_raw_fd(), name);
+        self.request(
+            RouteNetlinkMessage::NewTrafficFilter(message),
+            flags | NLM_F_ACK,
+        )
+        .map(drop)
     }
 
     /// The name of the filter's program that is there; `None`: there is no such filter.
     pub fn filter(&self, at: &FilterPlace) -> Option<String> {
-        let body = self.request(at.message(RTM_GETTFILTER, 0)).ok()?;
-        let options = attributes(body.get(TCMSG..)?).find(|(kind, _)| *kind == TCA_OPTIONS);
-        let (_, options) = options?;
-        let name = attributes(options).find(|(kind, _)| *kind == TCA_BPF_NAME);
-        name.map(|(_, name)| text(name))
+        let body = self
+            .request(RouteNetlinkMessage::GetTrafficFilter(at.message()), 0)
+            .ok()?;
+        let options =
+            attributes(&body, TcFilterBpf::KIND).find_map(|attribute| match attribute {
+                TcAttribute::Options(options) => Some(options),
+                _ => None,
+            })?;
+        options.into_iter().find_map(|option| match option {
+            TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name),
+            _ => None,
+        })
     }
 
     /// Removes a filter, and no other one.
@@ -204,45 +220,25 @@ impl Netlink {
     /// # Errors
     /// When there is none, or the kernel refuses.
     pub fn remove_filter(&self, at: &FilterPlace) -> io::Result<()> {
-        self.request(at.message(RTM_DELTFILTER, NLM_F_ACK))
-            .map(drop)
-    }
-
-    /// Asks for a list; `take` gets the body of each entry.
-    fn dump(&self, message: Message, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-        send(&self.0, &message.finish(), SendFlags::empty())?;
-        let mut reply = vec![0u8; super::REPLY_BYTES];
-        loop {
-            let (len, _) = recv(&self.0, &mut reply[..], RecvFlags::empty())?;
-            let mut rest = &reply[..len];
-            while let (Some(end), Some(kind)) = (word(rest, 0), half(rest, 4)) {
-                let end = end as usize;
-                let short = || io::Error::other("the kernel's list is cut short");
-                let body = rest.get(HEADER..end).ok_or_else(short)?;
-                match kind {
-                    NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => {
-                        let error = word(body, 0).unwrap_or(0) as i32;
-                        return Err(io::Error::from_raw_os_error(-error));
-                    }
-                    _ => take(body),
-                }
-                rest = rest.get(end.next_multiple_of(4)..).unwrap_or(&[]);
-            }
-        }
+        let message = RouteNetlinkMessage::DelTrafficFilter(at.message());
+        self.request(message, NLM_F_ACK).map(drop)
     }
 }
 
 /// The kind of qdisc that an entry is of.
 fn kind_of(body: &[u8]) -> String {
-    let mut all = attributes(body.get(TCMSG..).unwrap_or(&[]));
-    let kind = all.find(|(kind, _)| *kind == TCA_KIND);
-    kind.map_or_else(String::new, |(_, kind)| text(kind))
+    let kind = attributes(body, CLSACT).find_map(|attribute| match attribute {
+        TcAttribute::Kind(kind) => Some(kind),
+        _ => None,
+    });
+    kind.unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::encode;
+    use netlink_packet_core::NLM_F_DUMP;
 
     #[test]
     fn a_filter_is_asked_for_by_its_own_place() {
@@ -252,13 +248,79 @@ mod tests {
             priority: 50_000,
             handle: 7,
         };
-        let bytes = at.message(RTM_GETTFILTER, 0).finish();
-        let body = &bytes[HEADER..];
-        assert_eq!(word(body, 4), Some(5));
-        assert_eq!(word(body, 8), Some(7));
-        assert_eq!(word(body, 12), Some(0xffff_fff3));
-        assert_eq!(word(body, 16), Some(50_000 << 16 | ALL_PROTOCOLS));
-        assert_eq!(kind_of(body), "bpf");
+        let message = at.message();
+        let mut body = vec![0; message.buffer_len()];
+        message.emit(&mut body);
+        let word = |at: usize| u32::from_ne_bytes(body[at..at + 4].try_into().expect("a word"));
+        assert_eq!([word(4), word(8), word(12)], [5, 7, 0xffff_fff3]);
+        assert_eq!(word(16), 50_000 << 16 | ALL_PROTOCOLS);
+        assert_eq!(kind_of(&body), "bpf");
         assert_eq!(kind_of(&[]), "");
+    }
+
+    /// Bytes of requests that were written by hand, from headers of the kernel, before the library was used.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn requests_are_the_kernels_structures() {
+        let hex = |message, flags| -> String {
+            let bytes = encode(message, flags);
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let create = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        assert_eq!(
+            hex(
+                RouteNetlinkMessage::NewQueueDiscipline(new_clsact(7)),
+                create
+            ),
+            "3000000024000506000000000000000000000000070000000000fffff1ffffff000000000b000100636c736163740000"
+        );
+        let all = about(7, TcHandle::UNSPEC, TcHandle::UNSPEC);
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetQueueDiscipline(all), NLM_F_DUMP),
+            "240000002600010300000000000000000000000007000000000000000000000000000000"
+        );
+        let egress = about(7, TcHandle::UNSPEC, Side::Egress.parent());
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetTrafficFilter(egress), NLM_F_DUMP),
+            "240000002e0001030000000000000000000000000700000000000000f3ffffff00000000"
+        );
+        assert_eq!(
+            hex(
+                RouteNetlinkMessage::DelQueueDiscipline(clsact(7)),
+                NLM_F_ACK
+            ),
+            "2400000025000500000000000000000000000000070000000000fffff1ffffff00000000"
+        );
+        let at = FilterPlace {
+            index: 7,
+            side: Side::Ingress,
+            priority: 50_000,
+            handle: 0x6e66,
+        };
+        let new = |flags| {
+            hex(
+                RouteNetlinkMessage::NewTrafficFilter(at.calling(9, "nfluid")),
+                flags,
+            )
+        };
+        assert_eq!(
+            new(create),
+            "4c0000002c00050600000000000000000000000007000000666e0000f2ffffff000350c308000100627066002000020008000600090000000b0007006e666c75696400000800080001000000"
+        );
+        assert_eq!(
+            new(NLM_F_REPLACE | NLM_F_ACK),
+            "4c0000002c00050100000000000000000000000007000000666e0000f2ffffff000350c308000100627066002000020008000600090000000b0007006e666c75696400000800080001000000"
+        );
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetTrafficFilter(at.message()), 0),
+            "2c0000002e00010000000000000000000000000007000000666e0000f2ffffff000350c30800010062706600"
+        );
+        assert_eq!(
+            hex(
+                RouteNetlinkMessage::DelTrafficFilter(at.message()),
+                NLM_F_ACK
+            ),
+            "2c0000002d00050000000000000000000000000007000000666e0000f2ffffff000350c30800010062706600"
+        );
     }
 }
