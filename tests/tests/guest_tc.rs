@@ -9,7 +9,7 @@ use nfluid_evnf::firewall::{
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::InterfaceSender;
 use nfluid_gen::io::Sender;
-use nfluid_switch::uplink::{FilterSeat, FilteredProgram, PinnedProgram, Place, Side};
+use nfluid_netdev::{FilterSeat, FilteredProgram, PinnedProgram, Place, Side};
 use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::platform::eventually;
 use nfluid_tests::harness::skip::is_root;

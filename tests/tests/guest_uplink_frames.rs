@@ -3,11 +3,10 @@
 
 mod uplink_ground;
 
+use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::uplink::{
-    DirectOutlet, Mode, ReceivePath, Transmit, TransmitPath, Uplink, UplinkError,
-};
 use nfluid_switch::{Destination, DropReason};
+use nfluid_uplink::{DirectOutlet, Transmit, TransmitPath, Uplink, UplinkError};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -150,7 +149,10 @@ fn a_sender_with_a_socket_of_its_own_sends_every_length() {
         within(&ground.path("up"), || DirectOutlet::open(interface, port))
     };
     let error = open("nothing").expect_err("no such interface");
-    assert!(matches!(error, UplinkError::NoInterface { .. }), "{error}");
+    assert!(
+        matches!(error, UplinkError::Netdev(NetdevError::NoInterface { .. })),
+        "{error}"
+    );
     let mut outlet = open("up0").expect("an outlet");
     let put = |bytes: &[u8]| {
         let bytes = bytes.to_vec();

@@ -3,10 +3,11 @@
 
 mod uplink_ground;
 
+use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
 use nfluid_switch::scratch::ScratchInstance;
-use nfluid_switch::uplink::{Kind, Mode, ReceivePath, Uplink, UplinkError, UplinkSpec};
+use nfluid_uplink::{Kind, Uplink, UplinkError, UplinkSpec};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -309,16 +310,16 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     assert_eq!(settings(&ground), before);
     // Or its traces are removed, unless it is wanted.
     crash(&ground, &folder.0);
-    let cleaned = nfluid_switch::uplink::clean_leftovers(&folder.0, |name| name == "crashed");
+    let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |name| name == "crashed");
     assert!(cleaned.is_empty() && folder.count() == 1);
-    let cleaned = nfluid_switch::uplink::clean_leftovers(&folder.0, |_| false);
+    let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |_| false);
     assert_eq!(cleaned, ["crashed"]);
     assert_eq!(settings(&ground), before);
     assert_eq!(folder.count(), 0);
     // A damaged record is left, and nothing else suffers.
     std::fs::create_dir_all(&folder.0).expect("a folder");
     std::fs::write(folder.0.join("bad.json"), "{").expect("a file");
-    assert!(nfluid_switch::uplink::clean_leftovers(&folder.0, |_| false).is_empty());
+    assert!(nfluid_uplink::clean_leftovers(&folder.0, |_| false).is_empty());
 }
 
 #[test]
@@ -356,7 +357,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         spec.name = format!("tap-{number}");
         spec.state_dir = Some(folder.0.clone());
     }
-    if let Err(UplinkError::System { what, source }) = ground.open(&specs[0]) {
+    if let Err(UplinkError::Netdev(NetdevError::System { what, source })) = ground.open(&specs[0]) {
         nfluid_tests::harness::skip::skip("tap", &format!("no taps here: {what}: {source}"));
         return;
     }

@@ -4,10 +4,11 @@
 mod uplink_ground;
 
 use nfluid_ring::port::Port;
+use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::{ClientBy, ClientId, ClientRule};
 use nfluid_switch::scratch::ScratchInstance;
-use nfluid_switch::uplink::{Prefix, Rule, Uplink, UplinkSpec, VlanMatch};
 use nfluid_switch::{Destination, DropReason};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use std::process::Command;
 use std::time::Duration;
 use uplink_ground::{Ground, PATIENCE, Raw, eventually, run};

@@ -3,13 +3,13 @@
 
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{Uplink, UplinkSpec};
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::netns::within;
 use nfluid_tests::harness::platform::{
     PATIENCE, Platform, eventually, is_alive, list, must, signal,
 };
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};

@@ -17,7 +17,7 @@ use crate::statistics::{Samples, highest};
 use anyhow::Context;
 use nfluid_switch::Destination;
 use nfluid_switch::scratch::{Scratch, ScratchInstance};
-use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::Path;

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::scratch::mac_of;
-use nfluid_switch::uplink::DirectOutlet;
+use nfluid_uplink::DirectOutlet;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;
 use serde::{Deserialize, Serialize};

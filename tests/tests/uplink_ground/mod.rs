@@ -6,11 +6,11 @@
 )]
 
 use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{Uplink, UplinkError, UplinkSpec};
 pub use nfluid_tests::harness::netns::within;
 use nfluid_tests::harness::platform::Platform;
 pub use nfluid_tests::harness::platform::{PATIENCE, eventually};
 use nfluid_tests::harness::skip::{is_root, skip};
+use nfluid_uplink::{Uplink, UplinkError, UplinkSpec};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -22,8 +22,9 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, gbps, significant, table};
 use crate::statistics::Samples;
 use lane::{Lane, Shape, Way};
+use nfluid_netdev::Steering;
+use nfluid_switch::classifier::RULES_MAX;
 use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{RULES_MAX, Steering};
 
 /// Of the hybrid, and of the tables of many rules.
 const HYBRID_NFS: u32 = 30;

@@ -9,10 +9,11 @@ use crate::experiments::subject::Subject;
 use crate::host::shares::Shares;
 use crate::roles::{Outcome, Role, Task};
 use anyhow::Context;
+use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
 use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::Destination;
 use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{ProgramTime, TimeKeeping, Uplink, program_of, program_time};
+use nfluid_uplink::{Uplink, program_of};
 use tempfile::TempDir;
 
 /// The port that leads to the uplink.

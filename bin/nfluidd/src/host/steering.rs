@@ -12,7 +12,8 @@ use crate::uplink_process::{UplinkOrder, UplinkProcess};
 use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};
-use nfluid_switch::uplink::{Choice, Rule, Steered};
+use nfluid_switch::classifier::Rule;
+use nfluid_uplink::{Choice, Steered};
 use nfluid_wiring::Entry;
 
 /// What is left to XDP, and why; empty: nothing.

@@ -15,7 +15,7 @@ use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
-use nfluid_switch::uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
+use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

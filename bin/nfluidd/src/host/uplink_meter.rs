@@ -5,7 +5,8 @@ use super::Host;
 use nfluid_api::types::UplinkStats;
 use nfluid_control::model::{PortRef, UplinkKind};
 use nfluid_control::wiring::Destination;
-use nfluid_switch::uplink::{ProgramTime, TimeKeeping, program_of, program_time};
+use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
+use nfluid_uplink::program_of;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

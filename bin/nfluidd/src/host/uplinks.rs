@@ -8,11 +8,10 @@ use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{UplinkKind, XdpMode};
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
+use nfluid_netdev::{Mode, NetdevError, Place, ReceivePath};
+use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::ClientRule;
-use nfluid_switch::uplink::{
-    self, ErrorKind, Mode, Prefix, ReceivePath, Rule, ToldError, UplinkError, UplinkPath,
-    UplinkSpec, VlanMatch,
-};
+use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
 use nfluid_wiring::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,8 +107,8 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
     spec.netns = model.netns.as_deref().map(namespace_path);
     spec.kind = match model.kind {
-        UplinkKind::Xdp => uplink::Kind::Xdp,
-        UplinkKind::Tap => uplink::Kind::Tap,
+        UplinkKind::Xdp => Kind::Xdp,
+        UplinkKind::Tap => Kind::Tap,
     };
     spec.mode = match model.mode {
         // At tc are fast paths only; no document says it of an uplink.
@@ -146,17 +145,22 @@ pub(super) fn namespace_path(name: &str) -> PathBuf {
     }
 }
 
+fn place(interface: &str, netns: Option<&str>) -> Place {
+    Place {
+        interface: interface.to_owned(),
+        netns: netns.map(namespace_path),
+    }
+}
+
 /// How an interface is, for validation.
 pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
-    let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(namespace_path);
-    match uplink::look(&spec) {
+    match place(name, netns).look() {
         Ok(()) => InterfaceFact::Present,
-        Err(UplinkError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
-        Err(UplinkError::NoInterface { names, .. }) => {
+        Err(NetdevError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
+        Err(NetdevError::NoInterface { names, .. }) => {
             InterfaceFact::Missing(names.split(", ").map(str::to_owned).collect())
         }
-        Err(UplinkError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
+        Err(NetdevError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
         // What validation cannot see is found out, and undone, when the plan is carried out.
         Err(_) => InterfaceFact::Present,
     }
@@ -167,12 +171,11 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
 /// # Errors
 /// Why not.
 pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
-    let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(namespace_path);
-    uplink::look_for_steering(&spec)
+    place(name, netns)
+        .steering()
         .map(drop)
         .map_err(|error| match error {
-            UplinkError::NoSteering { interface, why } => {
+            NetdevError::NoSteering { interface, why } => {
                 format!("{interface} cannot steer flows to queues: {why}")
             }
             other => other.to_string(),

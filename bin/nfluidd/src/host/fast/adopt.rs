@@ -13,7 +13,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;

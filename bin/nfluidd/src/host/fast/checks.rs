@@ -2,7 +2,7 @@
 
 use super::super::{Shared, lock};
 use super::config::{BalancerConfig, Check, CheckConfig};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{

@@ -4,7 +4,7 @@ use super::config::{read, wrong};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
 use nfluid_evnf::guard::{ENDS_MAX, Guard, Limit, PACKETS_MAX, Settings, Sizes};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;

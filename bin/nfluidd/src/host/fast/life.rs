@@ -13,7 +13,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::guard::Settings;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;

@@ -45,7 +45,7 @@ use nfluid_control::model::XdpMode;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{Mode, Place};
+use nfluid_netdev::{Mode, Place};
 use record::Record;
 use serde_json::Value;
 use slow::{Common, Slow};

@@ -1,6 +1,6 @@
 //! What is pinned of fast paths and of their interfaces: found and undone by what is there.
 
-use nfluid_switch::uplink::PinnedProgram;
+use nfluid_netdev::PinnedProgram;
 use std::path::{Path, PathBuf};
 
 /// Where a daemon that knew no rows has pinned the hold on the interface of this number.

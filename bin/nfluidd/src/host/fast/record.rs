@@ -2,8 +2,8 @@
 
 use super::super::launch::FileVersion;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_netdev::ChangedFeatures;
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::uplink::ChangedFeatures;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

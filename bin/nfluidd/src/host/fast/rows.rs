@@ -8,7 +8,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{Mode, Place};
+use nfluid_netdev::{Mode, Place};
 
 impl Host {
     /// The interfaces on which a fast path has a seat, by key.

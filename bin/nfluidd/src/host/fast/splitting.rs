@@ -7,7 +7,8 @@ use nfluid_evnf::firewall::{Firewall, Sharing};
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving};
-use nfluid_switch::uplink::{Place, ToldError, UplinkError};
+use nfluid_netdev::{NetdevError as UplinkError, Place};
+use nfluid_uplink::ToldError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xxhash_rust::xxh3::xxh3_64;
 

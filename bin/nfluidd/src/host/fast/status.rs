@@ -13,7 +13,7 @@ use nfluid_control::fast::Direction;
 use nfluid_evnf::load::Counts;
 use nfluid_evnf::slow::SlowExit;
 use nfluid_evnf::{balancer, firewall, guard, inspector};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

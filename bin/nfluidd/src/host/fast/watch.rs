@@ -10,7 +10,7 @@ use super::checks::{Checks, Subject};
 use super::load::{self, Loads, Reading};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_evnf::nft::legacy_tables;
-use nfluid_switch::uplink::{Monitor, Place};
+use nfluid_netdev::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
