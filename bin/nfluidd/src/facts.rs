@@ -123,15 +123,15 @@ impl Catalogue for BuiltIn {
     }
 
     fn fast_names(&self) -> Vec<String> {
-        crate::host::FAST_NAMES.map(str::to_owned).to_vec()
+        nfluid_fastpath::NAMES.map(str::to_owned).to_vec()
     }
 
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
-        crate::host::check_fast_config(nf, config)
+        nfluid_fastpath::check_config(nf, config)
     }
 
     fn validate_attach(&self, nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
-        crate::host::check_fast_attach(nf, attach)
+        nfluid_fastpath::check_attach(nf, attach)
     }
 
     fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {

@@ -2,9 +2,8 @@
 
 use super::Host;
 use super::instance::supervisor_time;
-use super::record;
 use super::uplink_record::UplinkRecord;
-use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
+use super::uplinks::{RunningUplink, uplink_spec};
 use super::written;
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
 use crate::uplink_process::{UplinkProcess, UplinkService};
@@ -15,6 +14,7 @@ use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
+use nfluid_fastpath::interface_error;
 use nfluid_switch::uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Host {
                 if let Err(error) = self.bury_uplink(name, model, &record) {
                     tracing::warn!(uplink = name, %error, "removing its port");
                 }
-                Err(uplink_failed(&error))
+                Err(interface_error(&error))
             }
         }
     }
@@ -213,7 +213,7 @@ impl Host {
         desired: &BTreeMap<String, UplinkModel>,
     ) -> BTreeMap<String, UplinkModel> {
         let mut adopted = BTreeMap::new();
-        for name in record::names(&self.settings.paths.uplink_records()) {
+        for name in nfluid_records::names(&self.settings.paths.uplink_records()) {
             let path = self.settings.paths.uplink_record(&name);
             let record: UplinkRecord = match written::load(&path) {
                 Ok(record) => record,

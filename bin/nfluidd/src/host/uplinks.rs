@@ -2,19 +2,17 @@
 
 use super::uplink_record::UplinkRecord;
 use crate::uplink_process::UplinkProcess;
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{PortRef, UplinkKind, XdpMode};
+use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_control::wiring::Classified;
 use nfluid_switch::client::ClientRule;
 use nfluid_switch::uplink::{
-    self, ErrorKind, Mode, Prefix, ReceivePath, Rule, ToldError, UplinkError, UplinkPath,
-    UplinkSpec, VlanMatch,
+    self, Mode, Prefix, ReceivePath, Rule, UplinkError, UplinkPath, UplinkSpec, VlanMatch,
 };
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An uplink of the platform.
@@ -106,7 +104,7 @@ impl RunningUplink {
 /// What the uplink of a model is on this host; port and pool are still to be filled in.
 pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
-    spec.netns = model.netns.as_deref().map(namespace_path);
+    spec.netns = model.netns.as_deref().map(netns::path);
     spec.kind = match model.kind {
         UplinkKind::Xdp => uplink::Kind::Xdp,
         UplinkKind::Tap => uplink::Kind::Tap,
@@ -122,34 +120,10 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     spec
 }
 
-/// An uplink's error, for the operator.
-pub fn uplink_failed(error: &ToldError) -> PlatformError {
-    let kind = match error.kind {
-        ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
-            PlatformErrorKind::NotFound
-        }
-        ErrorKind::Busy => PlatformErrorKind::Busy,
-        ErrorKind::Refused | ErrorKind::NoSteering | ErrorKind::Dispatcher => {
-            PlatformErrorKind::Unsupported
-        }
-        _ => PlatformErrorKind::Failed,
-    };
-    PlatformError::new(kind, error.text.clone())
-}
-
-/// `netns: NAME` is what `ip netns` calls so; anything with a slash is a path.
-pub(super) fn namespace_path(name: &str) -> PathBuf {
-    if name.contains('/') {
-        PathBuf::from(name)
-    } else {
-        Path::new("/run/netns").join(name)
-    }
-}
-
 /// How an interface is, for validation.
 pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
     let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(namespace_path);
+    spec.netns = netns.map(netns::path);
     match uplink::look(&spec) {
         Ok(()) => InterfaceFact::Present,
         Err(UplinkError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
@@ -168,7 +142,7 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
 /// Why not.
 pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
     let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(namespace_path);
+    spec.netns = netns.map(netns::path);
     uplink::look_for_steering(&spec)
         .map(drop)
         .map_err(|error| match error {

@@ -1,29 +1,15 @@
 //! The process of a slow path: started in a sandbox, asked, ended.
 
-use super::super::super::launch::{control_socket, version};
-use super::super::super::making::{self, Maker};
-use super::super::super::nf_socket::Asked;
-use super::super::super::{bells, nf_socket};
+use super::super::inspector_process::{Hello, InspectorConfig, PROTOCOL, ROLE, Request, line_of};
+use super::super::processes::{Answer, Processes, Running, Start, program_version};
 use super::super::record::SlowRecord;
-use crate::inspector_process::{Hello, InspectorConfig, PROTOCOL, ROLE, Request, ask};
 use anyhow::{Context, bail};
 use nfluid_evnf::inspector::cpus;
-use nfluid_ring::layout::SOL_NFLUID;
-use nfluid_sandbox::cgroup::{Cgroup, CgroupStats, Share};
-use nfluid_sandbox::seccomp::Policy;
-use nfluid_sandbox::{
-    InheritedFd, Instance, InstanceError, Launch, Program, Root, ShellSpec, spawn,
-};
-use rustix::process::{Pid, WaitOptions, waitpid};
-use std::ffi::CString;
-use std::fs::File;
+use nfluid_sandbox::Instance;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupStats};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The running program, also when its file has been replaced.
-const PROGRAM: &str = "/proc/self/exe";
 /// How long nDPI may take to be set up.
 const OPENING: Duration = Duration::from_secs(60);
 /// How long a process that works may take to answer.
@@ -44,17 +30,12 @@ pub struct Slow {
     process: Option<Instance>,
     cgroup: Option<Cgroup>,
     /// Where it answers that it has begun, and until when.
-    beginning: Option<(Asked, Instant)>,
+    beginning: Option<(Box<dyn Answer>, Instant)>,
     since: Option<Instant>,
     /// Deaths in a row.
     failures: u32,
     due: Option<Instant>,
     problem: Option<String>,
-}
-
-/// Its cgroup.
-fn cgroup_name(name: &str) -> String {
-    format!("x-{name}")
 }
 
 impl Slow {
@@ -108,36 +89,41 @@ impl Slow {
     /// Nothing runs.
     pub fn start(
         &mut self,
-        maker: &Maker,
+        processes: &dyn Processes,
         name: &str,
         record: &mut SlowRecord,
         config: &InspectorConfig,
         tables: [OwnedFd; 4],
     ) -> anyhow::Result<()> {
         self.due = None;
-        let (process, cgroup) = launch(maker, name, record, config)?;
-        let asked = nf_socket::open(&maker.paths.control(name))
-            .context("connecting to its process")
-            .and_then(|stream| {
-                let work = Request::Work {
-                    config: config.text.clone(),
-                    cpus: cpus()?,
-                };
-                ask(&stream, &work, &tables.each_ref().map(AsFd::as_fd))?;
-                Ok(stream)
-            });
+        let Running { process, cgroup } = processes.start(&Start {
+            name,
+            role: ROLE,
+            user: record.user,
+            memory: config.memory,
+            tasks: TASKS_MAX,
+            weight_per_mille: WEIGHT_PER_MILLE,
+        })?;
+        let asked = cpus().map_err(Into::into).and_then(|cpus| {
+            let work = Request::Work {
+                config: config.text.clone(),
+                cpus,
+            };
+            let fds = tables.each_ref().map(AsFd::as_fd);
+            processes.ask(name, &line_of(&work)?, &fds)
+        });
         match asked {
-            Ok(stream) => {
+            Ok(asked) => {
                 record.process = Some(process.identity().clone());
-                record.program = version(Path::new(PROGRAM));
-                self.beginning = Some((Asked::on(stream), Instant::now() + OPENING));
+                record.program = program_version();
+                self.beginning = Some((asked, Instant::now() + OPENING));
                 self.process = Some(process);
                 self.cgroup = Some(cgroup);
                 self.since = Some(Instant::now());
                 Ok(())
             }
             Err(why) => {
-                making::end(&process)?;
+                processes.end(name, Some(process.identity()));
                 Err(why)
             }
         }
@@ -149,11 +135,15 @@ impl Slow {
     /// Why it has not.
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
         let (mut asked, until) = self.beginning.take().context("it was not started")?;
-        nf_socket::await_answers(&mut [&mut asked], until);
-        self.note_beginning(record, &mut asked)
+        asked.wait(until);
+        self.note_beginning(record, &mut *asked)
     }
 
-    fn note_beginning(&mut self, record: &mut SlowRecord, asked: &mut Asked) -> anyhow::Result<()> {
+    fn note_beginning(
+        &mut self,
+        record: &mut SlowRecord,
+        asked: &mut dyn Answer,
+    ) -> anyhow::Result<()> {
         match said(asked) {
             Ok(hello) => {
                 record.library = hello.library;
@@ -175,7 +165,7 @@ impl Slow {
             return None;
         }
         let (mut asked, _) = self.beginning.take()?;
-        let begun = self.note_beginning(record, &mut asked);
+        let begun = self.note_beginning(record, &mut *asked);
         begun
             .is_ok()
             .then(|| format!("classifies with nDPI {}", record.library))
@@ -192,7 +182,7 @@ impl Slow {
         let why = self
             .beginning
             .take()
-            .and_then(|(mut asked, _)| said(&mut asked).err());
+            .and_then(|(mut asked, _)| said(&mut *asked).err());
         let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
         if lived > LIFE {
             self.failures = 0;
@@ -224,11 +214,14 @@ impl Slow {
     ///
     /// # Errors
     /// Why it has not done it.
-    pub fn tell(&self, maker: &Maker, name: &str, order: Request) -> anyhow::Result<()> {
-        let stream = nf_socket::open(&maker.paths.control(name));
-        let stream = stream.context("connecting to its process")?;
-        ask(&stream, &order, &[])?;
-        hear(&stream, PATIENCE).map(drop)
+    pub fn tell(
+        &self,
+        processes: &dyn Processes,
+        name: &str,
+        order: Request,
+    ) -> anyhow::Result<()> {
+        let asked = processes.ask(name, &line_of(&order)?, &[])?;
+        hear(asked, PATIENCE).map(drop)
     }
 
     /// Takes over a process that an earlier daemon has started.
@@ -237,7 +230,7 @@ impl Slow {
     /// Why not; it may still run.
     pub fn adopt(
         &mut self,
-        maker: &Maker,
+        processes: &dyn Processes,
         name: &str,
         record: &SlowRecord,
         kept: bool,
@@ -245,19 +238,17 @@ impl Slow {
         if !kept {
             bail!("its tables are gone");
         }
-        if record.program.is_none() || record.program != version(Path::new(PROGRAM)) {
+        if record.program.is_none() || record.program != program_version() {
             bail!("it is of another version");
         }
         let identity = record.process.as_ref().context("there is none")?;
         let process = Instance::adopt(identity)?;
-        let stream = nf_socket::open(&maker.paths.control(name)).context("connecting to it")?;
-        ask(&stream, &Request::Hello, &[])?;
-        let hello = hear(&stream, PATIENCE)?;
+        let asked = processes.ask(name, &line_of(&Request::Hello)?, &[])?;
+        let hello = hear(asked, PATIENCE)?;
         if !hello.works || hello.protocol != PROTOCOL {
             bail!("it has not begun, or is of another version");
         }
-        make_log(maker, name)?;
-        self.cgroup = Some(maker.cgroups.open(&cgroup_name(name))?);
+        self.cgroup = Some(processes.take_over(name)?);
         self.process = Some(process);
         self.since = Some(Instant::now());
         Ok(())
@@ -265,13 +256,16 @@ impl Slow {
 }
 
 /// What it answers. It may be anything by now: only the beginning counts.
-fn hear(stream: &UnixStream, patience: Duration) -> anyhow::Result<Hello> {
-    stream.set_nonblocking(false)?;
-    understood(nf_socket::line_within(stream, patience)?.as_bytes())
+fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello> {
+    asked.wait(Instant::now() + patience);
+    if !asked.listen() {
+        bail!("no answer within {patience:?}");
+    }
+    understood(asked.line())
 }
 
 /// The same of what has come by now.
-fn said(asked: &mut Asked) -> anyhow::Result<Hello> {
+fn said(asked: &mut dyn Answer) -> anyhow::Result<Hello> {
     if !asked.listen() {
         bail!("it does not answer");
     }
@@ -287,85 +281,7 @@ fn understood(line: &[u8]) -> anyhow::Result<Hello> {
     answer.map_err(anyhow::Error::msg)
 }
 
-fn make_log(maker: &Maker, name: &str) -> anyhow::Result<()> {
-    let (pipe, log) = (maker.paths.log_pipe(name), maker.paths.log(name));
-    bells::make(&pipe).context("making the log pipe")?;
-    maker.logs.follow(name, pipe, log);
-    Ok(())
-}
-
-/// Starts the process in its sandbox: with libraries, and nothing else; its socket is its standard input.
-fn launch(
-    maker: &Maker,
-    name: &str,
-    record: &SlowRecord,
-    config: &InspectorConfig,
-) -> anyhow::Result<(Instance, Cgroup)> {
-    let file = File::open(PROGRAM).context("opening this program")?;
-    let origin = std::fs::read_link(PROGRAM).context("finding this program")?;
-    let program = Program::from_fd(file.into(), &origin)?;
-    let filter = Policy::new(program.linkage(), SOL_NFLUID as u32).with_handed_maps();
-    let filter = filter.compile()?;
-    let own = cgroup_name(name);
-    let cgroup = maker.cgroups.create(&own).or_else(|_| {
-        maker.cgroups.remove_leftover(&own)?;
-        maker.cgroups.create(&own)
-    })?;
-    cgroup.set_weight(Share::from_per_mille(WEIGHT_PER_MILLE)?)?;
-    cgroup.set_memory(config.memory)?;
-    cgroup.set_pids(TASKS_MAX)?;
-    make_log(maker, name)?;
-    let log = bells::open_both(&maker.paths.log_pipe(name)).context("opening the log pipe")?;
-    let socket = control_socket(&maker.paths.control(name))?;
-    let root = Root::for_linkage(program.linkage());
-    let shell = ShellSpec {
-        zygote: Some(&maker.zygote),
-        ..maker.sandbox(name.to_owned(), record.user, &cgroup, root)?
-    };
-    let mut launch = Launch::new(&program, &filter);
-    launch.argv = ["nfluidd", ROLE, name]
-        .into_iter()
-        .map(CString::new)
-        .collect::<Result<_, _>>()?;
-    launch.fds = [(&socket, 0), (&log, 1), (&log, 2)]
-        .map(|(fd, number)| InheritedFd {
-            fd: fd.as_fd(),
-            number,
-        })
-        .to_vec();
-    let instance = spawn(&shell, &launch)?.instance;
-    drop(launch);
-    drop(shell);
-    Ok((instance, cgroup))
-}
-
 /// Ends a process by its record, whoever has started it, and what else may be in its cgroup.
-pub fn end(maker: &Maker, name: &str, record: &mut SlowRecord) {
-    if let Some(identity) = record.process.take() {
-        let ended = match Instance::adopt(&identity) {
-            Err(InstanceError::Gone { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(process) => making::end(&process),
-        };
-        if let Err(why) = ended {
-            tracing::warn!(
-                instance = name,
-                "ending the process of its slow path: {why:#}"
-            );
-        }
-        // If it was this daemon's child, nobody else waits for it any more.
-        let pid = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
-        let _another_daemons = waitpid(pid, WaitOptions::NOHANG);
-    }
-    let _gone = maker.cgroups.remove_leftover(&cgroup_name(name));
-}
-
-/// Takes away what there was for its processes.
-pub fn remove(maker: &Maker, name: &str) {
-    let _gone = maker.cgroups.remove_leftover(&cgroup_name(name));
-    maker.logs.forget(name);
-    let paths = &maker.paths;
-    for file in [paths.control(name), paths.log_pipe(name), paths.log(name)] {
-        let _absent = std::fs::remove_file(file);
-    }
+pub fn end(processes: &dyn Processes, name: &str, record: &mut SlowRecord) {
+    processes.end(name, record.process.take().as_ref());
 }

@@ -1,12 +1,11 @@
 //! What the daemon and the process of a slow path say to each other: JSON, a line each, over the socket that the process was
 //! started with. The daemon asks once per connection.
 
-use crate::process::fds::{receive_line, send_line};
-use anyhow::Context;
+use nfluid_sandbox::fds::receive_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::Write;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 /// Version of all this, and of what is in the tables. A process of another version is replaced.
@@ -44,14 +43,15 @@ pub struct Hello {
     pub applications: Vec<String>,
 }
 
-/// Asks. The answer is a line: a `Result` of [`Hello`] and why it cannot do what was asked.
+/// Returns the line by which the daemon asks. The answer is a line: a `Result` of [`Hello`] and why the process cannot do
+/// what was asked.
 ///
 /// # Errors
-/// When nobody takes the question.
-pub fn ask(stream: &UnixStream, request: &Request, fds: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+/// When the request cannot be written as JSON.
+pub fn line_of(request: &Request) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    send_line(stream, &line, fds).context("its process does not take the question")
+    Ok(line)
 }
 
 /// A question, on the process's side.
@@ -74,6 +74,7 @@ pub fn answer(mut stream: &UnixStream, answer: &Result<Hello, String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfluid_sandbox::fds::send_line;
     use serde_json::json;
 
     #[test]
@@ -83,7 +84,8 @@ mod tests {
             config: json!({ "fast": "known" }),
             cpus: 2,
         };
-        ask(&ours, &request, &[]).expect("it is taken");
+        let line = line_of(&request).expect("it is JSON");
+        send_line(&ours, &line, &[]).expect("it is taken");
         assert_eq!(listen(&theirs).expect("it is heard").0, request);
         let hello = Hello {
             protocol: PROTOCOL,

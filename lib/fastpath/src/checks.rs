@@ -1,7 +1,7 @@
 //! Looking after a balancer's servers: a thread in their namespace that connects to them, and asks those that speak HTTP.
 
-use super::super::{Shared, lock};
 use super::config::{BalancerConfig, Check, CheckConfig};
+use super::shared::Watched;
 use nfluid_switch::uplink::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -48,15 +48,15 @@ pub struct Checks {
 
 impl Checks {
     /// Begins to look after the servers of instance `name`, from where it is.
-    pub fn start(host: &Shared, name: &str, place: &Place, subject: Subject) -> Self {
+    pub fn start(paths: &Watched, name: &str, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (there, host, servers) = (Arc::clone(&stop), Arc::clone(host), subject.servers.clone());
+        let (there, paths, servers) = (Arc::clone(&stop), paths.clone(), subject.servers.clone());
         let (name, place) = (name.to_owned(), place.clone());
         let started = std::thread::Builder::new()
             .name("servers".to_owned())
             .spawn(move || {
                 let looked = place.within(|| {
-                    look_after(&host, &name, servers, &there);
+                    look_after(&paths, &name, servers, &there);
                     Ok(())
                 });
                 if let Err(error) = looked {
@@ -93,7 +93,7 @@ struct Patient {
 }
 
 fn look_after(
-    host: &Shared,
+    paths: &Watched,
     name: &str,
     servers: Vec<(String, SocketAddr, CheckConfig)>,
     stop: &AtomicBool,
@@ -118,7 +118,9 @@ fn look_after(
             if !stop.load(Ordering::Relaxed)
                 && let Some(down) = one.verdict()
             {
-                lock(host).note_server(name, &one.key, down.then_some(one.why.as_str()));
+                paths.with(|paths| {
+                    paths.note_server(name, &one.key, down.then_some(one.why.as_str()));
+                });
             }
         }
         let next = patients.iter().map(|one| one.due).min();

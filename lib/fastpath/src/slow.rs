@@ -103,7 +103,7 @@ impl Entrance {
             Some(number) if is_read => Ok(door.lead_to(number)),
             _ => Ok(door.close()),
         });
-        led.map_err(|error| super::splitting::failed(&error))?
+        led.map_err(|error| super::error::failed(&error))?
             .map_err(refused)
     }
 
@@ -225,7 +225,7 @@ impl Slow {
             let way = self.path.back(interface, direction).map_err(refused)?;
             let way = way.descriptor().map_err(refused)?;
             let held = put(&place, way.as_fd(), &self.pins.join(pin));
-            held.map_err(|error| super::splitting::failed(&error))?
+            held.map_err(|error| super::error::failed(&error))?
                 .ok_or_else(|| too_old(&place))
         });
         self.ways = ways.collect::<Result<_, _>>()?;

@@ -9,7 +9,7 @@ mod config;
 mod talk;
 
 pub use config::InspectorConfig;
-pub use talk::{Hello, PROTOCOL, Request, ask};
+pub use talk::{Hello, PROTOCOL, Request, line_of};
 
 use anyhow::{Context, anyhow};
 use nfluid_dpi::inspector::{Policy, SlowPath};

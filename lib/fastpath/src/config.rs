@@ -1,9 +1,9 @@
 //! Configurations of network functions with a fast path: read whole, refused with the key that is wrong.
 
 use super::guarding::settings;
+use super::inspector_process::InspectorConfig;
 use super::load::LoadConfig;
 use super::record::Numbers;
-use crate::inspector_process::InspectorConfig;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};

@@ -1,10 +1,9 @@
 //! What fast paths are and what they have done, for the API.
 
-use super::super::Host;
 use super::row::Row;
 use super::slow::Slow;
 use super::splitting::Splitting;
-use super::{FastPath, Work, direction, places};
+use super::{FastPath, FastPaths, Work, direction, places};
 use nfluid_api::types::{
     FastInspection, FastInterface, FastPathStatus, FastRules, FastService, InstanceState,
     InstanceStats, InstanceStatus,
@@ -20,13 +19,12 @@ use std::fmt::Debug;
 /// How packets left: what became of them, the exit's name, how many.
 type Exits = Vec<(&'static str, String, Counts)>;
 
-impl Host {
+impl FastPaths {
     /// All fast paths.
-    pub(in crate::host) fn fast_statuses(&self) -> impl Iterator<Item = InstanceStatus> {
-        self.fast.iter().map(|(name, fast)| {
-            let rows: Vec<Option<&Row>> = self.rows_at(fast);
-            fast.status(name, &rows)
-        })
+    pub fn statuses(&self) -> Vec<InstanceStatus> {
+        let all = self.instances.iter();
+        all.map(|(name, fast)| fast.status(name, &self.rows_at(fast)))
+            .collect()
     }
 
     /// For each interface of a fast path what is there.
@@ -39,8 +37,8 @@ impl Host {
     }
 
     /// Their figures.
-    pub(in crate::host) fn fast_stats(&self) -> impl Iterator<Item = InstanceStats> {
-        self.fast.iter().map(|(name, fast)| {
+    pub fn stats(&self) -> Vec<InstanceStats> {
+        let all = self.instances.iter().map(|(name, fast)| {
             let (used, limit) = match &fast.work {
                 Work::Inspector(inspecting) => {
                     (inspecting.slow().used(), Some(inspecting.config().memory))
@@ -57,7 +55,8 @@ impl Host {
                 metrics: fast.metrics(),
                 ..InstanceStats::default()
             }
-        })
+        });
+        all.collect()
     }
 }
 

@@ -11,47 +11,110 @@
 //!
 //! What is of an interface, where several may be one behind the other, is in `row`.
 
+#![forbid(unsafe_code)]
+
 mod adopt;
 mod balancing;
 mod checks;
 mod config;
+mod error;
 mod guarding;
 mod hold;
 mod inspecting;
+pub mod inspector_process;
 mod life;
 mod load;
+mod paths;
 mod pins;
+pub mod processes;
 mod record;
 mod row;
 mod rows;
+mod shared;
 mod slow;
 mod splitting;
 mod status;
 mod watch;
 
 pub use config::NAMES;
-pub use row::Rows;
+pub use error::interface_error;
+pub use paths::Paths;
+pub use shared::Shared;
 pub use watch::run as watch;
 
-use super::uplinks::namespace_path;
 use balancing::Balancing;
 use config::{Function, parse};
+use error::broken;
 use guarding::Guarding;
 use inspecting::Inspecting;
+use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::{Attach, Direction};
 use nfluid_control::host::{NfAttachError, NfConfigError};
 use nfluid_control::model::XdpMode;
+use nfluid_control::netns;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{Mode, Place};
+use processes::Processes;
 use record::Record;
+use row::Rows;
 use serde_json::Value;
 use slow::{Common, Slow};
 use splitting::{HostRules, Splitting};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
+
+/// The fast paths of a platform, and the interfaces that they are on.
+pub struct FastPaths {
+    paths: Paths,
+    processes: Arc<dyn Processes>,
+    /// By name of the instance.
+    instances: BTreeMap<String, FastPath>,
+    rows: Rows,
+    /// What has happened and was not reported yet.
+    events: Vec<Event>,
+}
+
+/// What has happened to a fast path, for the daemon's log of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What sort of event.
+    pub kind: EventKind,
+    /// The instance.
+    pub instance: String,
+    /// What has happened, for the operator.
+    pub message: String,
+}
+
+impl FastPaths {
+    /// No fast paths yet. The directories of `paths` exist.
+    pub fn new(paths: Paths, processes: Arc<dyn Processes>) -> Self {
+        FastPaths {
+            paths,
+            processes,
+            instances: BTreeMap::new(),
+            rows: Rows::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Takes the events that have not been reported yet, the oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn event(&mut self, kind: EventKind, instance: &str, message: impl Into<String>) {
+        self.events.push(Event {
+            kind,
+            instance: instance.to_owned(),
+            message: message.into(),
+        });
+    }
+}
 
 /// A fast path of the platform.
 pub struct FastPath {
@@ -127,7 +190,7 @@ fn function_of(spec: &InstanceSpec) -> Result<Function, PlatformError> {
 fn places(spec: &InstanceSpec) -> Vec<Place> {
     let attach = spec.attach.iter();
     let places = attach.flat_map(|attach| {
-        let netns = attach.netns.as_deref().map(namespace_path);
+        let netns = attach.netns.as_deref().map(netns::path);
         let interfaces = attach.interfaces.iter();
         interfaces.map(move |interface| Place {
             interface: interface.clone(),
@@ -174,10 +237,6 @@ fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformE
         .zip(place)
         .map(|(taps, place)| Slow::load(taps, &place, pins));
     made.transpose()
-}
-
-fn broken(error: impl Into<anyhow::Error>) -> PlatformError {
-    super::platform::error(error.into())
 }
 
 impl FastPath {

@@ -1,8 +1,7 @@
 //! What is kept of a fast path beside its pins, for a later daemon.
 
-use super::super::launch::FileVersion;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_sandbox::ProcessIdentity;
+use nfluid_sandbox::{FileVersion, ProcessIdentity};
 use nfluid_switch::uplink::ChangedFeatures;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

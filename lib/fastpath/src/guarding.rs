@@ -191,7 +191,7 @@ pub fn takes_cookies(settings: &Settings, places: &[Place]) -> Result<(), Platfo
         return Ok(());
     };
     let read = place.within(|| Ok(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies")));
-    let read = read.map_err(|error| super::splitting::failed(&error))?;
+    let read = read.map_err(|error| super::error::failed(&error))?;
     let value = read.as_deref().map_or("missing", str::trim);
     if value == ALWAYS {
         return Ok(());

@@ -1,14 +1,13 @@
 //! Fast paths that an earlier daemon has left.
 
-use super::super::{Host, record, written};
 use super::config::{Function, parse};
 use super::guarding::takes_cookies;
 use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
 use super::record::{Numbers, Record};
 use super::row::{self, Row, RowRecord, Seat};
-use super::{FastPath, Work, broken, function_of, places, slow_path};
-use nfluid_api::types::{EventKind, Kind};
+use super::{FastPath, FastPaths, Work, broken, function_of, places, slow_path};
+use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_control::inventory::Inventory;
@@ -18,26 +17,26 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
 
-impl Host {
+impl FastPaths {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
     /// configuration and the rules are by now is put in force.
-    pub(in crate::host) fn adopt_fast(&mut self, desired: &Inventory, present: &mut Inventory) {
+    pub fn adopt(&mut self, desired: &Inventory, present: &mut Inventory) {
         let is_wanted = |name: &str| {
             let spec = desired.instances.get(name);
             spec.filter(|spec| spec.is_fast_path())
         };
-        let names = record::names(&self.settings.paths.fast_records());
+        let names = nfluid_records::names(&self.paths.records());
         // Before anybody is given one of them, or gives it back.
         for name in &names {
-            let recorded = written::load::<Record>(&self.settings.paths.fast_record(name));
+            let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
             if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
-                self.maker.numbers.users.mark(slow.user);
+                self.processes.mark_user(slow.user);
             }
         }
         self.find_rows();
         for name in names {
             let adopted = match is_wanted(&name) {
-                Some(spec) => self.adopt_one_fast(&name, spec),
+                Some(spec) => self.adopt_one(&name, spec),
                 None => Err(PlatformError::new(
                     PlatformErrorKind::NotFound,
                     "nobody wants it any more",
@@ -45,28 +44,28 @@ impl Host {
             };
             if let Err(why) = adopted {
                 let message = format!("not taken over: {why}");
-                self.event(EventKind::Warning, Some((Kind::Instance, &name)), message);
+                self.event(EventKind::Warning, &name, message);
             }
         }
         for key in self.rows.keys().cloned().collect::<Vec<_>>() {
             self.adopt_row(&key, |name| is_wanted(name).is_some());
         }
         for (name, spec) in &desired.instances {
-            if self.fast.contains_key(name) {
+            if self.instances.contains_key(name) {
                 self.hold_again(name);
                 present.instances.insert(name.clone(), spec.clone());
-                self.tell_of_fast(name, EventKind::Adopted, "taken over on");
+                self.report_places(name, EventKind::Adopted, "taken over on");
             }
         }
-        self.remove_left_fast();
+        self.remove_left_behind();
     }
 
     /// The interfaces that have records.
     fn find_rows(&mut self) {
-        for (file, record) in row::recorded(&self.settings.paths) {
+        for (file, record) in row::recorded(&self.paths) {
             match record {
                 Ok(record) => {
-                    let row = Row::of(record, &self.settings.paths);
+                    let row = Row::of(record, &self.paths);
                     self.rows.insert(row.key(), row);
                 }
                 Err(error) => {
@@ -86,7 +85,7 @@ impl Host {
         let mut seats = row.seats().to_vec();
         seats.retain(|seat| is_wanted(&seat.name));
         for seat in &mut seats {
-            match self.fast.get(&seat.name) {
+            match self.instances.get(&seat.name) {
                 Some(fast) => seat.order = fast.spec.order(),
                 None => seat.vacant = true,
             }
@@ -110,25 +109,25 @@ impl Host {
     }
 
     /// Pins and records of nobody.
-    fn remove_left_fast(&self) {
-        let paths = &self.settings.paths;
-        for name in record::names(&paths.fast_records()) {
-            if !self.fast.contains_key(&name)
-                && let Err(error) = self.clear_fast(&name)
+    fn remove_left_behind(&self) {
+        let paths = &self.paths;
+        for name in nfluid_records::names(&paths.records()) {
+            if !self.instances.contains_key(&name)
+                && let Err(error) = self.clear(&name)
             {
                 tracing::warn!(instance = name, %error, "removing what is left of it");
             }
         }
-        let is_known = |name: &str| self.fast.contains_key(name);
-        remove_left(&paths.fast_pins_of_all(), is_known);
+        let is_known = |name: &str| self.instances.contains_key(name);
+        remove_left(&paths.pins_of_all(), is_known);
         let is_known = |key: &str| self.rows.contains_key(key);
         remove_left(&paths.row_pins_of_all(), is_known);
     }
 
-    fn adopt_one_fast(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
-        let paths = &self.settings.paths;
-        let (pins, file) = (paths.fast_pins(name), paths.fast_record(name));
-        let mut record: Record = written::load(&file).map_err(broken)?;
+    fn adopt_one(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        let paths = &self.paths;
+        let (pins, file) = (paths.pins(name), paths.record(name));
+        let mut record: Record = nfluid_records::load(&file).map_err(broken)?;
         if !is_of_the_same_kind(&record.spec, spec) {
             let message = "it was made from another specification";
             return Err(PlatformError::new(PlatformErrorKind::Failed, message));
@@ -139,7 +138,7 @@ impl Host {
         record.modes.clear();
         record.features.clear();
         function.number(&mut record.numbers).map_err(broken)?;
-        written::save(&record, &file).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
         let mut problem = refusal(&function, &places);
         let mut kept = true;
         let slow = slow_path(spec, &pins)?;
@@ -158,12 +157,12 @@ impl Host {
                 kept = false;
                 record.numbers = Numbers::default();
                 function.number(&mut record.numbers).map_err(broken)?;
-                written::save(&record, &file).map_err(broken)?;
+                nfluid_records::save(&record, &file).map_err(broken)?;
                 Work::load(&function, spec, beside, &mut record)?
             }
         };
         record.spec = serde_json::to_string(spec).map_err(broken)?;
-        written::save(&record, &file).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
         let mut adopted = FastPath {
             spec: spec.clone(),
             record,
@@ -175,17 +174,17 @@ impl Host {
             restarts: 0,
             regained: false,
         };
-        adopted.adopt_slow(&self.maker, name, kept);
-        self.fast.insert(name.to_owned(), adopted);
+        adopted.adopt_slow(&*self.processes, name, kept);
+        self.instances.insert(name.to_owned(), adopted);
         self.settle_slow(name);
         Ok(())
     }
 
     /// A daemon that knew no rows has pinned holds beside the tables of the only fast path of an interface.
     fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
-        let paths = &self.settings.paths;
+        let paths = &self.paths;
         for (number, place) in places(spec).iter().enumerate() {
-            let old = link_pin(&paths.fast_pins(name), number);
+            let old = link_pin(&paths.pins(name), number);
             if !old.exists() {
                 continue;
             }

@@ -1,15 +1,17 @@
 //! Life of fast paths: made, changed, removed.
 
-use super::super::{Host, written};
 use super::config::Function;
+use super::error::failed;
 use super::guarding::{Guarding, takes_cookies};
 use super::pins::remove_pins;
 use super::record::Record;
 use super::slow::Common;
-use super::splitting::{Splitting, failed};
-use super::{Before, FastPath, Work, broken, function_of, hook, places, slow_path, splittings};
-use nfluid_api::types::{EventKind, Kind};
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use super::splitting::Splitting;
+use super::{
+    Before, FastPath, FastPaths, Work, broken, function_of, hook, places, slow_path, splittings,
+};
+use nfluid_api::types::EventKind;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::guard::Settings;
 use nfluid_evnf::hook::Hook;
@@ -40,17 +42,17 @@ impl Reading {
     }
 }
 
-impl Host {
+impl FastPaths {
     /// Whether an instance is a fast path.
-    pub fn is_fast(&self, name: &str) -> bool {
-        self.fast.contains_key(name)
+    pub fn contains(&self, name: &str) -> bool {
+        self.instances.contains_key(name)
     }
 
-    pub(in crate::host) fn create_fast(
-        &mut self,
-        name: &str,
-        spec: &InstanceSpec,
-    ) -> Result<(), PlatformError> {
+    /// Makes a fast path, and attaches it to its interfaces.
+    ///
+    /// # Errors
+    /// Why it cannot be made; everything is as before, but that an interface where it had a place has none of its programs.
+    pub fn create(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let function = function_of(spec)?;
         let places = places(spec);
         for place in &places {
@@ -60,36 +62,36 @@ impl Host {
             takes_cookies(settings, &places)?;
         }
         // Of one that could not be adopted, for example.
-        self.clear_fast(name)?;
+        self.clear(name)?;
         let has_seats = !self.rows_of(name).is_empty();
-        match self.make_fast(name, spec, &function) {
+        match self.make(name, spec, &function) {
             Ok(()) => {
                 self.give_up_seats(name);
-                self.tell_of_fast(name, EventKind::Started, "runs on");
+                self.report_places(name, EventKind::Started, "runs on");
                 Ok(())
             }
             Err(why) => {
                 if has_seats {
-                    self.vacate_fast(name)?;
+                    self.vacate(name)?;
                 } else {
-                    self.remove_fast(name)?;
+                    self.remove(name)?;
                 }
                 Err(why)
             }
         }
     }
 
-    fn make_fast(
+    fn make(
         &mut self,
         name: &str,
         spec: &InstanceSpec,
         function: &Function,
     ) -> Result<(), PlatformError> {
         let mut record = Record::of(spec).map_err(broken)?;
-        let pins = self.settings.paths.fast_pins(name);
-        let file = self.settings.paths.fast_record(name);
+        let pins = self.paths.pins(name);
+        let file = self.paths.record(name);
         function.number(&mut record.numbers).map_err(broken)?;
-        written::save(&record, &file).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
         std::fs::create_dir(&pins).map_err(broken)?;
         let slow = slow_path(spec, &pins)?;
         let beside = (pins.as_path(), slow.as_ref());
@@ -105,8 +107,8 @@ impl Host {
             restarts: 0,
             regained: false,
         };
-        made.begin_slow(&self.maker, name, &file)?;
-        self.fast.insert(name.to_owned(), made);
+        made.begin_slow(&*self.processes, name, &file)?;
+        self.instances.insert(name.to_owned(), made);
         self.settle_slow(name);
         let places = places(spec);
         places
@@ -115,8 +117,8 @@ impl Host {
     }
 
     /// Says where it is, and how.
-    pub(super) fn tell_of_fast(&mut self, name: &str, kind: EventKind, what: &str) {
-        let Some(fast) = self.fast.get(name) else {
+    pub(super) fn report_places(&mut self, name: &str, kind: EventKind, what: &str) {
+        let Some(fast) = self.instances.get(name) else {
             return;
         };
         let rows = places(&fast.spec).into_iter();
@@ -132,36 +134,40 @@ impl Host {
         });
         let places: Vec<String> = places.collect();
         let message = format!("{} {what} {}", fast.spec.program.name(), places.join(", "));
-        self.event(kind, Some((Kind::Instance, name)), message);
+        self.event(kind, name, message);
     }
 
-    pub(in crate::host) fn remove_fast(&mut self, name: &str) -> Result<(), PlatformError> {
+    /// Takes a fast path off its interfaces and removes it.
+    ///
+    /// # Errors
+    /// When it is there still.
+    pub fn remove(&mut self, name: &str) -> Result<(), PlatformError> {
         // Interfaces first, so that nothing is on one without its tables being there for the next daemon to see.
         self.leave_seats(name)?;
-        self.clear_fast(name)?;
-        self.fast.remove(name);
+        self.clear(name)?;
+        self.instances.remove(name);
         Ok(())
     }
 
     /// Takes everything of a fast path out of the kernel: what is pinned says what there is.
-    pub(super) fn clear_fast(&self, name: &str) -> Result<(), PlatformError> {
+    pub(super) fn clear(&self, name: &str) -> Result<(), PlatformError> {
         self.clear_slow(name);
-        let paths = &self.settings.paths;
-        remove_pins(&paths.fast_pins(name)).map_err(broken)?;
-        match std::fs::remove_file(paths.fast_record(name)) {
+        let paths = &self.paths;
+        remove_pins(&paths.pins(name)).map_err(broken)?;
+        match std::fs::remove_file(paths.record(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(broken(error)),
             _ => Ok(()),
         }
     }
 
-    pub(in crate::host) fn reconfigure_fast(
-        &mut self,
-        name: &str,
-        config: &Value,
-    ) -> Result<(), PlatformError> {
-        let file = self.settings.paths.fast_record(name);
-        let Some(fast) = self.fast.get_mut(name) else {
-            return Err(super::super::platform::no_instance(name));
+    /// Gives a fast path another configuration.
+    ///
+    /// # Errors
+    /// When the configuration is refused; the former one is in force.
+    pub fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
+            return Err(no_instance(name));
         };
         let spec = InstanceSpec {
             config: config.clone(),
@@ -180,9 +186,9 @@ impl Host {
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
         function.number(&mut record.numbers).map_err(broken)?;
-        written::save(&record, &file).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
         let changed = if let Function::Inspector(new) = &function {
-            let changed = fast.change_inspector(&self.maker, name, new);
+            let changed = fast.change_inspector(&*self.processes, name, new);
             record.slow.clone_from(&fast.record.slow);
             changed
         } else if let (Work::Balancer(balancing), Function::Balancer(new)) =
@@ -194,7 +200,7 @@ impl Host {
         } else {
             Ok(())
         };
-        let Some(fast) = self.fast.get_mut(name) else {
+        let Some(fast) = self.instances.get_mut(name) else {
             return changed;
         };
         if let Err(why) = changed {
@@ -214,7 +220,7 @@ impl Host {
 
     /// Puts a guard with these settings in the place of the one that is there, on its tables.
     fn guard_by(&mut self, name: &str, settings: &Settings) -> Result<(), PlatformError> {
-        let Some(fast) = self.fast.get_mut(name) else {
+        let Some(fast) = self.instances.get_mut(name) else {
             return Ok(());
         };
         let places = places(&fast.spec);
@@ -227,7 +233,7 @@ impl Host {
             places.try_for_each(|place| host.renew_member(name, place))
         };
         renew(self).inspect_err(|_| {
-            if let Some(fast) = self.fast.get_mut(name) {
+            if let Some(fast) = self.instances.get_mut(name) {
                 fast.work = former;
             }
             if let Err(error) = renew(self) {
@@ -242,8 +248,8 @@ impl Host {
         name: &str,
         order: Option<u16>,
     ) -> Result<(), PlatformError> {
-        let file = self.settings.paths.fast_record(name);
-        let Some(fast) = self.fast.get_mut(name) else {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
             return Ok(());
         };
         let mut spec = fast.spec.clone();
@@ -252,16 +258,16 @@ impl Host {
         }
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
-        written::save(&record, &file).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
         fast.spec = spec;
         fast.record = record;
         Ok(())
     }
 
     /// An operator's restart: everything is read and entered anew; packets go on.
-    pub(in crate::host) fn restart_fast(&mut self, name: &str) -> Result<(), PlatformError> {
+    pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         let mut limits = None;
-        if let Some(fast) = self.fast.get_mut(name) {
+        if let Some(fast) = self.instances.get_mut(name) {
             fast.restarts += 1;
             fast.problem = None;
             fast.since = Instant::now();
@@ -273,7 +279,7 @@ impl Host {
                     let config = balancing.config().clone();
                     balancing.change(&config, &mut numbers).map_err(broken)?;
                 }
-                Work::Inspector(_) => fast.restart_slow(&self.maker, name),
+                Work::Inspector(_) => fast.restart_slow(&*self.processes, name),
                 Work::Guard(guarding) => limits = Some(guarding.settings().clone()),
             }
         }
@@ -282,13 +288,13 @@ impl Host {
         }
         self.reread(name)?;
         self.hold_again(name);
-        self.tell_of_fast(name, EventKind::Restarting, "reads everything anew, on");
+        self.report_places(name, EventKind::Restarting, "reads everything anew, on");
         Ok(())
     }
 
     /// What reading a firewall's rules anew needs; nothing: it is none.
-    pub(in crate::host) fn reading(&self, name: &str) -> Option<Reading> {
-        let fast = self.fast.get(name)?;
+    pub fn reading(&self, name: &str) -> Option<Reading> {
+        let fast = self.instances.get(name)?;
         let Work::Firewall(loaded) = &fast.work else {
             return None;
         };
@@ -317,7 +323,7 @@ impl Host {
     }
 
     /// Puts programs of a rule set in the place of those that were there when `reading` was made. Returns whether any was.
-    pub(in crate::host) fn put_rules_in_force(
+    pub fn put_rules_in_force(
         &mut self,
         name: &str,
         reading: &Reading,
@@ -356,7 +362,7 @@ impl Host {
         number: usize,
         splitting: Option<Splitting>,
     ) -> Option<Option<Splitting>> {
-        let fast = self.fast.get_mut(name)?;
+        let fast = self.instances.get_mut(name)?;
         let Work::Firewall(loaded) = &mut fast.work else {
             return None;
         };
@@ -367,8 +373,8 @@ impl Host {
     }
 
     /// Notes that it is not as it should be, or is again.
-    pub(in crate::host) fn note_fast_problem(&mut self, name: &str, problem: Option<String>) {
-        let Some(fast) = self.fast.get_mut(name) else {
+    pub fn note_problem(&mut self, name: &str, problem: Option<String>) {
+        let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
         if fast.problem == problem {
@@ -379,18 +385,18 @@ impl Host {
             Some(why) => (EventKind::Unhealthy, why),
             None => (EventKind::Healthy, "it is well again".to_owned()),
         };
-        self.event(kind, Some((Kind::Instance, name)), message);
+        self.event(kind, name, message);
     }
 
     /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.
-    pub(in crate::host) fn close_fast(&mut self) {
+    pub fn close(&mut self) {
         for mut row in std::mem::take(&mut self.rows).into_values() {
             if let Err(error) = row.end() {
                 tracing::warn!(interface = row.place().interface, %error, "leaving an interface");
             }
         }
-        for name in std::mem::take(&mut self.fast).into_keys() {
-            if let Err(error) = self.clear_fast(&name) {
+        for name in std::mem::take(&mut self.instances).into_keys() {
+            if let Err(error) = self.clear(&name) {
                 tracing::warn!(instance = name, %error, "removing a fast path");
             }
         }
@@ -399,7 +405,7 @@ impl Host {
 
 /// What was written down before a change holds more than what is true after it: that is as good.
 fn note(record: &Record, file: &Path) {
-    if let Err(error) = written::save(record, file) {
+    if let Err(error) = nfluid_records::save(record, file) {
         tracing::warn!(%error, "writing down a fast path after a change");
     }
 }

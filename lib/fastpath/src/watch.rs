@@ -1,14 +1,14 @@
 //! Following what fast paths depend on: a thread that reads rule sets anew when the kernel says that they have changed, takes
 //! hold of interfaces that return, has servers looked after, and slow paths started again.
 //!
-//! It reads and loads without the host's lock.
+//! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
 
-use super::super::{Host, Shared, lock};
-use super::Work;
 use super::balancing::Followed as Weight;
 use super::checks::{Checks, Subject};
 use super::load::{self, Loads, Reading};
-use nfluid_api::types::{EventKind, Kind};
+use super::shared::{Shared, Watched};
+use super::{FastPaths, Work};
+use nfluid_api::types::EventKind;
 use nfluid_evnf::nft::legacy_tables;
 use nfluid_switch::uplink::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -61,35 +61,38 @@ impl Followed {
     }
 }
 
-/// Follows the host's fast paths; never returns.
-pub fn run(host: &Shared) -> ! {
+/// Follows fast paths; never returns. `report` has the daemon fetch the events of what was done; it is called without the
+/// lock of [`FastPaths`].
+pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
+    let paths = Watched::new(fast_paths, report);
     let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
     loop {
-        renew(host, &mut followed);
-        let slow = lock(host).slow_descriptors();
+        renew(&paths, &mut followed);
+        let slow = paths.with(|paths| paths.slow_descriptors());
         wait(&followed, &slow);
-        lock(host).look_at_slow_paths();
+        paths.with(FastPaths::look_at_slow_paths);
         listen(&mut followed);
         for (name, one) in &mut followed {
             if one.is_stale || one.tried.elapsed() > AGAIN {
                 one.tried = Instant::now();
-                if lock(host).hold_again(name) {
+                if paths.with(|paths| paths.hold_again(name)) {
                     // Its namespace may be another of the same name.
                     one.monitors = monitors(name, &one.place);
                     one.is_stale = true;
                 }
-                one.is_stale |= lock(host).has_unread_rules(name) || one.has_other_tables();
+                one.is_stale |=
+                    paths.with(|paths| paths.has_unread_rules(name)) || one.has_other_tables();
             }
             if std::mem::take(&mut one.is_stale) {
-                read_again(host, name);
+                read_again(&paths, name);
             }
         }
     }
 }
 
 /// Begins to follow those that are new, and ends to follow those that are gone.
-fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
-    let now = lock(host).fast_subjects();
+fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
+    let now = paths.with(|paths| paths.subjects());
     followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
     for (name, subjects) in now {
         let Subjects {
@@ -110,10 +113,10 @@ fn renew(host: &Shared, followed: &mut BTreeMap<String, Followed>) {
         });
         // The former ones end when they are dropped.
         if one.checks.as_ref().map(Checks::subject) != checked.as_ref() {
-            one.checks = checked.map(|checked| Checks::start(host, &name, &place, checked));
+            one.checks = checked.map(|checked| Checks::start(paths, &name, &place, checked));
         }
         if one.loads.as_ref().map(Loads::subject) != asked.as_ref() {
-            one.loads = asked.map(|asked| Loads::start(host, &name, &place, asked));
+            one.loads = asked.map(|asked| Loads::start(paths, &name, &place, asked));
         }
     }
 }
@@ -160,32 +163,33 @@ fn listen(followed: &mut BTreeMap<String, Followed>) {
 }
 
 /// Reads the rules of a firewall, and puts them in force if they are others.
-fn read_again(host: &Shared, name: &str) {
-    let Some(reading) = lock(host).reading(name) else {
+fn read_again(paths: &Watched, name: &str) {
+    let Some(reading) = paths.with(|paths| paths.reading(name)) else {
         return;
     };
     let read = reading.read();
-    let mut host = lock(host);
-    let put = read.and_then(|read| host.put_rules_in_force(name, &reading, read));
-    match put {
-        Ok(changed) => {
-            host.note_fast_problem(name, None);
-            if changed {
-                let message = "the host's rules have changed: the fast path has them now";
-                host.event(EventKind::Changed, Some((Kind::Instance, name)), message);
+    paths.with(|paths| {
+        let put = read.and_then(|read| paths.put_rules_in_force(name, &reading, read));
+        match put {
+            Ok(changed) => {
+                paths.note_problem(name, None);
+                if changed {
+                    let message = "the host's rules have changed: the fast path has them now";
+                    paths.event(EventKind::Changed, name, message);
+                }
+            }
+            Err(why) => {
+                let problem = format!("the rules cannot be followed: {why}");
+                paths.note_problem(name, Some(problem));
             }
         }
-        Err(why) => {
-            let problem = format!("the rules cannot be followed: {why}");
-            host.note_fast_problem(name, Some(problem));
-        }
-    }
+    });
 }
 
-impl Host {
+impl FastPaths {
     /// What is to be followed of each fast path.
-    fn fast_subjects(&self) -> BTreeMap<String, Subjects> {
-        let subjects = self.fast.iter().filter_map(|(name, fast)| {
+    fn subjects(&self) -> BTreeMap<String, Subjects> {
+        let subjects = self.instances.iter().filter_map(|(name, fast)| {
             let place = super::places(&fast.spec).into_iter().next()?;
             let config = match &fast.work {
                 Work::Firewall(_) | Work::Inspector(_) | Work::Guard(_) => None,
@@ -204,7 +208,7 @@ impl Host {
 
     /// Whether a firewall's rules could not be read the last time.
     fn has_unread_rules(&self, name: &str) -> bool {
-        self.fast.get(name).is_some_and(|fast| {
+        self.instances.get(name).is_some_and(|fast| {
             let Work::Firewall(loaded) = &fast.work else {
                 return false;
             };
@@ -214,8 +218,8 @@ impl Host {
 
     /// Notes what a server's agent has said of its load.
     pub(super) fn note_load(&mut self, name: &str, key: &str, said: Result<Reading, String>) {
-        let file = self.settings.paths.fast_record(name);
-        let Some(fast) = self.fast.get_mut(name) else {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
         let Work::Balancer(balancing) = &mut fast.work else {
@@ -228,7 +232,7 @@ impl Host {
             Ok(_) => {}
             Err(ref error) => tracing::warn!(instance = name, "{key}: {error:#}"),
         }
-        if let Err(error) = super::super::written::save(&fast.record, &file) {
+        if let Err(error) = nfluid_records::save(&fast.record, &file) {
             tracing::warn!(instance = name, %error, "writing down the weight of a server");
         }
         let (kind, message) = match followed {
@@ -244,13 +248,13 @@ impl Host {
             ),
             _ => return,
         };
-        self.event(kind, Some((Kind::Instance, name)), message);
+        self.event(kind, name, message);
     }
 
     /// Notes what looking at a server has found.
     pub(super) fn note_server(&mut self, name: &str, key: &str, down: Option<&str>) {
-        let file = self.settings.paths.fast_record(name);
-        let Some(fast) = self.fast.get_mut(name) else {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
         let Work::Balancer(balancing) = &mut fast.work else {
@@ -262,13 +266,13 @@ impl Host {
             Ok(true) => {}
             Err(error) => tracing::warn!(instance = name, "{key}: {error:#}"),
         }
-        if let Err(error) = super::super::written::save(&fast.record, &file) {
+        if let Err(error) = nfluid_records::save(&fast.record, &file) {
             tracing::warn!(instance = name, %error, "writing down the state of a server");
         }
         let (kind, message) = match down {
             Some(why) => (EventKind::Unhealthy, format!("server {key} is down: {why}")),
             None => (EventKind::Healthy, format!("server {key} is up again")),
         };
-        self.event(kind, Some((Kind::Instance, name)), message);
+        self.event(kind, name, message);
     }
 }

@@ -5,12 +5,11 @@ mod slow;
 
 pub use slow::Slow;
 
-use super::super::making::Maker;
-use super::super::{Host, written};
+use super::inspector_process::{InspectorConfig, Request};
+use super::processes::Processes;
 use super::record::SlowRecord;
-use super::{FastPath, Work, broken};
-use crate::inspector_process::{InspectorConfig, Request};
-use nfluid_api::types::{EventKind, Kind};
+use super::{FastPath, FastPaths, Work, broken};
+use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_dpi::inspector::Accounts;
 use nfluid_dpi::ledger::{Entry, Ledger};
@@ -81,13 +80,14 @@ impl Inspecting {
 
     fn start(
         &mut self,
-        maker: &Maker,
+        processes: &dyn Processes,
         name: &str,
         record: &mut SlowRecord,
         pins: &Path,
     ) -> anyhow::Result<()> {
         let tables = self.fast.tables().to_be_handed(pins)?;
-        self.slow.start(maker, name, record, &self.config, tables)
+        self.slow
+            .start(processes, name, record, &self.config, tables)
     }
 }
 
@@ -105,7 +105,7 @@ impl FastPath {
     /// Why it does not: nDPI is missing, or of another version, or knows no application that is named.
     pub(super) fn begin_slow(
         &mut self,
-        maker: &Maker,
+        processes: &dyn Processes,
         name: &str,
         file: &Path,
     ) -> Result<(), PlatformError> {
@@ -113,45 +113,47 @@ impl FastPath {
             return Ok(());
         }
         if self.record.slow.is_none() {
-            let user = maker.numbers.users.take(1);
+            let user = processes.take_user();
             let user = user.ok_or_else(|| broken(anyhow::anyhow!("no kernel user is left")))?;
             self.record.slow = Some(SlowRecord {
                 user,
                 ..SlowRecord::default()
             });
             // From here on it is found, and given back.
-            written::save(&self.record, file).map_err(broken)?;
+            nfluid_records::save(&self.record, file).map_err(broken)?;
         }
         let pins = self.pins.clone();
         let Some((inspecting, record)) = self.inspecting() else {
             return Ok(());
         };
         inspecting
-            .start(maker, name, record, &pins)
+            .start(processes, name, record, &pins)
             .map_err(broken)?;
         let begun = inspecting.slow.await_begun(record).map_err(refused);
-        written::save(&self.record, file).map_err(broken)?;
+        nfluid_records::save(&self.record, file).map_err(broken)?;
         begun
     }
 
     /// Takes over the process of an earlier daemon's slow path, if it runs what this daemon would start. Else it is ended, and
     /// started anew when fast paths are looked at next. `kept`: the tables are those that it has.
-    pub(super) fn adopt_slow(&mut self, maker: &Maker, name: &str, kept: bool) {
+    pub(super) fn adopt_slow(&mut self, processes: &dyn Processes, name: &str, kept: bool) {
         let pins = self.pins.clone();
         let Some((inspecting, record)) = self.inspecting() else {
             return;
         };
-        let adopted = inspecting.slow.adopt(maker, name, record, kept);
+        let adopted = inspecting.slow.adopt(processes, name, record, kept);
         let changed = adopted.and_then(|()| {
-            inspecting
-                .slow
-                .tell(maker, name, Request::Change(inspecting.config.text.clone()))
+            inspecting.slow.tell(
+                processes,
+                name,
+                Request::Change(inspecting.config.text.clone()),
+            )
         });
         if let Err(why) = changed {
             tracing::info!(instance = name, "a new process for its slow path: {why:#}");
-            slow::end(maker, name, record);
+            slow::end(processes, name, record);
             inspecting.slow = Slow::default();
-            if let Err(why) = inspecting.start(maker, name, record, &pins) {
+            if let Err(why) = inspecting.start(processes, name, record, &pins) {
                 inspecting.slow.failed(format!("{why:#}"));
             }
         }
@@ -160,7 +162,7 @@ impl FastPath {
     /// Another configuration, in force at once.
     pub(super) fn change_inspector(
         &mut self,
-        maker: &Maker,
+        processes: &dyn Processes,
         name: &str,
         new: &InspectorConfig,
     ) -> Result<(), PlatformError> {
@@ -184,7 +186,7 @@ impl FastPath {
         let of_process = |config: &InspectorConfig| (config.memory, config.library.clone());
         if of_process(&inspecting.config) == of_process(new) && inspecting.slow.runs() {
             let order = Request::Change(new.text.clone());
-            if let Err(why) = inspecting.slow.tell(maker, name, order) {
+            if let Err(why) = inspecting.slow.tell(processes, name, order) {
                 forbid(inspecting, &inspecting.config)?;
                 return Err(refused(why));
             }
@@ -192,9 +194,9 @@ impl FastPath {
             return Ok(());
         }
         let before = std::mem::replace(&mut inspecting.config, new.clone());
-        slow::end(maker, name, record);
+        slow::end(processes, name, record);
         let begun = inspecting
-            .start(maker, name, record, &pins)
+            .start(processes, name, record, &pins)
             .and_then(|()| inspecting.slow.await_begun(record));
         begun.map_err(|why| {
             // The former one again; when it cannot either, it is tried again and again.
@@ -202,8 +204,8 @@ impl FastPath {
             if let Err(why) = forbid(inspecting, &inspecting.config) {
                 return why;
             }
-            slow::end(maker, name, record);
-            if let Err(why) = inspecting.start(maker, name, record, &pins) {
+            slow::end(processes, name, record);
+            if let Err(why) = inspecting.start(processes, name, record, &pins) {
                 inspecting.slow.failed(format!("{why:#}"));
             }
             refused(why)
@@ -211,9 +213,9 @@ impl FastPath {
     }
 
     /// Ends the process of a slow path; the next look starts another.
-    pub(super) fn restart_slow(&mut self, maker: &Maker, name: &str) {
+    pub(super) fn restart_slow(&mut self, processes: &dyn Processes, name: &str) {
         if let Some((inspecting, record)) = self.inspecting() {
-            slow::end(maker, name, record);
+            slow::end(processes, name, record);
             inspecting.slow = Slow::due_now();
         }
     }
@@ -223,16 +225,16 @@ fn refused(why: anyhow::Error) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}"))
 }
 
-impl Host {
+impl FastPaths {
     /// Whether an instance is a fast path whose slow path is a process.
-    pub(in crate::host) fn has_slow_path(&self, name: &str) -> bool {
-        let fast = self.fast.get(name);
+    pub fn has_slow_path(&self, name: &str) -> bool {
+        let fast = self.instances.get(name);
         fast.is_some_and(|fast| matches!(fast.work, Work::Inspector(_)))
     }
 
     /// Descriptors that become readable when the process of a slow path ends or says something.
     pub(super) fn slow_descriptors(&self) -> Vec<OwnedFd> {
-        let inspecting = self.fast.values().filter_map(|fast| match &fast.work {
+        let inspecting = self.instances.values().filter_map(|fast| match &fast.work {
             Work::Inspector(inspecting) => Some(inspecting),
             _ => None,
         });
@@ -243,18 +245,18 @@ impl Host {
 
     /// Looks at the processes of slow paths: those that have ended are started again.
     pub(super) fn look_at_slow_paths(&mut self) {
-        let names: Vec<String> = self.fast.keys().cloned().collect();
+        let names: Vec<String> = self.instances.keys().cloned().collect();
         for name in names {
             self.look_at_slow_path(&name);
         }
     }
 
     fn look_at_slow_path(&mut self, name: &str) {
-        let (maker, file) = (
-            std::sync::Arc::clone(&self.maker),
-            self.settings.paths.fast_record(name),
+        let (processes, file) = (
+            std::sync::Arc::clone(&self.processes),
+            self.paths.record(name),
         );
-        let Some(fast) = self.fast.get_mut(name) else {
+        let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
         let pins = fast.pins.clone();
@@ -270,31 +272,31 @@ impl Host {
             told.push((EventKind::Started, said));
         }
         if inspecting.slow.is_due()
-            && let Err(why) = inspecting.start(&maker, name, record, &pins)
+            && let Err(why) = inspecting.start(&*processes, name, record, &pins)
         {
             inspecting.slow.failed(format!("{why:#}"));
         }
         let problem = inspecting.slow.problem();
         if fast.record.slow != before
-            && let Err(error) = written::save(&fast.record, &file)
+            && let Err(error) = nfluid_records::save(&fast.record, &file)
         {
             tracing::warn!(instance = name, %error, "writing down its process");
         }
         for (kind, message) in told {
-            self.event(kind, Some((Kind::Instance, name)), message);
+            self.event(kind, name, message);
         }
-        self.note_fast_problem(name, problem);
+        self.note_problem(name, problem);
     }
 
     /// Ends the process of a slow path by its record, and takes away what it had.
     pub(super) fn clear_slow(&self, name: &str) {
-        let file = self.settings.paths.fast_record(name);
-        let recorded = written::load::<super::Record>(&file);
+        let file = self.paths.record(name);
+        let recorded = nfluid_records::load::<super::Record>(&file);
         let Some(mut slow) = recorded.ok().and_then(|record| record.slow) else {
             return;
         };
-        slow::end(&self.maker, name, &mut slow);
-        slow::remove(&self.maker, name);
-        self.maker.numbers.users.free(slow.user);
+        slow::end(&*self.processes, name, &mut slow);
+        self.processes.remove(name);
+        self.processes.free_user(slow.user);
     }
 }

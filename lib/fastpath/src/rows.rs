@@ -1,16 +1,15 @@
 //! Who is on which interface: fast paths take seats there, leave them, change them, and the interface's program follows.
 
-use super::super::Host;
 use super::row::{Row, Seat, Wanted};
-use super::{FastPath, direction, hook, mode, places, priority};
-use nfluid_api::types::{EventKind, Kind};
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use super::{FastPath, FastPaths, direction, hook, mode, places, priority};
+use nfluid_api::types::EventKind;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{Mode, Place};
 
-impl Host {
+impl FastPaths {
     /// The interfaces on which a fast path has a seat, by key.
     pub(super) fn rows_of(&self, name: &str) -> Vec<String> {
         let is_there = |row: &Row| row.seats().iter().any(|seat| seat.name == name);
@@ -19,7 +18,7 @@ impl Host {
     }
 
     fn direction_of(&self, name: &str) -> Direction {
-        let fast = self.fast.get(name);
+        let fast = self.instances.get(name);
         fast.map_or_else(Direction::default, |fast| direction(&fast.spec))
     }
 
@@ -39,7 +38,7 @@ impl Host {
         order: Option<u16>,
     ) -> Result<(), PlatformError> {
         let key = self.key_at(name, place);
-        let (paths, direction) = (&self.settings.paths, self.direction_of(name));
+        let (paths, direction) = (&self.paths, self.direction_of(name));
         let row = self
             .rows
             .entry(key.clone())
@@ -98,15 +97,15 @@ impl Host {
     ///
     /// # Errors
     /// When it is there still.
-    pub(in crate::host) fn vacate_fast(&mut self, name: &str) -> Result<(), PlatformError> {
+    pub fn vacate(&mut self, name: &str) -> Result<(), PlatformError> {
         self.vacate_seats(name)?;
-        self.clear_fast(name)?;
-        self.fast.remove(name);
+        self.clear(name)?;
+        self.instances.remove(name);
         Ok(())
     }
 
     /// Gives up seats that a fast path has not taken again.
-    pub(in crate::host) fn give_up_seats(&mut self, name: &str) {
+    pub fn give_up_seats(&mut self, name: &str) {
         for key in self.rows_of(name) {
             let given = self.change_seats(&key, |seats| {
                 seats.retain(|seat| seat.name != name || !seat.vacant);
@@ -155,9 +154,9 @@ impl Host {
             return Ok(());
         };
         let (place, names) = (row.place().clone(), row.members());
-        let first = names.first().and_then(|name| self.fast.get(name));
+        let first = names.first().and_then(|name| self.instances.get(name));
         let hook = row.hook(first.map_or_else(Hook::default, |first| hook(&first.spec)));
-        let hands_up = |name: &String| self.fast.get(name).is_some_and(|it| it.slow.is_some());
+        let hands_up = |name: &String| self.instances.get(name).is_some_and(|it| it.slow.is_some());
         let needs_driver = names.iter().any(hands_up);
         if needs_driver && row.holds() && row.mode().0 != "native" {
             return Err(not_in_the_driver(&place.interface));
@@ -166,11 +165,14 @@ impl Host {
         let mut rewrites = false;
         for name in names.iter().rev() {
             let member = self.member(name, &place, hook, rewrites)?;
-            rewrites |= self.fast.get(name).is_some_and(|it| it.work.rewrites());
+            rewrites |= self
+                .instances
+                .get(name)
+                .is_some_and(|it| it.work.rewrites());
             members.push((name.clone(), member));
         }
         members.reverse();
-        let first = names.first().and_then(|name| self.fast.get(name));
+        let first = names.first().and_then(|name| self.instances.get(name));
         let wanted = Wanted {
             members,
             hook,
@@ -183,7 +185,7 @@ impl Host {
             rewrites: rewrites || needs_driver,
             may_be_at_tc: !needs_driver
                 && names.iter().all(|name| {
-                    let fast = self.fast.get(name);
+                    let fast = self.instances.get(name);
                     fast.is_some_and(FastPath::may_be_at_tc)
                 }),
             priority: first.and_then(|first| priority(&first.spec)),
@@ -213,7 +215,7 @@ impl Host {
         let Some(at) = row.position(name) else {
             return self.renew_row(&key);
         };
-        let wanted = self.fast.get(name).map(|fast| hook(&fast.spec));
+        let wanted = self.instances.get(name).map(|fast| hook(&fast.spec));
         let hook = row.hook(wanted.unwrap_or_default());
         let member = self.member(name, place, hook, self.sends_behind(name, place))?;
         match self.rows.get_mut(&key) {
@@ -228,7 +230,7 @@ impl Host {
         let seats = row.map_or(&[][..], Row::seats).iter();
         let mut behind = seats.skip_while(|seat| seat.name != name).skip(1);
         behind.any(|seat| {
-            let fast = self.fast.get(&seat.name);
+            let fast = self.instances.get(&seat.name);
             fast.is_some_and(|fast| fast.work.rewrites())
         })
     }
@@ -240,7 +242,7 @@ impl Host {
         hook: Hook,
         before_senders: bool,
     ) -> Result<Member, PlatformError> {
-        let Some(fast) = self.fast.get_mut(name) else {
+        let Some(fast) = self.instances.get_mut(name) else {
             let message = format!("instance '{name}' is not there yet");
             return Err(PlatformError::new(PlatformErrorKind::NotFound, message));
         };
@@ -257,13 +259,9 @@ impl Host {
     ///
     /// # Errors
     /// When that cannot be; they are in the old one.
-    pub(in crate::host) fn set_order_of_fast(
-        &mut self,
-        name: &str,
-        order: Option<u16>,
-    ) -> Result<(), PlatformError> {
-        let Some(fast) = self.fast.get(name) else {
-            return Err(super::super::platform::no_instance(name));
+    pub fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
+        let Some(fast) = self.instances.get(name) else {
+            return Err(no_instance(name));
         };
         let before = fast.spec.order();
         self.note_order(name, order)?;
@@ -305,7 +303,7 @@ impl Host {
     }
 
     /// Takes hold again of interfaces that have come back. Returns whether there was one since it was asked last.
-    pub(in crate::host) fn hold_again(&mut self, name: &str) -> bool {
+    pub fn hold_again(&mut self, name: &str) -> bool {
         self.sit_down(name);
         self.settle_slow(name);
         for key in self.rows_of(name) {
@@ -336,7 +334,7 @@ impl Host {
             match renewed {
                 Ok(()) if row.holds() && !was_there => {
                     for name in row.members() {
-                        if let Some(fast) = self.fast.get_mut(&name) {
+                        if let Some(fast) = self.instances.get_mut(&name) {
                             fast.regained = true;
                         }
                     }
@@ -346,13 +344,13 @@ impl Host {
                 Err(why) => row.note_problem(Some(why.message)),
             }
         }
-        let fast = self.fast.get_mut(name);
+        let fast = self.instances.get_mut(name);
         fast.is_some_and(|fast| std::mem::take(&mut fast.regained))
     }
 
     /// Has a fast path hand up to its slow path, if that is one of its own and is there.
     pub(super) fn settle_slow(&mut self, name: &str) {
-        let Some(fast) = self.fast.get_mut(name) else {
+        let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
         let Some(slow) = &mut fast.slow else {
@@ -372,13 +370,13 @@ impl Host {
                     "its slow path is there again".to_owned(),
                 ),
             };
-            self.event(kind, Some((Kind::Instance, name)), message);
+            self.event(kind, name, message);
         }
     }
 
     /// Has a fast path be on all its interfaces: one may have been gone when it was adopted, or it was being made.
     fn sit_down(&mut self, name: &str) {
-        let Some(fast) = self.fast.get(name) else {
+        let Some(fast) = self.instances.get(name) else {
             return;
         };
         let (places, order) = (places(&fast.spec), fast.spec.order());
@@ -399,7 +397,7 @@ impl Host {
         };
         let message = format!("{} {what}", row.place().interface);
         for name in row.members() {
-            self.event(kind, Some((Kind::Instance, &name)), message.clone());
+            self.event(kind, &name, message.clone());
         }
     }
 }

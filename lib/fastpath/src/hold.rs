@@ -1,6 +1,6 @@
 //! The hold on an interface: what keeps the first program of a row there when no daemon is.
 
-use super::splitting::failed;
+use super::error::failed;
 use nfluid_control::apply::PlatformError;
 use nfluid_evnf::chain::Member;
 use nfluid_switch::uplink::{

@@ -7,12 +7,12 @@ use nfluid_evnf::firewall::{Firewall, Sharing};
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving};
-use nfluid_switch::uplink::{Place, ToldError, UplinkError};
+use nfluid_switch::uplink::Place;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::uplinks::uplink_failed;
 use super::Before;
+use super::error::failed;
 use super::slow::{Common, Entrance};
 
 /// What a host's own firewall is made of.
@@ -195,11 +195,6 @@ impl Splitting {
             first <= number && (begins || chain(first) == chain(number))
         })
     }
-}
-
-/// An error at an interface, for the operator.
-pub fn failed(error: &UplinkError) -> PlatformError {
-    uplink_failed(&ToldError::from(error))
 }
 
 /// The addresses of the calling thread's namespace. One that is missing is taken for somebody else's, whose packets the kernel

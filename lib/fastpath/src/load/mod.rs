@@ -12,8 +12,8 @@ mod tests;
 pub use config::LoadConfig;
 pub use law::{Estimate, Reading};
 
-use super::super::{Shared, lock};
 use super::config::BalancerConfig;
+use super::shared::Watched;
 use nfluid_switch::uplink::Place;
 use snmp::Agent;
 use std::net::SocketAddr;
@@ -58,15 +58,15 @@ pub struct Loads {
 
 impl Loads {
     /// Begins to ask the agents of the servers of instance `name`, from where it is.
-    pub fn start(host: &Shared, name: &str, place: &Place, subject: Subject) -> Self {
+    pub fn start(paths: &Watched, name: &str, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (there, host, agents) = (Arc::clone(&stop), Arc::clone(host), subject.agents.clone());
+        let (there, paths, agents) = (Arc::clone(&stop), paths.clone(), subject.agents.clone());
         let (name, place) = (name.to_owned(), place.clone());
         let started = thread::Builder::new()
             .name("loads".to_owned())
             .spawn(move || {
                 let asked = place.within(|| {
-                    ask_all(&host, &name, agents, &there);
+                    ask_all(&paths, &name, agents, &there);
                     Ok(())
                 });
                 if let Err(error) = asked {
@@ -100,7 +100,7 @@ struct Asked {
 }
 
 fn ask_all(
-    host: &Shared,
+    paths: &Watched,
     name: &str,
     agents: Vec<(String, SocketAddr, LoadConfig)>,
     stop: &AtomicBool,
@@ -121,7 +121,7 @@ fn ask_all(
                 one.due = Instant::now() + one.interval;
                 // Only while it is wanted: its instance may be another by now.
                 if !stop.load(Ordering::Relaxed) {
-                    lock(host).note_load(name, &one.key, reading);
+                    paths.with(|paths| paths.note_load(name, &one.key, reading));
                 }
             }
         }

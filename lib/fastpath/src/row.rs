@@ -6,10 +6,9 @@
 //! | `first` | instead of it, in libxdp's dispatcher: who is entered from there |
 //! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
 
-use super::super::paths::Paths;
-use super::super::written;
+use super::error::failed;
 use super::hold::{Held, Hold, LINK};
-use super::splitting::failed;
+use super::paths::Paths;
 use super::{broken, hold, pins};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::{Direction, PRIORITY};
@@ -245,7 +244,7 @@ impl Row {
     }
 
     fn save(&self) -> Result<(), PlatformError> {
-        written::save(&self.record, &self.file).map_err(broken)
+        nfluid_records::save(&self.record, &self.file).map_err(broken)
     }
 
     /// Puts members on the interface, in the place of those that are there, between two packets. Nobody: it is left alone.
@@ -463,7 +462,7 @@ const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all i
 pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {
     let files = std::fs::read_dir(paths.row_records());
     let files = files.into_iter().flatten().flatten();
-    files.map(|file| (file.path(), written::load(Path::new(&file.path()))))
+    files.map(|file| (file.path(), nfluid_records::load(Path::new(&file.path()))))
 }
 
 #[cfg(test)]
