@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     if let Some(role) = &arguments.role {
         let (name, ended) = match role {
             Role::Uplink { name } => (name, process::run::<UplinkService>()),
-            Role::Inspect { name } => (name, nfluid_fastpath::inspector_process::run()),
+            Role::Inspect { name } => (name, nfluid_fastpath::run_inspector()),
             Role::Io { name } => (name, process::run::<IoService>()),
         };
         return match ended {

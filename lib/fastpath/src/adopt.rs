@@ -1,21 +1,20 @@
 //! Fast paths that an earlier daemon has left.
 
-use super::config::{Function, parse};
-use super::guarding::takes_cookies;
+use super::catalogue::Catalogue;
+use super::chain::{self, Row, RowRecord, Seat};
+use super::error::broken;
 use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
+use super::placement::places;
 use super::record::{Numbers, Record};
-use super::row::{self, Row, RowRecord, Seat};
-use super::{FastPath, FastPaths, Work, broken, function_of, places, slow_path};
+use super::{FastPaths, Parts, site, slow_path};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Direction;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_switch::uplink::Place;
 use serde_json::Value;
 use std::path::Path;
-use std::time::Instant;
 
 impl FastPaths {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
@@ -62,7 +61,7 @@ impl FastPaths {
 
     /// The interfaces that have records.
     fn find_rows(&mut self) {
-        for (file, record) in row::recorded(&self.paths) {
+        for (file, record) in chain::recorded(&self.paths) {
             match record {
                 Ok(record) => {
                     let row = Row::of(record, &self.paths);
@@ -128,54 +127,52 @@ impl FastPaths {
         let paths = &self.paths;
         let (pins, file) = (paths.pins(name), paths.record(name));
         let mut record: Record = nfluid_records::load(&file).map_err(broken)?;
-        if !is_of_the_same_kind(&record.spec, spec) {
+        if !is_of_the_same_kind(self.catalogue, &record.spec, spec) {
             let message = "it was made from another specification";
             return Err(PlatformError::new(PlatformErrorKind::Failed, message));
         }
-        let function = function_of(spec)?;
+        let config = self.catalogue.function_of(spec)?;
         let places = places(spec);
         self.move_old_holds(name, spec, &record);
         record.modes.clear();
         record.features.clear();
-        function.number(&mut record.numbers).map_err(broken)?;
+        config.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        let mut problem = refusal(&function, &places);
+        // Why the host does not go along with it any more.
+        let mut problem = config.check_host(&places).err().map(|why| why.message);
         let mut kept = true;
         let slow = slow_path(spec, &pins)?;
-        let beside = (pins.as_path(), slow.as_ref());
-        let work = match Work::load(&function, spec, beside, &mut record) {
-            Ok(work) => work,
-            // The rules that it knows are in force meanwhile, and the kernel's are.
-            Err(why) if function == Function::Firewall => {
-                problem = Some(format!("the rules cannot be read: {why}"));
-                Work::Firewall(places.iter().map(|_| None).collect())
-            }
-            Err(why) => {
-                // Tables of another version: connections are lost, those of its successor begin.
-                tracing::warn!(instance = name, "its tables cannot be used: {why}");
-                remove_tables(&pins).map_err(broken)?;
-                kept = false;
-                record.numbers = Numbers::default();
-                function.number(&mut record.numbers).map_err(broken)?;
-                nfluid_records::save(&record, &file).map_err(broken)?;
-                Work::load(&function, spec, beside, &mut record)?
-            }
+        let site = site(spec, &places, &pins, slow.as_ref());
+        let function = match config.load(&site, &mut record.numbers) {
+            Ok(function) => function,
+            Err(why) => match config.load_unread(&site) {
+                // The rules that it knows are in force meanwhile, and the kernel's are.
+                Some(function) => {
+                    problem = Some(format!("the rules cannot be read: {why}"));
+                    function
+                }
+                None => {
+                    // Tables of another version: connections are lost, those of its successor begin.
+                    tracing::warn!(instance = name, "its tables cannot be used: {why}");
+                    remove_tables(&pins).map_err(broken)?;
+                    kept = false;
+                    record.numbers = Numbers::default();
+                    config.number(&mut record.numbers).map_err(broken)?;
+                    nfluid_records::save(&record, &file).map_err(broken)?;
+                    config.load(&site, &mut record.numbers)?
+                }
+            },
         };
         record.spec = serde_json::to_string(spec).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        let mut adopted = FastPath {
-            spec: spec.clone(),
+        let loaded = Parts {
             record,
-            work,
+            function,
             slow,
-            pins,
             problem,
-            since: Instant::now(),
-            restarts: 0,
-            regained: false,
         };
-        adopted.adopt_slow(&*self.processes, name, kept);
-        self.instances.insert(name.to_owned(), adopted);
+        self.enter(name, spec, loaded);
+        self.act(name, |function, context| function.adopt(context, kept));
         self.settle_slow(name);
         Ok(())
     }
@@ -228,17 +225,8 @@ fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// Why the host does not go along with it any more.
-fn refusal(function: &Function, places: &[Place]) -> Option<String> {
-    let Function::Guard(settings) = function else {
-        return None;
-    };
-    let refused = takes_cookies(settings, places).err()?;
-    Some(refused.message)
-}
-
-/// Whether what was made can become what is asked for without being made anew.
-fn is_of_the_same_kind(recorded: &str, spec: &InstanceSpec) -> bool {
+/// Returns true if what was made can become what is asked for without being made anew.
+fn is_of_the_same_kind(catalogue: Catalogue, recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;
         // The order is changed by itself.
@@ -246,8 +234,10 @@ fn is_of_the_same_kind(recorded: &str, spec: &InstanceSpec) -> bool {
             attach.remove("order");
         }
         let config = value.get_mut("config").map(Value::take);
-        let parsed = parse(spec.program.name(), &config.unwrap_or_default()).ok();
-        let sizes = parsed.map(|function| function.sizes());
+        let parsed = catalogue
+            .parse(spec.program.name(), &config.unwrap_or_default())
+            .ok();
+        let sizes = parsed.map(|config| config.sizes());
         Some((value, sizes))
     };
     let wanted = serde_json::to_string(spec);

@@ -9,60 +9,52 @@
 //! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
 //! | `guard_...` | a guard's tables: other limits are another program on them |
 //!
-//! What is of an interface, where several may be one behind the other, is in `row`.
+//! What is of an interface, where several may be one behind the other, is in `chain`. What a network function is to this room
+//! is in [`function`]; which there are, in [`catalogue`].
 
 #![forbid(unsafe_code)]
 
 mod adopt;
-mod balancing;
-mod checks;
+mod attaching;
+pub mod catalogue;
+mod chain;
 mod config;
+mod edpi;
+mod efw;
+mod elb;
 mod error;
-mod guarding;
+mod figures;
+pub mod function;
+mod guard;
 mod hold;
-mod inspecting;
-pub mod inspector_process;
 mod life;
-mod load;
 mod paths;
 mod pins;
+mod placement;
 pub mod processes;
 mod record;
-mod row;
-mod rows;
+mod reread;
 mod shared;
 mod slow;
-mod splitting;
 mod status;
 mod watch;
 
-pub use config::NAMES;
+pub use edpi::inspector::run as run_inspector;
 pub use error::interface_error;
 pub use paths::Paths;
 pub use shared::Shared;
 pub use watch::run as watch;
 
-use balancing::Balancing;
-use config::{Function, parse};
-use error::broken;
-use guarding::Guarding;
-use inspecting::Inspecting;
+use catalogue::Catalogue;
+use chain::Rows;
+use function::{Context, FastFunction, Site};
 use nfluid_api::types::EventKind;
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::fast::{Attach, Direction};
-use nfluid_control::host::{NfAttachError, NfConfigError};
-use nfluid_control::model::XdpMode;
-use nfluid_control::netns;
+use nfluid_control::apply::PlatformError;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_evnf::chain::Member;
-use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{Mode, Place};
+use placement::{hook, places};
 use processes::Processes;
 use record::Record;
-use row::Rows;
-use serde_json::Value;
-use slow::{Common, Slow};
-use splitting::{HostRules, Splitting};
+use slow::Slow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,11 +64,14 @@ use std::time::Instant;
 pub struct FastPaths {
     paths: Paths,
     processes: Arc<dyn Processes>,
+    catalogue: Catalogue,
     /// By name of the instance.
     instances: BTreeMap<String, FastPath>,
     rows: Rows,
     /// What has happened and was not reported yet.
     events: Vec<Event>,
+    /// How many fast paths there have been.
+    made: u64,
 }
 
 /// What has happened to a fast path, for the daemon's log of events.
@@ -90,15 +85,37 @@ pub struct Event {
     pub message: String,
 }
 
+/// A fast path of the platform.
+struct FastPath {
+    spec: InstanceSpec,
+    record: Record,
+    function: Box<dyn FastFunction>,
+    /// Its slow path, if that is one of its own.
+    slow: Option<Slow>,
+    /// Where its pins are.
+    pins: PathBuf,
+    /// Why it is not as it should be.
+    problem: Option<String>,
+    since: Instant,
+    restarts: u64,
+    /// An interface has come back since somebody asked.
+    regained: bool,
+    /// Tells it from others that had the name before.
+    number: u64,
+}
+
 impl FastPaths {
-    /// No fast paths yet. The directories of `paths` exist.
-    pub fn new(paths: Paths, processes: Arc<dyn Processes>) -> Self {
+    /// No fast paths yet. The directories of `paths` exist. `catalogue`: the network functions that there are, usually
+    /// [`catalogue::CATALOGUE`].
+    pub fn new(paths: Paths, processes: Arc<dyn Processes>, catalogue: Catalogue) -> Self {
         FastPaths {
             paths,
             processes,
+            catalogue,
             instances: BTreeMap::new(),
             rows: Rows::new(),
             events: Vec::new(),
+            made: 0,
         }
     }
 
@@ -114,118 +131,65 @@ impl FastPaths {
             message: message.into(),
         });
     }
-}
 
-/// A fast path of the platform.
-pub struct FastPath {
-    spec: InstanceSpec,
-    record: Record,
-    work: Work,
-    /// Its slow path, if that is one of its own.
-    slow: Option<Slow>,
-    /// Where its pins are.
-    pins: PathBuf,
-    /// Why it is not as it should be.
-    problem: Option<String>,
-    since: Instant,
-    restarts: u64,
-    /// An interface has come back since somebody asked.
-    regained: bool,
-}
+    /// Has the function of a fast path do something. `None`: there is no such fast path.
+    fn act<T>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut dyn FastFunction, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let fast = self.instances.get_mut(name)?;
+        let mut context = Context {
+            name,
+            places: &places(&fast.spec),
+            pins: &fast.pins,
+            record: &mut fast.record,
+            processes: &*self.processes,
+            file: &self.paths.record(name),
+            problem: &mut fast.problem,
+            events: &mut self.events,
+        };
+        Some(act(&mut *fast.function, &mut context))
+    }
 
-/// What a fast path does.
-enum Work {
-    /// The host's rules, for each interface. Absent: they could not be read, what an earlier daemon has loaded is in force.
-    Firewall(Vec<Option<Splitting>>),
-    Balancer(Box<Balancing>),
-    Inspector(Box<Inspecting>),
-    Guard(Box<Guarding>),
-}
-
-/// Checks a configuration.
-///
-/// # Errors
-/// The first thing that is wrong with it.
-pub fn check_config(nf: &str, config: &Value) -> Result<(), NfConfigError> {
-    parse(nf, config).map(drop)
-}
-
-/// Checks whether a network function has a form for where it is asked for.
-///
-/// # Errors
-/// It has none.
-pub fn check_attach(nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
-    let leaves = attach.direction == Direction::Egress;
-    let (key, message, remedy) = match nf {
-        "efw" => return Ok(()),
-        "elb" | "edpi" if !leaves => return Ok(()),
-        "elb" | "edpi" => (
-            "direction",
-            format!("'{nf}' is for what comes in: it has no form for what goes out"),
-            "remove 'direction: egress', and name the interfaces by which its packets come in",
-        ),
-        "guard" if leaves || attach.mode == XdpMode::Tc => (
-            if leaves { "direction" } else { "mode" },
-            format!("'{nf}' is for XDP: it has no form for tc"),
-            "remove 'mode: tc' and 'direction': it is at XDP then, natively where the driver can",
-        ),
-        _ => return Ok(()),
-    };
-    Err(NfAttachError {
-        key,
-        message,
-        remedy: remedy.to_owned(),
-    })
-}
-
-/// What a specification asks for. It has been checked, but by whoever has written the state.
-fn function_of(spec: &InstanceSpec) -> Result<Function, PlatformError> {
-    parse(spec.program.name(), &spec.config).map_err(|error| {
-        let message = format!("{} ({})", error.message, error.path);
-        PlatformError::new(PlatformErrorKind::Refused, message)
-    })
-}
-
-/// Where a specification wants its fast path.
-fn places(spec: &InstanceSpec) -> Vec<Place> {
-    let attach = spec.attach.iter();
-    let places = attach.flat_map(|attach| {
-        let netns = attach.netns.as_deref().map(netns::path);
-        let interfaces = attach.interfaces.iter();
-        interfaces.map(move |interface| Place {
-            interface: interface.clone(),
-            netns: netns.clone(),
-        })
-    });
-    places.collect()
-}
-
-/// Where a specification wants it.
-fn hook(spec: &InstanceSpec) -> Hook {
-    match spec.attach.as_ref().map(|attach| attach.mode) {
-        _ if direction(spec) == Direction::Egress => Hook::Egress,
-        Some(XdpMode::Tc) => Hook::Tc,
-        _ if priority(spec).is_some() => Hook::Component,
-        _ => Hook::Xdp,
+    /// Adds a fast path that was loaded, and is not attached yet.
+    fn enter(&mut self, name: &str, spec: &InstanceSpec, loaded: Parts) {
+        self.made += 1;
+        let fast = FastPath {
+            spec: spec.clone(),
+            record: loaded.record,
+            function: loaded.function,
+            slow: loaded.slow,
+            pins: self.paths.pins(name),
+            problem: loaded.problem,
+            since: Instant::now(),
+            restarts: 0,
+            regained: false,
+            number: self.made,
+        };
+        self.instances.insert(name.to_owned(), fast);
     }
 }
 
-/// Its place in libxdp's dispatcher; `None`: it is to be on its interfaces itself.
-fn priority(spec: &InstanceSpec) -> Option<u32> {
-    let attach = spec.attach.as_ref()?;
-    attach.run_priority()
+/// What a fast path is made of.
+struct Parts {
+    record: Record,
+    function: Box<dyn FastFunction>,
+    slow: Option<Slow>,
+    problem: Option<String>,
 }
 
-fn direction(spec: &InstanceSpec) -> Direction {
-    let attach = spec.attach.as_ref();
-    attach.map_or_else(Direction::default, |attach| attach.direction)
-}
+impl FastPath {
+    /// Returns true if nobody has said how it is to be on its interfaces, and it has a form for tc.
+    fn may_be_at_tc(&self) -> bool {
+        !placement::says_how(&self.spec) && self.function.has_tc_form()
+    }
 
-fn mode(spec: &InstanceSpec) -> Mode {
-    match spec.attach.as_ref().map(|attach| attach.mode) {
-        Some(XdpMode::Native) => Mode::Native,
-        Some(XdpMode::Generic) => Mode::Generic,
-        _ => Mode::Auto,
+    /// Has its programs hand up to the tap that is there, or to none.
+    fn lead_to_slow_path(&self, name: &str) {
+        if let Some(slow) = &self.slow {
+            self.function.lead_to(slow.entrance(), name);
+        }
     }
 }
 
@@ -239,101 +203,17 @@ fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformE
     made.transpose()
 }
 
-impl FastPath {
-    /// Whether nobody has said how it is to be on its interfaces, and it has a form for tc.
-    fn may_be_at_tc(&self) -> bool {
-        let mode = self.spec.attach.as_ref().map(|attach| attach.mode);
-        let is_said = mode != Some(XdpMode::Auto) || priority(&self.spec).is_some();
-        !is_said && !matches!(self.work, Work::Guard(_))
+/// Where the function of a specification is loaded.
+fn site<'a>(
+    spec: &InstanceSpec,
+    places: &'a [nfluid_switch::uplink::Place],
+    pins: &'a Path,
+    slow: Option<&'a Slow>,
+) -> Site<'a> {
+    Site {
+        places,
+        hook: hook(spec),
+        pins,
+        slow,
     }
-}
-
-impl Work {
-    /// Loads what `function` needs, on the tables that are pinned, if they are.
-    fn load(
-        function: &Function,
-        spec: &InstanceSpec,
-        (pins, slow): (&Path, Option<&Slow>),
-        record: &mut Record,
-    ) -> Result<Self, PlatformError> {
-        match function {
-            Function::Firewall => {
-                let common = Common::of(pins, slow);
-                let loaded = splittings(&places(spec), hook(spec), &common, &[])?;
-                Ok(Work::Firewall(loaded))
-            }
-            Function::Balancer(config) => {
-                let balancing = Balancing::load(config, pins, &mut record.numbers);
-                Ok(Work::Balancer(Box::new(balancing.map_err(broken)?)))
-            }
-            Function::Inspector(config) => {
-                let inspecting = Inspecting::load(config, pins).map_err(broken)?;
-                Ok(Work::Inspector(Box::new(inspecting)))
-            }
-            Function::Guard(settings) => {
-                let guarding = Guarding::load(settings, pins).map_err(broken)?;
-                Ok(Work::Guard(Box::new(guarding)))
-            }
-        }
-    }
-
-    /// Whether it changes packets, or sends some.
-    fn rewrites(&self) -> bool {
-        !matches!(self, Work::Firewall(_))
-    }
-
-    /// The program for an interface. `before_senders`: somebody behind it sends on what it lets pass.
-    fn member(
-        &mut self,
-        hook: Hook,
-        number: usize,
-        before_senders: bool,
-    ) -> Result<Member, PlatformError> {
-        match self {
-            Work::Firewall(loaded) => {
-                let unread = || {
-                    let message = "the host's rules could not be read";
-                    PlatformError::new(PlatformErrorKind::Failed, message)
-                };
-                let splitting = loaded.get_mut(number).and_then(Option::as_mut);
-                splitting.ok_or_else(unread)?.member(hook, before_senders)
-            }
-            Work::Balancer(balancing) => balancing.balancer().member_at(hook).map_err(broken),
-            // One that an older daemon has recorded: it is refused by now before it gets here.
-            Work::Guard(_) if !hook.is_xdp() => {
-                let message = "it has no form for tc";
-                Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
-                    .with_remedy("leave 'mode: tc' out"))
-            }
-            Work::Guard(guarding) => guarding.guard().member_at(hook).map_err(broken),
-            Work::Inspector(inspecting) => inspecting.member(hook).map_err(broken),
-        }
-    }
-}
-
-/// What is known of a firewall at one of its interfaces.
-#[derive(Clone, Copy, Default)]
-struct Before {
-    /// What is loaded; where that is the same, nothing is.
-    print: Option<u64>,
-    /// Somebody behind it sends on what it lets pass.
-    senders: bool,
-}
-
-/// The host's rules as programs for these interfaces, all of one namespace, at a hook.
-fn splittings(
-    places: &[Place],
-    hook: Hook,
-    common: &Common,
-    before: &[Before],
-) -> Result<Vec<Option<Splitting>>, PlatformError> {
-    let Some(first) = places.first() else {
-        return Ok(Vec::new());
-    };
-    let rules = HostRules::read(first)?;
-    let loaded = places.iter().enumerate().map(|(number, place)| {
-        let before = before.get(number).copied().unwrap_or_default();
-        rules.load(place, hook, common, before)
-    });
-    loaded.collect()
 }

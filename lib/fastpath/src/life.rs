@@ -1,70 +1,34 @@
 //! Life of fast paths: made, changed, removed.
 
-use super::config::Function;
-use super::error::failed;
-use super::guarding::{Guarding, takes_cookies};
+use super::error::{broken, failed};
+use super::function::{Changed, FunctionConfig};
 use super::pins::remove_pins;
+use super::placement::places;
 use super::record::Record;
-use super::slow::Common;
-use super::splitting::Splitting;
-use super::{
-    Before, FastPath, FastPaths, Work, broken, function_of, hook, places, slow_path, splittings,
-};
+use super::{FastPaths, Parts, site, slow_path};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::spec::InstanceSpec;
-use nfluid_evnf::guard::Settings;
-use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
 
-/// What is needed to read a rule set anew without the host's lock.
-pub struct Reading {
-    places: Vec<Place>,
-    hook: Hook,
-    common: Common,
-    before: Vec<Before>,
-}
-
-impl Reading {
-    /// Reads the rules, and loads programs for the interfaces where they are others than before.
-    ///
-    /// # Errors
-    /// When they cannot be read or loaded.
-    pub fn read(&self) -> Result<Vec<Option<Splitting>>, PlatformError> {
-        splittings(&self.places, self.hook, &self.common, &self.before)
-    }
-
-    fn prints(&self) -> impl Iterator<Item = Option<u64>> {
-        self.before.iter().map(|before| before.print)
-    }
-}
-
 impl FastPaths {
-    /// Whether an instance is a fast path.
-    pub fn contains(&self, name: &str) -> bool {
-        self.instances.contains_key(name)
-    }
-
     /// Makes a fast path, and attaches it to its interfaces.
     ///
     /// # Errors
     /// Why it cannot be made; everything is as before, but that an interface where it had a place has none of its programs.
     pub fn create(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
-        let function = function_of(spec)?;
+        let config = self.catalogue.function_of(spec)?;
         let places = places(spec);
         for place in &places {
             place.look().map_err(|error| failed(&error))?;
         }
-        if let Function::Guard(settings) = &function {
-            takes_cookies(settings, &places)?;
-        }
+        config.check_host(&places)?;
         // Of one that could not be adopted, for example.
         self.clear(name)?;
         let has_seats = !self.rows_of(name).is_empty();
-        match self.make(name, spec, &function) {
+        match self.make(name, spec, &*config) {
             Ok(()) => {
                 self.give_up_seats(name);
                 self.report_places(name, EventKind::Started, "runs on");
@@ -85,32 +49,28 @@ impl FastPaths {
         &mut self,
         name: &str,
         spec: &InstanceSpec,
-        function: &Function,
+        config: &dyn FunctionConfig,
     ) -> Result<(), PlatformError> {
         let mut record = Record::of(spec).map_err(broken)?;
         let pins = self.paths.pins(name);
         let file = self.paths.record(name);
-        function.number(&mut record.numbers).map_err(broken)?;
+        config.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
         std::fs::create_dir(&pins).map_err(broken)?;
         let slow = slow_path(spec, &pins)?;
-        let beside = (pins.as_path(), slow.as_ref());
-        let work = Work::load(function, spec, beside, &mut record)?;
-        let mut made = FastPath {
-            spec: spec.clone(),
-            record,
-            work,
-            slow,
-            pins,
-            problem: None,
-            since: Instant::now(),
-            restarts: 0,
-            regained: false,
-        };
-        made.begin_slow(&*self.processes, name, &file)?;
-        self.instances.insert(name.to_owned(), made);
-        self.settle_slow(name);
         let places = places(spec);
+        let site = site(spec, &places, &pins, slow.as_ref());
+        let function = config.load(&site, &mut record.numbers)?;
+        let loaded = Parts {
+            record,
+            function,
+            slow,
+            problem: None,
+        };
+        self.enter(name, spec, loaded);
+        let begun = self.act(name, |function, context| function.begin(context));
+        begun.unwrap_or(Ok(()))?;
+        self.settle_slow(name);
         places
             .iter()
             .try_for_each(|place| self.take_seat(name, place, spec.order()))
@@ -149,9 +109,20 @@ impl FastPaths {
         Ok(())
     }
 
+    /// Ends the process of a slow path by its record, and takes away what it had.
+    fn clear_process(&self, name: &str) {
+        let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
+        let Some(mut process) = recorded.ok().and_then(|record| record.slow) else {
+            return;
+        };
+        process.end(&*self.processes, name);
+        self.processes.remove(name);
+        self.processes.free_user(process.user);
+    }
+
     /// Takes everything of a fast path out of the kernel: what is pinned says what there is.
     pub(super) fn clear(&self, name: &str) -> Result<(), PlatformError> {
-        self.clear_slow(name);
+        self.clear_process(name);
         let paths = &self.paths;
         remove_pins(&paths.pins(name)).map_err(broken)?;
         match std::fs::remove_file(paths.record(name)) {
@@ -169,12 +140,13 @@ impl FastPaths {
         let Some(fast) = self.instances.get_mut(name) else {
             return Err(no_instance(name));
         };
+        let before = fast.spec.clone();
         let spec = InstanceSpec {
             config: config.clone(),
-            ..fast.spec.clone()
+            ..before.clone()
         };
-        let function = function_of(&spec)?;
-        if function_of(&fast.spec)?.sizes() != function.sizes() {
+        let new = self.catalogue.function_of(&spec)?;
+        if self.catalogue.function_of(&before)?.sizes() != new.sizes() {
             let message = "a table cannot change its size while it is used";
             return Err(
                 PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(
@@ -185,56 +157,48 @@ impl FastPaths {
         // With the old numbers and the new ones, before a table has any of those: who comes after a crash gives none away twice.
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
-        function.number(&mut record.numbers).map_err(broken)?;
+        new.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        let changed = if let Function::Inspector(new) = &function {
-            let changed = fast.change_inspector(&*self.processes, name, new);
-            record.slow.clone_from(&fast.record.slow);
-            changed
-        } else if let (Work::Balancer(balancing), Function::Balancer(new)) =
-            (&mut fast.work, &function)
-        {
-            balancing.change(new, &mut record.numbers).map_err(broken)
-        } else if let Function::Guard(new) = &function {
-            self.guard_by(name, new)
-        } else {
-            Ok(())
-        };
-        let Some(fast) = self.instances.get_mut(name) else {
-            return changed;
-        };
-        if let Err(why) = changed {
-            record.spec.clone_from(&fast.record.spec);
-            fast.record = record;
+        let former = std::mem::replace(&mut fast.record, record);
+        let config = self.catalogue.read(config);
+        let changed = self.act(name, |function, context| function.change(&config, context));
+        let changed = self.replace_function(name, changed);
+        if let Some(fast) = self.instances.get_mut(name) {
+            match changed {
+                Ok(()) => fast.spec = spec,
+                Err(_) => fast.record.spec = former.spec,
+            }
             note(&fast.record, &file);
-            return Err(why);
         }
-        fast.record = record;
-        note(&fast.record, &file);
-        fast.spec = spec;
-        if matches!(fast.work, Work::Firewall(_)) {
-            self.reread(name)?;
-        }
-        Ok(())
+        changed?;
+        self.reread(name)
     }
 
-    /// Puts a guard with these settings in the place of the one that is there, on its tables.
-    fn guard_by(&mut self, name: &str, settings: &Settings) -> Result<(), PlatformError> {
+    /// Puts the function that a change has made, if it has, in the place of the one that is there.
+    ///
+    /// # Errors
+    /// That of the change, or when the interfaces refuse; the former function is there then.
+    fn replace_function(
+        &mut self,
+        name: &str,
+        changed: Option<Changed>,
+    ) -> Result<(), PlatformError> {
+        let Some(successor) = changed.transpose()?.flatten() else {
+            return Ok(());
+        };
         let Some(fast) = self.instances.get_mut(name) else {
             return Ok(());
         };
         let places = places(&fast.spec);
-        takes_cookies(settings, &places)?;
-        let guarding = Guarding::load(settings, &fast.pins).map_err(broken)?;
-        let former = std::mem::replace(&mut fast.work, Work::Guard(Box::new(guarding)));
+        let former = std::mem::replace(&mut fast.function, successor);
         fast.problem = None;
-        let renew = |host: &mut Self| {
+        let renew = |paths: &mut Self| {
             let mut places = places.iter();
-            places.try_for_each(|place| host.renew_member(name, place))
+            places.try_for_each(|place| paths.renew_member(name, place))
         };
         renew(self).inspect_err(|_| {
             if let Some(fast) = self.instances.get_mut(name) {
-                fast.work = former;
+                fast.function = former;
             }
             if let Err(error) = renew(self) {
                 tracing::warn!(instance = name, %error, "going back to the limits before");
@@ -265,127 +229,21 @@ impl FastPaths {
     }
 
     /// An operator's restart: everything is read and entered anew; packets go on.
+    ///
+    /// # Errors
+    /// When something cannot be read or entered.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
-        let mut limits = None;
         if let Some(fast) = self.instances.get_mut(name) {
             fast.restarts += 1;
             fast.problem = None;
             fast.since = Instant::now();
-            let mut numbers = fast.record.numbers.clone();
-            match &mut fast.work {
-                Work::Firewall(loaded) => loaded.iter_mut().for_each(|one| *one = None),
-                Work::Balancer(balancing) => {
-                    balancing.forget();
-                    let config = balancing.config().clone();
-                    balancing.change(&config, &mut numbers).map_err(broken)?;
-                }
-                Work::Inspector(_) => fast.restart_slow(&*self.processes, name),
-                Work::Guard(guarding) => limits = Some(guarding.settings().clone()),
-            }
         }
-        if let Some(limits) = limits {
-            self.guard_by(name, &limits)?;
-        }
+        let restarted = self.act(name, |function, context| function.restart(context));
+        self.replace_function(name, restarted)?;
         self.reread(name)?;
         self.hold_again(name);
         self.report_places(name, EventKind::Restarting, "reads everything anew, on");
         Ok(())
-    }
-
-    /// What reading a firewall's rules anew needs; nothing: it is none.
-    pub fn reading(&self, name: &str) -> Option<Reading> {
-        let fast = self.instances.get(name)?;
-        let Work::Firewall(loaded) = &fast.work else {
-            return None;
-        };
-        let places = places(&fast.spec);
-        let before = places.iter().enumerate().map(|(number, place)| {
-            let there = loaded.get(number).and_then(Option::as_ref);
-            Before {
-                print: there.map(Splitting::print),
-                senders: self.sends_behind(name, place),
-            }
-        });
-        Some(Reading {
-            before: before.collect(),
-            hook: hook(&fast.spec),
-            places,
-            common: Common::of(&fast.pins, fast.slow.as_ref()),
-        })
-    }
-
-    fn reread(&mut self, name: &str) -> Result<(), PlatformError> {
-        let Some(reading) = self.reading(name) else {
-            return Ok(());
-        };
-        let read = reading.read()?;
-        self.put_rules_in_force(name, &reading, read).map(drop)
-    }
-
-    /// Puts programs of a rule set in the place of those that were there when `reading` was made. Returns whether any was.
-    pub fn put_rules_in_force(
-        &mut self,
-        name: &str,
-        reading: &Reading,
-        mut read: Vec<Option<Splitting>>,
-    ) -> Result<bool, PlatformError> {
-        let is_current = self
-            .reading(name)
-            .is_some_and(|now| now.prints().eq(reading.prints()));
-        if !is_current {
-            return Ok(false);
-        }
-        let mut any = false;
-        for (number, place) in reading.places.iter().enumerate() {
-            let Some(splitting) = read.get_mut(number).and_then(Option::take) else {
-                continue;
-            };
-            let Some(former) = self.put_splitting(name, number, Some(splitting)) else {
-                continue;
-            };
-            if let Err(why) = self.renew_member(name, place) {
-                // What an earlier daemon has loaded goes on until all who are there can be.
-                if former.is_some() {
-                    self.put_splitting(name, number, former);
-                }
-                return Err(why);
-            }
-            any = true;
-        }
-        Ok(any)
-    }
-
-    /// Puts a rule set in the place of the one that is loaded for an interface, which is returned.
-    fn put_splitting(
-        &mut self,
-        name: &str,
-        number: usize,
-        splitting: Option<Splitting>,
-    ) -> Option<Option<Splitting>> {
-        let fast = self.instances.get_mut(name)?;
-        let Work::Firewall(loaded) = &mut fast.work else {
-            return None;
-        };
-        let former = std::mem::replace(loaded.get_mut(number)?, splitting);
-        // It was loaded without the lock: the tap may have come or gone since.
-        fast.lead_to_slow_path(name);
-        Some(former)
-    }
-
-    /// Notes that it is not as it should be, or is again.
-    pub fn note_problem(&mut self, name: &str, problem: Option<String>) {
-        let Some(fast) = self.instances.get_mut(name) else {
-            return;
-        };
-        if fast.problem == problem {
-            return;
-        }
-        fast.problem.clone_from(&problem);
-        let (kind, message) = match problem {
-            Some(why) => (EventKind::Unhealthy, why),
-            None => (EventKind::Healthy, "it is well again".to_owned()),
-        };
-        self.event(kind, name, message);
     }
 
     /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.

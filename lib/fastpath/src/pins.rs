@@ -8,11 +8,6 @@ pub fn link_pin(pins: &Path, number: usize) -> PathBuf {
     pins.join(format!("link{number}"))
 }
 
-/// Where a firewall's counters are.
-pub fn exits(pins: &Path) -> PathBuf {
-    pins.join("exits")
-}
-
 /// Removes pins: holds first, so that nothing is on an interface without its tables being there for the next daemon to see.
 pub fn remove_pins(folder: &Path) -> anyhow::Result<()> {
     let names = names_in(folder)?;

@@ -1,5 +1,6 @@
 //! What is kept of a fast path beside its pins, for a later daemon.
 
+use crate::processes::Processes;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::{FileVersion, ProcessIdentity};
 use nfluid_switch::uplink::ChangedFeatures;
@@ -58,6 +59,13 @@ pub struct Numbers {
     /// Percent of its configured weight that a server has because of its load, by key; absent: all.
     #[serde(default)]
     pub percents: BTreeMap<String, u32>,
+}
+
+impl SlowRecord {
+    /// Ends the process, whoever has started it, and what else may be in its cgroup.
+    pub fn end(&mut self, processes: &dyn Processes, name: &str) {
+        processes.end(name, self.process.take().as_ref());
+    }
 }
 
 impl Record {

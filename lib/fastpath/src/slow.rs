@@ -6,8 +6,7 @@
 //! | `slow_flows`, `slow_exits` | what is in the slow path, and what became of it |
 //! | `link_tap`, `link_back` | the way back: programs on the taps |
 
-use super::pins::exits;
-use super::{FastPath, Work};
+use crate::error::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::Slow as Taps;
 use nfluid_evnf::firewall::Firewall;
@@ -53,39 +52,6 @@ struct Seen {
     is_read: bool,
 }
 
-impl FastPath {
-    /// Has its programs hand up to the tap that is there, or to none.
-    pub(super) fn lead_to_slow_path(&self, name: &str) {
-        let (Some(slow), Work::Firewall(loaded)) = (&self.slow, &self.work) else {
-            return;
-        };
-        for splitting in loaded.iter().flatten() {
-            if let Err(error) = slow.entrance.lead(&splitting.firewall) {
-                tracing::warn!(instance = name, %error, "leading to its slow path");
-            }
-        }
-    }
-}
-
-/// What programs of a fast path have in common with those before and behind them.
-#[derive(Clone)]
-pub struct Common {
-    /// Where counters are pinned.
-    pub exits: PathBuf,
-    /// The slow path, if it is one of its own.
-    pub slow: Option<Entrance>,
-}
-
-impl Common {
-    /// Of a fast path with these pins.
-    pub fn of(pins: &Path, slow: Option<&Slow>) -> Self {
-        Common {
-            exits: exits(pins),
-            slow: slow.map(|slow| slow.entrance.clone()),
-        }
-    }
-}
-
 impl Entrance {
     /// The tables that are to be shared.
     pub fn tables(&self) -> &SlowTables {
@@ -103,8 +69,7 @@ impl Entrance {
             Some(number) if is_read => Ok(door.lead_to(number)),
             _ => Ok(door.close()),
         });
-        led.map_err(|error| super::error::failed(&error))?
-            .map_err(refused)
+        led.map_err(|error| failed(&error))?.map_err(refused)
     }
 
     fn tap(&self) -> Place {
@@ -136,6 +101,11 @@ impl Slow {
             since: (0, 0),
             path,
         })
+    }
+
+    /// Where what is handed up goes.
+    pub fn entrance(&self) -> &Entrance {
+        &self.entrance
     }
 
     /// Why it does not work: what is handed up is dropped meanwhile.
@@ -225,7 +195,7 @@ impl Slow {
             let way = self.path.back(interface, direction).map_err(refused)?;
             let way = way.descriptor().map_err(refused)?;
             let held = put(&place, way.as_fd(), &self.pins.join(pin));
-            held.map_err(|error| super::error::failed(&error))?
+            held.map_err(|error| failed(&error))?
                 .ok_or_else(|| too_old(&place))
         });
         self.ways = ways.collect::<Result<_, _>>()?;

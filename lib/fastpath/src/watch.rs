@@ -3,11 +3,9 @@
 //!
 //! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
 
-use super::balancing::Followed as Weight;
-use super::checks::{Checks, Subject};
-use super::load::{self, Loads, Reading};
+use super::FastPaths;
+use super::placement::places;
 use super::shared::{Shared, Watched};
-use super::{FastPaths, Work};
 use nfluid_api::types::EventKind;
 use nfluid_evnf::nft::legacy_tables;
 use nfluid_switch::uplink::{Monitor, Place};
@@ -32,17 +30,13 @@ struct Followed {
     is_stale: bool,
     /// Tables of iptables-legacy, which nobody announces, if it goes by the host's rules.
     legacy: Option<Vec<String>>,
-    checks: Option<Checks>,
-    loads: Option<Loads>,
     tried: Instant,
 }
 
-/// Where a fast path is, whether it goes by the host's rules, which servers are to be looked after, and whose load is asked for.
-struct Subjects {
+/// Where a fast path is, and whether it goes by the host's rules.
+struct Subject {
     place: Place,
     has_rules: bool,
-    checked: Option<Subject>,
-    asked: Option<load::Subject>,
 }
 
 impl Followed {
@@ -68,9 +62,9 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
     let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
     loop {
         renew(&paths, &mut followed);
-        let slow = paths.with(|paths| paths.slow_descriptors());
+        let slow = paths.with(|paths| paths.descriptors());
         wait(&followed, &slow);
-        paths.with(FastPaths::look_at_slow_paths);
+        paths.with(FastPaths::look_at_all);
         listen(&mut followed);
         for (name, one) in &mut followed {
             if one.is_stale || one.tried.elapsed() > AGAIN {
@@ -92,32 +86,18 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
 
 /// Begins to follow those that are new, and ends to follow those that are gone.
 fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
-    let now = paths.with(|paths| paths.subjects());
+    let now = paths.with(|all| all.subjects(paths));
     followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
-    for (name, subjects) in now {
-        let Subjects {
-            place,
-            has_rules,
-            checked,
-            asked,
-        } = subjects;
-        let one = followed.entry(name.clone()).or_insert_with(|| Followed {
-            monitors: monitors(&name, &place),
+    for (name, Subject { place, has_rules }) in now {
+        let monitors = || monitors(&name, &place);
+        followed.entry(name.clone()).or_insert_with(|| Followed {
+            monitors: monitors(),
             place: place.clone(),
             // What has changed before the kernel was asked to tell.
             is_stale: true,
             legacy: has_rules.then(Vec::new),
-            checks: None,
-            loads: None,
             tried: Instant::now(),
         });
-        // The former ones end when they are dropped.
-        if one.checks.as_ref().map(Checks::subject) != checked.as_ref() {
-            one.checks = checked.map(|checked| Checks::start(paths, &name, &place, checked));
-        }
-        if one.loads.as_ref().map(Loads::subject) != asked.as_ref() {
-            one.loads = asked.map(|asked| Loads::start(paths, &name, &place, asked));
-        }
     }
 }
 
@@ -164,12 +144,12 @@ fn listen(followed: &mut BTreeMap<String, Followed>) {
 
 /// Reads the rules of a firewall, and puts them in force if they are others.
 fn read_again(paths: &Watched, name: &str) {
-    let Some(reading) = paths.with(|paths| paths.reading(name)) else {
+    let Some(mut reading) = paths.with(|paths| paths.reading(name)) else {
         return;
     };
     let read = reading.read();
     paths.with(|paths| {
-        let put = read.and_then(|read| paths.put_rules_in_force(name, &reading, read));
+        let put = read.and_then(|()| paths.put_rules_in_force(name, &mut reading));
         match put {
             Ok(changed) => {
                 paths.note_problem(name, None);
@@ -187,92 +167,48 @@ fn read_again(paths: &Watched, name: &str) {
 }
 
 impl FastPaths {
-    /// What is to be followed of each fast path.
-    fn subjects(&self) -> BTreeMap<String, Subjects> {
-        let subjects = self.instances.iter().filter_map(|(name, fast)| {
-            let place = super::places(&fast.spec).into_iter().next()?;
-            let config = match &fast.work {
-                Work::Firewall(_) | Work::Inspector(_) | Work::Guard(_) => None,
-                Work::Balancer(balancing) => Some(balancing.config()),
-            };
-            let subjects = Subjects {
-                place,
-                has_rules: matches!(fast.work, Work::Firewall(_)),
-                checked: config.and_then(Subject::of),
-                asked: config.and_then(load::Subject::of),
-            };
-            Some((name.clone(), subjects))
+    /// What is to be followed of each fast path. Threads of functions are started and ended.
+    fn subjects(&mut self, watched: &Watched) -> BTreeMap<String, Subject> {
+        let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
+            let place = places(&fast.spec).into_iter().next()?;
+            fast.function.follow(name, &place, watched);
+            let has_rules = fast.function.has_host_rules();
+            Some((name.clone(), Subject { place, has_rules }))
         });
         subjects.collect()
     }
 
-    /// Whether a firewall's rules could not be read the last time.
+    /// Returns true if rules of the host could not be read the last time.
     fn has_unread_rules(&self, name: &str) -> bool {
         self.instances.get(name).is_some_and(|fast| {
-            let Work::Firewall(loaded) = &fast.work else {
-                return false;
-            };
-            fast.problem.is_some() || loaded.iter().any(Option::is_none)
+            let function = &fast.function;
+            function.has_host_rules() && (fast.problem.is_some() || function.has_unread_rules())
         })
     }
 
-    /// Notes what a server's agent has said of its load.
-    pub(super) fn note_load(&mut self, name: &str, key: &str, said: Result<Reading, String>) {
-        let file = self.paths.record(name);
-        let Some(fast) = self.instances.get_mut(name) else {
-            return;
-        };
-        let Work::Balancer(balancing) = &mut fast.work else {
-            return;
-        };
-        let followed = balancing.loaded(key, said, &mut fast.record.numbers);
-        let reason = balancing.load_reason(key).unwrap_or_default().to_owned();
-        match followed {
-            Ok(Weight::Same) => return,
-            Ok(_) => {}
-            Err(ref error) => tracing::warn!(instance = name, "{key}: {error:#}"),
-        }
-        if let Err(error) = nfluid_records::save(&fast.record, &file) {
-            tracing::warn!(instance = name, %error, "writing down the weight of a server");
-        }
-        let (kind, message) = match followed {
-            Ok(Weight::GivenUp) => (
-                EventKind::Warning,
-                format!(
-                    "server {key} has its configured weight, as its load is not known: {reason}"
-                ),
-            ),
-            Ok(Weight::Again) => (
-                EventKind::Changed,
-                format!("server {key} has a weight by its load again"),
-            ),
-            _ => return,
-        };
-        self.event(kind, name, message);
+    /// Descriptors that become readable when a function has something to see.
+    fn descriptors(&self) -> Vec<OwnedFd> {
+        let functions = self.instances.values().map(|fast| &fast.function);
+        functions
+            .flat_map(|function| function.descriptors())
+            .collect()
     }
 
-    /// Notes what looking at a server has found.
-    pub(super) fn note_server(&mut self, name: &str, key: &str, down: Option<&str>) {
-        let file = self.paths.record(name);
-        let Some(fast) = self.instances.get_mut(name) else {
-            return;
-        };
-        let Work::Balancer(balancing) = &mut fast.work else {
-            return;
-        };
-        let noted = balancing.found(key, down, &mut fast.record.numbers);
-        match noted {
-            Ok(false) => return,
-            Ok(true) => {}
-            Err(error) => tracing::warn!(instance = name, "{key}: {error:#}"),
+    /// Has all functions look at what has happened to them.
+    fn look_at_all(&mut self) {
+        let names: Vec<String> = self.instances.keys().cloned().collect();
+        for name in names {
+            self.look(&name);
         }
-        if let Err(error) = nfluid_records::save(&fast.record, &file) {
-            tracing::warn!(instance = name, %error, "writing down the state of a server");
-        }
-        let (kind, message) = match down {
-            Some(why) => (EventKind::Unhealthy, format!("server {key} is down: {why}")),
-            None => (EventKind::Healthy, format!("server {key} is up again")),
-        };
-        self.event(kind, name, message);
+    }
+
+    /// Has a function look at what has happened to it.
+    pub(super) fn look(&mut self, name: &str) {
+        self.act(name, |function, context| function.look(context));
+    }
+
+    /// Notes that a fast path is not as it should be, or is again.
+    fn note_problem(&mut self, name: &str, problem: Option<String>) {
+        self.act(name, |_, context| context.note_problem(problem));
     }
 }

@@ -87,6 +87,7 @@ use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
 use nfluid_fastpath::FastPaths;
+use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
 use nfluid_records as written;
 use nfluid_sandbox::cgroup::CgroupRoot;
@@ -282,7 +283,7 @@ impl Host {
         };
         let maker = Arc::new(maker);
         let processes: Arc<dyn Processes> = Arc::clone(&maker) as _;
-        let fast = FastPaths::new(settings.paths.fast(), processes);
+        let fast = FastPaths::new(settings.paths.fast(), processes, CATALOGUE);
         let fast = nfluid_fastpath::Shared::new(fast);
         Ok(Host {
             listeners: capture::Listeners::default(),

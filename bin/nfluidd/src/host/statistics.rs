@@ -250,7 +250,7 @@ impl Host {
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        let writes_one = self.instances.contains_key(name) || self.fast.lock().has_slow_path(name);
+        let writes_one = self.instances.contains_key(name) || self.fast.lock().has_process(name);
         writes_one.then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
 }

@@ -5,12 +5,11 @@
 //! the fast path come over that. Of the kernel it can ask for nothing but their values, and when it is gone packets go on
 //! (`docs/adr/0020-edpi.md`).
 
-mod config;
 mod talk;
 
-pub use config::InspectorConfig;
 pub use talk::{Hello, PROTOCOL, Request, line_of};
 
+use super::config::InspectorConfig;
 use anyhow::{Context, anyhow};
 use nfluid_dpi::inspector::{Policy, SlowPath};
 use nfluid_dpi::library::Library;

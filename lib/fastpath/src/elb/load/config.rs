@@ -1,7 +1,7 @@
 //! How the load of a service's servers is asked for, and what follows from it.
 
-use super::super::config::wrong;
 use super::law::Law;
+use crate::config::wrong;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
 use serde::Deserialize;

@@ -1,5 +1,7 @@
 //! The host's rule set, read, split, and loaded as a fast path.
 
+use crate::error::failed;
+use crate::slow::{Entrance, Slow};
 use nfluid_api::types::{FastRules, KERNEL_RULES_MAX, KernelRule};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_evnf::chain::Member;
@@ -9,11 +11,54 @@ use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving};
 use nfluid_switch::uplink::Place;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Before;
-use super::error::failed;
-use super::slow::{Common, Entrance};
+/// What is known of a firewall at one of its interfaces.
+#[derive(Clone, Copy, Default)]
+pub struct Before {
+    /// What is loaded; where that is the same, nothing is.
+    pub print: Option<u64>,
+    /// Somebody behind it sends on what it lets pass.
+    pub senders: bool,
+}
+
+/// The host's rules as programs for these interfaces, all of one namespace, at a hook.
+pub fn splittings(
+    places: &[Place],
+    hook: Hook,
+    common: &Common,
+    before: &[Before],
+) -> Result<Vec<Option<Splitting>>, PlatformError> {
+    let Some(first) = places.first() else {
+        return Ok(Vec::new());
+    };
+    let rules = HostRules::read(first)?;
+    let loaded = places.iter().enumerate().map(|(number, place)| {
+        let before = before.get(number).copied().unwrap_or_default();
+        rules.load(place, hook, common, before)
+    });
+    loaded.collect()
+}
+
+/// What programs of a fast path have in common with those before and behind them.
+#[derive(Clone)]
+pub struct Common {
+    /// Where counters are pinned.
+    pub exits: PathBuf,
+    /// The slow path, if it is one of its own.
+    pub slow: Option<Entrance>,
+}
+
+impl Common {
+    /// Of a fast path with these pins.
+    pub fn of(pins: &Path, slow: Option<&Slow>) -> Self {
+        Common {
+            exits: pins.join("exits"),
+            slow: slow.map(|slow| slow.entrance().clone()),
+        }
+    }
+}
 
 /// What a host's own firewall is made of.
 pub struct HostRules {

@@ -1,10 +1,22 @@
 //! What an eDPI has found, for those who ask: read from the ledger, whether or not its slow path runs.
 
-use super::super::record::SlowRecord;
-use super::Inspecting;
+use super::Edpi;
+use crate::record::SlowRecord;
 use nfluid_api::types::{APPLICATIONS_MAX, FastApplication, FastInspection};
 use nfluid_dpi::ledger::Entry;
+use nfluid_evnf::inspector::Exit;
 use std::collections::BTreeMap;
+
+/// What became of packets that left an eDPI like this. `up` goes to the kernel and is, or would have been, looked at by the
+/// classifier.
+pub fn verdict(exit: Exit) -> &'static str {
+    match exit {
+        Exit::Passed => "pass",
+        Exit::Forwarded => "send",
+        Exit::Dropped => "drop",
+        Exit::Copied | Exit::Unreadable | Exit::Unseen | Exit::NotIp => "up",
+    }
+}
 
 /// The name of an application: nDPI's, or its number before that is known.
 fn name_of(names: &[String], application: u16) -> String {
@@ -14,9 +26,9 @@ fn name_of(names: &[String], application: u16) -> String {
         .unwrap_or_else(|| application.to_string())
 }
 
-impl Inspecting {
+impl Edpi {
     /// Its status. The applications with the most bytes come first.
-    pub fn describe(&self, record: &SlowRecord) -> FastInspection {
+    pub(super) fn describe(&self, record: &SlowRecord) -> FastInspection {
         let accounts = self.accounts();
         let application = |(id, total): (&u16, &nfluid_dpi::classifier::Total)| FastApplication {
             name: name_of(&record.applications, *id),
@@ -32,10 +44,10 @@ impl Inspecting {
         applications.truncate(APPLICATIONS_MAX);
         FastInspection {
             library: record.library.clone(),
-            pid: self.slow().pid(),
+            pid: self.slow.pid(),
             deaths: record.deaths,
-            flows: self.number(Entry::Flows),
-            flows_fast: self.number(Entry::Fast),
+            flows: self.ledger.get(Entry::Flows),
+            flows_fast: self.ledger.get(Entry::Fast),
             flows_refused: accounts.refused,
             unseen: accounts.unseen.packets,
             applications,
@@ -43,7 +55,7 @@ impl Inspecting {
     }
 
     /// Its metrics, by name with labels.
-    pub fn add_metrics(&self, names: &[String], metrics: &mut BTreeMap<String, f64>) {
+    pub(super) fn add_figures(&self, names: &[String], metrics: &mut BTreeMap<String, f64>) {
         let accounts = self.accounts();
         for (id, total) in &accounts.applications {
             let application = name_of(names, *id);
@@ -69,13 +81,13 @@ impl Inspecting {
             metrics.insert(name, total.packets as f64);
         }
         let figures = [
-            ("dpi_remembered_flows", self.number(Entry::Flows)),
-            ("dpi_fast_flows", self.number(Entry::Fast)),
+            ("dpi_remembered_flows", self.ledger.get(Entry::Flows)),
+            ("dpi_fast_flows", self.ledger.get(Entry::Fast)),
             ("dpi_refused_flows", accounts.refused),
             ("dpi_looked_again_flows", accounts.again.0),
             ("dpi_changed_flows", accounts.again.1),
-            ("dpi_skipped_packets", self.number(Entry::Skipped)),
-            ("dpi_slow_path_up", u64::from(self.slow().runs())),
+            ("dpi_skipped_packets", self.ledger.get(Entry::Skipped)),
+            ("dpi_slow_path_up", u64::from(self.slow.runs())),
         ];
         for (name, figure) in figures {
             metrics.insert(name.to_owned(), figure as f64);

@@ -1,8 +1,9 @@
 //! The process of a slow path: started in a sandbox, asked, ended.
 
-use super::super::inspector_process::{Hello, InspectorConfig, PROTOCOL, ROLE, Request, line_of};
-use super::super::processes::{Answer, Processes, Running, Start, program_version};
-use super::super::record::SlowRecord;
+use super::config::InspectorConfig;
+use super::inspector::{Hello, PROTOCOL, ROLE, Request, line_of};
+use crate::processes::{Answer, Processes, Running, Start, program_version};
+use crate::record::SlowRecord;
 use anyhow::{Context, bail};
 use nfluid_evnf::inspector::cpus;
 use nfluid_sandbox::Instance;
@@ -26,7 +27,7 @@ const LIFE: Duration = Duration::from_secs(60);
 
 /// The process of one.
 #[derive(Default)]
-pub struct Slow {
+pub struct InspectorProcess {
     process: Option<Instance>,
     cgroup: Option<Cgroup>,
     /// Where it answers that it has begun, and until when.
@@ -38,12 +39,12 @@ pub struct Slow {
     problem: Option<String>,
 }
 
-impl Slow {
+impl InspectorProcess {
     /// None yet; it is to be started.
     pub fn due_now() -> Self {
-        Slow {
+        InspectorProcess {
             due: Some(Instant::now()),
-            ..Slow::default()
+            ..InspectorProcess::default()
         }
     }
 
@@ -279,9 +280,4 @@ fn understood(line: &[u8]) -> anyhow::Result<Hello> {
     let answer: Result<Hello, String> =
         serde_json::from_slice(line).context("its answer cannot be understood")?;
     answer.map_err(anyhow::Error::msg)
-}
-
-/// Ends a process by its record, whoever has started it, and what else may be in its cgroup.
-pub fn end(processes: &dyn Processes, name: &str, record: &mut SlowRecord) {
-    processes.end(name, record.process.take().as_ref());
 }

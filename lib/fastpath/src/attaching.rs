@@ -1,7 +1,8 @@
 //! Who is on which interface: fast paths take seats there, leave them, change them, and the interface's program follows.
 
-use super::row::{Row, Seat, Wanted};
-use super::{FastPath, FastPaths, direction, hook, mode, places, priority};
+use super::chain::{Row, Seat, Wanted};
+use super::placement::{direction, hook, mode, places, priority};
+use super::{FastPath, FastPaths};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::fast::Direction;
@@ -168,7 +169,7 @@ impl FastPaths {
             rewrites |= self
                 .instances
                 .get(name)
-                .is_some_and(|it| it.work.rewrites());
+                .is_some_and(|it| it.function.rewrites());
             members.push((name.clone(), member));
         }
         members.reverse();
@@ -231,7 +232,7 @@ impl FastPaths {
         let mut behind = seats.skip_while(|seat| seat.name != name).skip(1);
         behind.any(|seat| {
             let fast = self.instances.get(&seat.name);
-            fast.is_some_and(|fast| fast.work.rewrites())
+            fast.is_some_and(|fast| fast.function.rewrites())
         })
     }
 
@@ -248,7 +249,7 @@ impl FastPaths {
         };
         let number = places(&fast.spec).iter().position(|other| other == place);
         let number = number.unwrap_or(usize::MAX);
-        let member = fast.work.member(hook, number, before_senders);
+        let member = fast.function.member(hook, number, before_senders);
         member.map_err(|why| PlatformError {
             message: format!("instance '{name}': {}", why.message),
             ..why

@@ -1,15 +1,18 @@
-//! A guard: its configuration, and the program that is in force.
+//! The configuration of `nf: guard`.
 
-use super::config::{read, wrong};
+use super::Guarding;
+use crate::config::{check_place, read, wrong};
+use crate::error::failed;
+use crate::function::{FastFunction, FunctionConfig, Site};
+use crate::record::Numbers;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
-use nfluid_evnf::guard::{ENDS_MAX, Guard, Limit, PACKETS_MAX, Settings, Sizes};
+use nfluid_evnf::guard::{ENDS_MAX, Limit, PACKETS_MAX, Settings, Sizes};
 use nfluid_switch::uplink::Place;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::Path;
 
 /// Most entries of a table.
 const ENTRIES_MAX: u32 = 1 << 24;
@@ -92,11 +95,43 @@ impl Default for Tables {
     }
 }
 
-/// What a configuration asks for.
-///
-/// # Errors
-/// The first thing that is wrong with it.
-pub fn settings(config: &Value) -> Result<Settings, NfConfigError> {
+/// A configuration that has been read.
+pub struct GuardConfig(Settings);
+
+impl GuardConfig {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(config: &Value) -> Result<Self, NfConfigError> {
+        settings(config).map(GuardConfig)
+    }
+
+    /// What the guard keeps to.
+    pub fn settings(&self) -> &Settings {
+        &self.0
+    }
+}
+
+impl FunctionConfig for GuardConfig {
+    fn sizes(&self) -> Vec<u32> {
+        vec![self.0.sizes.sources, self.0.sizes.connections]
+    }
+
+    fn check_host(&self, places: &[Place]) -> Result<(), PlatformError> {
+        takes_cookies(&self.0, places)
+    }
+
+    fn load(
+        &self,
+        site: &Site<'_>,
+        _: &mut Numbers,
+    ) -> Result<Box<dyn FastFunction>, PlatformError> {
+        Ok(Box::new(Guarding::load(&self.0, site.pins)?))
+    }
+}
+
+fn settings(config: &Value) -> Result<Settings, NfConfigError> {
     let text: GuardText = read("", config)?;
     let limit = |name: &str, text: Option<LimitText>| {
         let path = format!("limits.{name}");
@@ -159,7 +194,7 @@ fn protect(settings: &mut Settings, syn: &SynText) -> Result<(), NfConfigError> 
     let mut seen = HashSet::new();
     for (number, end) in syn.protect.iter().enumerate() {
         let path = format!("syn.protect[{number}]");
-        super::config::check_place(&path, *end)?;
+        check_place(&path, *end)?;
         if !seen.insert(end) {
             return Err(wrong(path, format!("{end} is in the list already")));
         }
@@ -191,7 +226,7 @@ pub fn takes_cookies(settings: &Settings, places: &[Place]) -> Result<(), Platfo
         return Ok(());
     };
     let read = place.within(|| Ok(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies")));
-    let read = read.map_err(|error| super::error::failed(&error))?;
+    let read = read.map_err(|error| failed(&error))?;
     let value = read.as_deref().map_or("missing", str::trim);
     if value == ALWAYS {
         return Ok(());
@@ -204,35 +239,6 @@ pub fn takes_cookies(settings: &Settings, places: &[Place]) -> Result<(), Platfo
             "sysctl -w net.ipv4.tcp_syncookies=2 in the interface's namespace, or leave 'syn' out",
         ),
     )
-}
-
-/// A guard at work.
-pub struct Guarding {
-    guard: Guard,
-    settings: Settings,
-}
-
-impl Guarding {
-    /// Loads one on the tables in `folder`, or makes them there.
-    ///
-    /// # Errors
-    /// When the kernel refuses it, or the tables there are others.
-    pub fn load(settings: &Settings, folder: &Path) -> anyhow::Result<Self> {
-        Ok(Guarding {
-            guard: Guard::load_kept(settings, folder)?,
-            settings: settings.clone(),
-        })
-    }
-
-    /// The program.
-    pub fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
-    /// What it keeps to.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
 }
 
 #[cfg(test)]

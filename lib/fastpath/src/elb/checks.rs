@@ -1,7 +1,7 @@
 //! Looking after a balancer's servers: a thread in their namespace that connects to them, and asks those that speak HTTP.
 
 use super::config::{BalancerConfig, Check, CheckConfig};
-use super::shared::Watched;
+use super::{Finding, Findings};
 use nfluid_switch::uplink::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -47,20 +47,20 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Begins to look after the servers of instance `name`, from where it is.
-    pub fn start(paths: &Watched, name: &str, place: &Place, subject: Subject) -> Self {
+    /// Begins to look after the servers of an instance, from where it is.
+    pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (there, paths, servers) = (Arc::clone(&stop), paths.clone(), subject.servers.clone());
-        let (name, place) = (name.to_owned(), place.clone());
+        let (there, servers) = (Arc::clone(&stop), subject.servers.clone());
+        let place = place.clone();
         let started = std::thread::Builder::new()
             .name("servers".to_owned())
             .spawn(move || {
                 let looked = place.within(|| {
-                    look_after(&paths, &name, servers, &there);
+                    look_after(&findings, servers, &there);
                     Ok(())
                 });
                 if let Err(error) = looked {
-                    tracing::warn!(instance = name, %error, "its servers are not looked after");
+                    tracing::warn!(instance = findings.instance(), %error, "its servers are not looked after");
                 }
             });
         if let Err(error) = started {
@@ -93,8 +93,7 @@ struct Patient {
 }
 
 fn look_after(
-    paths: &Watched,
-    name: &str,
+    findings: &Findings,
     servers: Vec<(String, SocketAddr, CheckConfig)>,
     stop: &AtomicBool,
 ) {
@@ -118,8 +117,9 @@ fn look_after(
             if !stop.load(Ordering::Relaxed)
                 && let Some(down) = one.verdict()
             {
-                paths.with(|paths| {
-                    paths.note_server(name, &one.key, down.then_some(one.why.as_str()));
+                findings.report(Finding::Server {
+                    key: one.key.clone(),
+                    down: down.then(|| one.why.clone()),
                 });
             }
         }
@@ -288,7 +288,7 @@ fn answers(mut probes: Vec<Probe>) -> Vec<Result<(), String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Function, parse};
+    use super::super::config::parse;
     use super::*;
     use serde_json::json;
     use std::io::{Read, Write};
@@ -299,10 +299,8 @@ mod tests {
             "at": "203.0.113.1:80", "servers": [],
             "health": { "check": kind, "timeout": "30s", "fall": 2 },
         } } });
-        match parse("elb", &config) {
-            Ok(Function::Balancer(found)) => found.services["web"].health.clone().expect("one"),
-            other => panic!("{other:?}"),
-        }
+        let found = parse(&config).expect("it is right");
+        found.services["web"].health.clone().expect("one")
     }
 
     fn ask(at: SocketAddr, kind: &str) -> Result<(), String> {

@@ -1,6 +1,12 @@
 //! The configuration of `nf: edpi`: read whole, refused with the key that is wrong. Names of applications are nDPI's; whether it
 //! knows them, only its process can say.
 
+use super::Edpi;
+use crate::config::wrong;
+use crate::error::broken;
+use crate::function::{FastFunction, FunctionConfig, Site};
+use crate::record::Numbers;
+use nfluid_control::apply::PlatformError;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::{Bytes, Millis};
 use nfluid_dpi::classifier::Limits;
@@ -176,14 +182,6 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
-    NfConfigError {
-        path: path.into(),
-        line: None,
-        message: message.to_string(),
-    }
-}
-
 fn within(path: &str, value: u64, least: u64, most: u64) -> Result<u32, NfConfigError> {
     let found = u32::try_from(value).ok();
     found
@@ -245,7 +243,7 @@ impl InspectorConfig {
     }
 
     /// How large its tables are, which cannot change while they are used.
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes_of_tables(&self) -> Sizes {
         with_ledger(Sizes {
             flows: self.flows,
             copies: self.copies,
@@ -261,7 +259,7 @@ impl InspectorConfig {
                 idle: self.idle,
                 ..Limits::default()
             },
-            sizes: self.sizes(),
+            sizes: self.sizes_of_tables(),
             again: Again {
                 packets: self.again.packets,
                 after: self.again.after.0,
@@ -327,6 +325,21 @@ impl InspectorConfig {
                 dscp: rule.dscp,
             },
         }
+    }
+}
+
+impl FunctionConfig for InspectorConfig {
+    fn sizes(&self) -> Vec<u32> {
+        let sizes = self.sizes_of_tables();
+        vec![sizes.flows, sizes.copies]
+    }
+
+    fn load(
+        &self,
+        site: &Site<'_>,
+        _: &mut Numbers,
+    ) -> Result<Box<dyn FastFunction>, PlatformError> {
+        Ok(Box::new(Edpi::load(self, site.pins).map_err(broken)?))
     }
 }
 

@@ -13,7 +13,7 @@ pub use config::LoadConfig;
 pub use law::{Estimate, Reading};
 
 use super::config::BalancerConfig;
-use super::shared::Watched;
+use super::{Finding, Findings};
 use nfluid_switch::uplink::Place;
 use snmp::Agent;
 use std::net::SocketAddr;
@@ -57,20 +57,20 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// Begins to ask the agents of the servers of instance `name`, from where it is.
-    pub fn start(paths: &Watched, name: &str, place: &Place, subject: Subject) -> Self {
+    /// Begins to ask the agents of the servers of an instance, from where it is.
+    pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (there, paths, agents) = (Arc::clone(&stop), paths.clone(), subject.agents.clone());
-        let (name, place) = (name.to_owned(), place.clone());
+        let (there, agents) = (Arc::clone(&stop), subject.agents.clone());
+        let place = place.clone();
         let started = thread::Builder::new()
             .name("loads".to_owned())
             .spawn(move || {
                 let asked = place.within(|| {
-                    ask_all(&paths, &name, agents, &there);
+                    ask_all(&findings, agents, &there);
                     Ok(())
                 });
                 if let Err(error) = asked {
-                    tracing::warn!(instance = name, %error, "the load of its servers is not asked for");
+                    tracing::warn!(instance = findings.instance(), %error, "the load of its servers is not asked for");
                 }
             });
         if let Err(error) = started {
@@ -99,12 +99,7 @@ struct Asked {
     due: Instant,
 }
 
-fn ask_all(
-    paths: &Watched,
-    name: &str,
-    agents: Vec<(String, SocketAddr, LoadConfig)>,
-    stop: &AtomicBool,
-) {
+fn ask_all(findings: &Findings, agents: Vec<(String, SocketAddr, LoadConfig)>, stop: &AtomicBool) {
     let asked = |(key, at, config): (String, SocketAddr, LoadConfig)| Asked {
         key,
         interval: config.interval(),
@@ -121,7 +116,10 @@ fn ask_all(
                 one.due = Instant::now() + one.interval;
                 // Only while it is wanted: its instance may be another by now.
                 if !stop.load(Ordering::Relaxed) {
-                    paths.with(|paths| paths.note_load(name, &one.key, reading));
+                    findings.report(Finding::Load {
+                        key: one.key.clone(),
+                        said: reading,
+                    });
                 }
             }
         }

@@ -2,9 +2,8 @@
 
 use super::config::{BalancerConfig, ServerConfig, ServiceConfig};
 use super::load::{Estimate, Reading};
-use super::record::Numbers;
+use crate::record::Numbers;
 use anyhow::Context;
-use nfluid_api::types::{FastLoad, FastServer, FastService};
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
 use nfluid_evnf::balancer::{Balancer, Server, Service, State, Transport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,23 +11,23 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Percent: the configured weight.
-const ALL: u32 = 100;
+pub(super) const ALL: u32 = 100;
 
 /// A balancer at work.
 pub struct Balancing {
-    balancer: Balancer,
-    config: BalancerConfig,
+    pub(super) balancer: Balancer,
+    pub(super) config: BalancerConfig,
     /// Services as they were entered last, with the states of their servers.
     entered: BTreeMap<u32, (Service, Vec<State>)>,
     /// Why servers are down, by key.
-    reasons: BTreeMap<String, String>,
+    pub(super) reasons: BTreeMap<String, String>,
     /// What is known of the load of servers, by key.
-    loads: BTreeMap<String, Estimate>,
+    pub(super) loads: BTreeMap<String, Estimate>,
 }
 
 /// What has become of a server's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followed {
+pub enum Weight {
     /// Nothing.
     Same,
     /// It is another.
@@ -208,14 +207,14 @@ impl Balancing {
         key: &str,
         said: Result<Reading, String>,
         numbers: &mut Numbers,
-    ) -> anyhow::Result<Followed> {
+    ) -> anyhow::Result<Weight> {
         let mut services = self.config.services.values();
         let service = services.find(|service| key.starts_with(&format!("{} > ", service.key())));
         let Some((service, load)) = service.and_then(|one| Some((one, one.load.as_ref()?))) else {
-            return Ok(Followed::Same);
+            return Ok(Weight::Same);
         };
         if !numbers.servers.contains_key(key) {
-            return Ok(Followed::Same);
+            return Ok(Weight::Same);
         }
         let law = load.law();
         let before = numbers.percents.get(key).copied().unwrap_or(ALL);
@@ -230,64 +229,16 @@ impl Balancing {
             self.enter_service(&service, numbers)?;
         }
         Ok(match (had_given_up, has_given_up) {
-            (false, true) => Followed::GivenUp,
-            (true, false) => Followed::Again,
-            _ if percent != before => Followed::Changed,
-            _ => Followed::Same,
+            (false, true) => Weight::GivenUp,
+            (true, false) => Weight::Again,
+            _ if percent != before => Weight::Changed,
+            _ => Weight::Same,
         })
     }
 
     /// Why a server's load is not known.
     pub fn load_reason(&self, key: &str) -> Option<&str> {
         self.loads.get(key)?.reason()
-    }
-
-    /// What is known of a server's load, for those who ask.
-    fn load_status(
-        &self,
-        service: &ServiceConfig,
-        key: &str,
-        numbers: &Numbers,
-    ) -> Option<FastLoad> {
-        service.load.as_ref()?;
-        let known = self.loads.get(key);
-        Some(FastLoad {
-            percent: known.and_then(Estimate::load_percent),
-            weight_percent: numbers.percents.get(key).copied().unwrap_or(ALL),
-            failures: known.map_or(0, Estimate::failures),
-            reason: known.and_then(Estimate::reason).map(str::to_owned),
-        })
-    }
-
-    /// Its services, for those who ask.
-    pub fn statuses(&self, numbers: &Numbers) -> Vec<FastService> {
-        let status = |(name, service): (&String, &ServiceConfig)| {
-            let server = |server: &ServerConfig| {
-                let key = service.server_key(server.at);
-                let number = numbers.servers.get(&key);
-                let sent = number.and_then(|number| self.balancer.sent_to(*number).ok());
-                let state = match state_of(service, server, numbers) {
-                    State::Up => "up",
-                    State::Draining => "draining",
-                    State::Down => "down",
-                };
-                FastServer {
-                    at: server.at.to_string(),
-                    state: state.to_owned(),
-                    reason: self.reasons.get(&key).cloned(),
-                    weight: server.weight,
-                    load: self.load_status(service, &key, numbers),
-                    packets: sent.map_or(0, |sent| sent.packets),
-                }
-            };
-            FastService {
-                name: name.clone(),
-                at: service.at.to_string(),
-                protocol: service.protocol.name().to_owned(),
-                servers: service.servers.iter().map(server).collect(),
-            }
-        };
-        self.config.services.iter().map(status).collect()
     }
 }
 
@@ -330,7 +281,7 @@ fn entered_state(state: State, weight: u32) -> State {
     }
 }
 
-fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {
+pub(super) fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> State {
     let is_looked_after = service.health.is_some();
     if is_looked_after && numbers.down.contains(&service.server_key(server.at)) {
         State::Down
@@ -359,7 +310,7 @@ fn server_of(key: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Function, parse};
+    use super::super::config::parse;
     use super::*;
     use serde_json::json;
 
@@ -367,10 +318,7 @@ mod tests {
         let servers: Vec<_> = servers.iter().map(|at| json!({ "at": at })).collect();
         let config =
             json!({ "services": { "web": { "at": "203.0.113.1:80", "servers": servers } } });
-        match parse("elb", &config) {
-            Ok(Function::Balancer(config)) => config,
-            other => panic!("{other:?}"),
-        }
+        parse(&config).expect("it is right")
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! | `first` | instead of it, in libxdp's dispatcher: who is entered from there |
 //! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
 
-use super::error::failed;
+use super::error::{broken, failed};
 use super::hold::{Held, Hold, LINK};
 use super::paths::Paths;
-use super::{broken, hold, pins};
+use super::{hold, pins};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::{Direction, PRIORITY};
 use nfluid_evnf::chain::{Chain, Member};
