@@ -4,6 +4,7 @@ use crate::host::TERMINATOR;
 use nfluid_control::fast::Attach;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
 use nfluid_control::spec::PortSpec;
+use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
@@ -123,15 +124,15 @@ impl Catalogue for BuiltIn {
     }
 
     fn fast_names(&self) -> Vec<String> {
-        crate::host::FAST_NAMES.map(str::to_owned).to_vec()
+        CATALOGUE.names()
     }
 
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
-        crate::host::check_fast_config(nf, config)
+        CATALOGUE.check_config(nf, config)
     }
 
     fn validate_attach(&self, nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
-        crate::host::check_fast_attach(nf, attach)
+        CATALOGUE.check_attach(nf, attach)
     }
 
     fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {

@@ -5,7 +5,6 @@ mod demand;
 mod descriptors;
 mod facts;
 mod host;
-mod inspector_process;
 mod io_process;
 mod migration;
 mod process;
@@ -110,7 +109,7 @@ fn main() -> ExitCode {
     if let Some(role) = &arguments.role {
         let (name, ended) = match role {
             Role::Uplink { name } => (name, process::run::<UplinkService>()),
-            Role::Inspect { name } => (name, inspector_process::run()),
+            Role::Inspect { name } => (name, nfluid_fastpath::run_inspector()),
             Role::Io { name } => (name, process::run::<IoService>()),
         };
         return match ended {

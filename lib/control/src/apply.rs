@@ -62,6 +62,14 @@ impl PlatformError {
     }
 }
 
+/// Returns the failure of an action on an instance that does not exist.
+pub fn no_instance(name: &str) -> PlatformError {
+    PlatformError::new(
+        PlatformErrorKind::NotFound,
+        format!("there is no instance {name}"),
+    )
+}
+
 /// The actuator: carries out one action at a time on the real host.
 ///
 /// A method that returns an error has changed nothing: it undoes its own halves. Names are those

@@ -29,6 +29,7 @@ pub mod io;
 pub mod matching;
 pub mod members;
 pub mod model;
+pub mod netns;
 pub mod placement;
 pub mod plan;
 pub mod pool;

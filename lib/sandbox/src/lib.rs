@@ -24,6 +24,7 @@ pub mod cgroup;
 #[doc(hidden)]
 pub mod elf;
 pub mod error;
+pub mod fds;
 pub mod seccomp;
 
 mod affinity;
@@ -57,7 +58,7 @@ pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use netns::{EmptyNetNs, NetNs};
 pub use own_time::OwnTime;
 pub use probing::{Feature, Status, probe};
-pub use program::{Program, ProgramError};
+pub use program::{FileVersion, Program, ProgramError, file_version};
 pub use regular::open_regular;
 pub use root::Root;
 pub use sealed::Sealed;

@@ -9,8 +9,23 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
+pub type FileVersion = (u64, u64, u64, i64, i64);
+
+/// Returns the version of a file. `None`: there is no such file.
+pub fn file_version(path: &Path) -> Option<FileVersion> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((
+        file.dev(),
+        file.ino(),
+        file.len(),
+        file.mtime(),
+        file.mtime_nsec(),
+    ))
+}
 
 /// Longest program that is copied because others than root can change it.
 const COPY_BYTES_MAX: u64 = 256 << 20;

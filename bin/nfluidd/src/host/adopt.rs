@@ -6,7 +6,7 @@ use super::ids::InUse;
 use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
 use super::making::shell::is_shell;
 use super::placing::Load;
-use super::record::{self, Record};
+use super::record::Record;
 use super::{bells, tenants, written};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
@@ -28,7 +28,7 @@ impl Host {
         }
         self.adopt_tenants(&desired.groups);
         present.groups = self.tenants.clone();
-        let recorded = record::names(&self.settings.paths.records());
+        let recorded = nfluid_records::names(&self.settings.paths.records());
         for name in &recorded {
             let Some(spec) = desired.spec_left(name) else {
                 continue;
@@ -56,7 +56,7 @@ impl Host {
         self.adopt_io(&desired.io);
         present.io = desired.io.clone();
         // Before uplinks are looked for: another may have had the interface.
-        self.adopt_fast(desired, &mut present);
+        self.with_fast(|fast| fast.adopt(desired, &mut present));
         present.uplinks = self.adopt_uplinks(&desired.uplinks);
         self.recall_switches(&desired.switches);
         self.remove_leftovers();
@@ -191,7 +191,7 @@ impl Host {
             .collect();
         let paths = &self.settings.paths;
         let (mut pools, mut ports) = (Vec::new(), Vec::new());
-        for name in record::names(&paths.records()) {
+        for name in nfluid_records::names(&paths.records()) {
             if self.instances.contains_key(&name) {
                 continue;
             }

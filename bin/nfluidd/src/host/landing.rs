@@ -1,8 +1,8 @@
 //! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
 
-use super::platform::no_instance;
 use super::{Shared, bells, lock};
 use anyhow::{Context, ensure};
+use nfluid_control::apply::no_instance;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
 use nfluid_protocol::{Request, daemon};

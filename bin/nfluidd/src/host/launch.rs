@@ -18,7 +18,8 @@ use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
-    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec, Zygote, spawn,
+    FileVersion, InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec,
+    Zygote, file_version, spawn,
 };
 use nfluid_switch::instance::Bells;
 use nfluid_switch::{Handover, InstanceMemory};
@@ -29,7 +30,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,21 +58,6 @@ pub struct TerminatorProgram {
     connecting: Filter,
 }
 
-/// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
-pub type FileVersion = (u64, u64, u64, i64, i64);
-
-/// The version of a file that is there.
-pub fn version(path: &Path) -> Option<FileVersion> {
-    let file = std::fs::metadata(path).ok()?;
-    Some((
-        file.dev(),
-        file.ino(),
-        file.len(),
-        file.mtime(),
-        file.mtime_nsec(),
-    ))
-}
-
 impl Programs {
     /// Opens the program that hosts built-in NFs.
     ///
@@ -81,7 +66,7 @@ impl Programs {
     pub fn new(nf_program: &Path) -> anyhow::Result<Self> {
         Ok(Programs {
             path: nf_program.to_owned(),
-            copied: Mutex::new(version(nf_program)),
+            copied: Mutex::new(file_version(nf_program)),
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
             terminator: Mutex::new(None),
         })
@@ -104,7 +89,7 @@ impl Programs {
         let path = self
             .path
             .with_file_name(format!("nfluid-{}", terminator::NAME));
-        let found = version(&path)
+        let found = file_version(&path)
             .with_context(|| format!("{} is not there: install it", path.display()))?;
         let kept = self.terminator.lock();
         let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +118,7 @@ impl Programs {
     /// # Errors
     /// As for [`Programs::new`]; the version so far stays.
     pub fn renew(&self) -> anyhow::Result<()> {
-        let found = version(&self.path);
+        let found = file_version(&self.path);
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
         if found.is_some() && *copied == found {
             return Ok(());

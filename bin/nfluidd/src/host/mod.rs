@@ -45,15 +45,11 @@ mod uplink_meter;
 mod uplink_record;
 mod uplinks;
 mod wires;
-mod written;
 
 pub use capture::capture;
 pub use changes::Changed;
 pub use clients::{ClientPorts, by as client_by};
-pub use fast::{
-    NAMES as FAST_NAMES, check_attach as check_fast_attach, check_config as check_fast_config,
-    watch as follow_fast,
-};
+pub use fast::follow as follow_fast;
 pub use functions::Functions;
 pub use health::run as look_after;
 pub use paths::Paths;
@@ -87,6 +83,10 @@ use nfluid_control::host::Host as _;
 use nfluid_control::members::Members;
 use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
+use nfluid_fastpath::FastPaths;
+use nfluid_fastpath::catalogue::CATALOGUE;
+use nfluid_fastpath::processes::Processes;
+use nfluid_records as written;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
@@ -157,9 +157,7 @@ pub struct Host {
     bell_holders: BTreeMap<String, BTreeSet<String>>,
     uplinks: BTreeMap<String, RunningUplink>,
     /// Instances of tier `xdp`.
-    fast: BTreeMap<String, fast::FastPath>,
-    /// The interfaces that they are on.
-    rows: fast::Rows,
+    fast: nfluid_fastpath::Shared,
     io: IoSide,
     /// Groups of tenants.
     tenants: Tenants,
@@ -276,10 +274,14 @@ impl Host {
             connectors: terminator::Connectors::default(),
             kernel_ids,
         };
+        let maker = Arc::new(maker);
+        let processes: Arc<dyn Processes> = Arc::clone(&maker) as _;
+        let fast = FastPaths::new(settings.paths.fast(), processes, CATALOGUE);
+        let fast = nfluid_fastpath::Shared::new(fast);
         Ok(Host {
             listeners: capture::Listeners::default(),
             switch,
-            maker: Arc::new(maker),
+            maker,
             pool: Arc::default(),
             prepared: BTreeMap::new(),
             ended: Vec::new(),
@@ -294,8 +296,7 @@ impl Host {
             ended_names: BTreeSet::new(),
             bell_holders: BTreeMap::new(),
             uplinks: BTreeMap::new(),
-            fast: BTreeMap::new(),
-            rows: fast::Rows::new(),
+            fast,
             io: IoSide::new(),
             tenants: Tenants::new(),
             uplink_meter: UplinkMeter::default(),
@@ -399,7 +400,7 @@ impl Host {
     /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.
     /// Instances go on.
     pub fn close(&mut self) {
-        self.close_fast();
+        self.with_fast(FastPaths::close);
         for (name, uplink) in std::mem::take(&mut self.uplinks) {
             if let Err(error) = self.close_uplink(&name, uplink) {
                 tracing::warn!(uplink = name, %error, "closing the uplink");

@@ -2,9 +2,9 @@
 //! an instance is settled in [`crate::migration`].
 
 use super::landing::ADDRESSES_MAX;
-use super::platform::no_instance;
 use super::{Host, Shared, lock};
 use anyhow::{Context, bail, ensure};
+use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::plan::is_handed_over;

@@ -134,44 +134,9 @@ impl Paths {
         self.pin.join("uplinks").join(name)
     }
 
-    /// The record by which a fast path is found again.
-    pub fn fast_record(&self, name: &str) -> PathBuf {
-        self.fast_records().join(format!("{name}.json"))
-    }
-
-    /// All of them.
-    pub fn fast_records(&self) -> PathBuf {
-        self.run.join("fast")
-    }
-
-    /// Pinned tables of one fast path.
-    pub fn fast_pins(&self, name: &str) -> PathBuf {
-        self.fast_pins_of_all().join(name)
-    }
-
-    /// Those of all.
-    pub fn fast_pins_of_all(&self) -> PathBuf {
-        self.pin.join("fast")
-    }
-
-    /// The record of who is on an interface with fast paths.
-    pub fn row_record(&self, key: &str) -> PathBuf {
-        self.row_records().join(format!("{key}.json"))
-    }
-
-    /// All of them.
-    pub fn row_records(&self) -> PathBuf {
-        self.run.join("rows")
-    }
-
-    /// The hold on such an interface, and what leads from member to member.
-    pub fn row_pins(&self, key: &str) -> PathBuf {
-        self.row_pins_of_all().join(key)
-    }
-
-    /// Those of all.
-    pub fn row_pins_of_all(&self) -> PathBuf {
-        self.pin.join("rows")
+    /// What is kept of fast paths.
+    pub fn fast(&self) -> nfluid_fastpath::Paths {
+        nfluid_fastpath::Paths::new(self.run.clone(), self.pin.clone())
     }
 
     /// The numbers of the switches.
@@ -194,14 +159,12 @@ impl Paths {
             "uplinks",
             "uplink-processes",
             "io",
-            "fast",
-            "rows",
             "scaling",
         ];
         let below = below.map(|name| self.run.join(name));
-        let pins =
-            ["instances", "uplinks", "groups", "fast", "rows"].map(|name| self.pin.join(name));
-        for directory in below.iter().chain([&self.pin]).chain(&pins) {
+        let pins = ["instances", "uplinks", "groups"].map(|name| self.pin.join(name));
+        let fast = self.fast().directories();
+        for directory in below.iter().chain([&self.pin]).chain(&pins).chain(&fast) {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)

@@ -1,9 +1,9 @@
 //! Instances that stand still, and what becomes of frames for them meanwhile.
 
-use super::platform::no_instance;
 use super::scaling::one_of_several;
 use super::{Host, written};
 use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
+use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_sandbox::cgroup::CgroupError;
 

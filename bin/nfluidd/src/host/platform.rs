@@ -10,7 +10,7 @@ use super::{Host, Shared, launch, lock, scaling, tenants, upgrade, written};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
-use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
+use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::congestion::Congestion;
 use nfluid_control::group::Group;
 use nfluid_control::health::Health;
@@ -132,7 +132,7 @@ impl Platform for HostPlatform {
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
         if spec.is_fast_path() {
-            return host.create_fast(name, spec);
+            return host.with_fast(|fast| fast.create(name, spec));
         }
         host.create_instance(name, spec).map_err(error)?;
         if host.doubtful.contains(name) {
@@ -169,7 +169,7 @@ impl Platform for HostPlatform {
                 },
             }
         });
-        host.give_up_seats(name);
+        host.with_fast(|fast| fast.give_up_seats(name));
         put?;
         host.event(
             EventKind::Replaced,
@@ -190,7 +190,7 @@ impl Platform for HostPlatform {
 
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
         if lock(&self.0).is_fast(name) {
-            return lock(&self.0).reconfigure_fast(name, config);
+            return lock(&self.0).with_fast(|fast| fast.reconfigure(name, config));
         }
         let (control, old, new) = {
             let host = lock(&self.0);
@@ -257,7 +257,7 @@ impl Platform for HostPlatform {
     }
 
     fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
-        lock(&self.0).set_order_of_fast(name, order)
+        lock(&self.0).with_fast(|fast| fast.set_order(name, order))
     }
 
     fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
@@ -299,7 +299,7 @@ impl Platform for HostPlatform {
         let counts = scaling::counts_of(&self.0, name, &mut self.1);
         let mut host = lock(&self.0);
         if host.is_fast(name) {
-            host.remove_fast(name)?;
+            host.with_fast(|fast| fast.remove(name))?;
         } else {
             let ended = host.end_instance(name).map_err(error)?;
             host.ended.extend(ended);
@@ -339,13 +339,6 @@ fn exhausted(what: &str) -> PlatformError {
     PlatformError::new(
         PlatformErrorKind::Exhausted,
         format!("the platform has no room for more {what}"),
-    )
-}
-
-pub fn no_instance(name: &str) -> PlatformError {
-    PlatformError::new(
-        PlatformErrorKind::NotFound,
-        format!("there is no instance {name}"),
     )
 }
 
@@ -459,7 +452,7 @@ impl Host {
     /// Ends what an instance was, for another in its place.
     fn take_out(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         if spec.is_fast_path() {
-            return self.vacate_fast(name);
+            return self.with_fast(|fast| fast.vacate(name));
         }
         let mut ended = self.end_instance(name).map_err(error)?;
         if let Some(ended) = &mut ended {
@@ -470,7 +463,7 @@ impl Host {
 
     fn put_in(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         if spec.is_fast_path() {
-            return self.create_fast(name, spec);
+            return self.with_fast(|fast| fast.create(name, spec));
         }
         self.create_instance(name, spec).map_err(error)
     }
@@ -689,7 +682,7 @@ impl Host {
     /// An operator's restart: the process is killed, past failures are forgiven.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         if self.is_fast(name) {
-            return self.restart_fast(name);
+            return self.with_fast(|fast| fast.restart(name));
         }
         self.check_settled(name)?;
         self.end_pause(name);

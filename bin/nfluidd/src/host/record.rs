@@ -8,9 +8,8 @@ use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::path::Path;
 
 /// One instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,17 +84,4 @@ impl Record {
             ..Record::default()
         })
     }
-}
-
-/// The names of all recorded instances.
-pub fn names(directory: &Path) -> BTreeSet<String> {
-    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| {
-            file.file_name()
-                .to_str()?
-                .strip_suffix(".json")
-                .map(str::to_owned)
-        })
-        .collect()
 }

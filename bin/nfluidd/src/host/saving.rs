@@ -1,12 +1,13 @@
 //! Saving an instance's state, and giving one to an instance that was made from an image.
 
 use super::launch::memory_file;
-use super::platform::{error, no_instance};
+use super::platform::error;
 use super::wires::failed;
 use super::{Host, Shared, bells, lock};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
+use nfluid_control::apply::no_instance;
 use nfluid_control::stopwatch::Lap;
 use nfluid_formats::frames::frames;
 use nfluid_protocol::answer::{self, Exported, Imported};

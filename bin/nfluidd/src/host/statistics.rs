@@ -46,7 +46,8 @@ impl Host {
     pub fn instance_statuses(&self) -> Vec<InstanceStatus> {
         let processes = self.instances.iter();
         let processes = processes.map(|(name, running)| instance_status(name, running));
-        let mut all: Vec<_> = processes.chain(self.fast_statuses()).collect();
+        let fast = self.fast.lock().statuses();
+        let mut all: Vec<_> = processes.chain(fast).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -175,6 +176,7 @@ impl Host {
             let port = PortRef::Uplink(name.clone());
             ports.push(self.port_stats(&port, uplink.spec.ring, found));
         }
+        let fast = self.fast.lock().stats();
         let io = self.io_stats();
         let threads = io.iter().flat_map(|io| &io.threads);
         let own_io: BTreeMap<&str, u64> = threads
@@ -190,7 +192,7 @@ impl Host {
             templates: Vec::new(),
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
-            instances: instances.chain(self.fast_stats()).collect(),
+            instances: instances.chain(fast).collect(),
             uplinks: self.uplink_stats(),
             groups: self.group_stats(&own_io),
             chains: Vec::new(),
@@ -246,7 +248,7 @@ impl Host {
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        let writes_one = self.instances.contains_key(name) || self.has_slow_path(name);
+        let writes_one = self.instances.contains_key(name) || self.fast.lock().has_process(name);
         writes_one.then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
 }

@@ -4,7 +4,6 @@
 //! instance, in the sandbox of all, has both by descriptor and can neither make a socket nor open a file. Who makes connections
 //! to its backend is its connector, a process of its own beside it (docs/adr/0024-tls-termination.md).
 
-use super::uplinks::namespace_path;
 use super::{Shared, lock};
 use anyhow::{Context, anyhow};
 use nfluid_control::host::NfConfigError;
@@ -142,7 +141,7 @@ impl Connecting {
 pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
     let config = Config::parse(&spec.config).map_err(|error| anyhow!("{}: {error}", error.key))?;
     let (certificates, key) = secrets(&config).map_err(|(key, why)| anyhow!("{key}: {why}"))?;
-    let path = stack.netns.as_deref().map(namespace_path);
+    let path = stack.netns.as_deref().map(nfluid_control::netns::path);
     let namespace = NetNs::open(path.as_deref())?.into_fd();
     let listeners = listen(&namespace, stack)?;
     let connections = u64::from(config.connections(spec.resources.memory.0));

@@ -6,12 +6,13 @@
 use super::instance::supervisor_time;
 use super::launch::{GivenBells, Succession, Target, memory_file};
 use super::placing::{pin, pinned_to};
-use super::platform::{error, no_instance};
+use super::platform::error;
 use super::record::Record;
 use super::{Host, Shared, lock, making, written};
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
+use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::Host as _;
 use nfluid_control::plan::is_handed_over;

@@ -2,7 +2,6 @@
 
 use super::Host;
 use super::instance::supervisor_time;
-use super::record;
 use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
 use super::written;
@@ -213,7 +212,7 @@ impl Host {
         desired: &BTreeMap<String, UplinkModel>,
     ) -> BTreeMap<String, UplinkModel> {
         let mut adopted = BTreeMap::new();
-        for name in record::names(&self.settings.paths.uplink_records()) {
+        for name in nfluid_records::names(&self.settings.paths.uplink_records()) {
             let path = self.settings.paths.uplink_record(&name);
             let record: UplinkRecord = match written::load(&path) {
                 Ok(record) => record,

@@ -6,6 +6,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{UplinkKind, XdpMode};
+use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_netdev::{Mode, NetdevError, Place, ReceivePath};
@@ -13,7 +14,6 @@ use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::ClientRule;
 use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
 use nfluid_wiring::Entry;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An uplink of the platform.
@@ -105,7 +105,7 @@ impl RunningUplink {
 /// What the uplink of a model is on this host; port and pool are still to be filled in.
 pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
-    spec.netns = model.netns.as_deref().map(namespace_path);
+    spec.netns = model.netns.as_deref().map(netns::path);
     spec.kind = match model.kind {
         UplinkKind::Xdp => Kind::Xdp,
         UplinkKind::Tap => Kind::Tap,
@@ -136,19 +136,10 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
     PlatformError::new(kind, error.text.clone())
 }
 
-/// `netns: NAME` is what `ip netns` calls so; anything with a slash is a path.
-pub(super) fn namespace_path(name: &str) -> PathBuf {
-    if name.contains('/') {
-        PathBuf::from(name)
-    } else {
-        Path::new("/run/netns").join(name)
-    }
-}
-
 fn place(interface: &str, netns: Option<&str>) -> Place {
     Place {
         interface: interface.to_owned(),
-        netns: netns.map(namespace_path),
+        netns: netns.map(netns::path),
     }
 }
 

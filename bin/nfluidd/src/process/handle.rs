@@ -1,7 +1,7 @@
 //! The daemon's side of a process.
 
+use super::Service;
 use super::protocol::{End, Job, News, Opened, PROTOCOL, Request};
-use super::{Service, fds};
 use anyhow::{Context, bail};
 use nfluid_sandbox::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 use nfluid_uplink::{ErrorKind, ToldError};
@@ -315,7 +315,7 @@ fn say<S: Service>(
 ) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    fds::send_line(stream, &line, fds)?;
+    nfluid_sandbox::fds::send_line(stream, &line, fds)?;
     Ok(())
 }
 

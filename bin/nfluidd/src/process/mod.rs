@@ -5,7 +5,6 @@
 //! nothing but its socket, where the same daemon or a later one finds it. See
 //! `docs/adr/0007-a-process-per-uplink.md`.
 
-pub mod fds;
 mod handle;
 mod journal;
 mod privileges;

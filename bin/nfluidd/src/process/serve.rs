@@ -1,8 +1,8 @@
 //! The socket of a process.
 
+use super::Service;
 use super::journal::Journal;
 use super::protocol::{End, News, PROTOCOL, Request};
-use super::{Service, fds};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 use std::io::Write;
@@ -78,7 +78,7 @@ fn read_request<S: Service>(stream: &UnixStream) -> Option<(Request<S::Order>, V
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    let (line, fds) = fds::receive_line(stream, REQUEST_MAX).ok()?;
+    let (line, fds) = nfluid_sandbox::fds::receive_line(stream, REQUEST_MAX).ok()?;
     Some((serde_json::from_slice(&line).ok()?, fds))
 }
 

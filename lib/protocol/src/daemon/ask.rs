@@ -80,14 +80,6 @@ impl Write for ByDeadline<'_> {
     }
 }
 
-/// Reads a line of an answer.
-///
-/// # Errors
-/// The line is not whole within `patience`.
-pub fn line_within(stream: &UnixStream, patience: Duration) -> anyhow::Result<String> {
-    line_by(ByDeadline::new(stream, patience))
-}
-
 fn line_by(stream: ByDeadline<'_>) -> anyhow::Result<String> {
     let patience = stream.patience;
     read_line(stream).map_err(|error| match error {
@@ -476,7 +468,7 @@ mod tests {
     #[test]
     fn who_is_silent_is_told_from_who_has_ended() {
         let said = |stream: &UnixStream, patience| {
-            let line = line_within(stream, patience);
+            let line = line_by(ByDeadline::new(stream, patience));
             line.expect_err("no answer").to_string()
         };
         let (own, theirs) = UnixStream::pair().expect("a pair");

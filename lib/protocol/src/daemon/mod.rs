@@ -7,7 +7,6 @@ mod ask;
 mod beat;
 
 pub use ask::{
-    Asked, Budget, ByDeadline, ask, ask_about, ask_each, ask_within, await_answers, line_within,
-    open,
+    Asked, Budget, ByDeadline, ask, ask_about, ask_each, ask_within, await_answers, open,
 };
 pub use beat::Beat;

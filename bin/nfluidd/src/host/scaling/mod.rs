@@ -15,10 +15,10 @@ mod note;
 
 pub use counts::counts_of;
 
-use super::platform::no_instance;
-use super::{Host, Shared, lock, record};
+use super::{Host, Shared, lock};
 use division::{Front, Member, Scaling};
 use nfluid_api::types::{EventKind, Kind, ScaleReport};
+use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::members::{front_of, member_names};
@@ -152,7 +152,7 @@ impl Host {
 
     /// Carries on with what an earlier daemon has begun and not ended.
     fn resume_scalings(&mut self) {
-        for name in record::names(&self.settings.paths.scalings()) {
+        for name in nfluid_records::names(&self.settings.paths.scalings()) {
             let path = self.settings.paths.scaling(&name);
             let resumed = Note::load(&path)
                 .map_err(|why| why.to_string())

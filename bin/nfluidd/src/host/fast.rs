@@ -1,0 +1,190 @@
+//! Fast paths (tier `xdp`) under this daemon: [`nfluid_fastpath`] has them; here is what that room needs of the daemon.
+
+use super::launch::control_socket;
+use super::making::{self, Maker};
+use super::{Host, Shared, bells, lock};
+use anyhow::Context;
+use nfluid_api::types::Kind;
+use nfluid_fastpath::FastPaths;
+use nfluid_fastpath::processes::{Answer, PROGRAM, Processes, Running, Start};
+use nfluid_protocol::daemon::{self, Asked};
+use nfluid_ring::layout::SOL_NFLUID;
+use nfluid_sandbox::cgroup::{Cgroup, Share};
+use nfluid_sandbox::fds::send_line;
+use nfluid_sandbox::seccomp::Policy;
+use nfluid_sandbox::{
+    InheritedFd, Instance, InstanceError, Launch, ProcessIdentity, Program, Root, ShellSpec, spawn,
+};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Host {
+    /// Returns true if an instance is a fast path.
+    pub fn is_fast(&self, name: &str) -> bool {
+        self.fast.lock().contains(name)
+    }
+
+    /// Does something to the fast paths, and records the events of that.
+    pub(super) fn with_fast<T>(&mut self, act: impl FnOnce(&mut FastPaths) -> T) -> T {
+        let done = act(&mut self.fast.lock());
+        self.record_fast_events();
+        done
+    }
+
+    /// Records what has happened to fast paths, the threads that follow them included.
+    fn record_fast_events(&mut self) {
+        let events = self.fast.lock().take_events();
+        for event in events {
+            let subject = Some((Kind::Instance, event.instance.as_str()));
+            self.event(event.kind, subject, event.message);
+        }
+    }
+}
+
+/// Follows what fast paths depend on; never returns.
+pub fn follow(host: &Shared) -> ! {
+    let fast_paths = lock(host).fast.clone();
+    let host = Arc::clone(host);
+    nfluid_fastpath::watch(fast_paths, move || lock(&host).record_fast_events())
+}
+
+/// The cgroup of the process of an instance's slow path.
+fn cgroup_name(name: &str) -> String {
+    format!("x-{name}")
+}
+
+impl Maker {
+    fn follow_log(&self, name: &str) -> anyhow::Result<()> {
+        let (pipe, log) = (self.paths.log_pipe(name), self.paths.log(name));
+        bells::make(&pipe).context("making the log pipe")?;
+        self.logs.follow(name, pipe, log);
+        Ok(())
+    }
+}
+
+impl Processes for Maker {
+    fn take_user(&self) -> Option<u32> {
+        self.numbers.users.take(1)
+    }
+
+    fn mark_user(&self, user: u32) {
+        self.numbers.users.mark(user);
+    }
+
+    fn free_user(&self, user: u32) {
+        self.numbers.users.free(user);
+    }
+
+    fn start(&self, start: &Start<'_>) -> anyhow::Result<Running> {
+        let name = start.name;
+        let file = File::open(PROGRAM).context("opening this program")?;
+        let origin = std::fs::read_link(PROGRAM).context("finding this program")?;
+        let program = Program::from_fd(file.into(), &origin)?;
+        let filter = Policy::new(program.linkage(), SOL_NFLUID as u32).with_handed_maps();
+        let filter = filter.compile()?;
+        let own = cgroup_name(name);
+        let cgroup = self.cgroups.create(&own).or_else(|_| {
+            self.cgroups.remove_leftover(&own)?;
+            self.cgroups.create(&own)
+        })?;
+        cgroup.set_weight(Share::from_per_mille(start.weight_per_mille)?)?;
+        cgroup.set_memory(start.memory)?;
+        cgroup.set_pids(start.tasks)?;
+        self.follow_log(name)?;
+        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
+        let socket = control_socket(&self.paths.control(name))?;
+        let root = Root::for_linkage(program.linkage());
+        let shell = ShellSpec {
+            zygote: Some(&self.zygote),
+            ..self.sandbox(name.to_owned(), start.user, &cgroup, root)?
+        };
+        let mut launch = Launch::new(&program, &filter);
+        launch.argv = ["nfluidd", start.role, name]
+            .into_iter()
+            .map(CString::new)
+            .collect::<Result<_, _>>()?;
+        launch.fds = [(&socket, 0), (&log, 1), (&log, 2)]
+            .map(|(fd, number)| InheritedFd {
+                fd: fd.as_fd(),
+                number,
+            })
+            .to_vec();
+        let process = spawn(&shell, &launch)?.instance;
+        drop(launch);
+        drop(shell);
+        Ok(Running { process, cgroup })
+    }
+
+    fn take_over(&self, name: &str) -> anyhow::Result<Cgroup> {
+        self.follow_log(name)?;
+        Ok(self.cgroups.open(&cgroup_name(name))?)
+    }
+
+    fn ask(
+        &self,
+        name: &str,
+        line: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> anyhow::Result<Box<dyn Answer>> {
+        let stream = daemon::open(&self.paths.control(name));
+        let stream = stream.context("connecting to its process")?;
+        send_line(&stream, line, fds).context("its process does not take the question")?;
+        Ok(Box::new(SlowPathAnswer(Asked::on(stream))))
+    }
+
+    fn end(&self, name: &str, process: Option<&ProcessIdentity>) {
+        if let Some(identity) = process {
+            let ended = match Instance::adopt(identity) {
+                Err(InstanceError::Gone { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+                Ok(process) => making::end(&process),
+            };
+            if let Err(why) = ended {
+                tracing::warn!(
+                    instance = name,
+                    "ending the process of its slow path: {why:#}"
+                );
+            }
+            // If it was this daemon's child, nobody else waits for it any more.
+            let pid = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
+            let _another_daemons = waitpid(pid, WaitOptions::NOHANG);
+        }
+        let _gone = self.cgroups.remove_leftover(&cgroup_name(name));
+    }
+
+    fn remove(&self, name: &str) {
+        let _gone = self.cgroups.remove_leftover(&cgroup_name(name));
+        self.logs.forget(name);
+        let paths = &self.paths;
+        for file in [paths.control(name), paths.log_pipe(name), paths.log(name)] {
+            let _absent = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// The answer of a slow path's process.
+struct SlowPathAnswer(Asked);
+
+impl AsFd for SlowPathAnswer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Answer for SlowPathAnswer {
+    fn listen(&mut self) -> bool {
+        self.0.listen()
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        daemon::await_answers(&mut [&mut self.0], deadline);
+    }
+
+    fn line(&self) -> &[u8] {
+        self.0.line()
+    }
+}

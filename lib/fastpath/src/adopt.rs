@@ -1,0 +1,248 @@
+//! Fast paths that an earlier daemon has left.
+
+use super::catalogue::Catalogue;
+use super::chain::{self, Row, RowRecord, Seat};
+use super::error::broken;
+use super::hold::LINK;
+use super::pins::{link_pin, remove_pins, remove_tables};
+use super::placement::places;
+use super::record::{Numbers, Record};
+use super::{FastPaths, Parts, site, slow_path};
+use nfluid_api::types::EventKind;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::fast::Direction;
+use nfluid_control::inventory::Inventory;
+use nfluid_control::spec::InstanceSpec;
+use serde_json::Value;
+use std::path::Path;
+
+impl FastPaths {
+    /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
+    /// configuration and the rules are by now is put in force.
+    pub fn adopt(&mut self, desired: &Inventory, present: &mut Inventory) {
+        let is_wanted = |name: &str| {
+            let spec = desired.instances.get(name);
+            spec.filter(|spec| spec.is_fast_path())
+        };
+        let names = nfluid_records::names(&self.paths.records());
+        // Before anybody is given one of them, or gives it back.
+        for name in &names {
+            let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
+            if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
+                self.processes.mark_user(slow.user);
+            }
+        }
+        self.find_rows();
+        for name in names {
+            let adopted = match is_wanted(&name) {
+                Some(spec) => self.adopt_one(&name, spec),
+                None => Err(PlatformError::new(
+                    PlatformErrorKind::NotFound,
+                    "nobody wants it any more",
+                )),
+            };
+            if let Err(why) = adopted {
+                let message = format!("not taken over: {why}");
+                self.event(EventKind::Warning, &name, message);
+            }
+        }
+        for key in self.rows.keys().cloned().collect::<Vec<_>>() {
+            self.adopt_row(&key, |name| is_wanted(name).is_some());
+        }
+        for (name, spec) in &desired.instances {
+            if self.instances.contains_key(name) {
+                self.hold_again(name);
+                present.instances.insert(name.clone(), spec.clone());
+                self.report_places(name, EventKind::Adopted, "taken over on");
+            }
+        }
+        self.remove_left_behind();
+    }
+
+    /// The interfaces that have records.
+    fn find_rows(&mut self) {
+        for (file, record) in chain::recorded(&self.paths) {
+            match record {
+                Ok(record) => {
+                    let row = Row::of(record, &self.paths);
+                    self.rows.insert(row.key(), row);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "{} is damaged", file.display());
+                    let _left = std::fs::remove_file(file);
+                }
+            }
+        }
+    }
+
+    /// Puts programs of this daemon in the place of those on an interface, if all who are to be there have been adopted. Else
+    /// what is there goes on until the others are made.
+    fn adopt_row(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
+        let Some(row) = self.rows.get_mut(key) else {
+            return;
+        };
+        let mut seats = row.seats().to_vec();
+        seats.retain(|seat| is_wanted(&seat.name));
+        for seat in &mut seats {
+            match self.instances.get(&seat.name) {
+                Some(fast) => seat.order = fast.spec.order(),
+                None => seat.vacant = true,
+            }
+        }
+        let is_whole = !seats.iter().any(|seat| seat.vacant);
+        let adopted = if seats.is_empty() {
+            let ended = row.end();
+            self.rows.remove(key);
+            ended
+        } else {
+            let written = row.set_seats(seats);
+            let is_there = row.holds();
+            written.and_then(|()| match is_whole && is_there {
+                true => self.renew_row(key),
+                false => Ok(()),
+            })
+        };
+        if let Err(error) = adopted {
+            tracing::warn!(%error, "what an earlier daemon has put on an interface goes on");
+        }
+    }
+
+    /// Pins and records of nobody.
+    fn remove_left_behind(&self) {
+        let paths = &self.paths;
+        for name in nfluid_records::names(&paths.records()) {
+            if !self.instances.contains_key(&name)
+                && let Err(error) = self.clear(&name)
+            {
+                tracing::warn!(instance = name, %error, "removing what is left of it");
+            }
+        }
+        let is_known = |name: &str| self.instances.contains_key(name);
+        remove_left(&paths.pins_of_all(), is_known);
+        let is_known = |key: &str| self.rows.contains_key(key);
+        remove_left(&paths.row_pins_of_all(), is_known);
+    }
+
+    fn adopt_one(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        let paths = &self.paths;
+        let (pins, file) = (paths.pins(name), paths.record(name));
+        let mut record: Record = nfluid_records::load(&file).map_err(broken)?;
+        if !is_of_the_same_kind(self.catalogue, &record.spec, spec) {
+            let message = "it was made from another specification";
+            return Err(PlatformError::new(PlatformErrorKind::Failed, message));
+        }
+        let config = self.catalogue.function_of(spec)?;
+        let places = places(spec);
+        self.move_old_holds(name, spec, &record);
+        record.modes.clear();
+        record.features.clear();
+        config.number(&mut record.numbers).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
+        // Why the host does not go along with it any more.
+        let mut problem = config.check_host(&places).err().map(|why| why.message);
+        let mut kept = true;
+        let slow = slow_path(spec, &pins)?;
+        let site = site(spec, &places, &pins, slow.as_ref());
+        let function = match config.load(&site, &mut record.numbers) {
+            Ok(function) => function,
+            Err(why) => match config.load_unread(&site) {
+                // The rules that it knows are in force meanwhile, and the kernel's are.
+                Some(function) => {
+                    problem = Some(format!("the rules cannot be read: {why}"));
+                    function
+                }
+                None => {
+                    // Tables of another version: connections are lost, those of its successor begin.
+                    tracing::warn!(instance = name, "its tables cannot be used: {why}");
+                    remove_tables(&pins).map_err(broken)?;
+                    kept = false;
+                    record.numbers = Numbers::default();
+                    config.number(&mut record.numbers).map_err(broken)?;
+                    nfluid_records::save(&record, &file).map_err(broken)?;
+                    config.load(&site, &mut record.numbers)?
+                }
+            },
+        };
+        record.spec = serde_json::to_string(spec).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
+        let loaded = Parts {
+            record,
+            function,
+            slow,
+            problem,
+        };
+        self.enter(name, spec, loaded);
+        self.act(name, |function, context| function.adopt(context, kept));
+        self.settle_slow(name);
+        Ok(())
+    }
+
+    /// A daemon that knew no rows has pinned holds beside the tables of the only fast path of an interface.
+    fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
+        let paths = &self.paths;
+        for (number, place) in places(spec).iter().enumerate() {
+            let old = link_pin(&paths.pins(name), number);
+            if !old.exists() {
+                continue;
+            }
+            let found = RowRecord {
+                interface: place.interface.clone(),
+                netns: place.netns.clone(),
+                mode: record.modes.get(number).cloned().unwrap_or_default(),
+                features: record.features.get(number).cloned().unwrap_or_default(),
+                ..RowRecord::default()
+            };
+            let key = Row::key_of(place, Direction::Ingress);
+            let pins = paths.row_pins(&key);
+            let moved =
+                std::fs::create_dir(&pins).and_then(|()| std::fs::rename(&old, pins.join(LINK)));
+            if let Err(error) = moved {
+                tracing::warn!(instance = name, %error, "taking over its hold");
+            }
+            let mut row = Row::of(found, paths);
+            let seat = Seat {
+                order: spec.order(),
+                name: name.to_owned(),
+                vacant: false,
+            };
+            if let Err(error) = row.set_seats(vec![seat]) {
+                tracing::warn!(instance = name, %error, "writing down its hold");
+            }
+            self.rows.insert(key, row);
+        }
+    }
+}
+
+/// Removes folders of pins whose names are not known.
+fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !is_known(&name)
+            && let Err(error) = remove_pins(&entry.path())
+        {
+            tracing::warn!(name, %error, "removing what is left of a fast path");
+        }
+    }
+}
+
+/// Returns true if what was made can become what is asked for without being made anew.
+fn is_of_the_same_kind(catalogue: Catalogue, recorded: &str, spec: &InstanceSpec) -> bool {
+    let without_config = |text: &str| {
+        let mut value: Value = serde_json::from_str(text).ok()?;
+        // The order is changed by itself.
+        if let Some(attach) = value.get_mut("attach").and_then(Value::as_object_mut) {
+            attach.remove("order");
+        }
+        let config = value.get_mut("config").map(Value::take);
+        let parsed = catalogue
+            .parse(spec.program.name(), &config.unwrap_or_default())
+            .ok();
+        let sizes = parsed.map(|config| config.sizes());
+        Some((value, sizes))
+    };
+    let wanted = serde_json::to_string(spec);
+    wanted.is_ok_and(|wanted| {
+        let wanted = without_config(&wanted);
+        wanted.is_some() && wanted == without_config(recorded)
+    })
+}

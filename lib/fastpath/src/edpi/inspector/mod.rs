@@ -1,0 +1,128 @@
+//! The process of an eDPI's slow path: `nfluidd inspect NAME`.
+//!
+//! nDPI parses what strangers send, in C. So it runs here: in a sandbox like that of every network function, as a user of its own,
+//! without a file but libraries, without a network. Its standard input is the socket on which the daemon asks it; the tables of
+//! the fast path come over that. Of the kernel it can ask for nothing but their values, and when it is gone packets go on
+//! (`docs/adr/0020-edpi.md`).
+
+mod talk;
+
+pub use talk::{Hello, PROTOCOL, Request, line_of};
+
+use super::config::InspectorConfig;
+use anyhow::{Context, anyhow};
+use nfluid_dpi::inspector::{Policy, SlowPath};
+use nfluid_dpi::library::Library;
+use nfluid_evnf::inspector::Tables;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::Value;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+/// How long the daemon waits for an answer while no packet comes.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The word after `nfluidd` by which it is started.
+pub const ROLE: &str = "inspect";
+
+/// What works.
+struct Working {
+    slow: SlowPath,
+    hello: Hello,
+}
+
+/// Is the process of a slow path, until it is killed.
+///
+/// # Errors
+/// When it cannot begin, which the daemon has been told, or the kernel does not let it work with its tables.
+pub fn run() -> anyhow::Result<()> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let listener = UnixListener::from(socket.context("duplicating its socket")?);
+    listener
+        .set_nonblocking(true)
+        .context("its standard input is no socket; 'nfluidd inspect' is started by the daemon")?;
+    let mut working: Option<Working> = None;
+    loop {
+        match &mut working {
+            Some(working) => working.slow.wait(PATIENCE)?,
+            None => {
+                // Interrupted or not: look.
+                let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], None);
+            }
+        }
+        while let Ok((stream, _)) = listener.accept() {
+            // Who does not ask is not answered.
+            let Ok((request, fds)) = talk::listen(&stream) else {
+                continue;
+            };
+            let answer = serve(&mut working, request, fds);
+            talk::answer(&stream, &answer);
+            if let (None, Err(why)) = (&working, answer) {
+                return Err(anyhow!(why));
+            }
+        }
+    }
+}
+
+fn serve(
+    working: &mut Option<Working>,
+    request: Request,
+    fds: Vec<OwnedFd>,
+) -> Result<Hello, String> {
+    match (request, working) {
+        (Request::Work { config, cpus }, working @ None) => {
+            let begun = working.insert(begin(&config, cpus, fds)?);
+            Ok(begun.hello.clone())
+        }
+        (Request::Work { .. }, Some(_)) => Err("it works already".to_owned()),
+        (Request::Change(config), Some(working)) => {
+            working.change(&config)?;
+            Ok(working.hello.clone())
+        }
+        (Request::Hello, Some(working)) => Ok(working.hello.clone()),
+        (_, None) => Ok(Hello {
+            protocol: PROTOCOL,
+            ..Hello::default()
+        }),
+    }
+}
+
+fn read(config: &Value) -> Result<InspectorConfig, String> {
+    InspectorConfig::read(config).map_err(|error| format!("{} ({})", error.message, error.path))
+}
+
+fn policy(config: &InspectorConfig, library: &Library) -> Result<Policy, String> {
+    let rules = config.rules(library)?;
+    Ok(Box::new(move |_: &_, flow: &_| rules.decide(flow)))
+}
+
+fn begin(config: &Value, cpus: usize, fds: Vec<OwnedFd>) -> Result<Working, String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let config = read(config)?;
+    let library = Library::open_file(&config.library).map_err(|error| said(&error))?;
+    let policy = policy(&config, &library)?;
+    let fds = <[OwnedFd; Tables::COUNT]>::try_from(fds);
+    let fds = fds.map_err(|fds| format!("{} tables; it takes {}", fds.len(), Tables::COUNT))?;
+    let tables = Tables::handed(fds, cpus).map_err(|error| said(&error))?;
+    let names = (0..library.protocols()).map(|id| library.name(id).unwrap_or_default());
+    let hello = Hello {
+        protocol: PROTOCOL,
+        works: true,
+        library: library.version(),
+        applications: names.collect(),
+    };
+    let slow = SlowPath::new(&tables, library, config.settings(), policy);
+    let slow = slow.map_err(|error| said(&error))?;
+    Ok(Working { slow, hello })
+}
+
+impl Working {
+    fn change(&mut self, config: &Value) -> Result<(), String> {
+        let config = read(config)?;
+        let policy = self.slow.ask(|library| policy(&config, library))?;
+        self.slow.change_limits(config.settings());
+        let changed = self.slow.change_policy(policy);
+        changed.map_err(|error| error.to_string())
+    }
+}

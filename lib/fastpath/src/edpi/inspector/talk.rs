@@ -1,0 +1,102 @@
+//! What the daemon and the process of a slow path say to each other: JSON, a line each, over the socket that the process was
+//! started with. The daemon asks once per connection.
+
+use nfluid_sandbox::fds::receive_line;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+/// Version of all this, and of what is in the tables. A process of another version is replaced.
+pub const PROTOCOL: u32 = 1;
+/// Longer than any request and any answer: nDPI has a few hundred names.
+const LINE_MAX: usize = 512 * 1024;
+
+/// What the daemon asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// To begin, with the tables that come along.
+    Work {
+        /// As the user has written it.
+        config: Value,
+        /// How many CPUs the kernel can have.
+        cpus: usize,
+    },
+    /// To go on with another configuration.
+    Change(Value),
+    /// Who it is.
+    Hello,
+}
+
+/// Who it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Whether it has been told to begin.
+    pub works: bool,
+    /// What nDPI says of its version.
+    pub library: String,
+    /// The names of applications, by nDPI's numbers.
+    pub applications: Vec<String>,
+}
+
+/// Returns the line by which the daemon asks. The answer is a line: a `Result` of [`Hello`] and why the process cannot do
+/// what was asked.
+///
+/// # Errors
+/// When the request cannot be written as JSON.
+pub fn line_of(request: &Request) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// A question, on the process's side.
+///
+/// # Errors
+/// When it cannot be understood.
+pub fn listen(stream: &UnixStream) -> anyhow::Result<(Request, Vec<OwnedFd>)> {
+    let (line, fds) = receive_line(stream, LINE_MAX)?;
+    Ok((serde_json::from_slice(&line)?, fds))
+}
+
+/// An answer, on the process's side. Who does not wait for it does not get it.
+pub fn answer(mut stream: &UnixStream, answer: &Result<Hello, String>) {
+    if let Ok(mut line) = serde_json::to_vec(answer) {
+        line.push(b'\n');
+        let _nobody_waits = stream.write_all(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfluid_sandbox::fds::send_line;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_asked_and_answered_arrives() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let request = Request::Work {
+            config: json!({ "fast": "known" }),
+            cpus: 2,
+        };
+        let line = line_of(&request).expect("it is JSON");
+        send_line(&ours, &line, &[]).expect("it is taken");
+        assert_eq!(listen(&theirs).expect("it is heard").0, request);
+        let hello = Hello {
+            protocol: PROTOCOL,
+            applications: vec!["Unknown".to_owned(); 300],
+            ..Hello::default()
+        };
+        for said in [Ok(hello), Err("no".to_owned())] {
+            answer(&theirs, &said);
+            let (line, _none) = receive_line(&ours, LINE_MAX).expect("it is heard");
+            let heard: Result<Hello, String> = serde_json::from_slice(&line).expect("it is one");
+            assert_eq!(heard, said);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The process of a slow path: started in a sandbox, asked, ended.
+
+use super::config::InspectorConfig;
+use super::inspector::{Hello, PROTOCOL, ROLE, Request, line_of};
+use crate::processes::{Answer, Processes, Running, Start, program_version};
+use crate::record::SlowRecord;
+use anyhow::{Context, bail};
+use nfluid_evnf::inspector::cpus;
+use nfluid_sandbox::Instance;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupStats};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long nDPI may take to be set up.
+const OPENING: Duration = Duration::from_secs(60);
+/// How long a process that works may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// It has one thread.
+const TASKS_MAX: u32 = 4;
+/// What it may use beside others: a core's.
+const WEIGHT_PER_MILLE: u32 = 1000;
+/// After the first death it is started at once; after so many more in a row ever later.
+const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// Who has lived so long has not died of its beginning.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// The process of one.
+#[derive(Default)]
+pub struct InspectorProcess {
+    process: Option<Instance>,
+    cgroup: Option<Cgroup>,
+    /// Where it answers that it has begun, and until when.
+    beginning: Option<(Box<dyn Answer>, Instant)>,
+    since: Option<Instant>,
+    /// Deaths in a row.
+    failures: u32,
+    due: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl InspectorProcess {
+    /// None yet; it is to be started.
+    pub fn due_now() -> Self {
+        InspectorProcess {
+            due: Some(Instant::now()),
+            ..InspectorProcess::default()
+        }
+    }
+
+    /// Whether there is a process.
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Instance::pid)
+    }
+
+    /// What it has used.
+    pub fn used(&self) -> CgroupStats {
+        let cgroup = self.cgroup.as_ref();
+        cgroup
+            .and_then(|cgroup| cgroup.stats().ok())
+            .unwrap_or_default()
+    }
+
+    /// Why it is not as it should be.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.clone()
+    }
+
+    /// Whether it is time to start it.
+    pub fn is_due(&self) -> bool {
+        self.process.is_none() && self.due.is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Readable when it has ended, or says that it has begun.
+    pub fn descriptors(&self) -> Vec<OwnedFd> {
+        let process = self.process.as_ref().map(AsFd::as_fd);
+        let beginning = self.beginning.as_ref().map(|(asked, _)| asked.as_fd());
+        let all = process.into_iter().chain(beginning);
+        all.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
+    }
+
+    /// Starts it, and asks it to begin on these tables; does not wait for the answer.
+    ///
+    /// # Errors
+    /// Nothing runs.
+    pub fn start(
+        &mut self,
+        processes: &dyn Processes,
+        name: &str,
+        record: &mut SlowRecord,
+        config: &InspectorConfig,
+        tables: [OwnedFd; 4],
+    ) -> anyhow::Result<()> {
+        self.due = None;
+        let Running { process, cgroup } = processes.start(&Start {
+            name,
+            role: ROLE,
+            user: record.user,
+            memory: config.memory,
+            tasks: TASKS_MAX,
+            weight_per_mille: WEIGHT_PER_MILLE,
+        })?;
+        let asked = cpus().map_err(Into::into).and_then(|cpus| {
+            let work = Request::Work {
+                config: config.text.clone(),
+                cpus,
+            };
+            let fds = tables.each_ref().map(AsFd::as_fd);
+            processes.ask(name, &line_of(&work)?, &fds)
+        });
+        match asked {
+            Ok(asked) => {
+                record.process = Some(process.identity().clone());
+                record.program = program_version();
+                self.beginning = Some((asked, Instant::now() + OPENING));
+                self.process = Some(process);
+                self.cgroup = Some(cgroup);
+                self.since = Some(Instant::now());
+                Ok(())
+            }
+            Err(why) => {
+                processes.end(name, Some(process.identity()));
+                Err(why)
+            }
+        }
+    }
+
+    /// Waits until it has begun.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
+        let (mut asked, until) = self.beginning.take().context("it was not started")?;
+        asked.wait(until);
+        self.note_beginning(record, &mut *asked)
+    }
+
+    fn note_beginning(
+        &mut self,
+        record: &mut SlowRecord,
+        asked: &mut dyn Answer,
+    ) -> anyhow::Result<()> {
+        match said(asked) {
+            Ok(hello) => {
+                record.library = hello.library;
+                record.applications = hello.applications;
+                self.problem = None;
+                Ok(())
+            }
+            Err(why) => {
+                self.problem = Some(format!("its slow path does not begin: {why:#}"));
+                Err(why)
+            }
+        }
+    }
+
+    /// What it has said, if it said that it has begun. It is not waited for, whatever it says.
+    pub fn heard(&mut self, record: &mut SlowRecord) -> Option<String> {
+        let (asked, until) = self.beginning.as_mut()?;
+        if !asked.listen() && Instant::now() < *until {
+            return None;
+        }
+        let (mut asked, _) = self.beginning.take()?;
+        let begun = self.note_beginning(record, &mut *asked);
+        begun
+            .is_ok()
+            .then(|| format!("classifies with nDPI {}", record.library))
+    }
+
+    /// How it has ended, if it has. It is started again.
+    pub fn look(&mut self, record: &mut SlowRecord) -> Option<String> {
+        let ended = match self.process.as_ref()?.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(ended)) => ended.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // What it said last.
+        let why = self
+            .beginning
+            .take()
+            .and_then(|(mut asked, _)| said(&mut *asked).err());
+        let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
+        if lived > LIFE {
+            self.failures = 0;
+        }
+        self.process = None;
+        record.process = None;
+        record.deaths += 1;
+        let why = why.map_or(ended.clone(), |why| format!("{ended}: {why:#}"));
+        Some(self.failed(format!("the process of its slow path: {why}")))
+    }
+
+    /// Notes that there is none, and when it is tried again.
+    pub fn failed(&mut self, why: String) -> String {
+        let wait = match self.failures {
+            0 => Duration::ZERO,
+            more => AGAIN.saturating_mul(1 << (more - 1).min(16)).min(AGAIN_MAX),
+        };
+        self.failures += 1;
+        self.due = Some(Instant::now() + wait);
+        let problem = format!(
+            "{why}; packets go on, what is not in its table goes unclassified; again in {} ms",
+            wait.as_millis()
+        );
+        self.problem = Some(problem.clone());
+        problem
+    }
+
+    /// Has it do something.
+    ///
+    /// # Errors
+    /// Why it has not done it.
+    pub fn tell(
+        &self,
+        processes: &dyn Processes,
+        name: &str,
+        order: Request,
+    ) -> anyhow::Result<()> {
+        let asked = processes.ask(name, &line_of(&order)?, &[])?;
+        hear(asked, PATIENCE).map(drop)
+    }
+
+    /// Takes over a process that an earlier daemon has started.
+    ///
+    /// # Errors
+    /// Why not; it may still run.
+    pub fn adopt(
+        &mut self,
+        processes: &dyn Processes,
+        name: &str,
+        record: &SlowRecord,
+        kept: bool,
+    ) -> anyhow::Result<()> {
+        if !kept {
+            bail!("its tables are gone");
+        }
+        if record.program.is_none() || record.program != program_version() {
+            bail!("it is of another version");
+        }
+        let identity = record.process.as_ref().context("there is none")?;
+        let process = Instance::adopt(identity)?;
+        let asked = processes.ask(name, &line_of(&Request::Hello)?, &[])?;
+        let hello = hear(asked, PATIENCE)?;
+        if !hello.works || hello.protocol != PROTOCOL {
+            bail!("it has not begun, or is of another version");
+        }
+        self.cgroup = Some(processes.take_over(name)?);
+        self.process = Some(process);
+        self.since = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// What it answers. It may be anything by now: only the beginning counts.
+fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello> {
+    asked.wait(Instant::now() + patience);
+    if !asked.listen() {
+        bail!("no answer within {patience:?}");
+    }
+    understood(asked.line())
+}
+
+/// The same of what has come by now.
+fn said(asked: &mut dyn Answer) -> anyhow::Result<Hello> {
+    if !asked.listen() {
+        bail!("it does not answer");
+    }
+    understood(asked.line())
+}
+
+fn understood(line: &[u8]) -> anyhow::Result<Hello> {
+    if line.is_empty() {
+        bail!("it ended without an answer; 'nfluid logs' may have its last words");
+    }
+    let answer: Result<Hello, String> =
+        serde_json::from_slice(line).context("its answer cannot be understood")?;
+    answer.map_err(anyhow::Error::msg)
+}

@@ -1,0 +1,363 @@
+//! Looking after a balancer's servers: a thread in their namespace that connects to them, and asks those that speak HTTP.
+
+use super::config::{BalancerConfig, Check, CheckConfig};
+use super::{Finding, Findings};
+use nfluid_netdev::Place;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+    sockopt,
+};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How soon it notices that it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+/// Bytes of an answer that tell its status: `HTTP/1.1 200`.
+const STATUS_BYTES: usize = 12;
+
+/// Whom to look after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subject {
+    servers: Vec<(String, SocketAddr, CheckConfig)>,
+}
+
+impl Subject {
+    /// The servers of services that ask for it; `None`: there is none.
+    pub fn of(config: &BalancerConfig) -> Option<Self> {
+        let services = config.services.values();
+        let servers = services.filter_map(|service| Some((service, service.health.as_ref()?)));
+        let servers = servers.flat_map(|(service, check)| {
+            let all = service.servers.iter();
+            all.map(move |server| (service.server_key(server.at), server.at, check.clone()))
+        });
+        let servers: Vec<_> = servers.collect();
+        (!servers.is_empty()).then_some(Subject { servers })
+    }
+}
+
+/// The thread; it ends when this is dropped.
+pub struct Checks {
+    subject: Subject,
+    stop: Arc<AtomicBool>,
+}
+
+impl Checks {
+    /// Begins to look after the servers of an instance, from where it is.
+    pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (there, servers) = (Arc::clone(&stop), subject.servers.clone());
+        let place = place.clone();
+        let started = std::thread::Builder::new()
+            .name("servers".to_owned())
+            .spawn(move || {
+                let looked = place.within(|| {
+                    look_after(&findings, servers, &there);
+                    Ok(())
+                });
+                if let Err(error) = looked {
+                    tracing::warn!(instance = findings.instance(), %error, "its servers are not looked after");
+                }
+            });
+        if let Err(error) = started {
+            tracing::warn!(%error, "servers are not looked after");
+        }
+        Checks { subject, stop }
+    }
+
+    /// Whom it looks after.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A server, as it was found lately.
+struct Patient {
+    key: String,
+    at: SocketAddr,
+    check: CheckConfig,
+    due: Instant,
+    /// Answers of the same kind in a row, and which kind.
+    row: (bool, u32),
+    why: String,
+}
+
+fn look_after(
+    findings: &Findings,
+    servers: Vec<(String, SocketAddr, CheckConfig)>,
+    stop: &AtomicBool,
+) {
+    let patient = |(key, at, check)| Patient {
+        key,
+        at,
+        check,
+        due: Instant::now(),
+        row: (true, 0),
+        why: String::new(),
+    };
+    let mut patients: Vec<Patient> = servers.into_iter().map(patient).collect();
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let mut due: Vec<&mut Patient> = patients.iter_mut().filter(|one| one.due <= now).collect();
+        let probes = due.iter().map(|one| Probe::start(one.at, &one.check));
+        let answers = answers(probes.collect());
+        for (one, answer) in due.iter_mut().zip(answers) {
+            one.note(answer);
+            // Only while it is wanted: its instance may be another by now.
+            if !stop.load(Ordering::Relaxed)
+                && let Some(down) = one.verdict()
+            {
+                findings.report(Finding::Server {
+                    key: one.key.clone(),
+                    down: down.then(|| one.why.clone()),
+                });
+            }
+        }
+        let next = patients.iter().map(|one| one.due).min();
+        let wait = next.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
+        std::thread::sleep(wait.min(LOOK));
+    }
+}
+
+impl Patient {
+    fn note(&mut self, answer: Result<(), String>) {
+        self.due = Instant::now() + Duration::from_millis(self.check.times().0.0);
+        let is_well = answer.is_ok();
+        self.row = match self.row {
+            (kind, count) if kind == is_well => (kind, count.saturating_add(1)),
+            _ => (is_well, 1),
+        };
+        self.why = answer.err().unwrap_or_default();
+    }
+
+    /// Whether it is down, as soon as that is sure.
+    fn verdict(&self) -> Option<bool> {
+        match self.row {
+            (true, count) => (count >= self.check.rise).then_some(false),
+            (false, count) => (count >= self.check.fall).then_some(true),
+        }
+    }
+}
+
+/// A question to a server.
+struct Probe {
+    socket: Result<OwnedFd, String>,
+    /// What is still to be sent; nothing is asked of those that only have to take a connection.
+    request: Vec<u8>,
+    is_connected: bool,
+    answer: Vec<u8>,
+    until: Instant,
+    result: Option<Result<(), String>>,
+}
+
+impl Probe {
+    fn start(at: SocketAddr, check: &CheckConfig) -> Self {
+        let request = match check.check {
+            Check::Tcp => String::new(),
+            Check::Http => format!(
+                "GET {} HTTP/1.0\r\nHost: {at}\r\nConnection: close\r\n\r\n",
+                check.path
+            ),
+        };
+        Probe {
+            socket: connecting(at).map_err(|error| error.to_string()),
+            request: request.into_bytes(),
+            is_connected: false,
+            answer: Vec::new(),
+            until: Instant::now() + Duration::from_millis(check.times().1.0),
+            result: None,
+        }
+    }
+
+    /// Goes on as far as it can without waiting.
+    fn go_on(&mut self) {
+        let result = self.step();
+        match result {
+            Ok(true) => self.result = Some(Ok(())),
+            Ok(false) if Instant::now() >= self.until => {
+                self.result = Some(Err("it does not answer in time".to_owned()));
+            }
+            Ok(false) => {}
+            Err(why) => self.result = Some(Err(why)),
+        }
+    }
+
+    /// Whether the answer is there and good.
+    fn step(&mut self) -> Result<bool, String> {
+        let socket = self.socket.as_ref().map_err(Clone::clone)?;
+        let told = |error: Errno| error.to_string();
+        if !self.is_connected {
+            let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+            let ready = poll(&mut fds, Some(&Timespec::default())).map_err(told)?;
+            if ready == 0 {
+                return Ok(false);
+            }
+            let connected = sockopt::socket_error(socket).map_err(told)?;
+            connected.map_err(told)?;
+            self.is_connected = true;
+            if self.request.is_empty() {
+                return Ok(true);
+            }
+        }
+        if !self.request.is_empty() {
+            match send(socket, &self.request, SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.request.drain(..sent)),
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(told(error)),
+            }
+        }
+        let mut buffer = [0u8; 64];
+        match recv(socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((0, _)) => return Err("it closes the connection without an answer".to_owned()),
+            Ok((got, _)) => self.answer.extend(&buffer[..got]),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Err(told(error)),
+        }
+        if self.answer.len() < STATUS_BYTES {
+            return Ok(false);
+        }
+        status_of(&self.answer).map(|()| true)
+    }
+}
+
+fn connecting(at: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if at.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &at) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an answer that begins like this is a good one.
+fn status_of(answer: &[u8]) -> Result<(), String> {
+    let head = String::from_utf8_lossy(&answer[..STATUS_BYTES]);
+    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+    match status.and_then(|status| status.parse::<u16>().ok()) {
+        Some(200..=399) => Ok(()),
+        Some(status) => Err(format!("it answers with status {status}")),
+        None => Err("what it answers is not HTTP".to_owned()),
+    }
+}
+
+/// The answers to all, each after its time at the latest.
+fn answers(mut probes: Vec<Probe>) -> Vec<Result<(), String>> {
+    loop {
+        for probe in probes.iter_mut().filter(|probe| probe.result.is_none()) {
+            probe.go_on();
+        }
+        let open = || probes.iter().filter(|probe| probe.result.is_none());
+        let Some(until) = open().map(|probe| probe.until).min() else {
+            break;
+        };
+        let sockets = open().filter_map(|probe| {
+            let events = if probe.is_connected {
+                PollFlags::IN
+            } else {
+                PollFlags::OUT
+            };
+            let socket = probe.socket.as_ref().ok()?;
+            Some(PollFd::from_borrowed_fd(socket.as_fd(), events))
+        });
+        let mut fds: Vec<PollFd<'_>> = sockets.collect();
+        let wait = until.saturating_duration_since(Instant::now());
+        let wait = Timespec::try_from(wait).unwrap_or_default();
+        // Interrupted or not: look.
+        let _ = poll(&mut fds, Some(&wait));
+    }
+    let results = probes.into_iter();
+    results
+        .map(|probe| probe.result.unwrap_or(Ok(())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::parse;
+    use super::*;
+    use serde_json::json;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    fn check(kind: &str) -> CheckConfig {
+        let config = json!({ "services": { "web": {
+            "at": "203.0.113.1:80", "servers": [],
+            "health": { "check": kind, "timeout": "30s", "fall": 2 },
+        } } });
+        let found = parse(&config).expect("it is right");
+        found.services["web"].health.clone().expect("one")
+    }
+
+    fn ask(at: SocketAddr, kind: &str) -> Result<(), String> {
+        answers(vec![Probe::start(at, &check(kind))]).remove(0)
+    }
+
+    #[test]
+    fn a_server_is_well_if_it_takes_connections_or_answers_as_it_should() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("it has one");
+        assert_eq!(ask(at, "tcp"), Ok(()));
+        let server = std::thread::spawn(move || {
+            let _the_first = listener.accept();
+            for status in ["200 OK", "503 Busy", "rubbish and more rubbish"] {
+                let (mut client, _) = listener.accept().expect("somebody asks");
+                let mut request = [0; 64];
+                let got = client.read(&mut request).expect("a request");
+                assert!(request[..got].starts_with(b"GET / HTTP/1.0\r\n"));
+                let answer = if status.starts_with('r') {
+                    status.to_owned()
+                } else {
+                    format!("HTTP/1.1 {status}\r\n\r\n")
+                };
+                client.write_all(answer.as_bytes()).expect("it listens");
+            }
+        });
+        assert_eq!(ask(at, "http"), Ok(()));
+        assert_eq!(
+            ask(at, "http"),
+            Err("it answers with status 503".to_owned())
+        );
+        assert_eq!(
+            ask(at, "http"),
+            Err("what it answers is not HTTP".to_owned())
+        );
+        server.join().expect("it ends");
+        assert!(ask(at, "tcp").is_err(), "nobody listens any more");
+    }
+
+    #[test]
+    fn one_failure_is_none() {
+        let mut patient = Patient {
+            key: String::new(),
+            at: "127.0.0.1:1".parse().expect("one"),
+            check: check("tcp"),
+            due: Instant::now(),
+            row: (true, 0),
+            why: String::new(),
+        };
+        let verdicts = [false, false, true, false, true, true].map(|is_well| {
+            patient.note(if is_well {
+                Ok(())
+            } else {
+                Err("no".to_owned())
+            });
+            patient.verdict()
+        });
+        assert_eq!(verdicts, [None, Some(true), None, None, None, Some(false)]);
+    }
+}

@@ -1,0 +1,218 @@
+//! Instances of tier `xdp`: fast paths on interfaces, in front of the kernel's stack, which sees all that they do not decide.
+//!
+//! What they are made of is pinned, so that packets need no daemon (docs/adr/0019-xdp-tier.md):
+//!
+//! | below `fast/NAME` of the BPF file system | |
+//! |---|---|
+//! | `exits` | a firewall's counter of how packets left: another rule set is another program, which counts on |
+//! | `lb_...` | a balancer's tables, connections among them |
+//! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
+//! | `guard_...` | a guard's tables: other limits are another program on them |
+//!
+//! What is of an interface, where several may be one behind the other, is in `chain`. What a network function is to this room
+//! is in [`function`]; which there are, in [`catalogue`].
+
+#![forbid(unsafe_code)]
+
+mod adopt;
+mod attaching;
+pub mod catalogue;
+mod chain;
+mod config;
+mod edpi;
+mod efw;
+mod elb;
+mod error;
+mod figures;
+pub mod function;
+mod guard;
+mod hold;
+mod life;
+mod paths;
+mod pins;
+mod placement;
+pub mod processes;
+mod record;
+mod reread;
+mod shared;
+mod slow;
+mod status;
+mod watch;
+
+pub use edpi::inspector::run as run_inspector;
+pub use paths::Paths;
+pub use shared::Shared;
+pub use watch::run as watch;
+
+use catalogue::Catalogue;
+use chain::Rows;
+use function::{Context, FastFunction, Site};
+use nfluid_api::types::EventKind;
+use nfluid_control::apply::PlatformError;
+use nfluid_control::spec::InstanceSpec;
+use placement::{hook, places};
+use processes::Processes;
+use record::Record;
+use slow::Slow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The fast paths of a platform, and the interfaces that they are on.
+pub struct FastPaths {
+    paths: Paths,
+    processes: Arc<dyn Processes>,
+    catalogue: Catalogue,
+    /// By name of the instance.
+    instances: BTreeMap<String, FastPath>,
+    rows: Rows,
+    /// What has happened and was not reported yet.
+    events: Vec<Event>,
+    /// How many fast paths there have been.
+    made: u64,
+}
+
+/// What has happened to a fast path, for the daemon's log of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What sort of event.
+    pub kind: EventKind,
+    /// The instance.
+    pub instance: String,
+    /// What has happened, for the operator.
+    pub message: String,
+}
+
+/// A fast path of the platform.
+struct FastPath {
+    spec: InstanceSpec,
+    record: Record,
+    function: Box<dyn FastFunction>,
+    /// Its slow path, if that is one of its own.
+    slow: Option<Slow>,
+    /// Where its pins are.
+    pins: PathBuf,
+    /// Why it is not as it should be.
+    problem: Option<String>,
+    since: Instant,
+    restarts: u64,
+    /// An interface has come back since somebody asked.
+    regained: bool,
+    /// Tells it from others that had the name before.
+    number: u64,
+}
+
+impl FastPaths {
+    /// No fast paths yet. The directories of `paths` exist. `catalogue`: the network functions that there are, usually
+    /// [`catalogue::CATALOGUE`].
+    pub fn new(paths: Paths, processes: Arc<dyn Processes>, catalogue: Catalogue) -> Self {
+        FastPaths {
+            paths,
+            processes,
+            catalogue,
+            instances: BTreeMap::new(),
+            rows: Rows::new(),
+            events: Vec::new(),
+            made: 0,
+        }
+    }
+
+    /// Takes the events that have not been reported yet, the oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn event(&mut self, kind: EventKind, instance: &str, message: impl Into<String>) {
+        self.events.push(Event {
+            kind,
+            instance: instance.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    /// Has the function of a fast path do something. `None`: there is no such fast path.
+    fn act<T>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut dyn FastFunction, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let fast = self.instances.get_mut(name)?;
+        let mut context = Context {
+            name,
+            places: &places(&fast.spec),
+            pins: &fast.pins,
+            record: &mut fast.record,
+            processes: &*self.processes,
+            file: &self.paths.record(name),
+            problem: &mut fast.problem,
+            events: &mut self.events,
+        };
+        Some(act(&mut *fast.function, &mut context))
+    }
+
+    /// Adds a fast path that was loaded, and is not attached yet.
+    fn enter(&mut self, name: &str, spec: &InstanceSpec, loaded: Parts) {
+        self.made += 1;
+        let fast = FastPath {
+            spec: spec.clone(),
+            record: loaded.record,
+            function: loaded.function,
+            slow: loaded.slow,
+            pins: self.paths.pins(name),
+            problem: loaded.problem,
+            since: Instant::now(),
+            restarts: 0,
+            regained: false,
+            number: self.made,
+        };
+        self.instances.insert(name.to_owned(), fast);
+    }
+}
+
+/// What a fast path is made of.
+struct Parts {
+    record: Record,
+    function: Box<dyn FastFunction>,
+    slow: Option<Slow>,
+    problem: Option<String>,
+}
+
+impl FastPath {
+    /// Returns true if nobody has said how it is to be on its interfaces, and it has a form for tc.
+    fn may_be_at_tc(&self) -> bool {
+        !placement::says_how(&self.spec) && self.function.has_tc_form()
+    }
+
+    /// Has its programs hand up to the tap that is there, or to none.
+    fn lead_to_slow_path(&self, name: &str) {
+        if let Some(slow) = &self.slow {
+            self.function.lead_to(slow.entrance(), name);
+        }
+    }
+}
+
+/// The slow path that a specification asks for, its tables made or taken over; nothing: it is the kernel's stack.
+fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformError> {
+    let taps = spec.attach.as_ref().and_then(|attach| attach.slow.as_ref());
+    let place = places(spec).into_iter().next();
+    let made = taps
+        .zip(place)
+        .map(|(taps, place)| Slow::load(taps, &place, pins));
+    made.transpose()
+}
+
+/// Where the function of a specification is loaded.
+fn site<'a>(
+    spec: &InstanceSpec,
+    places: &'a [nfluid_netdev::Place],
+    pins: &'a Path,
+    slow: Option<&'a Slow>,
+) -> Site<'a> {
+    Site {
+        places,
+        hook: hook(spec),
+        pins,
+        slow,
+    }
+}

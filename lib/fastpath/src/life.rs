@@ -1,0 +1,269 @@
+//! Life of fast paths: made, changed, removed.
+
+use super::error::{broken, failed};
+use super::function::{Changed, FunctionConfig};
+use super::pins::remove_pins;
+use super::placement::places;
+use super::record::Record;
+use super::{FastPaths, Parts, site, slow_path};
+use nfluid_api::types::EventKind;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
+use nfluid_control::spec::InstanceSpec;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Instant;
+
+impl FastPaths {
+    /// Makes a fast path, and attaches it to its interfaces.
+    ///
+    /// # Errors
+    /// Why it cannot be made; everything is as before, but that an interface where it had a place has none of its programs.
+    pub fn create(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
+        let config = self.catalogue.function_of(spec)?;
+        let places = places(spec);
+        for place in &places {
+            place.look().map_err(|error| failed(&error))?;
+        }
+        config.check_host(&places)?;
+        // Of one that could not be adopted, for example.
+        self.clear(name)?;
+        let has_seats = !self.rows_of(name).is_empty();
+        match self.make(name, spec, &*config) {
+            Ok(()) => {
+                self.give_up_seats(name);
+                self.report_places(name, EventKind::Started, "runs on");
+                Ok(())
+            }
+            Err(why) => {
+                if has_seats {
+                    self.vacate(name)?;
+                } else {
+                    self.remove(name)?;
+                }
+                Err(why)
+            }
+        }
+    }
+
+    fn make(
+        &mut self,
+        name: &str,
+        spec: &InstanceSpec,
+        config: &dyn FunctionConfig,
+    ) -> Result<(), PlatformError> {
+        let mut record = Record::of(spec).map_err(broken)?;
+        let pins = self.paths.pins(name);
+        let file = self.paths.record(name);
+        config.number(&mut record.numbers).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
+        std::fs::create_dir(&pins).map_err(broken)?;
+        let slow = slow_path(spec, &pins)?;
+        let places = places(spec);
+        let site = site(spec, &places, &pins, slow.as_ref());
+        let function = config.load(&site, &mut record.numbers)?;
+        let loaded = Parts {
+            record,
+            function,
+            slow,
+            problem: None,
+        };
+        self.enter(name, spec, loaded);
+        let begun = self.act(name, |function, context| function.begin(context));
+        begun.unwrap_or(Ok(()))?;
+        self.settle_slow(name);
+        places
+            .iter()
+            .try_for_each(|place| self.take_seat(name, place, spec.order()))
+    }
+
+    /// Says where it is, and how.
+    pub(super) fn report_places(&mut self, name: &str, kind: EventKind, what: &str) {
+        let Some(fast) = self.instances.get(name) else {
+            return;
+        };
+        let rows = places(&fast.spec).into_iter();
+        let rows = rows.filter_map(|place| self.rows.get(&self.key_at(name, &place)));
+        let places = rows.map(|row| {
+            let (mode, why) = row.mode();
+            let why = if why.is_empty() {
+                String::new()
+            } else {
+                format!(": {why}")
+            };
+            format!("{} ({mode}{why})", row.place().interface)
+        });
+        let places: Vec<String> = places.collect();
+        let message = format!("{} {what} {}", fast.spec.program.name(), places.join(", "));
+        self.event(kind, name, message);
+    }
+
+    /// Takes a fast path off its interfaces and removes it.
+    ///
+    /// # Errors
+    /// When it is there still.
+    pub fn remove(&mut self, name: &str) -> Result<(), PlatformError> {
+        // Interfaces first, so that nothing is on one without its tables being there for the next daemon to see.
+        self.leave_seats(name)?;
+        self.clear(name)?;
+        self.instances.remove(name);
+        Ok(())
+    }
+
+    /// Ends the process of a slow path by its record, and takes away what it had.
+    fn clear_process(&self, name: &str) {
+        let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
+        let Some(mut process) = recorded.ok().and_then(|record| record.slow) else {
+            return;
+        };
+        process.end(&*self.processes, name);
+        self.processes.remove(name);
+        self.processes.free_user(process.user);
+    }
+
+    /// Takes everything of a fast path out of the kernel: what is pinned says what there is.
+    pub(super) fn clear(&self, name: &str) -> Result<(), PlatformError> {
+        self.clear_process(name);
+        let paths = &self.paths;
+        remove_pins(&paths.pins(name)).map_err(broken)?;
+        match std::fs::remove_file(paths.record(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(broken(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a fast path another configuration.
+    ///
+    /// # Errors
+    /// When the configuration is refused; the former one is in force.
+    pub fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
+            return Err(no_instance(name));
+        };
+        let before = fast.spec.clone();
+        let spec = InstanceSpec {
+            config: config.clone(),
+            ..before.clone()
+        };
+        let new = self.catalogue.function_of(&spec)?;
+        if self.catalogue.function_of(&before)?.sizes() != new.sizes() {
+            let message = "a table cannot change its size while it is used";
+            return Err(
+                PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(
+                    "leave the sizes of tables as they were, or delete the instance first",
+                ),
+            );
+        }
+        // With the old numbers and the new ones, before a table has any of those: who comes after a crash gives none away twice.
+        let mut record = fast.record.clone();
+        record.spec = serde_json::to_string(&spec).map_err(broken)?;
+        new.number(&mut record.numbers).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
+        let former = std::mem::replace(&mut fast.record, record);
+        let config = self.catalogue.read(config);
+        let changed = self.act(name, |function, context| function.change(&config, context));
+        let changed = self.replace_function(name, changed);
+        if let Some(fast) = self.instances.get_mut(name) {
+            match changed {
+                Ok(()) => fast.spec = spec,
+                Err(_) => fast.record.spec = former.spec,
+            }
+            note(&fast.record, &file);
+        }
+        changed?;
+        self.reread(name)
+    }
+
+    /// Puts the function that a change has made, if it has, in the place of the one that is there.
+    ///
+    /// # Errors
+    /// That of the change, or when the interfaces refuse; the former function is there then.
+    fn replace_function(
+        &mut self,
+        name: &str,
+        changed: Option<Changed>,
+    ) -> Result<(), PlatformError> {
+        let Some(successor) = changed.transpose()?.flatten() else {
+            return Ok(());
+        };
+        let Some(fast) = self.instances.get_mut(name) else {
+            return Ok(());
+        };
+        let places = places(&fast.spec);
+        let former = std::mem::replace(&mut fast.function, successor);
+        fast.problem = None;
+        let renew = |paths: &mut Self| {
+            let mut places = places.iter();
+            places.try_for_each(|place| paths.renew_member(name, place))
+        };
+        renew(self).inspect_err(|_| {
+            if let Some(fast) = self.instances.get_mut(name) {
+                fast.function = former;
+            }
+            if let Err(error) = renew(self) {
+                tracing::warn!(instance = name, %error, "going back to the limits before");
+            }
+        })
+    }
+
+    /// Writes down the place of a fast path among others.
+    pub(super) fn note_order(
+        &mut self,
+        name: &str,
+        order: Option<u16>,
+    ) -> Result<(), PlatformError> {
+        let file = self.paths.record(name);
+        let Some(fast) = self.instances.get_mut(name) else {
+            return Ok(());
+        };
+        let mut spec = fast.spec.clone();
+        if let Some(attach) = &mut spec.attach {
+            attach.order = order;
+        }
+        let mut record = fast.record.clone();
+        record.spec = serde_json::to_string(&spec).map_err(broken)?;
+        nfluid_records::save(&record, &file).map_err(broken)?;
+        fast.spec = spec;
+        fast.record = record;
+        Ok(())
+    }
+
+    /// An operator's restart: everything is read and entered anew; packets go on.
+    ///
+    /// # Errors
+    /// When something cannot be read or entered.
+    pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
+        if let Some(fast) = self.instances.get_mut(name) {
+            fast.restarts += 1;
+            fast.problem = None;
+            fast.since = Instant::now();
+        }
+        let restarted = self.act(name, |function, context| function.restart(context));
+        self.replace_function(name, restarted)?;
+        self.reread(name)?;
+        self.hold_again(name);
+        self.report_places(name, EventKind::Restarting, "reads everything anew, on");
+        Ok(())
+    }
+
+    /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.
+    pub fn close(&mut self) {
+        for mut row in std::mem::take(&mut self.rows).into_values() {
+            if let Err(error) = row.end() {
+                tracing::warn!(interface = row.place().interface, %error, "leaving an interface");
+            }
+        }
+        for name in std::mem::take(&mut self.instances).into_keys() {
+            if let Err(error) = self.clear(&name) {
+                tracing::warn!(instance = name, %error, "removing a fast path");
+            }
+        }
+    }
+}
+
+/// What was written down before a change holds more than what is true after it: that is as good.
+fn note(record: &Record, file: &Path) {
+    if let Err(error) = nfluid_records::save(record, file) {
+        tracing::warn!(%error, "writing down a fast path after a change");
+    }
+}

@@ -1,0 +1,200 @@
+//! What fast paths are and what they have done, for the API.
+
+use super::chain::Row;
+use super::figures::Exits;
+use super::placement::{direction, places};
+use super::slow::Slow;
+use super::{FastPath, FastPaths};
+use nfluid_api::types::{
+    FastInterface, FastPathStatus, InstanceState, InstanceStats, InstanceStatus,
+};
+use nfluid_control::fast::Direction;
+use nfluid_evnf::slow::SlowExit;
+use nfluid_netdev::Place;
+use std::collections::BTreeMap;
+
+impl FastPaths {
+    /// Returns true if an instance is a fast path.
+    pub fn contains(&self, name: &str) -> bool {
+        self.instances.contains_key(name)
+    }
+
+    /// Returns true if an instance is a fast path with a process, which writes a log.
+    pub fn has_process(&self, name: &str) -> bool {
+        let fast = self.instances.get(name);
+        fast.is_some_and(|fast| fast.function.has_process())
+    }
+
+    /// All fast paths.
+    pub fn statuses(&self) -> Vec<InstanceStatus> {
+        let all = self.instances.iter();
+        all.map(|(name, fast)| fast.status(name, &self.rows_at(fast)))
+            .collect()
+    }
+
+    /// For each interface of a fast path what is there.
+    fn rows_at(&self, fast: &FastPath) -> Vec<Option<&Row>> {
+        let places = places(&fast.spec).into_iter();
+        let direction = direction(&fast.spec);
+        places
+            .map(|place| self.rows.get(&Row::key_of(&place, direction)))
+            .collect()
+    }
+
+    /// Their figures.
+    pub fn stats(&self) -> Vec<InstanceStats> {
+        let all = self.instances.iter().map(|(name, fast)| {
+            let (used, limit) = fast.function.usage();
+            InstanceStats {
+                name: name.clone(),
+                cpu_ns: used.cpu_usage_ns.unwrap_or(0),
+                memory_bytes: used.memory_bytes,
+                memory_limit_bytes: limit,
+                restarts: fast.restarts,
+                healthy: Some(fast.trouble(&self.rows_at(fast)).is_none()),
+                metrics: fast.metrics(),
+                ..InstanceStats::default()
+            }
+        });
+        all.collect()
+    }
+}
+
+impl FastPath {
+    /// Why it is not as it should be.
+    fn trouble(&self, rows: &[Option<&Row>]) -> Option<String> {
+        let mut missing = self.interfaces(rows).into_iter();
+        let missing = missing.find(|interface| interface.mode.is_none());
+        let missing = missing.map(|interface| {
+            let why = interface.reason.unwrap_or_default();
+            format!(
+                "it is not on {}: {why}; it goes on when that can be",
+                interface.name
+            )
+        });
+        let slow = self.slow.as_ref().and_then(|slow| slow.problem());
+        self.problem
+            .clone()
+            .or_else(|| slow.map(str::to_owned))
+            .or(missing)
+    }
+
+    /// Its interfaces, each with what is there.
+    fn interfaces(&self, rows: &[Option<&Row>]) -> Vec<FastInterface> {
+        let places = places(&self.spec);
+        let each = places.iter().zip(rows);
+        let leaves = direction(&self.spec) == Direction::Egress;
+        each.map(|(place, row)| FastInterface {
+            direction: leaves.then(|| "egress".to_owned()),
+            ..interface(place, *row)
+        })
+        .collect()
+    }
+
+    fn status(&self, name: &str, rows: &[Option<&Row>]) -> InstanceStatus {
+        let trouble = self.trouble(rows);
+        InstanceStatus {
+            name: name.to_owned(),
+            nf: self.spec.program.name().to_owned(),
+            tier: "xdp".to_owned(),
+            state: if trouble.is_some() {
+                InstanceState::Unhealthy
+            } else {
+                InstanceState::Running
+            },
+            unhealthy: trouble,
+            uptime_ms: Some(self.since.elapsed().as_millis() as u64),
+            restarts: self.restarts,
+            io: "xdp".to_owned(),
+            placement: "free".to_owned(),
+            config: self.spec.config.clone(),
+            fast: Some(self.fast_status(rows)),
+            ..InstanceStatus::default()
+        }
+    }
+
+    fn fast_status(&self, rows: &[Option<&Row>]) -> FastPathStatus {
+        let attach = self.spec.attach.as_ref();
+        let packets = self
+            .exits()
+            .into_iter()
+            .map(|(verdict, exit, counts)| (format!("{verdict} {exit}"), counts.packets));
+        let mut status = FastPathStatus {
+            interfaces: self.interfaces(rows),
+            netns: attach.and_then(|attach| attach.netns.clone()),
+            slow_path: match &self.slow {
+                Some(slow) => slow.describe(),
+                None => "kernel".to_owned(),
+            },
+            packets: packets.filter(|(_, packets)| *packets > 0).collect(),
+            ..FastPathStatus::default()
+        };
+        self.function
+            .add_status(&self.record, &places(&self.spec), &mut status);
+        status
+    }
+
+    /// How packets have left, since it was made.
+    fn exits(&self) -> Exits {
+        let mut exits = self.function.exits();
+        let slow = self.slow.iter().flat_map(Slow::exits);
+        exits.extend(slow.filter_map(|(exit, counts)| {
+            let (verdict, name) = of_handing_up(exit)?;
+            Some((verdict, name.to_owned(), counts))
+        }));
+        exits
+    }
+
+    /// Its metrics, by name with labels.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut metrics = BTreeMap::new();
+        for (verdict, exit, counts) in self.exits() {
+            let labels = format!("{{verdict=\"{verdict}\",reason=\"{exit}\"}}");
+            metrics.insert(format!("xdp_packets{labels}"), counts.packets as f64);
+            metrics.insert(format!("xdp_bytes{labels}"), counts.bytes as f64);
+        }
+        if let Some(slow) = &self.slow {
+            slow.add_metrics(&mut metrics);
+        }
+        self.function
+            .add_metrics(&self.record, &places(&self.spec), &mut metrics);
+        metrics
+    }
+}
+
+fn interface(place: &Place, row: Option<&Row>) -> FastInterface {
+    let seats = row.map_or(&[][..], Row::seats).iter();
+    let chain: Vec<String> = seats.map(|seat| seat.name.clone()).collect();
+    let is_alone = chain.len() < 2;
+    let found = FastInterface {
+        name: place.interface.clone(),
+        chain: if is_alone { Vec::new() } else { chain },
+        ..FastInterface::default()
+    };
+    match row.filter(|row| row.holds()) {
+        Some(row) => {
+            let (mode, why) = row.mode();
+            FastInterface {
+                mode: Some(mode.clone()),
+                reason: (!why.is_empty()).then(|| why.clone()),
+                ..found
+            }
+        }
+        None => {
+            let why = row.and_then(Row::problem);
+            FastInterface {
+                reason: Some(why.unwrap_or("the interface is gone").to_owned()),
+                ..found
+            }
+        }
+    }
+}
+
+/// What a packet met on its way to a slow path of its own, if it has no other reason there.
+fn of_handing_up(exit: SlowExit) -> Option<(&'static str, &'static str)> {
+    match exit {
+        SlowExit::Behind => Some(("up", "behind")),
+        SlowExit::Absent => Some(("drop", "no_slow_path")),
+        SlowExit::Handed | SlowExit::Returned | SlowExit::Answered | SlowExit::Late => None,
+    }
+}

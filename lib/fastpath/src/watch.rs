@@ -1,0 +1,214 @@
+//! Following what fast paths depend on: a thread that reads rule sets anew when the kernel says that they have changed, takes
+//! hold of interfaces that return, has servers looked after, and slow paths started again.
+//!
+//! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
+
+use super::FastPaths;
+use super::placement::places;
+use super::shared::{Shared, Watched};
+use nfluid_api::types::EventKind;
+use nfluid_evnf::nft::legacy_tables;
+use nfluid_netdev::{Monitor, Place};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How often it is asked which fast paths there are, if the kernel says nothing.
+const LOOK: Duration = Duration::from_millis(200);
+/// How often interfaces that are gone are looked for, and rules that could not be read.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Rules are changed in bursts: how long nothing more must have been said of them, and how long at most is waited for that.
+const CALM: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is followed for one fast path.
+struct Followed {
+    place: Place,
+    monitors: Vec<Monitor>,
+    /// Its rules are to be read.
+    is_stale: bool,
+    /// Tables of iptables-legacy, which nobody announces, if it goes by the host's rules.
+    legacy: Option<Vec<String>>,
+    tried: Instant,
+}
+
+/// Where a fast path is, and whether it goes by the host's rules.
+struct Subject {
+    place: Place,
+    has_rules: bool,
+}
+
+impl Followed {
+    /// Whether there is another table of iptables-legacy than when it was asked last.
+    fn has_other_tables(&mut self) -> bool {
+        let Some(known) = &mut self.legacy else {
+            return false;
+        };
+        let found = self.place.within(|| Ok(legacy_tables()));
+        let Ok(found) = found else {
+            return false;
+        };
+        let is_other = found != *known;
+        *known = found;
+        is_other
+    }
+}
+
+/// Follows fast paths; never returns. `report` has the daemon fetch the events of what was done; it is called without the
+/// lock of [`FastPaths`].
+pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
+    let paths = Watched::new(fast_paths, report);
+    let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
+    loop {
+        renew(&paths, &mut followed);
+        let slow = paths.with(|paths| paths.descriptors());
+        wait(&followed, &slow);
+        paths.with(FastPaths::look_at_all);
+        listen(&mut followed);
+        for (name, one) in &mut followed {
+            if one.is_stale || one.tried.elapsed() > AGAIN {
+                one.tried = Instant::now();
+                if paths.with(|paths| paths.hold_again(name)) {
+                    // Its namespace may be another of the same name.
+                    one.monitors = monitors(name, &one.place);
+                    one.is_stale = true;
+                }
+                one.is_stale |=
+                    paths.with(|paths| paths.has_unread_rules(name)) || one.has_other_tables();
+            }
+            if std::mem::take(&mut one.is_stale) {
+                read_again(&paths, name);
+            }
+        }
+    }
+}
+
+/// Begins to follow those that are new, and ends to follow those that are gone.
+fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
+    let now = paths.with(|all| all.subjects(paths));
+    followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
+    for (name, Subject { place, has_rules }) in now {
+        let monitors = || monitors(&name, &place);
+        followed.entry(name.clone()).or_insert_with(|| Followed {
+            monitors: monitors(),
+            place: place.clone(),
+            // What has changed before the kernel was asked to tell.
+            is_stale: true,
+            legacy: has_rules.then(Vec::new),
+            tried: Instant::now(),
+        });
+    }
+}
+
+fn monitors(name: &str, place: &Place) -> Vec<Monitor> {
+    let made = place.within(|| Ok(vec![Monitor::of_rules()?, Monitor::of_addresses()?]));
+    made.unwrap_or_else(|error| {
+        tracing::warn!(instance = name, %error, "changes of rules are not followed");
+        Vec::new()
+    })
+}
+
+/// Waits until the kernel says something, or one of these descriptors is readable.
+fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
+    let monitors = followed.values().flat_map(|one| &one.monitors);
+    let mut fds: Vec<PollFd<'_>> = monitors
+        .map(AsFd::as_fd)
+        .chain(slow.iter().map(AsFd::as_fd))
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec::try_from(LOOK).unwrap_or_default();
+    // Interrupted or not: look.
+    let _ = poll(&mut fds, Some(&timeout));
+}
+
+/// Notes of whom the kernel has said something, whatever that was, until it says no more.
+fn listen(followed: &mut BTreeMap<String, Followed>) {
+    let begun = Instant::now();
+    loop {
+        let mut any = false;
+        for one in followed.values_mut() {
+            for monitor in &one.monitors {
+                if monitor.drain() {
+                    one.is_stale = true;
+                    any = true;
+                }
+            }
+        }
+        if !any || begun.elapsed() > PATIENCE {
+            return;
+        }
+        std::thread::sleep(CALM);
+    }
+}
+
+/// Reads the rules of a firewall, and puts them in force if they are others.
+fn read_again(paths: &Watched, name: &str) {
+    let Some(mut reading) = paths.with(|paths| paths.reading(name)) else {
+        return;
+    };
+    let read = reading.read();
+    paths.with(|paths| {
+        let put = read.and_then(|()| paths.put_rules_in_force(name, &mut reading));
+        match put {
+            Ok(changed) => {
+                paths.note_problem(name, None);
+                if changed {
+                    let message = "the host's rules have changed: the fast path has them now";
+                    paths.event(EventKind::Changed, name, message);
+                }
+            }
+            Err(why) => {
+                let problem = format!("the rules cannot be followed: {why}");
+                paths.note_problem(name, Some(problem));
+            }
+        }
+    });
+}
+
+impl FastPaths {
+    /// What is to be followed of each fast path. Threads of functions are started and ended.
+    fn subjects(&mut self, watched: &Watched) -> BTreeMap<String, Subject> {
+        let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
+            let place = places(&fast.spec).into_iter().next()?;
+            fast.function.follow(name, &place, watched);
+            let has_rules = fast.function.has_host_rules();
+            Some((name.clone(), Subject { place, has_rules }))
+        });
+        subjects.collect()
+    }
+
+    /// Returns true if rules of the host could not be read the last time.
+    fn has_unread_rules(&self, name: &str) -> bool {
+        self.instances.get(name).is_some_and(|fast| {
+            let function = &fast.function;
+            function.has_host_rules() && (fast.problem.is_some() || function.has_unread_rules())
+        })
+    }
+
+    /// Descriptors that become readable when a function has something to see.
+    fn descriptors(&self) -> Vec<OwnedFd> {
+        let functions = self.instances.values().map(|fast| &fast.function);
+        functions
+            .flat_map(|function| function.descriptors())
+            .collect()
+    }
+
+    /// Has all functions look at what has happened to them.
+    fn look_at_all(&mut self) {
+        let names: Vec<String> = self.instances.keys().cloned().collect();
+        for name in names {
+            self.look(&name);
+        }
+    }
+
+    /// Has a function look at what has happened to it.
+    pub(super) fn look(&mut self, name: &str) {
+        self.act(name, |function, context| function.look(context));
+    }
+
+    /// Notes that a fast path is not as it should be, or is again.
+    fn note_problem(&mut self, name: &str, problem: Option<String>) {
+        self.act(name, |_, context| context.note_problem(problem));
+    }
+}

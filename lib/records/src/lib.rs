@@ -1,0 +1,65 @@
+//! Records: what a daemon writes down for itself or a later daemon. A record is a file of JSON.
+//!
+//! [`save`] replaces a record in one step: a reader, or a daemon that starts after a crash, sees the old state or the new
+//! one. What the records of a room say is the room's business.
+
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+/// Writes a record. A reader sees the old state or the new one.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn save<T: Serialize>(what: &T, path: &Path) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let saved = std::fs::write(&fresh, serde_json::to_vec(what)?)
+        .and_then(|()| std::fs::rename(&fresh, path));
+    if saved.is_err() {
+        // Half of it may be there, on a disk that is full.
+        let _absent = std::fs::remove_file(&fresh);
+    }
+    saved
+}
+
+/// Reads what [`save`] has written.
+///
+/// # Errors
+/// When the file cannot be read or understood.
+pub fn load<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+/// Returns the names of all records in a directory: of `NAME.json` the `NAME`.
+pub fn names(directory: &Path) -> BTreeSet<String> {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| {
+            file.file_name()
+                .to_str()?
+                .strip_suffix(".json")
+                .map(str::to_owned)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_found_by_its_name_and_read_as_it_was_written() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("web.json");
+        for state in [vec![1, 2], vec![3]] {
+            save(&state, &path).expect("the directory is ours");
+            assert_eq!(load::<Vec<u32>>(&path).expect("it is there"), state);
+        }
+        assert_eq!(names(folder.path()), BTreeSet::from(["web".to_owned()]));
+        assert!(save(&1, &folder.path().join("absent").join("x.json")).is_err());
+        assert!(names(&folder.path().join("absent")).is_empty());
+    }
+}
