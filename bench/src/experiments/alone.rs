@@ -11,7 +11,7 @@ use crate::peer::run_together;
 use crate::report::{Report, significant, table};
 use crate::roles::Outcome;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
 const RING: u32 = 256;

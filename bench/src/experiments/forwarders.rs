@@ -9,7 +9,7 @@ use crate::roles::fan::Fan;
 use crate::roles::function::Manner;
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// Bytes of a frame, and slots of a ring, as in the literature.
 pub const LEN: usize = 128;

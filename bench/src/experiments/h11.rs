@@ -9,7 +9,7 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::Outcome;
 use crate::statistics::{Samples, highest};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// As in the paper, in bytes.
 const LEN: usize = 256;

@@ -9,13 +9,13 @@ use super::looped::{self, Looped, Run};
 use super::models::Model;
 use super::subject::Subject;
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
 use crate::statistics::{Samples, highest};
 use nfluid_sandbox::cgroup::Share;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
 
 const FLOWS: u32 = 1000;
 const MODELS: [Model; 3] = [
@@ -29,7 +29,7 @@ struct Lane {
     model: Model,
     nf: Looped,
     /// Cgroups of the NF's process and of its I/O thread's.
-    shares: Shares,
+    cgroups: Cgroups,
     /// Per assignment; inline has only one.
     points: Vec<Point>,
 }
@@ -251,9 +251,9 @@ impl Lane {
             },
         };
         let nf = Looped::start(scratch, model, &[role])?;
-        let mut shares = Shares::new()?;
+        let mut cgroups = Cgroups::new()?;
         for pid in nf.pids() {
-            shares.give(&[pid], None, None)?;
+            cgroups.add(&[pid], None, None)?;
         }
         let point = |nf_percent| Point {
             nf_percent,
@@ -269,7 +269,7 @@ impl Lane {
         Ok(Lane {
             model,
             nf,
-            shares,
+            cgroups,
             points,
         })
     }
@@ -278,8 +278,8 @@ impl Lane {
         for point in &mut self.points {
             if let Some(percent) = point.nf_percent {
                 for (group, percent) in [percent, 100 - percent].into_iter().enumerate() {
-                    self.shares
-                        .cap(group, Some(Share::from_percent(percent)?))?;
+                    self.cgroups
+                        .set_cap(group, Some(Share::from_percent(percent)?))?;
                 }
             }
             let run = self.nf.run(seconds)?;

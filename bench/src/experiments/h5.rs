@@ -13,7 +13,7 @@ use crate::peer::run_together;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::{Samples, highest};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
 const RING: u32 = 256;

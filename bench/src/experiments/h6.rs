@@ -8,7 +8,6 @@
 
 use super::two_cores;
 use crate::host::cpu;
-use crate::host::namespace::{Namespace, number};
 use crate::peer::{Peer, run_together};
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
@@ -16,8 +15,9 @@ use crate::roles::{Role, Task, Waits};
 use crate::statistics::{Samples, highest};
 use anyhow::Context;
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::{namespace::Namespace, unique_number};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::Path;
@@ -107,7 +107,7 @@ impl End {
     fn new() -> anyhow::Result<Self> {
         Ok(End {
             namespace: Namespace::new()?,
-            interface: format!("up{}", number()),
+            interface: format!("up{}", unique_number()),
         })
     }
 

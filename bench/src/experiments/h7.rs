@@ -12,7 +12,7 @@ use crate::roles::Task;
 use crate::roles::fan::Fan;
 use crate::roles::function::Manner;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 256;
 const RING: u32 = 256;

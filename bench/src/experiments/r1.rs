@@ -11,7 +11,7 @@ use crate::report::{Report, table};
 use crate::roles::Waits;
 use crate::roles::function::Manner;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// What a forwarder does while nothing waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [

@@ -7,7 +7,7 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, table};
 use crate::roles::Waits;
 use crate::roles::function::Manner;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const PROCESSES: usize = 10;
 const SIZES: [u32; 5] = [64, 128, 256, 512, 1024];

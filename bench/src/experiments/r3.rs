@@ -9,13 +9,13 @@
 use super::fleet::{Fleet, Measured, Plan};
 use super::forwarders::{LEN, RING, forwarders};
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::Waits;
 use crate::roles::function::Manner;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
 
 /// Extra cycles per frame of the cheap NF.
 const CHEAP: u32 = 100;
@@ -38,7 +38,7 @@ struct Lane {
     name: &'static str,
     cycles: u32,
     fleet: Fleet,
-    _groups: Shares,
+    _groups: Cgroups,
     /// The cheap NF's part of the CPU time of both, in percent.
     cheap: Samples,
     /// What it forwards of what it forwards alone, in percent.

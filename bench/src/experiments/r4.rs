@@ -6,13 +6,13 @@
 use super::fleet::Fleet;
 use super::forwarders::{LEN, RING, forwarders, traffic};
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::Waits;
 use crate::roles::function::Manner;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
 
 /// Busy NFs beside the idle one.
 const BUSY: [usize; 3] = [0, 10, 25];
@@ -29,7 +29,7 @@ struct Lane {
     manner: &'static str,
     busy: usize,
     fleet: Fleet,
-    _groups: Shares,
+    _groups: Cgroups,
     median: Samples,
     p99: Samples,
     /// Frames per second through the busy ones, in millions.

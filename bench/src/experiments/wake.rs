@@ -9,7 +9,7 @@ use crate::roles::{Role, Task};
 use crate::statistics::Samples;
 use nfluid_switch::Destination;
 use nfluid_switch::instance::PortSpec;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 const RING: u32 = 64;
 /// Between two frames, in microseconds: the receiver is asleep by then.

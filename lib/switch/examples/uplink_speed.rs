@@ -11,8 +11,8 @@
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_testbed::scratch::Scratch;
 use std::error::Error;
 use std::fs;
 use std::path::Path;

@@ -14,7 +14,6 @@
 //! - [`serve`]: the switch run by I/O threads.
 //! - [`signal`]: congestion signals and refusals.
 //! - [`spread`]: ports behind which are several instances.
-//! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
 pub mod abi;
@@ -31,7 +30,6 @@ pub mod ports;
 pub mod program;
 mod quiet;
 mod registry;
-pub mod scratch;
 pub mod serve;
 pub mod signal;
 pub mod spread;

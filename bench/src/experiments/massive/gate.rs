@@ -6,9 +6,9 @@ use crate::experiments::h6::{End, Wire, uplink_at};
 use crate::experiments::traffic::numbered;
 use crate::roles::across::Targets;
 use nfluid_switch::abi::MEMBERS_MAX;
-use nfluid_switch::scratch::Scratch;
 use nfluid_switch::uplink::{Prefix, Rule, Uplink};
 use nfluid_switch::{Destination, Switch, SwitchError};
+use nfluid_testbed::scratch::Scratch;
 use std::net::IpAddr;
 
 /// The wire. The uplink ends before it.
