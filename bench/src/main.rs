@@ -11,6 +11,7 @@ mod peer;
 mod report;
 mod roles;
 mod session;
+mod sweep;
 
 use clap::Parser;
 use experiments::Experiment;

@@ -23,11 +23,11 @@ pub struct Served {
     _shares: Cgroups,
 }
 
-/// Processes that need no instances.
-pub fn programs(peers: Vec<Peer>) -> Pair {
+/// Processes, and the instances that they use; programs need none.
+pub fn of(peers: Vec<Peer>, instances: Vec<ScratchInstance>) -> Pair {
     Pair {
         peers,
-        _instances: Vec::new(),
+        _instances: instances,
     }
 }
 

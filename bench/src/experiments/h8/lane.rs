@@ -12,8 +12,8 @@ use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::Destination;
 use nfluid_switch::uplink::{ProgramTime, TimeKeeping, Uplink, program_of, program_time};
 use nfluid_testbed::cgroups::Cgroups;
-use nfluid_testbed::scratch::Scratch;
 use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::scratch::Scratch;
 
 /// The port that leads to the uplink.
 const OUT: usize = 2;
