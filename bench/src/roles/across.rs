@@ -8,7 +8,7 @@ use crate::experiments::traffic::{LANE, STAMP, VARYING, udp_frame};
 use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::mac_of;
+use nfluid_testbed::scratch::mac_of;
 use nfluid_uplink::DirectOutlet;
 use rustix::process::setpriority_process;
 use rustix::thread::set_current_timer_slack;

@@ -15,7 +15,6 @@
 //! - [`serve`]: the switch run by I/O threads.
 //! - [`signal`]: congestion signals and refusals.
 //! - [`spread`]: ports behind which are several instances.
-//! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
 pub mod abi;
@@ -34,7 +33,6 @@ pub mod program;
 mod queues;
 mod quiet;
 mod registry;
-pub mod scratch;
 pub mod serve;
 pub mod signal;
 pub mod spread;

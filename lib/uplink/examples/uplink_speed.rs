@@ -11,7 +11,7 @@
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 use nfluid_uplink::{Uplink, UplinkSpec};
 use std::error::Error;
 use std::fs;

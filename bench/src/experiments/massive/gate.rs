@@ -7,8 +7,8 @@ use crate::experiments::traffic::numbered;
 use crate::roles::across::Targets;
 use nfluid_switch::abi::MEMBERS_MAX;
 use nfluid_switch::classifier::{Prefix, Rule};
-use nfluid_switch::scratch::Scratch;
 use nfluid_switch::{Destination, Switch, SwitchError};
+use nfluid_testbed::scratch::Scratch;
 use nfluid_uplink::Uplink;
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Random numbers that are the same in every run.
+//! Random numbers from a seed: the same in every run.
 
 /// SplitMix64 (Steele et al., *Fast splittable pseudorandom number generators*, OOPSLA 2014).
 #[derive(Debug)]

@@ -1,14 +1,15 @@
 //! Network namespaces with unique names, removed when dropped, and their interfaces with them.
 
-use super::program::output;
-use anyhow::{Context, anyhow};
+use crate::command::{of_line, output, output_of};
+use crate::unique_number;
+use anyhow::Context;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 /// A network namespace.
@@ -18,21 +19,40 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Makes a namespace whose name nothing else has.
     ///
     /// # Errors
     /// When `ip` refuses.
     pub fn new() -> anyhow::Result<Self> {
-        let name = format!("nfl-{}-bench-{}", std::process::id(), number());
+        Self::named(format!("nfl-{}-{}", std::process::id(), unique_number()))
+    }
+
+    /// Makes the namespace `name`, with its loopback interface up. Names that begin with `nfl-` or `nfluid-test-` and the
+    /// process id are cleaned up by `cargo xtask` after a process that was killed.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn named(name: String) -> anyhow::Result<Self> {
         output(Command::new("ip").args(["netns", "add", &name]))?;
         let namespace = Namespace { name };
         namespace.ip("link set lo up")?;
         Ok(namespace)
     }
 
-    /// Its name in `/run/netns`.
+    /// The name in `/run/netns`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The path by which the namespace is entered.
+    pub fn path(&self) -> PathBuf {
+        path_of(&self.name)
+    }
+
+    /// Turns IPv6 off on all interfaces, so that only frames of a test travel. A kernel without IPv6 needs nothing.
+    pub fn disable_ipv6(&self) {
+        let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
+        let _ = self.run(&format!("sysctl -qw {quiet}"));
     }
 
     /// Runs `ip` within; words are separated by spaces.
@@ -41,7 +61,11 @@ impl Namespace {
     /// When it fails.
     pub fn ip(&self, line: &str) -> anyhow::Result<String> {
         let mut command = Command::new("ip");
-        output(command.args(["-n", &self.name]).args(line.split(' ')))
+        output(
+            command
+                .args(["-n", &self.name])
+                .args(line.split_whitespace()),
+        )
     }
 
     /// A command that runs within; `/sys` is the namespace's.
@@ -56,9 +80,34 @@ impl Namespace {
     /// # Errors
     /// When it fails.
     pub fn run(&self, line: &str) -> anyhow::Result<String> {
-        let mut words = line.split(' ');
+        self.run_with_input(line, "")
+    }
+
+    /// Runs a line of words within, with this standard input.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run_with_input(&self, line: &str, input: &str) -> anyhow::Result<String> {
+        let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
-        output(self.command(program).args(words))
+        output_of(self.command(program).args(words), input)
+    }
+
+    /// Runs `ip` within for each of these lines.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn ip_batch(&self, lines: &str) -> anyhow::Result<()> {
+        let mut command = of_line(&format!("ip -n {} -batch -", self.name));
+        output_of(&mut command, lines).map(drop)
+    }
+
+    /// Moves the calling thread into the namespace for good.
+    ///
+    /// # Errors
+    /// As [`enter`].
+    pub fn enter(&self) -> anyhow::Result<()> {
+        enter(&self.path())
     }
 
     /// Joins two namespaces by a veth pair, both ends up.
@@ -103,7 +152,7 @@ impl Namespace {
         bound.with_context(|| format!("a socket at {address} in {}", self.name))
     }
 
-    /// Does something in it, in a thread of its own.
+    /// As [`within`].
     ///
     /// # Errors
     /// When the namespace is gone, or what the work says.
@@ -111,16 +160,7 @@ impl Namespace {
         &self,
         work: impl FnOnce() -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
-        let path = Path::new("/run/netns").join(&self.name);
-        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-        thread::scope(|scope| {
-            let done = scope.spawn(|| {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-                work()
-            });
-            done.join()
-                .map_err(|_| anyhow!("what was done in {} has failed", self.name))?
-        })
+        within(&self.path(), work)?
     }
 
     /// Frames that an interface has received.
@@ -133,6 +173,12 @@ impl Namespace {
     }
 }
 
+impl std::fmt::Display for Namespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 impl Drop for Namespace {
     fn drop(&mut self) {
         // It is empty or gone: nothing else could be done.
@@ -140,8 +186,42 @@ impl Drop for Namespace {
     }
 }
 
-/// A number that nothing else of this process has.
-pub fn number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// The path by which the namespace `name` is entered.
+pub fn path_of(name: &str) -> PathBuf {
+    Path::new("/run/netns").join(name)
+}
+
+/// Checks in the namespace `name` that the kernel has veth pairs.
+///
+/// # Errors
+/// What `ip` says.
+pub fn probe_veth(name: &str) -> anyhow::Result<()> {
+    output(&mut of_line(&format!(
+        "ip -n {name} link add probe type veth"
+    )))?;
+    output(&mut of_line(&format!("ip -n {name} link del probe"))).map(drop)
+}
+
+/// Moves the calling thread into the namespace at `path` for good.
+///
+/// # Errors
+/// When there is no such namespace, or this process may not enter it.
+pub fn enter(path: &Path) -> anyhow::Result<()> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("entering {}", path.display()))
+}
+
+/// Does `work` in a thread within the namespace at `path`. A panic of the work goes on in the caller.
+///
+/// # Errors
+/// As [`enter`].
+pub fn within<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter(path)?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }

@@ -1,10 +1,10 @@
 //! I/O threads for the instances of a private platform, in this process or in one of their own: for
 //! tests and benchmarks.
 
-use crate::duty::{Bells, Duty};
+use crate::scratch::{Scratch, ScratchInstance, spawn_with};
+use nfluid_io::duty::{Bells, Duty};
 use nfluid_ring::attach::inherited;
 use nfluid_ring::memory::RingMemory;
-use nfluid_switch::scratch::{Scratch, ScratchInstance, spawn_with};
 use nfluid_switch::serve::Serve;
 use nfluid_switch::{Form, SwitchError};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What an instance writes, line by line while it does.
+//! A log that is read, line by line, while a program writes to it.
 
 use anyhow::Context;
 use std::fs::File;
@@ -7,25 +7,25 @@ use std::path::Path;
 
 /// A log that is being read.
 #[derive(Debug)]
-pub struct Said {
+pub struct LogReader {
     log: BufReader<File>,
-    /// As far as it has been written.
+    /// The line that is being written, as far as it is there.
     line: String,
 }
 
-impl Said {
-    /// From its beginning; a log to which nothing was written yet is made.
+impl LogReader {
+    /// Opens a log at its beginning; makes the file if nothing was written yet.
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn of(log: &Path) -> anyhow::Result<Self> {
+    pub fn open(log: &Path) -> anyhow::Result<Self> {
         let file = File::options()
             .read(true)
             .append(true)
             .create(true)
             .open(log);
         let file = file.with_context(|| format!("opening {}", log.display()))?;
-        Ok(Said {
+        Ok(LogReader {
             log: BufReader::new(file),
             line: String::new(),
         })

@@ -1,17 +1,17 @@
 //! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a
 //! sandbox. Everything ends with the process that made it.
 
-use crate::handover::Handover;
-use crate::instance::{Bells, InstanceMemory, PortSpec, Wake};
-use crate::program::{Form, Options, Switch};
-use crate::{Destination, Group, SwitchError};
 use nfluid_ring::attach::{ATTACH_ENV, Attached, Table};
+use nfluid_switch::handover::Handover;
+use nfluid_switch::instance::{Bells, InstanceMemory, PortSpec, Wake};
+use nfluid_switch::program::{Form, Options, Switch};
+use nfluid_switch::{Destination, Group, SwitchError};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -91,16 +91,15 @@ impl CgroupHome {
         let root = cgroup2_root().ok_or_else(|| {
             SwitchError::Limit("no cgroup v2 is mounted; mount one at /sys/fs/cgroup".to_owned())
         })?;
-        let listing = fs::read_to_string("/proc/self/cgroup")
-            .map_err(SwitchError::system("reading own cgroup"))?;
+        let listing =
+            fs::read_to_string("/proc/self/cgroup").map_err(system("reading own cgroup"))?;
         let before = listing
             .lines()
             .find_map(|line| line.strip_prefix("0::"))
             .unwrap_or("/");
         let before = root.join(before.trim_start_matches('/'));
         let own = root.join(format!("nfluid-test-{label}-{}", std::process::id()));
-        fs::create_dir_all(&own)
-            .map_err(SwitchError::system(format!("creating {}", own.display())))?;
+        fs::create_dir_all(&own).map_err(system(format!("creating {}", own.display())))?;
         let home = CgroupHome { own, before };
         move_self(&home.own)?;
         Ok(home)
@@ -108,9 +107,8 @@ impl CgroupHome {
 }
 
 fn move_self(cgroup: &Path) -> Result<(), SwitchError> {
-    fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string()).map_err(
-        SwitchError::system(format!("entering cgroup {}", cgroup.display())),
-    )
+    fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string())
+        .map_err(system(format!("entering cgroup {}", cgroup.display())))
 }
 
 impl Drop for CgroupHome {
@@ -323,7 +321,7 @@ pub fn mac_of(port: u32) -> [u8; 6] {
 impl ScratchInstance {
     fn of((memory, handover): (InstanceMemory, Handover)) -> Result<Self, SwitchError> {
         let (bell_read, bell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
-            .map_err(SwitchError::system("making a doorbell"))?;
+            .map_err(system("making a doorbell"))?;
         let peer_bells = memory.ports.iter().map(|_| None).collect();
         Ok(ScratchInstance {
             memory,
@@ -331,7 +329,7 @@ impl ScratchInstance {
             bell_read,
             bell_write,
             io_bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(SwitchError::system("making an I/O thread's bell"))?,
+                .map_err(system("making an I/O thread's bell"))?,
             rung_by_switch: false,
             may_be_served: true,
             peer_bells,
@@ -367,7 +365,7 @@ impl ScratchInstance {
     fn bell(&self) -> Result<OwnedFd, SwitchError> {
         self.bell_write
             .try_clone()
-            .map_err(SwitchError::system("duplicating a doorbell"))
+            .map_err(system("duplicating a doorbell"))
     }
 
     fn inherited(&self) -> Vec<BorrowedFd<'_>> {
@@ -405,7 +403,7 @@ impl ScratchInstance {
     pub fn attach(&self) -> Result<Attached, SwitchError> {
         let duplicate = |fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned()
-                .map_err(SwitchError::system("duplicating a descriptor"))
+                .map_err(system("duplicating a descriptor"))
         };
         // The table takes ownership of what it names: it gets its own descriptors.
         let keep: Vec<OwnedFd> = self
@@ -436,9 +434,8 @@ impl ScratchInstance {
     /// # Errors
     /// When the program cannot be started.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, SwitchError> {
-        let system = SwitchError::system::<std::io::Error>;
         let table = memfd_create("nfluid-ports", MemfdFlags::CLOEXEC)
-            .map_err(SwitchError::system("making the port table"))?;
+            .map_err(system("making the port table"))?;
         let mut file = fs::File::from(table);
         file.write_all(&self.table().to_bytes())
             .map_err(system("writing the port table"))?;
@@ -457,11 +454,19 @@ pub fn spawn_with(command: &mut Command, fds: &[BorrowedFd<'_>]) -> Result<Child
     let set = |flags: FdFlags| -> Result<(), SwitchError> {
         fds.iter()
             .try_for_each(|fd| fcntl_setfd(fd, flags))
-            .map_err(SwitchError::system("passing descriptors on"))
+            .map_err(system("passing descriptors on"))
     };
     set(FdFlags::empty())?;
     let child = command.spawn();
     set(FdFlags::CLOEXEC)?;
     let program = command.get_program().to_string_lossy();
-    child.map_err(SwitchError::system(format!("starting {program}")))
+    child.map_err(system(format!("starting {program}")))
+}
+
+fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> SwitchError {
+    let what = what.into();
+    move |source| SwitchError::System {
+        what,
+        source: source.into(),
+    }
 }

@@ -1,4 +1,4 @@
-//! An interrupt ends an experiment between two measurements, through the guards that clean up.
+//! An interrupt ends a test or an experiment between two steps, through the guards that clean up.
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,7 +12,7 @@ pub const EXIT_CODE: u8 = 130;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// The experiment was interrupted.
+/// The process was interrupted.
 #[derive(Debug)]
 pub struct Interrupted;
 

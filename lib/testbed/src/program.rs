@@ -1,10 +1,8 @@
-//! Programs of the host.
+//! Where programs are: those of the host, and those of this workspace.
 
 use crate::CannotRun;
-use anyhow::{Context, bail};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
 
 /// Folders that a user's path may lack.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -48,48 +46,33 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// One of the project's programs, which are built into one folder.
-///
-/// # Errors
-/// [`CannotRun`] when it has not been built.
-pub fn beside_this_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let program = own.with_file_name(name);
-    if program.is_file() {
-        return Ok(program);
-    }
-    let why = format!(
-        "no {}; make it with 'cargo build --release -p {package}' or 'make build'",
-        program.display()
-    );
-    Err(CannotRun(why).into())
+/// Finds a program of this workspace: in the folder that `NFLUID_BIN_DIR` names, or beside the running program. Tests lie
+/// in `target/debug/deps`, programs in `target/debug`.
+pub fn find_built(name: &str) -> Option<PathBuf> {
+    let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
+    let own = std::env::current_exe().unwrap_or_default();
+    let beside = own.ancestors().skip(1).take(2).map(Path::to_owned);
+    let mut files = named.into_iter().chain(beside).map(|it| it.join(name));
+    files.find(|file| file.is_file())
 }
 
-/// Runs a command to its end; its standard output.
+/// As [`find_built`], of `package`.
 ///
 /// # Errors
-/// When it cannot be started or fails; says what it said.
-pub fn output(command: &mut Command) -> anyhow::Result<String> {
-    let line = shown(command);
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("starting {line}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{line}: {}: {}", output.status, said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
+/// [`CannotRun`] when the program has not been built.
+pub fn built(name: &str, package: &str) -> Result<PathBuf, CannotRun> {
+    find_built(name).ok_or_else(|| {
+        let own = std::env::current_exe().unwrap_or_default();
+        CannotRun(format!(
+            "no {}; make it with 'cargo build --release -p {package}' or 'make build'",
+            own.with_file_name(name).display()
+        ))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{find, need, output};
-    use std::process::Command;
+    use super::{find, need};
 
     #[test]
     fn what_is_missing_is_named_once_with_its_package() {
@@ -103,12 +86,5 @@ mod tests {
         ];
         let error = need(&programs).expect_err("they are missing").to_string();
         assert!(error.ends_with("recommends other pack"), "{error}");
-    }
-
-    #[test]
-    fn a_failing_command_says_why() {
-        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"]));
-        let error = error.expect_err("it fails").to_string();
-        assert!(error.contains("why") && error.contains('3'), "{error}");
     }
 }

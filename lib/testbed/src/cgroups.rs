@@ -1,7 +1,6 @@
-//! Cgroups with unique names in which an experiment gives its processes caps and weights; removed when
-//! dropped.
+//! Cgroups with unique names in which processes get caps and weights; removed when dropped.
 
-use super::namespace::number;
+use crate::unique_number;
 use anyhow::Context;
 use nfluid_ring::slice;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
@@ -10,14 +9,14 @@ use rustix::process::Pid;
 /// Weight of an experiment among the host's other groups: the largest that v2 has.
 const WEIGHT_PERCENT: u32 = 1000;
 
-/// The cgroups of an experiment. Drop its processes first.
+/// Cgroups of a test or an experiment. Drop the processes in them first.
 #[derive(Debug)]
-pub struct Shares {
+pub struct Cgroups {
     root: Option<CgroupRoot>,
     groups: Vec<Cgroup>,
 }
 
-/// Whatever else the machine does has little to say in how those in `root` share its cores.
+/// Gives the groups in `root` together so much weight that what else the machine does hardly counts.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -26,22 +25,26 @@ pub fn outweigh_others(root: &CgroupRoot) -> anyhow::Result<()> {
     root.set_weight(heavy).context("weighing the cgroups")
 }
 
-impl Shares {
-    /// None yet.
+impl Cgroups {
+    /// Makes the root of the cgroups, without any group.
     ///
     /// # Errors
     /// When the host has no cgroups that it may use.
     pub fn new() -> anyhow::Result<Self> {
-        let name = format!("nfluid-test-shares-{}-{}", std::process::id(), number());
+        let name = format!(
+            "nfluid-test-cgroups-{}-{}",
+            std::process::id(),
+            unique_number()
+        );
         let root = CgroupRoot::new(&name).context("making cgroups")?;
-        let shares = Shares {
+        let cgroups = Cgroups {
             root: Some(root),
             groups: Vec::new(),
         };
-        if let Some(root) = &shares.root {
+        if let Some(root) = &cgroups.root {
             outweigh_others(root)?;
         }
-        Ok(shares)
+        Ok(cgroups)
     }
 
     /// Puts processes into a cgroup of their own: at most `cap` of a core, `weight` beside others. They have the time
@@ -49,7 +52,7 @@ impl Shares {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn give(
+    pub fn add(
         &mut self,
         pids: &[u32],
         cap: Option<Share>,
@@ -88,22 +91,22 @@ impl Shares {
     ///
     /// # Errors
     /// When there is none, or the kernel refuses.
-    pub fn cap(&self, group: usize, cap: Option<Share>) -> anyhow::Result<()> {
+    pub fn set_cap(&self, group: usize, cap: Option<Share>) -> anyhow::Result<()> {
         let group = self.groups.get(group).context("no such cgroup")?;
         group.set_cap(cap).context("capping a cgroup")
     }
 
-    /// Changes the weight of a cgroup, as [`Shares::cap`] its cap.
+    /// Changes the weight of a cgroup, as [`Cgroups::set_cap`] its cap.
     ///
     /// # Errors
     /// When there is none, or the kernel refuses.
-    pub fn weigh(&self, group: usize, weight: Share) -> anyhow::Result<()> {
+    pub fn set_weight(&self, group: usize, weight: Share) -> anyhow::Result<()> {
         let group = self.groups.get(group).context("no such cgroup")?;
         group.set_weight(weight).context("weighing a cgroup")
     }
 }
 
-impl Drop for Shares {
+impl Drop for Cgroups {
     fn drop(&mut self) {
         // What cannot be removed is listed by the next `make clean`.
         for group in self.groups.drain(..) {
