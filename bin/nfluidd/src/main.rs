@@ -2,7 +2,6 @@
 
 mod congestion;
 mod demand;
-mod descriptors;
 mod facts;
 mod host;
 mod io_process;

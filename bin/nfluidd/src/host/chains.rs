@@ -11,31 +11,6 @@ use nfluid_switch::{DropReason, PortCounters};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// What has come to a port that is an end of a chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Came {
-    /// Frames that it got.
-    received: u64,
-    /// Frames for it that were refused: the chain is held up.
-    refused: u64,
-}
-
-impl Came {
-    fn of(counters: &PortCounters) -> Self {
-        Came {
-            received: counters.rx_frames,
-            refused: counters.dropped(DropReason::Refused),
-        }
-    }
-}
-
-impl AddAssign for Came {
-    fn add_assign(&mut self, other: Self) {
-        self.received = self.received.saturating_add(other.received);
-        self.refused = self.refused.saturating_add(other.refused);
-    }
-}
-
 impl Host {
     /// A chain.
     pub fn chain_status(&self, name: &str, chain: &Chain) -> ChainStatus {

@@ -19,69 +19,6 @@ use std::time::{Duration, Instant};
 /// How often loads are measured and moves thought about.
 pub const ROUND: Duration = Duration::from_secs(1);
 
-/// What a new figure counts in the mean.
-const NEW: f64 = 0.4;
-
-/// How an instance's load is measured.
-#[derive(Default)]
-pub struct Load {
-    /// CPU time and waiting time of its threads, and when.
-    seen: Option<(Duration, Instant)>,
-    /// The mean, as a part of a core.
-    mean: Option<f64>,
-}
-
-impl Load {
-    /// Looks again at what the instance has run and waited for.
-    fn measure(&mut self, process: &Instance) {
-        let Some(used) = process.cpu_and_wait_time() else {
-            self.seen = None;
-            return;
-        };
-        let now = Instant::now();
-        if let Some((before, then)) = self.seen.replace((used, now)) {
-            let passed = now.duration_since(then).as_secs_f64().max(1e-3);
-            let load = used.saturating_sub(before).as_secs_f64() / passed;
-            let mean = self.mean.get_or_insert(load);
-            *mean += NEW * (load - *mean);
-        }
-    }
-}
-
-/// The CPUs that an instance may run on.
-fn usable(resources: &Resources) -> Vec<u32> {
-    match resources.cpus.as_slice() {
-        [] => ThisHost.cpus(),
-        some => some.to_vec(),
-    }
-}
-
-/// The CPUs that an instance is pinned to which is on `core`; nothing: it may be anywhere.
-pub fn pinned_to(spec: &InstanceSpec, core: Option<u32>) -> Vec<u32> {
-    let resources = &spec.resources;
-    match core {
-        Some(core) if resources.placement != Placement::Free => {
-            window(&usable(resources), core, width(spec))
-        }
-        _ => resources.cpus.clone(),
-    }
-}
-
-/// Puts a process on these CPUs, of which there is one at least.
-///
-/// # Errors
-/// It is gone, or none of them is there.
-pub fn pin(process: &Instance, cpus: &[u32]) -> Result<(), InstanceError> {
-    let cpus: Vec<usize> = cpus.iter().map(|cpu| *cpu as usize).collect();
-    process.pin(&cpus)
-}
-
-/// On how many cores an instance is at a time, that is put on cores: it has a thread for each queue of a port.
-fn width(spec: &InstanceSpec) -> usize {
-    let queues = spec.ports.iter().map(|port| usize::from(port.queues));
-    queues.max().unwrap_or(1)
-}
-
 /// An instance on a core, of which nothing is measured yet.
 fn on_core(name: &str, spec: &InstanceSpec, core: u32, promised: f64) -> Placed {
     let guaranteed = spec

@@ -7,6 +7,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::members::{Members, front_of};
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::quantity::Mac;
+use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
@@ -90,6 +91,14 @@ impl Host {
             members: &self.members,
         };
         (&mut self.wires, ports)
+    }
+
+    /// The instances at the other ends of the links of an instance's ports.
+    pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
+        let ports = spec.ports.iter();
+        ports
+            .map(|port| self.wires.link_peer(&PortRef::instance(name, &port.name)))
+            .collect()
     }
 
     /// The platform-wide number of a port's first queue.

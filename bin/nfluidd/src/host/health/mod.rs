@@ -19,15 +19,6 @@ use std::time::{Duration, Instant};
 /// How often it is asked whom to look after, when nobody is.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What looks at an instance have found, for those who ask.
-#[derive(Clone, Debug, Default)]
-pub struct Condition {
-    /// Why it is not well, if it is not.
-    pub unhealthy: Option<String>,
-    /// How often it was found unhealthy, since this daemon looks after it.
-    pub times: u64,
-}
-
 /// An instance that is looked after.
 struct Subject {
     pid: u32,

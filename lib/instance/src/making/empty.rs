@@ -4,9 +4,9 @@
 use super::shell::Waiting;
 use super::{Maker, Making};
 use crate::descriptors;
-use crate::host::launch::{control_socket, io_bell_number};
-use crate::host::placing::pinned_to;
-use crate::host::record::Record;
+use crate::launch::{control_socket, io_bell_number};
+use crate::cores::pinned_to;
+use crate::record::Record;
 use nfluid_control::stopwatch::Lap;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::{ProcessIdentity, Root, Shell, ShellSpec};

@@ -3,17 +3,19 @@
 mod empty;
 pub mod shell;
 
-use super::groups::Groups;
-use super::health::Condition;
-use super::ids::{InUse, Numbers};
-use super::instance::{Running, cap_of, limit_new, port_specs};
-use super::launch::{GivenBells, OpenProgram, Programs, Target};
-use super::logs::LogCollector;
-use super::placing::{Load, pinned_to};
-use super::record::Record;
-use super::terminator::Connectors;
-use super::undertaker::{Remains, Undertaker};
-use super::{Paths, bells, tenants, written};
+use crate::trust::Groups;
+use crate::running::Condition;
+use crate::numbers::{InUse, Numbers};
+use crate::running::{Running, cap_of, limit_new, port_specs};
+use crate::launch::{GivenBells, OpenProgram, Programs, Target};
+use crate::logs::LogCollector;
+use crate::cores::{Load, pinned_to};
+use crate::record::Record;
+use crate::terminator::Connectors;
+use crate::cleaner::{Remains, Undertaker};
+use crate::paths::Paths;
+use crate::{cgroups, doorbell};
+use nfluid_records as records;
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::Groups as Tenants;
@@ -61,8 +63,8 @@ pub struct Maker {
 impl Maker {
     /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
     pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
-        bells::make(&self.paths.bell(name)).context("making the doorbell")?;
-        bells::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
+        doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
+        doorbell::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
         let paths = &self.paths;
         self.logs
             .follow(name, paths.log_pipe(name), paths.log(name));
@@ -155,7 +157,7 @@ impl Making {
     }
 
     fn write_down(&self) -> anyhow::Result<()> {
-        written::save(&self.record, &self.maker.paths.record(&self.name))
+        records::save(&self.record, &self.maker.paths.record(&self.name))
             .context("writing down the instance")
     }
 
@@ -345,19 +347,19 @@ impl Making {
         handover.maps.pin(&pins)?;
         self.laps.push(Lap::now("pins"));
         let resources = &self.spec.resources;
-        let place = tenants::place(
+        let place = cgroups::place(
             &maker.cgroups,
             &self.site.groups,
             resources.group.as_deref(),
         )?;
-        let cgroup = self.cgroup.insert(tenants::new_cgroup(&place, &self.name)?);
+        let cgroup = self.cgroup.insert(cgroups::new_cgroup(&place, &self.name)?);
         limit_new(cgroup, resources)?;
         // Groups that are to change first may not take its cap yet: it follows, see `Host::create_instance`.
         if resources.cap.is_some() && resources.group.is_none() {
             cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
         }
         self.laps.push(Lap::now("cgroup"));
-        bells::make_io().context("making the bell of its I/O thread")
+        doorbell::make_io().context("making the bell of its I/O thread")
     }
 
     /// The finished instance; nothing is taken back any more.

@@ -1,14 +1,15 @@
 //! What the daemon writes down about what runs, so that a later daemon can adopt it.
 
-use super::chains::Came;
-use super::instance::tx_slots;
+use crate::running::tx_slots;
 use nfluid_api::types::PausedTraffic;
 use nfluid_control::host::TX_SLOTS;
 use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
+use nfluid_switch::{DropReason, PortCounters};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::os::fd::RawFd;
 
 /// One instance.
@@ -83,5 +84,31 @@ impl Record {
             tx_slots: tx_slots(spec),
             ..Record::default()
         })
+    }
+}
+
+/// What has come to a port that is an end of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Came {
+    /// Frames that it got.
+    pub received: u64,
+    /// Frames for it that were refused: the chain is held up.
+    pub refused: u64,
+}
+
+impl Came {
+    /// As the switch has counted.
+    pub fn of(counters: &PortCounters) -> Self {
+        Came {
+            received: counters.rx_frames,
+            refused: counters.dropped(DropReason::Refused),
+        }
+    }
+}
+
+impl AddAssign for Came {
+    fn add_assign(&mut self, other: Self) {
+        self.received = self.received.saturating_add(other.received);
+        self.refused = self.refused.saturating_add(other.refused);
     }
 }

@@ -5,8 +5,8 @@
 //! writes faster than that, or while no daemon reads, loses lines and nothing else. The files of the last [`FORMER_MAX`] that
 //! have ended stay; those of instances on demand end with them, as any stranger can have these come and go.
 
-use super::bells;
-use super::log_room::{FILE_MAX, LogRoom};
+use crate::doorbell;
+use crate::log_room::{FILE_MAX, LogRoom};
 use anyhow::{Context, bail};
 use nfluid_control::members::front_of;
 use nfluid_control::template::AT;
@@ -331,7 +331,7 @@ impl<'a> Reader<'a> {
     }
 
     fn open(&mut self, number: u64, path: &Path) -> io::Result<()> {
-        let pipe = bells::open_both(path)?;
+        let pipe = doorbell::open_both(path)?;
         let data = EventData::new_u64(number);
         epoll::add(&self.events, &pipe, data, EventFlags::IN)?;
         self.pipes.insert(number, pipe);

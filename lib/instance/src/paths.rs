@@ -134,9 +134,9 @@ impl Paths {
         self.pin.join("uplinks").join(name)
     }
 
-    /// What is kept of fast paths.
-    pub fn fast(&self) -> nfluid_fastpath::Paths {
-        nfluid_fastpath::Paths::new(self.run.clone(), self.pin.clone())
+    /// The directory of what a daemon writes down.
+    pub fn run(&self) -> &Path {
+        &self.run
     }
 
     /// The numbers of the switches.

@@ -1,7 +1,7 @@
 //! Trust groups: the pools that instances of one `trust` share. A group is there as long as it has members.
 
-use super::Paths;
-use super::ids::Ids;
+use crate::paths::Paths;
+use crate::numbers::Ids;
 use anyhow::Context;
 use nfluid_control::host::slots;
 use nfluid_control::pool::Pools;

@@ -1,6 +1,6 @@
 //! One pool: its shells, who may have one, and how many there are to be.
 
-use crate::host::making::Making;
+use crate::making::Making;
 use nfluid_api::types::PoolStatus;
 use nfluid_control::model::Program;
 use nfluid_control::pool::{PoolSpec, Purpose, Size};

@@ -5,7 +5,7 @@
 //! Where they reach their share, the instance that has written most loses the older half of its log, and then the rest:
 //! who writes little keeps all, however much others write.
 
-use super::reserve;
+use crate::reserve;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -1,9 +1,9 @@
 //! A running instance, as the daemon knows it.
 
-use super::health::Condition;
-use super::placing::Load;
-use super::record::Record;
-use super::{Paths, bells, host_cpus};
+use crate::cores::Load;
+use crate::record::Record;
+use crate::paths::Paths;
+use crate::{doorbell, machine};
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::{Groups, path, weight};
@@ -22,6 +22,15 @@ use std::time::{Duration, Instant};
 
 /// Processes and threads that an instance may have.
 const PIDS_MAX: u32 = 256;
+
+/// What looks at an instance have found, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub struct Condition {
+    /// Why it is not well, if it is not.
+    pub unhealthy: Option<String>,
+    /// How often it was found unhealthy, since this daemon looks after it.
+    pub times: u64,
+}
 
 /// An instance of the platform.
 pub struct Running {
@@ -156,7 +165,7 @@ impl Running {
             let number = self.record.io_bell.context(
                 "it has no bell for an I/O thread; 'nfluid restart INSTANCE' gives it one",
             )?;
-            self.io_bell = Some(bells::take_io(process, number)?);
+            self.io_bell = Some(doorbell::take_io(process, number)?);
         }
         Ok(())
     }
@@ -168,7 +177,7 @@ impl Running {
     pub fn io_bell_of_successor(&self) -> anyhow::Result<OwnedFd> {
         match &self.io_bell {
             Some(bell) => bell.try_clone().context("duplicating an I/O bell"),
-            None => bells::make_io().context("making the bell of its I/O thread"),
+            None => doorbell::make_io().context("making the bell of its I/O thread"),
         }
     }
 
@@ -198,7 +207,7 @@ pub fn limit_new(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
 
 /// The weight of an instance's cgroup.
 pub fn set_weight(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
-    let weight = weight(resources.share, resources.guarantee, host_cpus());
+    let weight = weight(resources.share, resources.guarantee, machine::cpu_count());
     Ok(cgroup.set_weight(portion(weight)?)?)
 }
 
@@ -215,7 +224,7 @@ pub fn cap_of(
     group: Option<&str>,
     own: Option<Portion>,
 ) -> Result<Option<Share>, CgroupError> {
-    let cpus = host_cpus();
+    let cpus = machine::cpu_count();
     let Some(own) = own else { return Ok(None) };
     let around = path(groups, group).into_iter();
     let caps = around.filter_map(|name| groups.get(name)?.cap);

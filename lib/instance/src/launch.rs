@@ -1,15 +1,15 @@
 //! Starting the program of an instance in its sandbox.
 
-use super::instance::give_slice;
-use super::making::shell::{Hosting, Numbers};
-use super::making::{self, Maker};
-use super::placing::pinned_to;
-use super::record::Record;
-use super::terminator::{self, Connecting};
-use super::{Host, bells};
+use crate::running::give_slice;
+use crate::making::shell::{Hosting, Numbers};
+use crate::making::{self, Maker};
+use crate::cores::pinned_to;
+use crate::record::Record;
+use crate::terminator::{self, Connecting};
+use crate::doorbell;
 use crate::descriptors;
 use anyhow::Context;
-use nfluid_control::model::{PortRef, Program as ProgramModel};
+use nfluid_control::model::Program as ProgramModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
@@ -309,7 +309,7 @@ impl Maker {
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;
-        let bell = bells::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
+        let bell = doorbell::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
         let control = control_socket(&self.paths.control(name))?;
         let bell_number = FIRST_FD + handover.fds().len() as RawFd;
         let numbers = Numbers {
@@ -354,7 +354,7 @@ impl Maker {
         fds: &[OwnedFd],
     ) -> anyhow::Result<Instance> {
         let (program, filter) = start.program;
-        let log = bells::open_both(&self.paths.log_pipe(start.name));
+        let log = doorbell::open_both(&self.paths.log_pipe(start.name));
         let log = log.context("opening the log pipe")?;
         descriptors::check_room(&log)?;
         let mut launch = Launch::new(program, filter);
@@ -447,7 +447,7 @@ impl Maker {
             zygote: terminator.zygote,
             ..self.sandbox(name, terminator.user, terminator.cgroup, root)?
         };
-        let log = bells::open_both(&self.paths.log_pipe(terminator.name));
+        let log = doorbell::open_both(&self.paths.log_pipe(terminator.name));
         let log = log.context("opening the log pipe")?;
         let mut launch = Launch::new(program, &found.connecting);
         let server = connecting.server;
@@ -494,13 +494,13 @@ impl Maker {
             env: Vec::new(),
         };
         let mut give = |fd: OwnedFd| inheritance.give(fd);
-        let bell = give(bells::open_both(&paths.bell(name)).context("opening the doorbell")?);
+        let bell = give(doorbell::open_both(&paths.bell(name)).context("opening the doorbell")?);
         let io_bell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
                 Some(peer) => give(
-                    bells::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
+                    doorbell::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
                 ),
                 None => -1,
             });
@@ -567,16 +567,6 @@ impl Start<'_> {
     fn cpus(&self) -> Option<Vec<usize>> {
         let cpus = self.cpus.iter().map(|cpu| *cpu as usize);
         (!self.cpus.is_empty()).then(|| cpus.collect())
-    }
-}
-
-impl Host {
-    /// The instances at the other ends of the links of an instance's ports.
-    pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
-        let ports = spec.ports.iter();
-        ports
-            .map(|port| self.wires.link_peer(&PortRef::instance(name, &port.name)))
-            .collect()
     }
 }
 

@@ -9,16 +9,14 @@
 mod program;
 mod running;
 
-use super::host_cpus;
-use super::ids::Ids;
-use super::making::Maker;
-use super::{Host, Paths};
-use crate::facts::ThisHost;
+use crate::machine;
+use crate::numbers::Ids;
+use crate::making::Maker;
+use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
-use nfluid_control::host::Host as _;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
 use program::{Code, Filters};
@@ -72,9 +70,8 @@ impl Functions {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn new(host: &Host) -> anyhow::Result<Self> {
-        let maker = Arc::clone(&host.maker);
-        let paths = host.settings.paths.clone();
+    pub fn new(maker: Arc<Maker>) -> anyhow::Result<Self> {
+        let paths = maker.paths.clone();
         let place = maker.cgroups.within(DIRECTORY);
         let place = place.context("making the cgroup of functions")?;
         for name in place.names().context("looking for functions")? {
@@ -83,7 +80,7 @@ impl Functions {
                 .context("removing a function of an earlier daemon")?;
         }
         place.set_weight(Share::from_per_mille(WEIGHT_PER_MILLE)?)?;
-        place.set_memory(ThisHost.memory_bytes() / MEMORY_PART)?;
+        place.set_memory(machine::memory_bytes() / MEMORY_PART)?;
         place.set_pids(TASKS_MAX)?;
         program::make_folder(&paths.functions()).context("making the folder of functions")?;
         Ok(Functions {
@@ -170,7 +167,7 @@ impl Functions {
         let cgroup = function.cgroup.insert(cgroup.context("making its cgroup")?);
         cgroup.set_weight(Share::from_per_mille(limits.share_per_mille)?)?;
         // Above what the host has, a cap caps nothing, and some kernels refuse it.
-        let all = u32::try_from(host_cpus()).unwrap_or(1).saturating_mul(1000);
+        let all = u32::try_from(machine::cpu_count()).unwrap_or(1).saturating_mul(1000);
         cgroup.set_cap(Some(Share::from_per_mille(limits.cap_per_mille.min(all))?))?;
         cgroup.set_memory(limits.memory_bytes)?;
         cgroup.set_pids(limits.tasks)?;

@@ -3,7 +3,7 @@
 //!
 //! Until it is done, a record under another name tells a later daemon what to remove.
 
-use super::ids::{InUse, Numbers};
+use crate::numbers::{InUse, Numbers};
 use anyhow::Context;
 use nfluid_switch::{InstanceMemory, Switch};
 use std::path::PathBuf;

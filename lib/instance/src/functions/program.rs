@@ -1,6 +1,6 @@
 //! What a function executes: the program that was sent, or the interpreter of a script that was sent.
 
-use super::super::reserve;
+use crate::reserve;
 use anyhow::{Context, bail};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};

@@ -2,8 +2,8 @@
 
 mod lane;
 
-use super::making::shell::{name_of, spec_of};
-use super::making::{Maker, Making, Site};
+use crate::making::shell::{name_of, spec_of};
+use crate::making::{Maker, Making, Site};
 use lane::{Lane, WINDOW};
 use nfluid_api::types::PoolStatus;
 use nfluid_control::group::Groups as Tenants;

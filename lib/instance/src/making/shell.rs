@@ -8,11 +8,11 @@
 
 use super::empty::Empty;
 use super::{Making, Site};
-use crate::host::bells;
-use crate::host::instance::{cap_of, give_slice, port_specs, set_weight};
-use crate::host::launch::seeded;
-use crate::host::placing::{pin, pinned_to};
-use crate::host::record::Record;
+use crate::doorbell;
+use crate::running::{cap_of, give_slice, port_specs, set_weight};
+use crate::launch::seeded;
+use crate::cores::{pin, pinned_to};
+use crate::record::Record;
 use anyhow::Context;
 use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
 use nfluid_control::pool::{PoolSpec, Purpose};
@@ -310,7 +310,7 @@ impl Making {
         let mut rung = Vec::new();
         for (port, peer) in (0u8..).zip(&self.peers) {
             if let Some(peer) = peer {
-                let bell = bells::open_ringing(&self.maker.paths.bell(peer));
+                let bell = doorbell::open_ringing(&self.maker.paths.bell(peer));
                 rung.push((port, bell.context("opening a peer's doorbell")?));
             }
         }
@@ -334,7 +334,7 @@ fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{grave_of, is_shell, name_of, number_of};
-    use crate::host::instance::cgroup_name;
+    use crate::running::cgroup_name;
 
     #[test]
     fn no_instance_has_the_name_of_a_shell() {
