@@ -1,7 +1,7 @@
 //! Fast paths that an earlier daemon has left.
 
 use super::catalogue::Catalogue;
-use super::chain::{self, Row, RowRecord, Seat};
+use super::chain::{self, Attached, ChainRecord, InterfaceChain};
 use super::error::broken;
 use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
@@ -32,7 +32,7 @@ impl FastPaths {
                 self.processes.mark_user(slow.user);
             }
         }
-        self.find_rows();
+        self.find_chains();
         for name in names {
             let adopted = match is_wanted(&name) {
                 Some(spec) => self.adopt_one(&name, spec),
@@ -46,12 +46,12 @@ impl FastPaths {
                 self.event(EventKind::Warning, &name, message);
             }
         }
-        for key in self.rows.keys().cloned().collect::<Vec<_>>() {
-            self.adopt_row(&key, |name| is_wanted(name).is_some());
+        for key in self.chains.keys().cloned().collect::<Vec<_>>() {
+            self.adopt_chain(&key, |name| is_wanted(name).is_some());
         }
         for (name, spec) in &desired.instances {
             if self.instances.contains_key(name) {
-                self.hold_again(name);
+                self.attach_again(name);
                 present.instances.insert(name.clone(), spec.clone());
                 self.report_places(name, EventKind::Adopted, "taken over on");
             }
@@ -60,12 +60,12 @@ impl FastPaths {
     }
 
     /// The interfaces that have records.
-    fn find_rows(&mut self) {
+    fn find_chains(&mut self) {
         for (file, record) in chain::recorded(&self.paths) {
             match record {
                 Ok(record) => {
-                    let row = Row::of(record, &self.paths);
-                    self.rows.insert(row.key(), row);
+                    let chain = InterfaceChain::of(record, &self.paths);
+                    self.chains.insert(chain.key(), chain);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "{} is damaged", file.display());
@@ -77,28 +77,28 @@ impl FastPaths {
 
     /// Puts programs of this daemon in the place of those on an interface, if all who are to be there have been adopted. Else
     /// what is there goes on until the others are made.
-    fn adopt_row(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
-        let Some(row) = self.rows.get_mut(key) else {
+    fn adopt_chain(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
+        let Some(chain) = self.chains.get_mut(key) else {
             return;
         };
-        let mut seats = row.seats().to_vec();
-        seats.retain(|seat| is_wanted(&seat.name));
-        for seat in &mut seats {
-            match self.instances.get(&seat.name) {
-                Some(fast) => seat.order = fast.spec.order(),
-                None => seat.vacant = true,
+        let mut attached = chain.attached().to_vec();
+        attached.retain(|one| is_wanted(&one.name));
+        for one in &mut attached {
+            match self.instances.get(&one.name) {
+                Some(fast) => one.order = fast.spec.order(),
+                None => one.reserved = true,
             }
         }
-        let is_whole = !seats.iter().any(|seat| seat.vacant);
-        let adopted = if seats.is_empty() {
-            let ended = row.end();
-            self.rows.remove(key);
+        let is_whole = !attached.iter().any(|one| one.reserved);
+        let adopted = if attached.is_empty() {
+            let ended = chain.remove();
+            self.chains.remove(key);
             ended
         } else {
-            let written = row.set_seats(seats);
-            let is_there = row.holds();
+            let written = chain.set_attached(attached);
+            let is_there = chain.is_attached();
             written.and_then(|()| match is_whole && is_there {
-                true => self.renew_row(key),
+                true => self.renew_chain(key),
                 false => Ok(()),
             })
         };
@@ -119,8 +119,8 @@ impl FastPaths {
         }
         let is_known = |name: &str| self.instances.contains_key(name);
         remove_left(&paths.pins_of_all(), is_known);
-        let is_known = |key: &str| self.rows.contains_key(key);
-        remove_left(&paths.row_pins_of_all(), is_known);
+        let is_known = |key: &str| self.chains.contains_key(key);
+        remove_left(&paths.chain_pins_of_all(), is_known);
     }
 
     fn adopt_one(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
@@ -173,7 +173,7 @@ impl FastPaths {
         };
         self.enter(name, spec, loaded);
         self.act(name, |function, context| function.adopt(context, kept));
-        self.settle_slow(name);
+        self.update_slow_path(name);
         Ok(())
     }
 
@@ -185,30 +185,30 @@ impl FastPaths {
             if !old.exists() {
                 continue;
             }
-            let found = RowRecord {
+            let found = ChainRecord {
                 interface: place.interface.clone(),
                 netns: place.netns.clone(),
                 mode: record.modes.get(number).cloned().unwrap_or_default(),
                 features: record.features.get(number).cloned().unwrap_or_default(),
-                ..RowRecord::default()
+                ..ChainRecord::default()
             };
-            let key = Row::key_of(place, Direction::Ingress);
-            let pins = paths.row_pins(&key);
+            let key = InterfaceChain::key_of(place, Direction::Ingress);
+            let pins = paths.chain_pins(&key);
             let moved =
                 std::fs::create_dir(&pins).and_then(|()| std::fs::rename(&old, pins.join(LINK)));
             if let Err(error) = moved {
                 tracing::warn!(instance = name, %error, "taking over its hold");
             }
-            let mut row = Row::of(found, paths);
-            let seat = Seat {
+            let mut chain = InterfaceChain::of(found, paths);
+            let one = Attached {
                 order: spec.order(),
                 name: name.to_owned(),
-                vacant: false,
+                reserved: false,
             };
-            if let Err(error) = row.set_seats(vec![seat]) {
+            if let Err(error) = chain.set_attached(vec![one]) {
                 tracing::warn!(instance = name, %error, "writing down its hold");
             }
-            self.rows.insert(key, row);
+            self.chains.insert(key, chain);
         }
     }
 }

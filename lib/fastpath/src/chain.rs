@@ -21,12 +21,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// All interfaces with fast paths, each way, by [`Row::key`].
-pub type Rows = BTreeMap<String, Row>;
+/// All interfaces with fast paths, each way, by [`InterfaceChain::key`].
+pub type InterfaceChains = BTreeMap<String, InterfaceChain>;
 
 /// What is kept of it beside its pins, for a later daemon. Written before the interface is changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RowRecord {
+pub struct ChainRecord {
     /// The interface.
     pub interface: String,
     /// Path of its namespace; absent: the daemon's own.
@@ -41,7 +41,8 @@ pub struct RowRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<u32>,
     /// Who is there, in the order in which packets meet them.
-    pub seats: Vec<Seat>,
+    #[serde(rename = "seats")]
+    pub attached: Vec<Attached>,
     /// In which mode, and why not natively.
     pub mode: (String, String),
     /// Features that were switched, to be put back.
@@ -53,7 +54,7 @@ pub struct RowRecord {
     pub is_unsettled: bool,
 }
 
-impl RowRecord {
+impl ChainRecord {
     fn direction(&self) -> Direction {
         if self.leaves {
             Direction::Egress
@@ -65,28 +66,28 @@ impl RowRecord {
 
 /// A member's place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct Attached {
     /// Its place among the others.
     pub order: Option<u16>,
     /// The instance.
     pub name: String,
     /// It is about to be made: nobody behind it gets what it would have had a say in.
-    #[serde(default)]
-    pub vacant: bool,
+    #[serde(default, rename = "vacant")]
+    pub reserved: bool,
 }
 
 /// An interface with fast paths.
-pub struct Row {
+pub struct InterfaceChain {
     place: Place,
-    record: RowRecord,
+    record: ChainRecord,
     file: PathBuf,
     pins: PathBuf,
     /// Absent: the interface is not there, or nobody is on it.
     hold: Option<Hold>,
     /// What this daemon has put there. Absent: nothing yet, an earlier one's goes on.
-    chain: Option<Chain>,
+    programs: Option<Chain>,
     /// The names of its members.
-    standing: Vec<String>,
+    installed: Vec<String>,
     /// Why nothing is there.
     problem: Option<String>,
 }
@@ -109,7 +110,7 @@ pub struct Wanted {
     pub beside: Option<FilterSeat>,
 }
 
-impl Row {
+impl InterfaceChain {
     /// The name of an interface's files, those for what goes this way.
     pub fn key_of(place: &Place, direction: Direction) -> String {
         let mut name = format!("{:?} {}", place.netns, place.interface);
@@ -126,31 +127,31 @@ impl Row {
 
     /// With nobody on it.
     pub fn new(place: &Place, direction: Direction, paths: &Paths) -> Self {
-        let record = RowRecord {
+        let record = ChainRecord {
             interface: place.interface.clone(),
             netns: place.netns.clone(),
             leaves: direction == Direction::Egress,
-            ..RowRecord::default()
+            ..ChainRecord::default()
         };
         Self::of(record, paths)
     }
 
     /// As a record says that it was left.
-    pub fn of(record: RowRecord, paths: &Paths) -> Self {
+    pub fn of(record: ChainRecord, paths: &Paths) -> Self {
         let place = Place {
             interface: record.interface.clone(),
             netns: record.netns.clone(),
         };
         let key = Self::key_of(&place, record.direction());
-        let pins = paths.row_pins(&key);
-        Row {
+        let pins = paths.chain_pins(&key);
+        InterfaceChain {
             hold: Hold::left(&place, &pins, record.filter.as_ref(), record.component),
             place,
             record,
-            file: paths.row_record(&key),
+            file: paths.chain_record(&key),
             pins,
-            chain: None,
-            standing: Vec::new(),
+            programs: None,
+            installed: Vec::new(),
             problem: None,
         }
     }
@@ -161,8 +162,8 @@ impl Row {
     }
 
     /// Who is there, or is to be.
-    pub fn seats(&self) -> &[Seat] {
-        &self.record.seats
+    pub fn attached(&self) -> &[Attached] {
+        &self.record.attached
     }
 
     /// In which mode, and why not natively.
@@ -173,7 +174,7 @@ impl Row {
     /// Where the next program is to be: where one is that it takes the place of, else where it is `wanted`.
     pub fn hook(&self, wanted: Hook) -> Hook {
         match self.record.mode.0.as_str() {
-            _ if !self.holds() => wanted,
+            _ if !self.is_attached() => wanted,
             hold::AT_TC if self.record.leaves => Hook::Egress,
             hold::AT_TC => Hook::Tc,
             _ if self.record.component.is_some() => Hook::Component,
@@ -192,7 +193,7 @@ impl Row {
     }
 
     /// Whether a program is on the interface.
-    pub fn holds(&self) -> bool {
+    pub fn is_attached(&self) -> bool {
         let hold = self.hold.as_ref();
         hold.is_some_and(Hold::is_attached)
     }
@@ -217,30 +218,30 @@ impl Row {
 
     /// Whether what an earlier daemon has put there goes on, although nobody is missing.
     pub fn is_left(&self) -> bool {
-        let is_whole = self.record.seats.iter().all(|seat| !seat.vacant);
-        self.chain.is_none() && is_whole && self.holds()
+        let is_whole = self.record.attached.iter().all(|one| !one.reserved);
+        self.programs.is_none() && is_whole && self.is_attached()
     }
 
     /// Those of whom a program is to be there: whoever is behind one that is missing would get what that one would stop.
     pub fn members(&self) -> Vec<String> {
-        let there = self.record.seats.iter().take_while(|seat| !seat.vacant);
-        there.map(|seat| seat.name.clone()).collect()
+        let there = self.record.attached.iter().take_while(|one| !one.reserved);
+        there.map(|one| one.name.clone()).collect()
     }
 
     /// Which member of what is there has this name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.chain.as_ref()?;
-        self.standing.iter().position(|other| other == name)
+        self.programs.as_ref()?;
+        self.installed.iter().position(|other| other == name)
     }
 
     /// Says who is there, in any order, and writes it down.
     ///
     /// # Errors
     /// When it cannot be written; then it is as before.
-    pub fn set_seats(&mut self, mut seats: Vec<Seat>) -> Result<(), PlatformError> {
-        seats.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        let before = std::mem::replace(&mut self.record.seats, seats);
-        self.save().inspect_err(|_| self.record.seats = before)
+    pub fn set_attached(&mut self, mut attached: Vec<Attached>) -> Result<(), PlatformError> {
+        attached.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        let before = std::mem::replace(&mut self.record.attached, attached);
+        self.save().inspect_err(|_| self.record.attached = before)
     }
 
     fn save(&self) -> Result<(), PlatformError> {
@@ -251,12 +252,12 @@ impl Row {
     ///
     /// # Errors
     /// When the interface or the kernel refuses; what was there is there still.
-    pub fn stand(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
+    pub fn install(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
         if wanted.members.is_empty() {
-            return self.let_go();
+            return self.release();
         }
         if self.is_gone() {
-            self.lose()?;
+            self.forget()?;
         }
         // At tc packets may be as they are.
         let at_xdp = wanted.hook.is_xdp();
@@ -264,7 +265,7 @@ impl Row {
             self.prepare(wanted.rewrites)?;
         }
         let (names, members): (Vec<String>, Vec<Member>) = wanted.members.into_iter().unzip();
-        match (&self.hold, &mut self.chain) {
+        match (&self.hold, &mut self.programs) {
             (Some(hold), Some(chain)) => {
                 let replaced = chain.replace_all_under(members, |first| hold.put(first));
                 replaced.map_err(broken)?;
@@ -286,11 +287,11 @@ impl Row {
                     _ => why,
                 })?;
                 if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
-                    self.advise();
+                    self.note_better_hook();
                 }
             }
         }
-        self.standing = names;
+        self.installed = names;
         self.problem = None;
         Ok(())
     }
@@ -310,8 +311,8 @@ impl Row {
     ///
     /// # Errors
     /// When the kernel refuses, or that cannot be written down.
-    pub fn settle(&mut self) -> Result<(), PlatformError> {
-        if !self.record.is_unsettled || !self.holds() || !self.place.has_carrier() {
+    pub fn notify_peer(&mut self) -> Result<(), PlatformError> {
+        if !self.record.is_unsettled || !self.is_attached() || !self.place.has_carrier() {
             return Ok(());
         }
         self.place.renew_peer().map_err(|error| failed(&error))?;
@@ -335,9 +336,9 @@ impl Row {
         chain.take_over();
         let head = chain.head().map_err(broken)?;
         self.record.component = None;
-        let (hold, mode) = self.take_hold(head.as_fd(), at, beside)?;
+        let (hold, mode) = self.hold_on_to(head.as_fd(), at, beside)?;
         self.hold = Some(hold);
-        self.chain = Some(chain);
+        self.programs = Some(chain);
         self.record.mode = mode;
         if let Err(error) = self.save() {
             tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
@@ -346,7 +347,7 @@ impl Row {
     }
 
     /// Says what would be better than being at XDP.
-    fn advise(&mut self) {
+    fn note_better_hook(&mut self) {
         let why = &mut self.record.mode.1;
         if !why.is_empty() {
             why.push_str("; ");
@@ -357,7 +358,7 @@ impl Row {
         }
     }
 
-    fn take_hold(
+    fn hold_on_to(
         &mut self,
         head: BorrowedFd<'_>,
         (hook, mode, priority): (Hook, Mode, Option<u32>),
@@ -392,7 +393,7 @@ impl Row {
     /// # Errors
     /// When the kernel refuses; what was there is there still.
     pub fn replace(&mut self, at: usize, member: Member) -> Result<(), PlatformError> {
-        let (Some(hold), Some(chain)) = (&self.hold, &mut self.chain) else {
+        let (Some(hold), Some(chain)) = (&self.hold, &mut self.programs) else {
             return Ok(());
         };
         let replaced = chain.replace_under(at, member, |first| hold.put(first));
@@ -403,22 +404,22 @@ impl Row {
     ///
     /// # Errors
     /// When a pin cannot be removed.
-    pub fn let_go(&mut self) -> Result<(), PlatformError> {
+    pub fn release(&mut self) -> Result<(), PlatformError> {
         if let Some(hold) = self.hold.take() {
             hold.remove().map_err(|error| failed(&error))?;
         }
         self.record.filter = None;
         self.record.component = None;
-        self.chain = None;
-        self.standing.clear();
+        self.programs = None;
+        self.installed.clear();
         pins::remove_pins(&self.pins).map_err(broken)
     }
 
     /// Forgets the interface, which is gone: one that comes in its place is another. If it is only called otherwise, it is as before.
     ///
     /// # Errors
-    /// As [`Row::let_go`].
-    pub fn lose(&mut self) -> Result<(), PlatformError> {
+    /// As [`InterfaceChain::release`].
+    pub fn forget(&mut self) -> Result<(), PlatformError> {
         let number = self.hold.as_ref().and_then(Hold::interface);
         let called = number.and_then(|number| self.place.name_of(number).ok().flatten());
         if let Some(interface) = called {
@@ -432,15 +433,15 @@ impl Row {
         self.record.rewrites = false;
         self.record.is_unsettled = false;
         self.problem = None;
-        self.let_go()
+        self.release()
     }
 
     /// Leaves the interface as it was, and no trace.
     ///
     /// # Errors
     /// When a pin or the record cannot be removed.
-    pub fn end(&mut self) -> Result<(), PlatformError> {
-        self.let_go()?;
+    pub fn remove(&mut self) -> Result<(), PlatformError> {
+        self.release()?;
         if let Err(error) = self.place.restore(&self.record.features) {
             tracing::debug!(interface = self.place.interface, %error, "features stay");
         }
@@ -459,8 +460,8 @@ const BESIDE_OTHERS: &str =
 const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all interfaces of the row takes them as they are";
 
 /// The records of an earlier daemon.
-pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {
-    let files = std::fs::read_dir(paths.row_records());
+pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<ChainRecord>)> {
+    let files = std::fs::read_dir(paths.chain_records());
     let files = files.into_iter().flatten().flatten();
     files.map(|file| (file.path(), nfluid_records::load(Path::new(&file.path()))))
 }
@@ -469,46 +470,52 @@ pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result
 mod tests {
     use super::*;
 
-    fn seat(name: &str, order: u16) -> Seat {
-        Seat {
+    fn attached(name: &str, order: u16) -> Attached {
+        Attached {
             order: Some(order),
             name: name.to_owned(),
-            vacant: false,
+            reserved: false,
         }
     }
 
-    fn row() -> Row {
+    fn chain() -> InterfaceChain {
         let place = Place {
             interface: "eth1".to_owned(),
             netns: None,
         };
         let folder = std::env::temp_dir().join(format!("nfluid-row-{}", std::process::id()));
         let paths = Paths::new(folder.join("run"), folder.join("pins"));
-        std::fs::create_dir_all(paths.row_records()).expect("the directory is ours");
-        Row::new(&place, Direction::Ingress, &paths)
+        std::fs::create_dir_all(paths.chain_records()).expect("the directory is ours");
+        InterfaceChain::new(&place, Direction::Ingress, &paths)
     }
 
     #[test]
     fn nobody_gets_what_a_missing_member_before_it_would_have_had_a_say_in() {
-        let mut row = row();
-        row.set_seats(vec![seat("c", 30), seat("a", 20), seat("b", 10)])
+        let mut chain = chain();
+        chain
+            .set_attached(vec![
+                attached("c", 30),
+                attached("a", 20),
+                attached("b", 10),
+            ])
             .expect("it is written down");
-        assert_eq!(row.members(), ["b", "a", "c"]);
-        let missing = Seat {
-            vacant: true,
-            ..seat("a", 20)
+        assert_eq!(chain.members(), ["b", "a", "c"]);
+        let missing = Attached {
+            reserved: true,
+            ..attached("a", 20)
         };
-        row.set_seats(vec![seat("c", 30), missing, seat("b", 10)])
+        chain
+            .set_attached(vec![attached("c", 30), missing, attached("b", 10)])
             .expect("it is written down");
-        assert_eq!(row.members(), ["b"], "what it lets pass is the kernel's");
-        row.end().expect("its record is ours");
+        assert_eq!(chain.members(), ["b"], "what it lets pass is the kernel's");
+        chain.remove().expect("its record is ours");
     }
 
     #[test]
     fn what_cannot_be_written_down_is_not_done() {
-        let mut row = row();
-        row.file = row.file.join("nowhere");
-        assert!(row.set_seats(vec![seat("a", 1)]).is_err());
-        assert!(row.members().is_empty());
+        let mut chain = chain();
+        chain.file = chain.file.join("nowhere");
+        assert!(chain.set_attached(vec![attached("a", 1)]).is_err());
+        assert!(chain.members().is_empty());
     }
 }

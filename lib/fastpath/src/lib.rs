@@ -46,7 +46,7 @@ pub use shared::Shared;
 pub use watch::run as watch;
 
 use catalogue::Catalogue;
-use chain::Rows;
+use chain::InterfaceChains;
 use function::{Context, FastFunction, Site};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::PlatformError;
@@ -67,7 +67,7 @@ pub struct FastPaths {
     catalogue: Catalogue,
     /// By name of the instance.
     instances: BTreeMap<String, FastPath>,
-    rows: Rows,
+    chains: InterfaceChains,
     /// What has happened and was not reported yet.
     events: Vec<Event>,
     /// How many fast paths there have been.
@@ -113,7 +113,7 @@ impl FastPaths {
             processes,
             catalogue,
             instances: BTreeMap::new(),
-            rows: Rows::new(),
+            chains: InterfaceChains::new(),
             events: Vec::new(),
             made: 0,
         }

@@ -27,16 +27,16 @@ impl FastPaths {
         config.check_host(&places)?;
         // Of one that could not be adopted, for example.
         self.clear(name)?;
-        let has_seats = !self.rows_of(name).is_empty();
+        let has_positions = !self.chains_of(name).is_empty();
         match self.make(name, spec, &*config) {
             Ok(()) => {
-                self.give_up_seats(name);
+                self.release_reserved(name);
                 self.report_places(name, EventKind::Started, "runs on");
                 Ok(())
             }
             Err(why) => {
-                if has_seats {
-                    self.vacate(name)?;
+                if has_positions {
+                    self.reserve(name)?;
                 } else {
                     self.remove(name)?;
                 }
@@ -70,10 +70,10 @@ impl FastPaths {
         self.enter(name, spec, loaded);
         let begun = self.act(name, |function, context| function.begin(context));
         begun.unwrap_or(Ok(()))?;
-        self.settle_slow(name);
+        self.update_slow_path(name);
         places
             .iter()
-            .try_for_each(|place| self.take_seat(name, place, spec.order()))
+            .try_for_each(|place| self.attach_to(name, place, spec.order()))
     }
 
     /// Says where it is, and how.
@@ -81,16 +81,16 @@ impl FastPaths {
         let Some(fast) = self.instances.get(name) else {
             return;
         };
-        let rows = places(&fast.spec).into_iter();
-        let rows = rows.filter_map(|place| self.rows.get(&self.key_at(name, &place)));
-        let places = rows.map(|row| {
-            let (mode, why) = row.mode();
+        let chains = places(&fast.spec).into_iter();
+        let chains = chains.filter_map(|place| self.chains.get(&self.key_at(name, &place)));
+        let places = chains.map(|chain| {
+            let (mode, why) = chain.mode();
             let why = if why.is_empty() {
                 String::new()
             } else {
                 format!(": {why}")
             };
-            format!("{} ({mode}{why})", row.place().interface)
+            format!("{} ({mode}{why})", chain.place().interface)
         });
         let places: Vec<String> = places.collect();
         let message = format!("{} {what} {}", fast.spec.program.name(), places.join(", "));
@@ -103,7 +103,7 @@ impl FastPaths {
     /// When it is there still.
     pub fn remove(&mut self, name: &str) -> Result<(), PlatformError> {
         // Interfaces first, so that nothing is on one without its tables being there for the next daemon to see.
-        self.leave_seats(name)?;
+        self.detach(name)?;
         self.clear(name)?;
         self.instances.remove(name);
         Ok(())
@@ -241,16 +241,16 @@ impl FastPaths {
         let restarted = self.act(name, |function, context| function.restart(context));
         self.replace_function(name, restarted)?;
         self.reread(name)?;
-        self.hold_again(name);
+        self.attach_again(name);
         self.report_places(name, EventKind::Restarting, "reads everything anew, on");
         Ok(())
     }
 
     /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.
     pub fn close(&mut self) {
-        for mut row in std::mem::take(&mut self.rows).into_values() {
-            if let Err(error) = row.end() {
-                tracing::warn!(interface = row.place().interface, %error, "leaving an interface");
+        for mut chain in std::mem::take(&mut self.chains).into_values() {
+            if let Err(error) = chain.remove() {
+                tracing::warn!(interface = chain.place().interface, %error, "leaving an interface");
             }
         }
         for name in std::mem::take(&mut self.instances).into_keys() {

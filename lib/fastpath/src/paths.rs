@@ -19,9 +19,9 @@ impl Paths {
     pub fn directories(&self) -> [PathBuf; 4] {
         [
             self.records(),
-            self.row_records(),
+            self.chain_records(),
             self.pins_of_all(),
-            self.row_pins_of_all(),
+            self.chain_pins_of_all(),
         ]
     }
 
@@ -46,22 +46,22 @@ impl Paths {
     }
 
     /// The record of who is on an interface with fast paths.
-    pub fn row_record(&self, key: &str) -> PathBuf {
-        self.row_records().join(format!("{key}.json"))
+    pub fn chain_record(&self, key: &str) -> PathBuf {
+        self.chain_records().join(format!("{key}.json"))
     }
 
     /// All of them.
-    pub fn row_records(&self) -> PathBuf {
+    pub fn chain_records(&self) -> PathBuf {
         self.run.join("rows")
     }
 
     /// The hold on such an interface, and what leads from member to member.
-    pub fn row_pins(&self, key: &str) -> PathBuf {
-        self.row_pins_of_all().join(key)
+    pub fn chain_pins(&self, key: &str) -> PathBuf {
+        self.chain_pins_of_all().join(key)
     }
 
     /// Those of all.
-    pub fn row_pins_of_all(&self) -> PathBuf {
+    pub fn chain_pins_of_all(&self) -> PathBuf {
         self.pin.join("rows")
     }
 }

@@ -81,7 +81,7 @@ impl Entrance {
 }
 
 impl Slow {
-    /// Makes the tables, or takes those that an earlier daemon has left. Nothing is on the taps yet, see [`Slow::settle`].
+    /// Makes the tables, or takes those that an earlier daemon has left. Nothing is on the taps yet, see [`Slow::update`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -121,7 +121,7 @@ impl Slow {
     }
 
     /// Looks at the taps: the way back is put on those that have come. Returns whether the entrance has opened or closed.
-    pub fn settle(&mut self) -> bool {
+    pub fn update(&mut self) -> bool {
         let seen = self.look();
         if seen == self.seen && self.problem.is_none() {
             return false;

@@ -69,7 +69,7 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
         for (name, one) in &mut followed {
             if one.is_stale || one.tried.elapsed() > AGAIN {
                 one.tried = Instant::now();
-                if paths.with(|paths| paths.hold_again(name)) {
+                if paths.with(|paths| paths.attach_again(name)) {
                     // Its namespace may be another of the same name.
                     one.monitors = monitors(name, &one.place);
                     one.is_stale = true;

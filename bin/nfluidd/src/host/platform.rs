@@ -171,7 +171,7 @@ impl Platform for HostPlatform {
                 },
             }
         });
-        host.with_fast(|fast| fast.give_up_seats(name));
+        host.with_fast(|fast| fast.release_reserved(name));
         put?;
         host.event(
             EventKind::Replaced,
@@ -452,7 +452,7 @@ impl Host {
     /// Ends what an instance was, for another in its place.
     fn take_out(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         if spec.is_fast_path() {
-            return self.with_fast(|fast| fast.vacate(name));
+            return self.with_fast(|fast| fast.reserve(name));
         }
         let mut ended = self.end_instance(name).map_err(error)?;
         if let Some(ended) = &mut ended {

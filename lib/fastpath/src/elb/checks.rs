@@ -82,13 +82,13 @@ impl Drop for Checks {
 }
 
 /// A server, as it was found lately.
-struct Patient {
+struct Server {
     key: String,
     at: SocketAddr,
     check: CheckConfig,
     due: Instant,
     /// Answers of the same kind in a row, and which kind.
-    row: (bool, u32),
+    streak: (bool, u32),
     why: String,
 }
 
@@ -97,18 +97,18 @@ fn look_after(
     servers: Vec<(String, SocketAddr, CheckConfig)>,
     stop: &AtomicBool,
 ) {
-    let patient = |(key, at, check)| Patient {
+    let server = |(key, at, check)| Server {
         key,
         at,
         check,
         due: Instant::now(),
-        row: (true, 0),
+        streak: (true, 0),
         why: String::new(),
     };
-    let mut patients: Vec<Patient> = servers.into_iter().map(patient).collect();
+    let mut checked: Vec<Server> = servers.into_iter().map(server).collect();
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let mut due: Vec<&mut Patient> = patients.iter_mut().filter(|one| one.due <= now).collect();
+        let mut due: Vec<&mut Server> = checked.iter_mut().filter(|one| one.due <= now).collect();
         let probes = due.iter().map(|one| Probe::start(one.at, &one.check));
         let answers = answers(probes.collect());
         for (one, answer) in due.iter_mut().zip(answers) {
@@ -123,17 +123,17 @@ fn look_after(
                 });
             }
         }
-        let next = patients.iter().map(|one| one.due).min();
+        let next = checked.iter().map(|one| one.due).min();
         let wait = next.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
         std::thread::sleep(wait.min(LOOK));
     }
 }
 
-impl Patient {
+impl Server {
     fn note(&mut self, answer: Result<(), String>) {
         self.due = Instant::now() + Duration::from_millis(self.check.times().0.0);
         let is_well = answer.is_ok();
-        self.row = match self.row {
+        self.streak = match self.streak {
             (kind, count) if kind == is_well => (kind, count.saturating_add(1)),
             _ => (is_well, 1),
         };
@@ -142,7 +142,7 @@ impl Patient {
 
     /// Whether it is down, as soon as that is sure.
     fn verdict(&self) -> Option<bool> {
-        match self.row {
+        match self.streak {
             (true, count) => (count >= self.check.rise).then_some(false),
             (false, count) => (count >= self.check.fall).then_some(true),
         }
@@ -342,21 +342,21 @@ mod tests {
 
     #[test]
     fn one_failure_is_none() {
-        let mut patient = Patient {
+        let mut server = Server {
             key: String::new(),
             at: "127.0.0.1:1".parse().expect("one"),
             check: check("tcp"),
             due: Instant::now(),
-            row: (true, 0),
+            streak: (true, 0),
             why: String::new(),
         };
         let verdicts = [false, false, true, false, true, true].map(|is_well| {
-            patient.note(if is_well {
+            server.note(if is_well {
                 Ok(())
             } else {
                 Err("no".to_owned())
             });
-            patient.verdict()
+            server.verdict()
         });
         assert_eq!(verdicts, [None, Some(true), None, None, None, Some(false)]);
     }
