@@ -37,6 +37,8 @@ mod reread;
 mod shared;
 mod slow;
 mod status;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use edpi::inspector::run as run_inspector;
