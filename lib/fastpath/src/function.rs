@@ -7,11 +7,10 @@
 //! The room makes fast paths, attaches them to interfaces, keeps their records, and follows what they depend on. The function
 //! has the program in the kernel, its tables, and what belongs to these.
 
-use crate::Event;
+use crate::event::Event;
 use crate::figures::Exits;
 use crate::processes::Processes;
 use crate::record::{Numbers, Record};
-use crate::shared::Watched;
 use crate::slow::{Entrance, Slow};
 use nfluid_api::types::{EventKind, FastPathStatus};
 use nfluid_control::apply::PlatformError;
@@ -26,6 +25,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An entry of the catalogue.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,7 @@ pub trait FastFunction: Send {
 
     /// Starts the threads that follow what the function depends on, and ends those that are not wanted any more. It is
     /// called again and again. The threads of a function end when it is dropped.
-    fn follow(&mut self, _name: &str, _place: &Place, _watched: &Watched) {}
+    fn follow(&mut self, _name: &str, _place: &Place, _waker: &Waker) {}
 
     /// Returns descriptors that become readable when [`FastFunction::look`] has something to see.
     fn descriptors(&self) -> Vec<OwnedFd> {
@@ -224,6 +224,21 @@ pub enum Exchanged {
     First,
     /// The function has another program. Exchanging once more puts the former one back.
     Other,
+}
+
+/// By which a thread of a function has [`FastFunction::look`] called.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    pub(crate) fn new(look: impl Fn() + Send + Sync + 'static) -> Self {
+        Waker(Arc::new(look))
+    }
+
+    /// Has the function look. Not to be called by a method of the function: that has the lock.
+    pub fn wake(&self) {
+        (self.0)();
+    }
 }
 
 /// What a function gets of the fast path that it belongs to.

@@ -23,6 +23,7 @@ mod edpi;
 mod efw;
 mod elb;
 mod error;
+mod event;
 mod figures;
 pub mod function;
 mod guard;
@@ -43,6 +44,7 @@ mod watch;
 
 pub use edpi::inspector::run as run_inspector;
 pub use error::interface_error;
+pub use event::Event;
 pub use paths::Paths;
 pub use shared::Shared;
 pub use watch::run as watch;
@@ -74,17 +76,6 @@ pub struct FastPaths {
     events: Vec<Event>,
     /// How many fast paths there have been.
     made: u64,
-}
-
-/// What has happened to a fast path, for the daemon's log of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What sort of event.
-    pub kind: EventKind,
-    /// The instance.
-    pub instance: String,
-    /// What has happened, for the operator.
-    pub message: String,
 }
 
 /// A fast path of the platform.

@@ -4,6 +4,7 @@
 //! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
 
 use super::FastPaths;
+use super::function::Waker;
 use super::placement::places;
 use super::shared::{Shared, Watched};
 use nfluid_api::types::EventKind;
@@ -171,7 +172,9 @@ impl FastPaths {
     fn subjects(&mut self, watched: &Watched) -> BTreeMap<String, Subject> {
         let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
             let place = places(&fast.spec).into_iter().next()?;
-            fast.function.follow(name, &place, watched);
+            let (watched, own) = (watched.clone(), name.clone());
+            let waker = Waker::new(move || watched.with(|paths| paths.look(&own)));
+            fast.function.follow(name, &place, &waker);
             let has_rules = fast.function.has_host_rules();
             Some((name.clone(), Subject { place, has_rules }))
         });
@@ -203,7 +206,7 @@ impl FastPaths {
     }
 
     /// Has a function look at what has happened to it.
-    pub(super) fn look(&mut self, name: &str) {
+    fn look(&mut self, name: &str) {
         self.act(name, |function, context| function.look(context));
     }
 
