@@ -1,4 +1,4 @@
-//! Fast paths that an earlier daemon has left.
+//! Adopting the fast paths that an earlier daemon has left.
 
 use super::catalogue::Catalogue;
 use super::chain::{self, Attached, ChainRecord, InterfaceChain};
@@ -18,14 +18,14 @@ use std::path::Path;
 
 impl FastPaths {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
-    /// configuration and the rules are by now is put in force.
+    /// configuration and the rules say by now is put in force.
     pub fn adopt(&mut self, desired: &Inventory, present: &mut Inventory) {
         let is_wanted = |name: &str| {
             let spec = desired.instances.get(name);
             spec.filter(|spec| spec.is_fast_path())
         };
         let names = nfluid_records::names(&self.paths.records());
-        // Before anybody is given one of them, or gives it back.
+        // Users are marked before a new process takes one, or an old one gives it back.
         for name in &names {
             let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
             if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
@@ -59,7 +59,7 @@ impl FastPaths {
         self.remove_left_behind();
     }
 
-    /// The interfaces that have records.
+    /// Finds the chains that have records.
     fn find_chains(&mut self) {
         for (file, record) in chain::recorded(&self.paths) {
             match record {
@@ -75,8 +75,8 @@ impl FastPaths {
         }
     }
 
-    /// Puts programs of this daemon in the place of those on an interface, if all who are to be there have been adopted. Else
-    /// what is there goes on until the others are made.
+    /// Replaces the programs on an interface by programs of this daemon, if all fast paths of the chain have been adopted. Else
+    /// the former programs go on until the missing fast paths are made.
     fn adopt_chain(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
         let Some(chain) = self.chains.get_mut(key) else {
             return;
@@ -107,7 +107,7 @@ impl FastPaths {
         }
     }
 
-    /// Pins and records of nobody.
+    /// Removes pins and records of fast paths and chains that were not adopted.
     fn remove_left_behind(&self) {
         let paths = &self.paths;
         for name in nfluid_records::names(&paths.records()) {
@@ -138,7 +138,7 @@ impl FastPaths {
         record.features.clear();
         config.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        // Why the host does not go along with it any more.
+        // The reason why the host does not go along with it any more.
         let mut problem = config.check_host(&places).err().map(|why| why.message);
         let mut kept = true;
         let slow = slow_path(spec, &pins)?;
@@ -146,13 +146,13 @@ impl FastPaths {
         let function = match config.load(&site, &mut record.numbers) {
             Ok(function) => function,
             Err(why) => match config.load_unread(&site) {
-                // The rules that it knows are in force meanwhile, and the kernel's are.
+                // The programs of the earlier daemon go on meanwhile, and so do the kernel's rules.
                 Some(function) => {
                     problem = Some(format!("the rules cannot be read: {why}"));
                     function
                 }
                 None => {
-                    // Tables of another version: connections are lost, those of its successor begin.
+                    // The tables are of another version: connections are lost.
                     tracing::warn!(instance = name, "its tables cannot be used: {why}");
                     remove_tables(&pins).map_err(broken)?;
                     kept = false;
@@ -177,7 +177,8 @@ impl FastPaths {
         Ok(())
     }
 
-    /// A daemon that knew no rows has pinned holds beside the tables of the only fast path of an interface.
+    /// Moves the holds of a daemon that knew no chains: that daemon pinned the hold beside the tables of an interface's only
+    /// fast path.
     fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
         let paths = &self.paths;
         for (number, place) in places(spec).iter().enumerate() {
@@ -213,7 +214,7 @@ impl FastPaths {
     }
 }
 
-/// Removes folders of pins whose names are not known.
+/// Removes the folders of pins whose names are not known.
 fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -229,7 +230,7 @@ fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
 fn is_of_the_same_kind(catalogue: Catalogue, recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;
-        // The order is changed by itself.
+        // A change of the order does not remake the fast path.
         if let Some(attach) = value.get_mut("attach").and_then(Value::as_object_mut) {
             attach.remove("order");
         }

@@ -1,4 +1,4 @@
-//! Who is on which interface: fast paths take seats there, leave them, change them, and the interface's program follows.
+//! Attaching fast paths to interfaces, detaching them, and changing their order. The programs on an interface follow.
 
 use super::chain::{Attached, InterfaceChain, Wanted};
 use super::placement::{direction, hook, mode, places, priority};
@@ -11,7 +11,7 @@ use nfluid_evnf::hook::Hook;
 use nfluid_switch::uplink::{Mode, Place};
 
 impl FastPaths {
-    /// The interfaces on which a fast path has a seat, by key.
+    /// Returns the keys of the interface chains that a fast path is attached to, or has a reserved position in.
     pub(super) fn chains_of(&self, name: &str) -> Vec<String> {
         let is_there = |chain: &InterfaceChain| chain.attached().iter().any(|one| one.name == name);
         let chains = self.chains.iter().filter(|(_, chain)| is_there(chain));
@@ -23,15 +23,15 @@ impl FastPaths {
         fast.map_or_else(Direction::default, |fast| direction(&fast.spec))
     }
 
-    /// The row of an interface that a fast path is to be in.
+    /// Returns the key of the chain of an interface that a fast path belongs to.
     pub(super) fn key_at(&self, name: &str, place: &Place) -> String {
         InterfaceChain::key_of(place, self.direction_of(name))
     }
 
-    /// Puts a fast path on an interface, at its place among those that are there.
+    /// Attaches a fast path to an interface, at its position in the chain there.
     ///
     /// # Errors
-    /// When it cannot be there; the others are as before.
+    /// When the fast path cannot be attached. The rest of the chain is as before.
     pub(super) fn attach_to(
         &mut self,
         name: &str,
@@ -58,7 +58,7 @@ impl FastPaths {
         taken.inspect_err(|_| self.restore_attached(&key, before))
     }
 
-    /// What was refused has changed nothing but the record.
+    /// Restores the record of a chain after a refused change: a refused change has changed nothing but the record.
     fn restore_attached(&mut self, key: &str, before: Vec<Attached>) {
         let Some(chain) = self.chains.get_mut(key) else {
             return;
@@ -74,7 +74,7 @@ impl FastPaths {
         }
     }
 
-    /// Takes a fast path off all its interfaces; those behind it get what it would have let pass.
+    /// Detaches a fast path from all its interfaces. The fast paths behind it get the packets that it would have let pass.
     ///
     /// # Errors
     /// When it is there still.
@@ -85,7 +85,8 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Takes the program of a fast path off all its interfaces, but keeps its seats: nobody behind it gets what it has not seen.
+    /// Removes the program of a fast path from all its interfaces, but reserves its positions: no fast path behind a reserved
+    /// position gets packets that the missing one has not seen.
     fn reserve_positions(&mut self, name: &str) -> Result<(), PlatformError> {
         for key in self.chains_of(name) {
             self.change_attached(&key, |attached| {
@@ -96,7 +97,7 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Ends a fast path for another in its place.
+    /// Ends a fast path and reserves its positions for the one that replaces it.
     ///
     /// # Errors
     /// When it is there still.
@@ -107,7 +108,7 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Gives up seats that a fast path has not taken again.
+    /// Gives up the reserved positions of a fast path that were not taken again.
     pub fn release_reserved(&mut self, name: &str) {
         for key in self.chains_of(name) {
             let given = self.change_attached(&key, |attached| {
@@ -119,7 +120,8 @@ impl FastPaths {
         }
     }
 
-    /// Has fewer be on an interface. If the others cannot be there without them, all is the kernel's until they can.
+    /// Removes fast paths from a chain. If the rest cannot be attached without them, the interface has no program, and the
+    /// kernel gets all packets, until the rest can be.
     fn change_attached(
         &mut self,
         key: &str,
@@ -151,7 +153,7 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Puts on an interface those who are to be there.
+    /// Installs on an interface the programs of all fast paths in its chain.
     pub(super) fn renew_chain(&mut self, key: &str) -> Result<(), PlatformError> {
         let Some(chain) = self.chains.get(key) else {
             return Ok(());
@@ -184,7 +186,7 @@ impl FastPaths {
                 Some(first) => mode(&first.spec),
                 None => Mode::default(),
             },
-            // A slow path of one's own gets packets as they are: they have to be whole.
+            // A slow path gets packets as they are, so they have to have their checksums and be in one piece.
             rewrites: rewrites || needs_driver,
             may_be_at_tc: !needs_driver
                 && names.iter().all(|name| {
@@ -203,7 +205,7 @@ impl FastPaths {
         }
     }
 
-    /// Those of the same interface whom packets meet the other way.
+    /// Returns the chain of the same interface for the other direction.
     fn beside(&self, key: &str) -> Option<&InterfaceChain> {
         let place = self.chains.get(key)?.place();
         let mut chains = self.chains.iter();
@@ -211,11 +213,11 @@ impl FastPaths {
         found.map(|(_, chain)| chain)
     }
 
-    /// Puts another program of a fast path in the place of the one that is on an interface.
+    /// Replaces the program of a fast path on an interface by a new one.
     pub(super) fn renew_member(&mut self, name: &str, place: &Place) -> Result<(), PlatformError> {
         let key = self.key_at(name, place);
         let Some(chain) = self.chains.get(&key).filter(|chain| chain.is_attached()) else {
-            // It is put there when the interface returns.
+            // The new program is installed when the interface returns.
             return Ok(());
         };
         let Some(at) = chain.position(name) else {
@@ -230,7 +232,7 @@ impl FastPaths {
         }
     }
 
-    /// Whether somebody behind a fast path on an interface sends on what it lets pass.
+    /// Returns true if a fast path behind this one on an interface sends on what this one lets pass.
     pub(super) fn sends_behind(&self, name: &str, place: &Place) -> bool {
         let chain = self.chains.get(&self.key_at(name, place));
         let attached = chain.map_or(&[][..], InterfaceChain::attached).iter();
@@ -261,10 +263,10 @@ impl FastPaths {
         })
     }
 
-    /// Changes the place of a fast path among the others: packets meet them in the old order, or in the new one.
+    /// Changes the position of a fast path in its chains. Each packet meets the old order or the new one.
     ///
     /// # Errors
-    /// When that cannot be; they are in the old one.
+    /// When the interfaces refuse. The order is the old one then.
     pub fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
         let Some(fast) = self.instances.get(name) else {
             return Err(no_instance(name));
@@ -303,7 +305,8 @@ impl FastPaths {
         renewed.inspect_err(|_| self.restore_attached(key, before))
     }
 
-    /// Takes hold again of interfaces that have come back. Returns whether there was one since it was asked last.
+    /// Attaches a fast path again to interfaces that have come back. Returns true if an interface has come back since the last
+    /// call.
     pub fn attach_again(&mut self, name: &str) -> bool {
         self.attach_missing(name);
         self.update_slow_path(name);
@@ -349,7 +352,7 @@ impl FastPaths {
         fast.is_some_and(|fast| std::mem::take(&mut fast.regained))
     }
 
-    /// Has a fast path hand up to its slow path, if that is one of its own and is there.
+    /// Looks at the taps of a fast path's slow path, and has the fast path hand packets up to the tap that is there.
     pub(super) fn update_slow_path(&mut self, name: &str) {
         let Some(fast) = self.instances.get_mut(name) else {
             return;
@@ -375,7 +378,8 @@ impl FastPaths {
         }
     }
 
-    /// Has a fast path be on all its interfaces: one may have been gone when it was adopted, or it was being made.
+    /// Attaches a fast path to those of its interfaces where it is missing: an interface may have been gone when the fast path
+    /// was adopted or made.
     fn attach_missing(&mut self, name: &str) {
         let Some(fast) = self.instances.get(name) else {
             return;
@@ -403,7 +407,7 @@ impl FastPaths {
     }
 }
 
-/// What a slow path gives back would meet a program again that is not in the driver.
+/// Refuses a slow path where XDP is generic: packets that the slow path returns would meet the program again.
 fn not_in_the_driver(interface: &str) -> PlatformError {
     let message = format!("the programs on {interface} are not in its driver");
     PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(

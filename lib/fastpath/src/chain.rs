@@ -1,10 +1,10 @@
-//! An interface with fast paths on it, one behind the other: which they are, their program, what is kept of it.
+//! A chain of fast paths on one interface, for one direction: which fast paths, their programs, and the record.
 //!
 //! | below `rows/KEY` of the BPF file system | |
 //! |---|---|
-//! | `link` | the hold on the interface |
-//! | `first` | instead of it, in libxdp's dispatcher: who is entered from there |
-//! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
+//! | `link` | the link that holds the first program on the interface |
+//! | `first` | instead of `link`, in libxdp's dispatcher: the map with the program that the dispatcher's component calls |
+//! | `next0`, `next1`, ... | the maps with each member's successor: the kernel empties such a map when nothing refers to it |
 
 use super::error::{broken, failed};
 use super::hold::{Held, Hold, LINK};
@@ -21,35 +21,35 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// All interfaces with fast paths, each way, by [`InterfaceChain::key`].
+/// All chains, by [`InterfaceChain::key`].
 pub type InterfaceChains = BTreeMap<String, InterfaceChain>;
 
-/// What is kept of it beside its pins, for a later daemon. Written before the interface is changed.
+/// The record of a chain for a later daemon. It is written before the interface is changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChainRecord {
     /// The interface.
     pub interface: String,
     /// Path of its namespace; absent: the daemon's own.
     pub netns: Option<PathBuf>,
-    /// They see what goes out.
+    /// True if the chain sees packets that go out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
-    /// A filter at tc is the hold on it, or is about to be.
+    /// The filter at tc that holds the first program, or is about to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterSeat>,
-    /// Number of the interface, if libxdp's dispatcher calls them there, or is about to.
+    /// Number of the interface, if libxdp's dispatcher calls the chain, or is about to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<u32>,
-    /// Who is there, in the order in which packets meet them.
+    /// The fast paths, in the order in which packets meet them.
     #[serde(rename = "seats")]
     pub attached: Vec<Attached>,
-    /// In which mode, and why not natively.
+    /// The mode of attachment, and the reason if it is not native XDP.
     pub mode: (String, String),
-    /// Features that were switched, to be put back.
+    /// Features of the interface that were changed, to be restored.
     pub features: ChangedFeatures,
-    /// Whether they were for programs that change packets.
+    /// True if they were changed for programs that change packets.
     pub rewrites: bool,
-    /// Frames could not go out of the interface when they were switched: what the other end has to take note of it may have missed.
+    /// True if the interface had no carrier when the features were changed: the other end may have missed the change.
     #[serde(default)]
     pub is_unsettled: bool,
 }
@@ -64,54 +64,54 @@ impl ChainRecord {
     }
 }
 
-/// A member's place.
+/// The position of a fast path in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// Its place among the others.
+    /// Its order among the others.
     pub order: Option<u16>,
     /// The instance.
     pub name: String,
-    /// It is about to be made: nobody behind it gets what it would have had a say in.
+    /// The position is reserved: the fast path is about to be made. No fast path behind it gets packets until then.
     #[serde(default, rename = "vacant")]
     pub reserved: bool,
 }
 
-/// An interface with fast paths.
+/// A chain of fast paths on one interface, for one direction.
 pub struct InterfaceChain {
     place: Place,
     record: ChainRecord,
     file: PathBuf,
     pins: PathBuf,
-    /// Absent: the interface is not there, or nobody is on it.
+    /// Absent: the interface does not exist, or has no program of the chain.
     hold: Option<Hold>,
-    /// What this daemon has put there. Absent: nothing yet, an earlier one's goes on.
+    /// The programs that this daemon has installed. Absent: none yet, those of an earlier daemon go on.
     programs: Option<Chain>,
-    /// The names of its members.
+    /// The names of the fast paths of these programs.
     installed: Vec<String>,
-    /// Why nothing is there.
+    /// The reason why no program is attached.
     problem: Option<String>,
 }
 
-/// What is to be on an interface.
+/// What is to be installed on an interface.
 pub struct Wanted {
-    /// Members with their names.
+    /// Programs with the names of their fast paths.
     pub members: Vec<(String, Member)>,
-    /// Where.
+    /// The hook.
     pub hook: Hook,
-    /// How, at XDP.
+    /// The XDP mode, if the hook is XDP.
     pub mode: Mode,
-    /// One of them changes packets.
+    /// True if one of the programs changes packets.
     pub rewrites: bool,
-    /// It was not said how, and all of them have a form for tc.
+    /// True if the deployment leaves the hook open, and all functions have a form for tc.
     pub may_be_at_tc: bool,
-    /// Their place in libxdp's dispatcher, if they are to be there.
+    /// The priority in libxdp's dispatcher, if the chain is to be there.
     pub priority: Option<u32>,
-    /// Where the filter is that holds those of the other way.
+    /// The filter that holds the chain of the other direction.
     pub beside: Option<FilterSeat>,
 }
 
 impl InterfaceChain {
-    /// The name of an interface's files, those for what goes this way.
+    /// Returns the name of the files of the chain of an interface and a direction.
     pub fn key_of(place: &Place, direction: Direction) -> String {
         let mut name = format!("{:?} {}", place.netns, place.interface);
         if direction == Direction::Egress {
@@ -120,12 +120,12 @@ impl InterfaceChain {
         format!("{:016x}", xxh3_64(name.as_bytes()))
     }
 
-    /// The name of its files.
+    /// Returns the name of the files of this chain.
     pub fn key(&self) -> String {
         Self::key_of(&self.place, self.record.direction())
     }
 
-    /// With nobody on it.
+    /// Makes a chain without fast paths.
     pub fn new(place: &Place, direction: Direction, paths: &Paths) -> Self {
         let record = ChainRecord {
             interface: place.interface.clone(),
@@ -136,7 +136,7 @@ impl InterfaceChain {
         Self::of(record, paths)
     }
 
-    /// As a record says that it was left.
+    /// Returns the chain that an earlier daemon has left, by its record.
     pub fn of(record: ChainRecord, paths: &Paths) -> Self {
         let place = Place {
             interface: record.interface.clone(),
@@ -156,22 +156,22 @@ impl InterfaceChain {
         }
     }
 
-    /// Where it is.
+    /// Returns the interface.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Who is there, or is to be.
+    /// Returns the fast paths in the chain, those with a reserved position included.
     pub fn attached(&self) -> &[Attached] {
         &self.record.attached
     }
 
-    /// In which mode, and why not natively.
+    /// The mode of attachment, and the reason if it is not native XDP.
     pub fn mode(&self) -> &(String, String) {
         &self.record.mode
     }
 
-    /// Where the next program is to be: where one is that it takes the place of, else where it is `wanted`.
+    /// Returns the hook for the next program: that of the program which it replaces, or `wanted` if there is none.
     pub fn hook(&self, wanted: Hook) -> Hook {
         match self.record.mode.0.as_str() {
             _ if !self.is_attached() => wanted,
@@ -182,23 +182,23 @@ impl InterfaceChain {
         }
     }
 
-    /// Why nothing is there.
+    /// The reason why no program is attached.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Notes why nothing is there.
+    /// Notes the reason why no program is attached.
     pub fn note_problem(&mut self, why: Option<String>) {
         self.problem = why;
     }
 
-    /// Whether a program is on the interface.
+    /// Returns true if a program of the chain is on the interface.
     pub fn is_attached(&self) -> bool {
         let hold = self.hold.as_ref();
         hold.is_some_and(Hold::is_attached)
     }
 
-    /// Whether the interface is gone with what was on it, or what was on it is on an interface of another name or namespace by now.
+    /// Returns true if the interface is gone with its program, or has another name or namespace by now.
     pub fn is_gone(&self) -> bool {
         let Some(hold) = &self.hold else {
             return false;
@@ -206,38 +206,39 @@ impl InterfaceChain {
         let Some(number) = hold.interface() else {
             return true;
         };
-        // Who cannot be told stays.
+        // An error leaves the chain as it is.
         let there = self.place.number();
         there.is_ok_and(|there| there != Some(number))
     }
 
-    /// Where the filter is that holds it, if one does.
+    /// Returns the filter that holds the chain, if a filter does.
     pub fn filter_seat(&self) -> Option<&FilterSeat> {
         self.record.filter.as_ref()
     }
 
-    /// Whether what an earlier daemon has put there goes on, although nobody is missing.
+    /// Returns true if programs of an earlier daemon go on although no fast path is missing.
     pub fn is_left(&self) -> bool {
         let is_whole = self.record.attached.iter().all(|one| !one.reserved);
         self.programs.is_none() && is_whole && self.is_attached()
     }
 
-    /// Those of whom a program is to be there: whoever is behind one that is missing would get what that one would stop.
+    /// Returns the fast paths whose programs are to be installed: those before the first reserved position. A fast path behind
+    /// a missing one would get packets that the missing one would stop.
     pub fn members(&self) -> Vec<String> {
         let there = self.record.attached.iter().take_while(|one| !one.reserved);
         there.map(|one| one.name.clone()).collect()
     }
 
-    /// Which member of what is there has this name.
+    /// Returns the position of a fast path among the installed programs.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.programs.as_ref()?;
         self.installed.iter().position(|other| other == name)
     }
 
-    /// Says who is there, in any order, and writes it down.
+    /// Sets the fast paths of the chain, given in any order, and writes the record.
     ///
     /// # Errors
-    /// When it cannot be written; then it is as before.
+    /// When the record cannot be written. The chain is as before then.
     pub fn set_attached(&mut self, mut attached: Vec<Attached>) -> Result<(), PlatformError> {
         attached.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
         let before = std::mem::replace(&mut self.record.attached, attached);
@@ -248,10 +249,11 @@ impl InterfaceChain {
         nfluid_records::save(&self.record, &self.file).map_err(broken)
     }
 
-    /// Puts members on the interface, in the place of those that are there, between two packets. Nobody: it is left alone.
+    /// Installs programs on the interface in place of those that are there, between two packets. Without members the interface
+    /// is released.
     ///
     /// # Errors
-    /// When the interface or the kernel refuses; what was there is there still.
+    /// When the interface or the kernel refuses. The former programs are in place then.
     pub fn install(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
         if wanted.members.is_empty() {
             return self.release();
@@ -259,7 +261,7 @@ impl InterfaceChain {
         if self.is_gone() {
             self.forget()?;
         }
-        // At tc packets may be as they are.
+        // At tc packets need no preparation of the interface.
         let at_xdp = wanted.hook.is_xdp();
         if at_xdp && (self.hold.is_none() || wanted.rewrites && !self.record.rewrites) {
             self.prepare(wanted.rewrites)?;
@@ -297,7 +299,7 @@ impl InterfaceChain {
     }
 
     fn prepare(&mut self, rewrites: bool) -> Result<(), PlatformError> {
-        // Before: what changes meanwhile is looked at again.
+        // Read before the change: a carrier that comes meanwhile is noticed later.
         let is_unsettled = rewrites && !self.place.has_carrier();
         let changed = self.place.prepare(rewrites);
         let changed = changed.map_err(|error| failed(&error))?;
@@ -307,10 +309,10 @@ impl InterfaceChain {
         self.save()
     }
 
-    /// Has the other end of a veth take note that frames are redirected there, when it has come up.
+    /// Has the other end of a veth, when that has come up, take note that frames are redirected to it.
     ///
     /// # Errors
-    /// When the kernel refuses, or that cannot be written down.
+    /// When the kernel refuses, or the record cannot be written.
     pub fn notify_peer(&mut self) -> Result<(), PlatformError> {
         if !self.record.is_unsettled || !self.is_attached() || !self.place.has_carrier() {
             return Ok(());
@@ -346,7 +348,7 @@ impl InterfaceChain {
         Ok(())
     }
 
-    /// Says what would be better than being at XDP.
+    /// Adds a hint to the mode: tc is better than XDP here.
     fn note_better_hook(&mut self) {
         let why = &mut self.record.mode.1;
         if !why.is_empty() {
@@ -368,7 +370,7 @@ impl InterfaceChain {
         let side = match hook {
             Hook::Xdp => return hold::at_xdp(&self.place, head, mode, &pin),
             Hook::Component => {
-                // Before it is there: by this it is found.
+                // Recorded before it exists, so that a later daemon finds it.
                 self.record.component = self.place.number().map_err(|error| failed(&error))?;
                 self.save()?;
                 let priority = priority.unwrap_or(PRIORITY);
@@ -382,16 +384,16 @@ impl InterfaceChain {
         }
         let seat = FilterSeat::prepare(&self.place, side, beside);
         let seat = seat.map_err(|error| failed(&error))?;
-        // Before it is there: by this it is found.
+        // Recorded before it exists, so that a later daemon finds it.
         self.record.filter = Some(seat.clone());
         self.save()?;
         hold::by_filter(&self.place, seat, head)
     }
 
-    /// Puts another program in the place of a member, between two packets.
+    /// Replaces the program of one member, between two packets.
     ///
     /// # Errors
-    /// When the kernel refuses; what was there is there still.
+    /// When the kernel refuses. The former program is in place then.
     pub fn replace(&mut self, at: usize, member: Member) -> Result<(), PlatformError> {
         let (Some(hold), Some(chain)) = (&self.hold, &mut self.programs) else {
             return Ok(());
@@ -400,7 +402,7 @@ impl InterfaceChain {
         replaced.map_err(broken)
     }
 
-    /// Takes everything off the interface: packets are the kernel's. Who has a seat keeps it.
+    /// Removes all programs from the interface: the kernel gets all packets. The chain keeps its fast paths.
     ///
     /// # Errors
     /// When a pin cannot be removed.
@@ -415,7 +417,8 @@ impl InterfaceChain {
         pins::remove_pins(&self.pins).map_err(broken)
     }
 
-    /// Forgets the interface, which is gone: one that comes in its place is another. If it is only called otherwise, it is as before.
+    /// Forgets an interface that is gone: an interface that comes in its place is another one. An interface that has only been
+    /// renamed gets its features back.
     ///
     /// # Errors
     /// As [`InterfaceChain::release`].
@@ -436,7 +439,7 @@ impl InterfaceChain {
         self.release()
     }
 
-    /// Leaves the interface as it was, and no trace.
+    /// Removes the chain: the interface is as it was before, and no pin or record is left.
     ///
     /// # Errors
     /// When a pin or the record cannot be removed.
@@ -452,14 +455,14 @@ impl InterfaceChain {
     }
 }
 
-/// Where another's program is at XDP.
+/// The remedy where a program of somebody else is at XDP.
 const BESIDE_OTHERS: &str =
     "or write 'mode: tc' on all interfaces of the row, which is beside what others have at XDP";
 
-/// For an end of a veth, at XDP.
+/// The hint for an end of a veth at XDP.
 const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all interfaces of the row takes them as they are";
 
-/// The records of an earlier daemon.
+/// Returns the records of chains that an earlier daemon has left.
 pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<ChainRecord>)> {
     let files = std::fs::read_dir(paths.chain_records());
     let files = files.into_iter().flatten().flatten();

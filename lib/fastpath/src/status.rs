@@ -1,4 +1,4 @@
-//! What fast paths are and what they have done, for the API.
+//! Status and figures of fast paths, for the API.
 
 use super::chain::InterfaceChain;
 use super::figures::Exits;
@@ -25,14 +25,14 @@ impl FastPaths {
         fast.is_some_and(|fast| fast.function.has_process())
     }
 
-    /// All fast paths.
+    /// Returns the status of all fast paths.
     pub fn statuses(&self) -> Vec<InstanceStatus> {
         let all = self.instances.iter();
         all.map(|(name, fast)| fast.status(name, &self.chains_at(fast)))
             .collect()
     }
 
-    /// For each interface of a fast path what is there.
+    /// Returns for each interface of a fast path the chain there.
     fn chains_at(&self, fast: &FastPath) -> Vec<Option<&InterfaceChain>> {
         let places = places(&fast.spec).into_iter();
         let direction = direction(&fast.spec);
@@ -41,7 +41,7 @@ impl FastPaths {
             .collect()
     }
 
-    /// Their figures.
+    /// Returns the figures of all fast paths.
     pub fn stats(&self) -> Vec<InstanceStats> {
         let all = self.instances.iter().map(|(name, fast)| {
             let (used, limit) = fast.function.usage();
@@ -61,7 +61,7 @@ impl FastPaths {
 }
 
 impl FastPath {
-    /// Why it is not as it should be.
+    /// Returns the reason why the fast path is not as it should be.
     fn trouble(&self, chains: &[Option<&InterfaceChain>]) -> Option<String> {
         let mut missing = self.interfaces(chains).into_iter();
         let missing = missing.find(|interface| interface.mode.is_none());
@@ -79,7 +79,7 @@ impl FastPath {
             .or(missing)
     }
 
-    /// Its interfaces, each with what is there.
+    /// Returns the interfaces of the fast path.
     fn interfaces(&self, chains: &[Option<&InterfaceChain>]) -> Vec<FastInterface> {
         let places = places(&self.spec);
         let each = places.iter().zip(chains);
@@ -134,7 +134,7 @@ impl FastPath {
         status
     }
 
-    /// How packets have left, since it was made.
+    /// Returns how packets have left, since the tables were made.
     fn exits(&self) -> Exits {
         let mut exits = self.function.exits();
         let slow = self.slow.iter().flat_map(Slow::exits);
@@ -145,7 +145,7 @@ impl FastPath {
         exits
     }
 
-    /// Its metrics, by name with labels.
+    /// Returns the metrics, by name with labels.
     fn metrics(&self) -> BTreeMap<String, f64> {
         let mut metrics = BTreeMap::new();
         for (verdict, exit, counts) in self.exits() {
@@ -190,7 +190,7 @@ fn interface(place: &Place, chain: Option<&InterfaceChain>) -> FastInterface {
     }
 }
 
-/// What a packet met on its way to a slow path of its own, if it has no other reason there.
+/// Returns verdict and reason of packets on the way to a slow path. `None`: they are counted under another reason.
 fn of_handing_up(exit: SlowExit) -> Option<(&'static str, &'static str)> {
     match exit {
         SlowExit::Behind => Some(("up", "behind")),

@@ -1,4 +1,5 @@
-//! Looking after a balancer's servers: a thread in their namespace that connects to them, and asks those that speak HTTP.
+//! Health checks of a balancer's servers: a thread in the namespace of the interface connects to them, and sends requests to
+//! those that speak HTTP.
 
 use super::config::{BalancerConfig, Check, CheckConfig};
 use super::{Finding, Findings};
@@ -15,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How soon it notices that it is to end.
+/// How soon the thread notices that it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of an answer that tell its status: `HTTP/1.1 200`.
 const STATUS_BYTES: usize = 12;
 
-/// Whom to look after.
+/// The servers to check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     servers: Vec<(String, SocketAddr, CheckConfig)>,
 }
 
 impl Subject {
-    /// The servers of services that ask for it; `None`: there is none.
+    /// Returns the servers of services with health checks. `None`: there are none.
     pub fn of(config: &BalancerConfig) -> Option<Self> {
         let services = config.services.values();
         let servers = services.filter_map(|service| Some((service, service.health.as_ref()?)));
@@ -40,14 +41,14 @@ impl Subject {
     }
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread of the checks. The thread ends when this is dropped.
 pub struct Checks {
     subject: Subject,
     stop: Arc<AtomicBool>,
 }
 
 impl Checks {
-    /// Begins to look after the servers of an instance, from where it is.
+    /// Starts checking the servers of an instance, from the namespace of its interface.
     pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (there, servers) = (Arc::clone(&stop), subject.servers.clone());
@@ -69,7 +70,7 @@ impl Checks {
         Checks { subject, stop }
     }
 
-    /// Whom it looks after.
+    /// Returns the servers that are checked.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -81,13 +82,13 @@ impl Drop for Checks {
     }
 }
 
-/// A server, as it was found lately.
+/// A server, and what its last checks have found.
 struct Server {
     key: String,
     at: SocketAddr,
     check: CheckConfig,
     due: Instant,
-    /// Answers of the same kind in a row, and which kind.
+    /// Whether the last checks have succeeded, and how many in a row.
     streak: (bool, u32),
     why: String,
 }
@@ -113,7 +114,7 @@ fn look_after(
         let answers = answers(probes.collect());
         for (one, answer) in due.iter_mut().zip(answers) {
             one.note(answer);
-            // Only while it is wanted: its instance may be another by now.
+            // Only while the checks are wanted: the configuration may be another by now.
             if !stop.load(Ordering::Relaxed)
                 && let Some(down) = one.verdict()
             {
@@ -140,7 +141,7 @@ impl Server {
         self.why = answer.err().unwrap_or_default();
     }
 
-    /// Whether it is down, as soon as that is sure.
+    /// Returns whether the server is down. `None`: not yet decided.
     fn verdict(&self) -> Option<bool> {
         match self.streak {
             (true, count) => (count >= self.check.rise).then_some(false),
@@ -149,10 +150,10 @@ impl Server {
     }
 }
 
-/// A question to a server.
+/// A check in progress.
 struct Probe {
     socket: Result<OwnedFd, String>,
-    /// What is still to be sent; nothing is asked of those that only have to take a connection.
+    /// The rest of the request. Empty for servers that only have to accept a connection.
     request: Vec<u8>,
     is_connected: bool,
     answer: Vec<u8>,
@@ -192,7 +193,7 @@ impl Probe {
         }
     }
 
-    /// Whether the answer is there and good.
+    /// Returns true if the answer is there and good.
     fn step(&mut self) -> Result<bool, String> {
         let socket = self.socket.as_ref().map_err(Clone::clone)?;
         let told = |error: Errno| error.to_string();
@@ -244,7 +245,7 @@ fn connecting(at: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whether an answer that begins like this is a good one.
+/// Checks the status of an answer that begins like this.
 fn status_of(answer: &[u8]) -> Result<(), String> {
     let head = String::from_utf8_lossy(&answer[..STATUS_BYTES]);
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
@@ -255,7 +256,7 @@ fn status_of(answer: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The answers to all, each after its time at the latest.
+/// Waits for the answers to all checks, each until its timeout.
 fn answers(mut probes: Vec<Probe>) -> Vec<Result<(), String>> {
     loop {
         for probe in probes.iter_mut().filter(|probe| probe.result.is_none()) {
