@@ -7,7 +7,7 @@ use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
 use super::making::shell::is_shell;
 use super::placing::Load;
 use super::record::Record;
-use super::{bells, tenants, written};
+use super::{bells, tenants};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::inventory::Inventory;
@@ -72,8 +72,8 @@ impl Host {
     }
 
     fn adopt_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
-        let mut record: Record =
-            written::load(&self.settings.paths.record(name)).context("reading its record")?;
+        let mut record: Record = nfluid_records::load(&self.settings.paths.record(name))
+            .context("reading its record")?;
         if record.spec != serde_json::to_string(spec)? {
             bail!("it was made from another specification");
         }
@@ -111,7 +111,7 @@ impl Host {
             } else {
                 std::fs::remove_file(next)
             };
-            written::save(&record, &self.settings.paths.record(name))?;
+            nfluid_records::save(&record, &self.settings.paths.record(name))?;
         }
         self.maker.make_pipes(name)?;
         self.maker.numbers.mark(&InUse {
@@ -195,7 +195,7 @@ impl Host {
             if self.instances.contains_key(&name) {
                 continue;
             }
-            if let Ok(record) = written::load::<Record>(&paths.record(&name))
+            if let Ok(record) = nfluid_records::load::<Record>(&paths.record(&name))
                 && let Some(end) = record.first_port.checked_add(record.ports)
                 && end <= nfluid_switch::abi::PORTS_MAX
                 && record.pool < nfluid_switch::abi::PORTS_MAX

@@ -151,7 +151,7 @@ impl Host {
             *running.record.came_to_members.entry(port).or_default() += came;
         }
         let path = self.settings.paths.record(first);
-        if let Err(error) = super::written::save(&running.record, &path) {
+        if let Err(error) = nfluid_records::save(&running.record, &path) {
             tracing::warn!(instance = first, %error, "writing down what came to a member that has gone");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::instance::Running;
 use super::launch::peers_by_queue;
-use super::{Host, Paths, bells, written};
+use super::{Host, Paths, bells};
 use crate::io_process::{self, CORES_MAX, Entrusted, Order};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
@@ -107,7 +107,7 @@ impl Host {
         let running = running.context("there is no such instance")?;
         let mut record = running.record.clone();
         record.io = model;
-        written::save(&record, &path).context("writing down the instance")?;
+        nfluid_records::save(&record, &path).context("writing down the instance")?;
         running.record = record;
         running.spec.io = model;
         if !model.has_threads() {

@@ -4,7 +4,7 @@
 use super::instance::{Running, supervisor_time};
 use super::io_side::IoRecord;
 use super::uplink_life::RESTART;
-use super::{Host, bells, written};
+use super::{Host, bells};
 use crate::facts::ThisHost;
 use crate::io_process::{IoProcess, IoService, IoStatus, Order, Setup};
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
@@ -97,7 +97,10 @@ impl Host {
             // Whatever it costs counts there, from its first instruction on.
             cgroup.attach(identity.pid)?;
             let process = identity.clone();
-            Ok(written::save(&IoRecord { process }, &paths.io_record())?)
+            Ok(nfluid_records::save(
+                &IoRecord { process },
+                &paths.io_record(),
+            )?)
         })?;
         self.io.process = Some(process);
         self.io.cgroup = Some(cgroup);
@@ -160,7 +163,7 @@ impl Host {
     pub(super) fn adopt_io(&mut self, desired: &IoSettings) {
         self.io.settings = desired.clone();
         let paths = &self.settings.paths;
-        let record = written::load::<IoRecord>(&paths.io_record()).ok();
+        let record = nfluid_records::load::<IoRecord>(&paths.io_record()).ok();
         if let Some(record) = record
             && let Err(why) = self.adopt_io_process(&record)
         {

@@ -13,7 +13,7 @@ use super::placing::{Load, pinned_to};
 use super::record::Record;
 use super::terminator::Connectors;
 use super::undertaker::{Remains, Undertaker};
-use super::{Paths, bells, tenants, written};
+use super::{Paths, bells, tenants};
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::Groups as Tenants;
@@ -155,7 +155,7 @@ impl Making {
     }
 
     fn write_down(&self) -> anyhow::Result<()> {
-        written::save(&self.record, &self.maker.paths.record(&self.name))
+        nfluid_records::save(&self.record, &self.maker.paths.record(&self.name))
             .context("writing down the instance")
     }
 

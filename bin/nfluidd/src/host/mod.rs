@@ -89,7 +89,6 @@ use nfluid_control::wiring::Destination;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
-use nfluid_records as written;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;

@@ -1,7 +1,7 @@
 //! Instances on cores: measured, put and moved by [`nfluid_control::balance`].
 
 use super::instance::{Running, supervisor_time};
-use super::{Host, host_cpus, written};
+use super::{Host, host_cpus};
 use crate::facts::ThisHost;
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
@@ -253,7 +253,7 @@ impl Host {
             running.core = core;
             running.moved_at = now;
             running.record.core = core;
-            written::save(&running.record, &path).context("writing down its core")?;
+            nfluid_records::save(&running.record, &path).context("writing down its core")?;
         }
         Ok(())
     }

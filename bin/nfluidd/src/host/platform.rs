@@ -7,7 +7,7 @@ use super::nf_socket::Budget;
 use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
-use super::{Host, Shared, launch, lock, scaling, tenants, upgrade, written};
+use super::{Host, Shared, launch, lock, scaling, tenants, upgrade};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
@@ -591,7 +591,8 @@ impl Host {
             let bells = running.record.bells.iter_mut();
             let stale = bells.filter(|bell| bell.as_deref() == Some(name));
             stale.for_each(|bell| *bell = None);
-            if let Err(error) = written::save(&running.record, &self.settings.paths.record(&holder))
+            if let Err(error) =
+                nfluid_records::save(&running.record, &self.settings.paths.record(&holder))
             {
                 tracing::warn!(instance = holder, %error, "writing down a bell that is gone");
             }
@@ -627,7 +628,7 @@ impl Host {
         record.process = Some(process.identity().clone());
         record.bells = peers;
         record.io_bell = Some(launched.io_bell);
-        if let Err(why) = written::save(&record, &self.settings.paths.record(name)) {
+        if let Err(why) = nfluid_records::save(&record, &self.settings.paths.record(name)) {
             making::end(&process)?;
             return Err(why).context("writing down the instance");
         }
@@ -673,7 +674,7 @@ impl Host {
         change(&mut spec);
         let mut record = running.record.clone();
         record.spec = serde_json::to_string(&spec)?;
-        written::save(&record, &path).context("writing down the instance")?;
+        nfluid_records::save(&record, &path).context("writing down the instance")?;
         running.spec = spec;
         running.record = record;
         Ok(())

@@ -271,7 +271,7 @@ impl Host {
     fn note_move(&self, name: &str) {
         let path = self.settings.paths.record(name);
         if let Some(running) = self.instances.get(name)
-            && let Err(error) = super::written::save(&running.record, &path)
+            && let Err(error) = nfluid_records::save(&running.record, &path)
         {
             tracing::warn!(instance = name, %error, "writing down what it used");
         }

@@ -8,7 +8,7 @@ use super::launch::{GivenBells, Succession, Target, memory_file};
 use super::placing::{pin, pinned_to};
 use super::platform::error;
 use super::record::Record;
-use super::{Host, Shared, lock, making, nf_socket, written};
+use super::{Host, Shared, lock, making, nf_socket};
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
@@ -313,7 +313,7 @@ impl Host {
             .get_mut(name)
             .context("there is no such instance")?;
         running.record.successor = successor;
-        written::save(&running.record, &path).context("writing down the instance")
+        nfluid_records::save(&running.record, &path).context("writing down the instance")
     }
 
     /// The successor has the ports: what is known of the instance is known of it.
@@ -364,7 +364,7 @@ impl Host {
         std::fs::rename(&sites.next_control, &sites.control)
             .context("taking over the control socket")?;
         let record = running.record.clone();
-        written::save(&record, &self.settings.paths.record(name))
+        nfluid_records::save(&record, &self.settings.paths.record(name))
             .context("writing down the instance")?;
         if new.io.has_threads()
             && let Err(why) = self.entrust(name, new.io)

@@ -4,7 +4,6 @@ use super::Host;
 use super::instance::supervisor_time;
 use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_spec};
-use super::written;
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
 use crate::uplink_process::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
@@ -149,7 +148,7 @@ impl Host {
         })?;
         UplinkProcess::start(name, &job, file, |identity| {
             record.process = Some(identity.clone());
-            Ok(written::save(record, &paths.uplink_record(name))?)
+            Ok(nfluid_records::save(record, &paths.uplink_record(name))?)
         })
     }
 
@@ -215,7 +214,7 @@ impl Host {
         let mut adopted = BTreeMap::new();
         for name in nfluid_records::names(&self.settings.paths.uplink_records()) {
             let path = self.settings.paths.uplink_record(&name);
-            let record: UplinkRecord = match written::load(&path) {
+            let record: UplinkRecord = match nfluid_records::load(&path) {
                 Ok(record) => record,
                 Err(error) => {
                     tracing::warn!(uplink = name, %error, "reading {}", path.display());
