@@ -1,4 +1,5 @@
-//! A client over a UNIX socket. One connection per request; nothing is retried.
+//! A client over a UNIX socket. [`Client`] opens a connection per request, [`Connection`] is kept open for many; nothing is
+//! retried.
 
 use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
@@ -267,22 +268,20 @@ impl Client {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Response<Incoming>, ClientError> {
+        self.connection().await?.send(method, path, body).await
+    }
+
+    /// Connects, for many requests.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn connection(&self) -> Result<Connection, ClientError> {
         let stream = self.connect().await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(ClientError::broken)?;
         tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(ClientError::broken)?;
-        sender
-            .send_request(request)
-            .await
-            .map_err(ClientError::broken)
+        Ok(Connection { sender })
     }
 
     async fn connect(&self) -> Result<UnixStream, ClientError> {
@@ -296,6 +295,61 @@ impl Client {
                 _ => ClientError::Unreachable(socket, error),
             }
         })
+    }
+}
+
+/// A connection that stays open, for many requests one after the other.
+#[derive(Debug)]
+pub struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+}
+
+/// An answer as it came, also that of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code of HTTP.
+    pub status: u16,
+    /// The body, of any content type.
+    pub body: Bytes,
+}
+
+impl Connection {
+    /// Sends a request with a JSON body, which may be empty, and waits for the answer.
+    ///
+    /// # Errors
+    /// The connection broke, `method` or `path` is not HTTP, or the answer is too long.
+    pub async fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer, ClientError> {
+        let method = Method::from_bytes(method.as_bytes()).map_err(ClientError::broken)?;
+        let response = self.send(method, path, body).await?;
+        Ok(Answer {
+            status: response.status().as_u16(),
+            body: read(response.into_body()).await?,
+        })
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        self.sender.ready().await.map_err(ClientError::broken)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(ClientError::broken)?;
+        self.sender
+            .send_request(request)
+            .await
+            .map_err(ClientError::broken)
     }
 }
 

@@ -11,11 +11,13 @@ mod peer;
 mod report;
 mod roles;
 mod session;
+mod sweep;
 
 use clap::Parser;
 use experiments::Experiment;
-use host::interrupt::{self, Interrupted};
 use nfluid_figures::{plot, record, results, statistics};
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::interrupt::{self, Interrupted};
 use session::Session;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -92,17 +94,14 @@ const INSTANCES: [AsInstance; 3] = [
     ),
 ];
 
-/// The host cannot run the experiment; says why and what would help.
-#[derive(Debug)]
-pub struct CannotRun(pub String);
-
-impl std::fmt::Display for CannotRun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "this host cannot run the experiment: {}", self.0)
+/// Returns an error's text, of a [`CannotRun`] with what cannot be run.
+fn explained(error: &anyhow::Error) -> String {
+    if error.is::<CannotRun>() {
+        format!("this host cannot run the experiment: {error:#}")
+    } else {
+        format!("{error:#}")
     }
 }
-
-impl std::error::Error for CannotRun {}
 
 fn main() -> ExitCode {
     if let Some(role) = roles::from_env() {
@@ -134,7 +133,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nfluid-bench: {error:#}");
+            eprintln!("nfluid-bench: {}", explained(&error));
             if error.is::<CannotRun>() {
                 ExitCode::from(CANNOT_RUN)
             } else if error.is::<Interrupted>() {

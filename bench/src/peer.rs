@@ -1,11 +1,11 @@
 //! Starting the processes of an experiment and running them together.
 
 use crate::host::cpu;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
 use crate::roles::{Outcome, READY, ROLE_ENV, Role};
 use anyhow::Context;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -40,7 +40,11 @@ impl Peer {
         let own = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(own);
         role_of(&mut command, role)?;
-        let mut peer = Peer::of(nfluid_io::scratch::spawn(scratch, instances, &mut command)?)?;
+        let mut peer = Peer::of(nfluid_testbed::io_process::spawn(
+            scratch,
+            instances,
+            &mut command,
+        )?)?;
         peer.await_ready()?;
         Ok(peer)
     }
@@ -124,7 +128,7 @@ impl Peer {
     }
 
     /// Whether it still runs.
-    pub fn lives(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -181,7 +185,7 @@ impl Drop for Peer {
     fn drop(&mut self) {
         drop(self.input.take());
         let start = Instant::now();
-        while self.lives() && start.elapsed() < GRACE {
+        while self.is_running() && start.elapsed() < GRACE {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _ = self.child.kill();

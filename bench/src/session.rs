@@ -1,13 +1,14 @@
 //! One run of the program: experiments in turn, each with a report and results of its own.
 
 use crate::experiments::Experiment;
-use crate::host::interrupt::{self, Interrupted};
-use crate::host::program::install;
 use crate::record::{Record, command};
 use crate::report::{Report, print_figures};
 use crate::results::{Results, json};
-use crate::{Asked, CannotRun, PROGRAM};
+use crate::{Asked, PROGRAM, explained};
 use anyhow::{Context, bail};
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::interrupt::{self, Interrupted};
+use nfluid_testbed::program::install;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -85,7 +86,7 @@ impl Session {
                 Ok(()) => {}
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) if error.is::<CannotRun>() => {
-                    println!("{} left out: {error:#}", experiment.name);
+                    println!("{} left out: {}", experiment.name, explained(&error));
                     left_out += 1;
                 }
                 Err(error) => {
@@ -126,10 +127,10 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::Session;
-    use crate::CannotRun;
     use crate::experiments::Experiment;
     use crate::experiments::needs::{NOTHING, Needs};
     use crate::statistics::Samples;
+    use nfluid_testbed::CannotRun;
 
     fn experiment(name: &'static str, run: crate::experiments::Run) -> Experiment {
         Experiment {

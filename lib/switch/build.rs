@@ -1,6 +1,5 @@
-//! Compiles the switch, and the part of libxdp's dispatcher that goes to a row of fast paths.
+//! Compiles the switch.
 
 fn main() {
     nfluid_bpf_build::compile("switch/switch.bpf.c");
-    nfluid_bpf_build::compile("evnf/component.bpf.c");
 }

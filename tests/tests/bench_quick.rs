@@ -1,7 +1,8 @@
 //! The promise: experiments can be listed, run quickly, and say the same on the terminal and in JSON.
 
+use nfluid_tests::harness::command::run;
 use nfluid_tests::harness::measure::one_holds;
-use nfluid_tests::harness::platform::{eventually, run};
+use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_tests::harness::soak;

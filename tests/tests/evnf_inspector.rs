@@ -11,15 +11,12 @@ use nfluid_evnf::inspector::{
 };
 use nfluid_evnf::load::{Action, Counts};
 use nfluid_gen::capture::{self, Capture};
-use nfluid_tests::harness::oracle::{Namespaces, run as run_program};
+use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::HashMap;
-use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -303,9 +300,8 @@ fn a_flow_is_sent_where_the_kernel_would_send_it() {
     let batch = format!(
         "addr add 192.0.2.1/24 dev n1\nneigh add 192.0.2.2 lladdr {host} dev n1 nud permanent\n"
     );
-    run_program(&format!("ip -n {} -batch -", namespaces.kernel), &batch);
-    let file = File::open(format!("/run/netns/{}", namespaces.kernel)).expect("just made");
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    namespaces.kernel.ip_batch(&batch).expect("addresses");
+    namespaces.kernel.enter().expect("root may");
     let mut fast = FastPath::load(Sizes::default()).expect("the kernel takes it");
     let from: SocketAddr = "198.51.100.1:1000".parse().expect("an address");
     for (to, expected) in [

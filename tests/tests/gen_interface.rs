@@ -11,11 +11,9 @@ use nfluid_gen::replay::{ReplayJob, Timing, replay};
 use nfluid_gen::report::{ReceiveReport, SendReport};
 use nfluid_gen::send::{SendError, SendJob, send};
 use nfluid_gen::spec::{FlowSpec, Rate, TrafficSpec, Transport};
-use nfluid_tests::harness::platform::PATIENCE;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_tests::harness::patience::PATIENCE;
 use nfluid_tests::harness::skip::is_root;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +37,9 @@ fn run(line: &str) -> String {
 
 /// Two namespaces joined by a bridge in a third, removed when dropped.
 struct Pair {
-    name: String,
+    left: Namespace,
+    middle: Namespace,
+    right: Namespace,
 }
 
 impl Pair {
@@ -48,14 +48,10 @@ impl Pair {
         if !is_root(test) {
             return None;
         }
-        let pair = Pair {
-            name: format!("nfl-{}-{}", std::process::id(), &test[..test.len().min(20)]),
-        };
-        let (left, middle, right) = (pair.left(), pair.middle(), pair.right());
+        let made = || Namespace::new().expect("a namespace");
+        let (left, middle, right) = (made(), made(), made());
         for namespace in [&left, &middle, &right] {
-            run(&format!("ip netns add {namespace}"));
-            let off = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
-            run(&format!("ip netns exec {namespace} sysctl -qw {off}"));
+            namespace.disable_ipv6();
         }
         run(&format!(
             "ip -n {middle} link add bridge type bridge mcast_snooping 0"
@@ -76,19 +72,11 @@ impl Pair {
         while forwarding().matches("state forwarding").count() < 2 {
             thread::sleep(Duration::from_millis(20));
         }
-        Some(pair)
-    }
-
-    fn left(&self) -> String {
-        format!("{}-l", self.name)
-    }
-
-    fn middle(&self) -> String {
-        format!("{}-m", self.name)
-    }
-
-    fn right(&self) -> String {
-        format!("{}-r", self.name)
+        Some(Pair {
+            left,
+            middle,
+            right,
+        })
     }
 
     /// Drops every `nth` generated UDP datagram from the left where it enters the bridge.
@@ -98,12 +86,12 @@ impl Pair {
              add chain netdev loss out {{ type filter hook ingress device left priority 0; }}; \
              add rule netdev loss out udp dport 9 numgen inc mod {nth} 0 counter drop"
         );
-        run(&format!("ip netns exec {} nft {rules}", self.middle()));
+        self.middle.run(&format!("nft {rules}")).expect("rules");
     }
 
     /// How many the rule has dropped.
     fn dropped(&self) -> u64 {
-        let listing = run(&format!("ip netns exec {} nft list ruleset", self.middle()));
+        let listing = self.middle.run("nft list ruleset").expect("rules");
         let counter = listing
             .split("counter packets ")
             .nth(1)
@@ -112,25 +100,14 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
-    fn drop(&mut self) {
-        for namespace in [self.left(), self.middle(), self.right()] {
-            let _gone = Command::new("ip")
-                .args(["netns", "del", &namespace])
-                .output();
-        }
-    }
-}
-
 /// Does `work` in a thread within a namespace.
 fn within<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
-    namespace: &str,
+    namespace: &'scope Namespace,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> thread::ScopedJoinHandle<'scope, T> {
-    let file = File::open(Path::new("/run/netns").join(namespace)).unwrap();
     scope.spawn(move || {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        namespace.enter().expect("root may");
         work()
     })
 }
@@ -139,7 +116,7 @@ fn within<'scope, T: Send + 'scope>(
 fn send_across(pair: &Pair, traffic: TrafficSpec, arriving: u64) -> (SendReport, ReceiveReport) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     thread::scope(|scope| {
-        let receiving = within(scope, &pair.right(), move || {
+        let receiving = within(scope, &pair.right, move || {
             let mut receiver = InterfaceReceiver::open(RIGHT).unwrap();
             ready.send(()).unwrap();
             let job = ReceiveJob {
@@ -151,7 +128,7 @@ fn send_across(pair: &Pair, traffic: TrafficSpec, arriving: u64) -> (SendReport,
             receive(&job, &mut receiver, &MonotonicClock, &stop, &mut |_| {}).unwrap()
         });
         is_ready.recv().unwrap();
-        let sending = within(scope, &pair.left(), move || {
+        let sending = within(scope, &pair.left, move || {
             let mut sender = InterfaceSender::open(LEFT).unwrap();
             let job = SendJob {
                 traffic,
@@ -243,14 +220,14 @@ fn ping_across(pair: &Pair, job: PingJob) -> (u64, u64, u64) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let stop = &stop;
-        let reflecting = within(scope, &pair.right(), move || {
+        let reflecting = within(scope, &pair.right, move || {
             let (mut sender, mut receiver) = open(RIGHT).unwrap();
             ready.send(()).unwrap();
             let halves = (&mut sender, &mut receiver);
             reflect(&ReflectJob::default(), halves, &MonotonicClock, stop).unwrap()
         });
         is_ready.recv().unwrap();
-        let asking = within(scope, &pair.left(), move || {
+        let asking = within(scope, &pair.left, move || {
             let (mut sender, mut receiver) = open(LEFT).unwrap();
             let halves = (&mut sender, &mut receiver);
             let never = AtomicBool::new(false);
@@ -307,7 +284,7 @@ fn a_replayed_capture_arrives_byte_for_byte() {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let arrived = thread::scope(|scope| {
         let wanted = frames.len();
-        let receiving = within(scope, &pair.right(), move || {
+        let receiving = within(scope, &pair.right, move || {
             let mut receiver = InterfaceReceiver::open(RIGHT).unwrap();
             ready.send(()).unwrap();
             let mut arrived = Vec::new();
@@ -320,7 +297,7 @@ fn a_replayed_capture_arrives_byte_for_byte() {
             arrived
         });
         is_ready.recv().unwrap();
-        let sending = within(scope, &pair.left(), || {
+        let sending = within(scope, &pair.left, || {
             let mut sender = InterfaceSender::open(LEFT).unwrap();
             let job = ReplayJob {
                 timing: Timing::Rate(Rate::Packets(20e3)),
@@ -342,7 +319,7 @@ fn frames_beyond_the_mtu_are_refused_with_a_reason() {
         return;
     };
     thread::scope(|scope| {
-        let sending = within(scope, &pair.left(), || {
+        let sending = within(scope, &pair.left, || {
             let mut sender = InterfaceSender::open(LEFT).unwrap();
             let traffic = TrafficSpec {
                 sizes: "2000".parse().unwrap(),
@@ -371,8 +348,8 @@ fn an_interface_is_looked_for_in_its_own_namespace() {
         return;
     };
     thread::scope(|scope| {
-        let there = within(scope, &pair.left(), || hardware_address(LEFT).is_ok());
-        let elsewhere = within(scope, &pair.right(), || hardware_address(LEFT).is_err());
+        let there = within(scope, &pair.left, || hardware_address(LEFT).is_ok());
+        let elsewhere = within(scope, &pair.right, || hardware_address(LEFT).is_err());
         assert!(there.join().unwrap() && elsewhere.join().unwrap());
     });
 }

@@ -1,6 +1,8 @@
 //! A row of fast paths in libxdp's dispatcher, beside programs of other tools: on Debian's stock kernel with Debian's libxdp.
 
-use nfluid_tests::harness::platform::{Outcome, Platform, eventually, list, must, run};
+use nfluid_tests::harness::command::{Outcome, must, run};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::skip::skip;
 use serde_json::Value;
 use std::fs;
@@ -34,8 +36,7 @@ fn dispatcher(platform: &Platform) -> Option<u64> {
 /// What the daemon tells of an instance.
 fn described(platform: &Platform, name: &str) -> Value {
     let answer = platform.page("/v1/instances");
-    let body = answer.split_once("\r\n\r\n").expect("a head and a body").1;
-    let all: Value = serde_json::from_str(body).expect("it speaks JSON");
+    let all: Value = serde_json::from_str(&answer).expect("it speaks JSON");
     let found = list(&all).find(|one| one["name"] == name);
     found.cloned().expect("it is there")
 }

@@ -4,15 +4,12 @@ use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transp
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::{Action, Run};
-use nfluid_tests::harness::oracle::{Namespaces, run};
+use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
 use nfluid_wire::{MacAddr, TcpFlags};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::AsFd;
 
 #[path = "guest_elb/icmp.rs"]
 mod icmp;
@@ -69,10 +66,8 @@ impl Ground {
                 HOSTS[0], HOSTS[1]
             );
         }
-        run(&format!("ip -n {} -batch -", namespaces.kernel), &batch);
-        let file = File::open(format!("/run/netns/{}", namespaces.kernel)).expect("just made");
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .expect("root may");
+        namespaces.kernel.ip_batch(&batch).expect("addresses");
+        namespaces.kernel.enter().expect("root may");
         let mut balancer = Balancer::load(1000).expect("the kernel takes it");
         for (number, at) in (0..).zip(SERVERS) {
             balancer
@@ -337,7 +332,7 @@ fn over_ipv6(name: &str, hook: Hook) -> Ground {
         );
     }
     let kernel = &ground.namespaces.kernel;
-    run(&format!("ip -n {kernel} -batch -"), &batch);
+    kernel.ip_batch(&batch).expect("addresses");
     let up = server(SERVER_6, State::Up);
     ground.balancer.set_server(0, up).expect("entered");
     let service = Service {

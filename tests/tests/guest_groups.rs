@@ -4,14 +4,15 @@
 
 mod switch_ground;
 
-use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
+use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::Engine;
 use nfluid_ring::layout::{SLOT_SIZE, rx_desc_slot, rx_desc_with_slot};
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, DropReason, Group, PortCounters};
+use nfluid_testbed::io_process::duties;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

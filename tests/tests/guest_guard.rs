@@ -5,7 +5,7 @@ use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{self, Firewall};
 use nfluid_evnf::guard::{Exit, Guard, Limit, Settings, Sizes};
 use nfluid_evnf::load::Action;
-use nfluid_tests::harness::oracle::{Namespaces, run};
+use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
 use nfluid_wire::ether::EthernetFrame;
@@ -13,10 +13,7 @@ use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::{FragmentInfo, Ipv6Packet, pseudo_header};
 use nfluid_wire::tcp::TcpPacket;
 use nfluid_wire::{IpProtocol, MacAddr, TcpFlags, VlanTag};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::time::Instant;
 
 const CLIENTS: [&str; 2] = ["198.51.100.7:4000", "[2001:db8:7::7]:4000"];
@@ -460,10 +457,7 @@ fn connections_that_were_there_before_go_on() {
     }
     std::thread::spawn(|| {
         let namespaces = Namespaces::new("guard");
-        run(&format!("ip -n {} link set lo up", namespaces.kernel), "");
-        let file = File::open(format!("/run/netns/{}", namespaces.kernel)).expect("just made");
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .expect("root may");
+        namespaces.kernel.enter().expect("root may");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let end = listener.local_addr().expect("it has one");
         let stream = TcpStream::connect(end).expect("it listens");

@@ -2,14 +2,15 @@
 
 mod switch_ground;
 
-use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
+use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::Batch;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Woken};
 use nfluid_ring::engine::Engine;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, PortCounters};
+use nfluid_testbed::io_process::duties;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use switch_ground::{BROADCAST, Members, for_each_form, frame, received, send};

@@ -4,10 +4,12 @@
 mod switch_ground;
 mod uplink_ground;
 
-use nfluid_io::{Idle, IoThread, Placement, scratch::duties};
+use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, DropReason, Group, PortCounters, PortSignal};
+use nfluid_testbed::io_process::duties;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_tests::harness::patience::eventually;
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::Ipv6Packet;
 use std::cell::Cell;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use switch_ground::{BROADCAST, Members, for_each_form_unless, frame, received, send, tagged};
-use uplink_ground::{Ground, eventually};
+use uplink_ground::Ground;
 
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;

@@ -1,9 +1,9 @@
 //! The kernel that this runs on has what everything else stands on. In a guest it is also the kernel that was asked for.
 
 use std::fs;
-use std::process::Command;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
+use nfluid_testbed::namespace::Namespace;
 
 /// Mount points of one kind of file system (proc(5), mountinfo).
 fn mounts(kind: &str) -> Vec<String> {
@@ -66,41 +66,14 @@ fn the_bpf_system_call_makes_a_map_that_keeps_a_value() {
 
 #[test]
 fn a_network_namespace_with_a_veth_pair_can_be_made() {
-    let namespace = Namespace::new(format!("nfl-smoke-{}", std::process::id()));
-    namespace.ip(&[
-        "link", "add", "left", "type", "veth", "peer", "name", "right",
-    ]);
-    namespace.ip(&["link", "set", "left", "up"]);
-    let links = namespace.ip(&["-brief", "link"]);
+    let namespace = Namespace::new().unwrap();
+    namespace
+        .ip("link add left type veth peer name right")
+        .unwrap();
+    namespace.ip("link set left up").unwrap();
+    let links = namespace.ip("-brief link").unwrap();
     assert!(
         links.contains("left@right") && links.contains("right@left"),
         "{links}"
     );
-}
-
-/// A named network namespace that goes away with the value.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: String) -> Self {
-        ip(&["netns", "add", &name]);
-        Self(name)
-    }
-
-    fn ip(&self, args: &[&str]) -> String {
-        ip(&[&["-netns", &self.0], args].concat())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        ip(&["netns", "delete", &self.0]);
-    }
-}
-
-fn ip(args: &[&str]) -> String {
-    let output = Command::new("ip").args(args).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {}: {error}", args.join(" "));
-    String::from_utf8(output.stdout).unwrap()
 }

@@ -7,13 +7,14 @@ mod uplink_ground;
 use nfluid_ring::flow::{BUCKETS, Shares, bucket_of};
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_tests::harness::patience::eventually;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use switch_ground::{for_each_form, received, send, tagged};
-use uplink_ground::{Ground, eventually};
+use uplink_ground::Ground;
 
 const MEMBERS: u8 = 3;
 const SERVICE: u16 = 0x88a8;

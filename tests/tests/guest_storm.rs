@@ -4,9 +4,9 @@
 mod switch_ground;
 
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance, mac_of};
 use nfluid_switch::{Destination, DropReason, Gaps, Inlet, PortCounters, Switch, SwitchError};
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance, mac_of};
 use nfluid_tests::harness::soak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

@@ -9,16 +9,14 @@ use nfluid_evnf::firewall::{
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::InterfaceSender;
 use nfluid_gen::io::Sender;
-use nfluid_switch::uplink::{FilterSeat, FilteredProgram, PinnedProgram, Place, Side};
+use nfluid_netdev::{FilterSeat, FilteredProgram, PinnedProgram, Place, Side};
 use nfluid_tests::harness::oracle::Namespaces;
-use nfluid_tests::harness::platform::eventually;
+use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -27,11 +25,6 @@ use std::process::Command;
 const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
 /// Whom the firewalls stop.
 const STOPPED: [&str; 2] = ["10.0.0.3", "10.0.0.4"];
-
-fn move_to(namespace: &str) {
-    let file = File::open(format!("/run/netns/{namespace}")).expect("just made");
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-}
 
 fn dropping(host: &str) -> Firewall {
     let address: IpAddr = host.parse().unwrap();
@@ -102,9 +95,9 @@ fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
         interface: "n0".to_owned(),
         netns: Some(format!("/run/netns/{}", namespaces.kernel).into()),
     };
-    move_to(&namespaces.hosts);
+    namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
-    move_to(&namespaces.kernel);
+    namespaces.kernel.enter().expect("root may");
     let firewalls = STOPPED.map(dropping);
     let stranger = dropping("10.0.0.9");
     let at = |firewall: &Firewall, hook| -> Member { firewall.member_at(hook).unwrap() };
@@ -167,7 +160,7 @@ fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     }
     let namespaces = Namespaces::new("out");
     namespaces.join(0, OWN[0]);
-    move_to(&namespaces.kernel);
+    namespaces.kernel.enter().expect("root may");
     let place = Place {
         interface: "n0".to_owned(),
         netns: None,

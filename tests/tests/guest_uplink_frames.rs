@@ -3,16 +3,18 @@
 
 mod uplink_ground;
 
+use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::uplink::{
-    DirectOutlet, Mode, ReceivePath, Transmit, TransmitPath, Uplink, UplinkError,
-};
 use nfluid_switch::{Destination, DropReason};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::within;
+use nfluid_uplink::{DirectOutlet, Transmit, TransmitPath, Uplink, UplinkError};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
-use uplink_ground::{Ground, PATIENCE, Raw, eventually, frame, run, within};
+use uplink_ground::{Ground, Raw, frame};
 
 const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
@@ -76,8 +78,8 @@ fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
     };
     ground.join(("up", "up0"), ("out", "out0"));
     let (up, out) = (ground.netns("up"), ground.netns("out"));
-    run(&format!("ip -n {up} link set up0 mtu {mtu}"));
-    run(&format!("ip -n {out} link set out0 mtu {mtu}"));
+    must(&format!("ip -n {up} link set up0 mtu {mtu}"));
+    must(&format!("ip -n {out} link set out0 mtu {mtu}"));
     let mut spec = ground.spec("up", "up0");
     spec.mode = mode;
     spec.transmit = transmit;
@@ -150,7 +152,10 @@ fn a_sender_with_a_socket_of_its_own_sends_every_length() {
         within(&ground.path("up"), || DirectOutlet::open(interface, port))
     };
     let error = open("nothing").expect_err("no such interface");
-    assert!(matches!(error, UplinkError::NoInterface { .. }), "{error}");
+    assert!(
+        matches!(error, UplinkError::Netdev(NetdevError::NoInterface { .. })),
+        "{error}"
+    );
     let mut outlet = open("up0").expect("an outlet");
     let put = |bytes: &[u8]| {
         let bytes = bytes.to_vec();
@@ -186,7 +191,7 @@ fn joined(test: &str, mode: Mode) -> Option<(Ground, [Uplink; 2])> {
     ground.join(("up", "up1"), ("b", "in0"));
     for (name, address) in [("a", "10.9.0.1/24"), ("b", "10.9.0.2/24")] {
         let netns = ground.netns(name);
-        run(&format!("ip -n {netns} addr add {address} dev in0"));
+        must(&format!("ip -n {netns} addr add {address} dev in0"));
     }
     let mut specs = [ground.spec("up", "up0"), ground.spec("up", "up1")];
     specs.iter_mut().for_each(|spec| spec.mode = mode);
@@ -335,7 +340,7 @@ fn frames_too_long_for_a_slot_are_dropped_and_counted() {
     ground.join(("up", "up0"), ("out", "out0"));
     for (name, interface) in [("up", "up0"), ("out", "out0")] {
         let netns = ground.netns(name);
-        run(&format!("ip -n {netns} link set {interface} mtu 9000"));
+        must(&format!("ip -n {netns} link set {interface} mtu 9000"));
     }
     let spec = ground.spec("up", "up0");
     let _uplink = ground.open(&spec).expect("an uplink");

@@ -3,14 +3,18 @@
 
 mod uplink_ground;
 
+use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::ScratchInstance;
-use nfluid_switch::uplink::{Kind, Mode, ReceivePath, Uplink, UplinkError, UplinkSpec};
+use nfluid_testbed::scratch::ScratchInstance;
+use nfluid_tests::harness::command::{must, run};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::within;
+use nfluid_uplink::{Kind, Uplink, UplinkError, UplinkSpec};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use uplink_ground::{Ground, PATIENCE, attempt, eventually, frame, run, within};
+use uplink_ground::{Ground, frame};
 
 const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
@@ -49,9 +53,9 @@ fn refusal(ground: &Ground, spec: &UplinkSpec) -> String {
 fn settings(ground: &Ground) -> String {
     let features = |name: &str, interface: &str| {
         let netns = ground.netns(name);
-        run(&format!("ip netns exec {netns} ethtool -k {interface}"))
+        must(&format!("ip netns exec {netns} ethtool -k {interface}"))
     };
-    let link = run(&format!("ip -n {} -d link show up0", ground.netns("up")));
+    let link = must(&format!("ip -n {} -d link show up0", ground.netns("up")));
     let link: Vec<&str> = link.lines().take(2).collect();
     [
         features("up", "up0"),
@@ -105,7 +109,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     let (up, out) = (ground.netns("up"), ground.netns("out"));
     // No other namespace of the host has this interface: tests beside this one have an out0 too.
     let outer = format!("o{}", std::process::id());
-    run(&format!("ip -n {out} link add {outer} type veth"));
+    must(&format!("ip -n {out} link add {outer} type veth"));
     let mut spec = ground.spec("up", "up9");
     let text = refusal(&ground, &spec);
     let want = format!("no interface up9 in namespace {up}; there are: lo, up0");
@@ -142,8 +146,8 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
         assert_eq!(settings(&ground), before);
     }
     // Native XDP is not for every MTU, and the reason is told.
-    run(&format!("ip -n {up} link set up0 mtu 9000"));
-    run(&format!("ip -n {out} link set out0 mtu 9000"));
+    must(&format!("ip -n {up} link set up0 mtu 9000"));
+    must(&format!("ip -n {out} link set out0 mtu 9000"));
     spec.mode = Mode::Native;
     let text = refusal(&ground, &spec);
     assert!(text.contains("takes no XDP program (native: "), "{text}");
@@ -162,7 +166,7 @@ fn everything_is_as_before_after_close() {
     };
     let folder = Folder::new(&ground.label);
     ground.join(("up", "up0"), ("out", "out0"));
-    run(&format!("ip -n {} link set up0 down", ground.netns("up")));
+    must(&format!("ip -n {} link set up0 down", ground.netns("up")));
     let before = settings(&ground);
     let mut spec = ground.spec("up", "up0");
     spec.mac = Some([2, 1, 2, 3, 4, 5]);
@@ -198,7 +202,7 @@ fn an_interface_that_vanishes_is_found_again() {
     let (_instance, mut port) = linked(&mut ground, &spec);
     crosses(&ground, &mut port, 0);
     for round in 1..=3 {
-        run(&format!("ip -n {} link del up0", ground.netns("up")));
+        must(&format!("ip -n {} link del up0", ground.netns("up")));
         eventually("it is missed", || uplink.status().path.is_none());
         let lost = frame(OUTSIDE, INSIDE, &[], 60, round);
         assert!(port.send(|slot| {
@@ -216,11 +220,11 @@ fn an_interface_that_vanishes_is_found_again() {
         assert_eq!(uplink.status().returned, u64::from(round));
     }
     // Down and up again is no reason to let go.
-    run(&format!("ip -n {} link set up0 down", ground.netns("up")));
-    run(&format!("ip -n {} link set up0 up", ground.netns("up")));
+    must(&format!("ip -n {} link set up0 down", ground.netns("up")));
+    must(&format!("ip -n {} link set up0 up", ground.netns("up")));
     crosses(&ground, &mut port, 9);
     // A program that somebody has removed by force comes back.
-    run(&format!(
+    must(&format!(
         "ip -n {} link set up0 xdp off",
         ground.netns("up")
     ));
@@ -228,14 +232,14 @@ fn an_interface_that_vanishes_is_found_again() {
     crosses(&ground, &mut port, 10);
     // The namespace itself is made anew.
     let up = ground.netns("up");
-    run(&format!("ip netns del {up}"));
+    must(&format!("ip netns del {up}"));
     eventually("it is missed", || uplink.status().path.is_none());
     let out = ground.netns("out");
-    let far_end = || attempt(&format!("ip -n {out} link show out0")).0;
+    let far_end = || run(&format!("ip -n {out} link show out0")).succeeded();
     eventually("the namespace is gone with all that is in it", || {
         !far_end()
     });
-    run(&format!("ip netns add {up}"));
+    must(&format!("ip netns add {up}"));
     ground.join(("up", "up0"), ("out", "out0"));
     eventually("it is found", || uplink.status().path.is_some());
     crosses(&ground, &mut port, 11);
@@ -251,7 +255,7 @@ fn crash_with_an_uplink() {
         return;
     };
     let (netns, folder) = arguments.split_once(' ').expect("two paths");
-    let scratch = nfluid_switch::scratch::Scratch::new("crash").expect("a platform");
+    let scratch = nfluid_testbed::scratch::Scratch::new("crash").expect("a platform");
     let mut spec = UplinkSpec::new("crashed", "up0", 1, 1);
     spec.netns = Some(netns.into());
     spec.state_dir = Some(folder.into());
@@ -273,7 +277,7 @@ fn crash(ground: &Ground, folder: &Path) {
         .expect("the test runs");
     assert!(!status.success(), "it was to be killed");
     // The process could not leave its cgroup behind in order.
-    let root = nfluid_switch::scratch::cgroup2_root().expect("cgroups");
+    let root = nfluid_testbed::scratch::cgroup2_root().expect("cgroups");
     for entry in std::fs::read_dir(root).expect("readable").flatten() {
         if entry
             .file_name()
@@ -309,16 +313,16 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     assert_eq!(settings(&ground), before);
     // Or its traces are removed, unless it is wanted.
     crash(&ground, &folder.0);
-    let cleaned = nfluid_switch::uplink::clean_leftovers(&folder.0, |name| name == "crashed");
+    let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |name| name == "crashed");
     assert!(cleaned.is_empty() && folder.count() == 1);
-    let cleaned = nfluid_switch::uplink::clean_leftovers(&folder.0, |_| false);
+    let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |_| false);
     assert_eq!(cleaned, ["crashed"]);
     assert_eq!(settings(&ground), before);
     assert_eq!(folder.count(), 0);
     // A damaged record is left, and nothing else suffers.
     std::fs::create_dir_all(&folder.0).expect("a folder");
     std::fs::write(folder.0.join("bad.json"), "{").expect("a file");
-    assert!(nfluid_switch::uplink::clean_leftovers(&folder.0, |_| false).is_empty());
+    assert!(nfluid_uplink::clean_leftovers(&folder.0, |_| false).is_empty());
 }
 
 #[test]
@@ -356,7 +360,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         spec.name = format!("tap-{number}");
         spec.state_dir = Some(folder.0.clone());
     }
-    if let Err(UplinkError::System { what, source }) = ground.open(&specs[0]) {
+    if let Err(UplinkError::Netdev(NetdevError::System { what, source })) = ground.open(&specs[0]) {
         nfluid_tests::harness::skip::skip("tap", &format!("no taps here: {what}: {source}"));
         return;
     }
@@ -369,7 +373,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
     }
     let address = |name: &str, number: u8| {
         let netns = ground.netns(name);
-        run(&format!(
+        must(&format!(
             "ip -n {netns} addr add 10.8.0.{number}/24 dev tap0"
         ));
     };
@@ -396,10 +400,10 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         "{counters:?}"
     );
     // Somebody removes the tap: it is made again.
-    run(&format!("ip -n {} link del tap0", ground.netns("right")));
+    must(&format!("ip -n {} link del tap0", ground.netns("right")));
     eventually("it is made again", || uplinks[1].status().returned == 1);
     address("right", 2);
-    run(&format!(
+    must(&format!(
         "ip -n {} neigh flush dev tap0",
         ground.netns("left")
     ));
@@ -409,8 +413,8 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         uplink.close(&ground.scratch.switch).expect("close");
     }
     for name in ["left", "right"] {
-        let (exists, _) = attempt(&format!("ip -n {} link show tap0", ground.netns(name)));
-        assert!(!exists, "the tap is still there");
+        let shown = run(&format!("ip -n {} link show tap0", ground.netns(name)));
+        assert!(!shown.succeeded(), "the tap is still there");
     }
     assert_eq!(folder.count(), 0);
 }

@@ -4,13 +4,16 @@
 mod uplink_ground;
 
 use nfluid_ring::port::Port;
+use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::{ClientBy, ClientId, ClientRule};
-use nfluid_switch::scratch::ScratchInstance;
-use nfluid_switch::uplink::{Prefix, Rule, Uplink, UplinkSpec, VlanMatch};
 use nfluid_switch::{Destination, DropReason};
+use nfluid_testbed::scratch::ScratchInstance;
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use std::process::Command;
 use std::time::Duration;
-use uplink_ground::{Ground, PATIENCE, Raw, eventually, run};
+use uplink_ground::{Ground, Raw};
 
 const DST: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
 const SRC: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
@@ -37,11 +40,11 @@ impl Sorting {
         let ground = Ground::new(test, &["up", "out"])?;
         let (up, out) = (ground.netns("up"), ground.netns("out"));
         let queues = format!("numtxqueues {queues} numrxqueues {queues}");
-        run(&format!(
+        must(&format!(
             "ip -n {up} link add up0 {queues} type veth peer name out0 netns {out} {queues}"
         ));
-        run(&format!("ip -n {up} link set up0 up"));
-        run(&format!("ip -n {out} link set out0 up"));
+        must(&format!("ip -n {up} link set up0 up"));
+        must(&format!("ip -n {out} link set out0 up"));
         Some(Self::on(ground, count, false))
     }
 

@@ -5,8 +5,8 @@ mod switch_ground;
 
 use nfluid_ring::doorbell::Woken;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::Scratch;
 use nfluid_switch::{DropReason, SwitchError, Wake};
+use nfluid_testbed::scratch::Scratch;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use switch_ground::{Members, for_each_form, frame, received, send};

@@ -5,7 +5,7 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
 use nfluid_ring::port::WhenFull;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 use nfluid_tests::harness::skip::{is_root, skip};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! The promise: who does what the guide "Write your own NF in Rust" says has a network function. Its code and its commands
 //! are carried out in a copy of the project; the platform that is built there runs its deployment.
 
-use nfluid_tests::harness::platform::{Platform, eventually};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::{is_root, skip};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};

@@ -1,8 +1,10 @@
 //! The promise: a host that cannot limit instances is told what it lacks, at the start and at each change, and what runs
 //! goes on as it was.
 
+use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::mounts::has_own_mounts;
-use nfluid_tests::harness::platform::{Platform, eventually, must};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! What packets cost, who is told of congestion, and what chains refuse: the real daemon, flooded.
 
-use nfluid_tests::harness::flood::Flood;
 use nfluid_tests::harness::measure::one_holds;
-use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::program::program;
 use serde_json::Value;
 use std::thread;
@@ -97,8 +97,8 @@ fn what_a_packet_costs_is_measured_where_the_nf_has_no_say() {
     };
     platform.apply(&with(BESIDE, ""));
     let _floods = [
-        Flood::start(&platform, "left", "10.1.0.2", 0),
-        Flood::start(&platform, "west", "10.2.0.2", 0),
+        platform.flood("left", "10.1.0.2", 0),
+        platform.flood("west", "10.2.0.2", 0),
     ];
     let cost = |name: &str| number(&named(&stats(&platform), "instances", name)["cost_ns"]);
     eventually(
@@ -136,8 +136,8 @@ fn dear_frames_are_marked_by_the_square_of_their_cost_until_marks_are_off() {
     };
     platform.apply(&with(BESIDE, THRESHOLDS));
     let _floods = [
-        Flood::start(&platform, "left", "10.1.0.2", ECT0),
-        Flood::start(&platform, "west", "10.2.0.2", ECT0),
+        platform.flood("left", "10.1.0.2", ECT0),
+        platform.flood("west", "10.2.0.2", ECT0),
     ];
     let marked =
         |name: &str| number(&named(&stats(&platform), "ports", name)["counters"]["marked_packets"]);
@@ -193,7 +193,7 @@ fn a_chain_refuses_at_its_entry_what_has_no_room_further_on() {
         return;
     };
     platform.apply(&with(IN_TURN, "congestion: { law: off }"));
-    let flood = Flood::start(&platform, "left", "10.1.0.2", 0);
+    let flood = platform.flood("left", "10.1.0.2", 0);
     let refused = |now: &Value| number(&named(now, "chains", "x")["forward"]["refused_packets"]);
     eventually("frames are refused at the entry", || {
         refused(&stats(&platform)) > 1000.0
@@ -261,7 +261,7 @@ fn an_nf_that_lies_in_its_ring_changes_neither_its_cost_nor_its_neighbours_signa
             let outcome = platform.on(host, &known);
             assert!(outcome.succeeded(), "{outcome:?}");
         }
-        let flood = Flood::start(&platform, "left", "10.1.0.2", ECT0);
+        let flood = platform.flood("left", "10.1.0.2", ECT0);
         eventually(&format!("{way}: its cost is what the kernel says"), || {
             costs_what_the_kernel_says(&platform, "liar", way != "honest")
         });

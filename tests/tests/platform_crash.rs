@@ -1,8 +1,9 @@
 //! Each party of a platform is killed in turn: what it leaves, who notices, and what goes on.
 
-use nfluid_tests::harness::platform::{
-    Platform, eventually, is_alive, metrics_of, must, run, signal,
-};
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_tests::harness::command::{must, run};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;

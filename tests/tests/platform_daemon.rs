@@ -1,6 +1,8 @@
 //! nfluidd, nfluid and nfluid-nf together: what is applied, refused, captured and counted.
 
-use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL as CHAIN, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;

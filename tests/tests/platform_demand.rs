@@ -4,12 +4,14 @@
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
 
-use nfluid_tests::harness::platform::{PATIENCE, Platform, eventually, list};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use serde_json::Value;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use uplink_ground::{Raw, within};
+use uplink_ground::Raw;
 
 const SERVER: &str = "192.0.2.1";
 
@@ -305,10 +307,7 @@ fn a_daemon_that_is_killed_leaves_clients_served_and_the_next_one_leaves_nothing
     platform.start();
     assert_eq!(on_demand(&platform), [""; 0], "nobody desires them");
     for pid in before.values() {
-        assert!(
-            !nfluid_tests::harness::platform::is_alive(*pid),
-            "{before:?}"
-        );
+        assert!(!nfluid_testbed::process::is_alive(*pid), "{before:?}");
     }
     for last in 2..7 {
         assert!(first_ping(&platform, &format!("10.2.0.{last}")));

@@ -1,7 +1,9 @@
 //! The disk of the desired state, and the memory of the run directory, fill up under the running daemon.
 
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
-use nfluid_tests::harness::platform::{eventually, must, signal};
+use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use rustix::process::Signal;

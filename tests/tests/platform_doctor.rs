@@ -1,7 +1,8 @@
 //! `nfluid doctor` where something is missing: it is named, with what to do about it, and the exit code tells.
 
+use nfluid_tests::harness::command::{Outcome, must, run};
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
-use nfluid_tests::harness::platform::{Outcome, Platform, list, must, run};
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::skip::is_root;
 use serde_json::Value;

@@ -2,16 +2,17 @@
 //! once.
 
 use nfluid_dpi::library::Library;
-use nfluid_tests::harness::platform::{Platform, eventually, is_alive, must, signal};
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
-use uplink_ground::within;
+use nfluid_tests::harness::within;
 
 /// A question for the address of `example.org`.
 const QUESTION: &[u8] =

@@ -2,7 +2,9 @@
 //! deleted - and the kernel's rules are in force behind it all the time.
 
 use nfluid_evnf::firewall::Firewall;
-use nfluid_tests::harness::platform::{Platform, eventually, list, must};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -10,7 +12,7 @@ use std::path::Path;
 
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
-use uplink_ground::within;
+use nfluid_tests::harness::within;
 #[path = "platform_evnf/chain.rs"]
 mod chain;
 #[path = "platform_evnf/ground.rs"]

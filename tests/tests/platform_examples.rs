@@ -1,6 +1,7 @@
 //! Examples, applied or run as they are printed.
 
-use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::program::program;
 use serde_json::Value;
 use std::path::Path;

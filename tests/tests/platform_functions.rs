@@ -1,6 +1,9 @@
 //! Functions: what they compute comes back, what is hostile is ended, and nothing of either is left.
 
-use nfluid_tests::harness::platform::{Outcome, Platform, eventually, signal};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::command::Outcome;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;

@@ -1,7 +1,9 @@
 //! The promise: a guard in XDP is an instance like any other, and connections come about and go on through it while others
 //! flood it.
 
-use nfluid_tests::harness::platform::{PATIENCE, Platform, eventually, list, must};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_wire::build::Frame;
 use nfluid_wire::{MacAddr, TcpFlags};
 use serde_json::Value;
@@ -15,7 +17,8 @@ use std::time::Duration;
 
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
-use uplink_ground::{Raw, within};
+use nfluid_tests::harness::within;
+use uplink_ground::Raw;
 
 const END: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 80);
 

@@ -3,7 +3,9 @@
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
 
-use nfluid_tests::harness::platform::{Platform, eventually, signal};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::{SERVER, one_bridge, two_hosts};
 use rustix::process::Signal;
 use std::thread;

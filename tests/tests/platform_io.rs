@@ -3,12 +3,14 @@
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
 
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_tests::harness::command::run;
 use nfluid_tests::harness::measure::one_holds;
-use nfluid_tests::harness::platform::{
-    PATIENCE, Platform, eventually, is_alive, list, run, signal,
-};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
+use nfluid_tests::harness::within;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use uplink_ground::{Raw, frame, within};
+use uplink_ground::{Raw, frame};
 
 /// Every model, the one that needs no thread first.
 const MODELS: [&str; 4] = ["inline", "split", "merge", "mix"];

@@ -1,11 +1,11 @@
 //! Instances that are paused, upgraded in place, saved and restored while frames pass.
 
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_tests::harness::command::Outcome;
 use nfluid_tests::harness::conversation::Conversation;
-use nfluid_tests::harness::flood::Flood;
 use nfluid_tests::harness::measure::one_holds;
-use nfluid_tests::harness::platform::{
-    Outcome, Platform, eventually, is_alive, metrics_of, signal,
-};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -120,7 +120,7 @@ fn a_chain_at_full_rate_goes_on_after_every_pause() {
     };
     let arrived = || counters(&platform, "fw.in")["rx_packets"].as_u64();
     let left = || counters(&platform, "fw.out")["tx_packets"].as_u64();
-    let flood = Flood::start(&platform, "client", SERVER, 0);
+    let flood = platform.flood("client", SERVER, 0);
     for turn in 0..20 {
         // In turn the sender and the receiver of the frames between them.
         let paused = ["br", "fw"][turn % 2];

@@ -1,7 +1,9 @@
 //! The promise: weights of a balancer's servers follow the load that their SNMP agents tell - Debian's `snmpd` here - and are the
 //! configured ones when an agent says nothing.
 
-use nfluid_tests::harness::platform::{Platform, eventually, must};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
 use serde_json::Value;
 use std::fs;
@@ -9,9 +11,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
-use uplink_ground::within;
+use nfluid_tests::harness::within;
 
 const SNMPD: &str = "/usr/sbin/snmpd";
 const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(203, 0, 113, 1), 53);

@@ -6,9 +6,11 @@ mod cutter;
 mod two_platforms;
 
 use cutter::{Cutter, Way};
+use nfluid_testbed::process::is_alive;
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
-use nfluid_tests::harness::platform::{Platform, eventually, is_alive, metrics_of};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::SERVER;
 use nfluid_tls::testing::Authority;
 use serde_json::Value;

@@ -1,8 +1,10 @@
 //! Instances that are made from shells are instances like any other, and leave as little.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nfluid_testbed::process::signal;
 use nfluid_tests::harness::attempt::{Answer, Report, Reports};
-use nfluid_tests::harness::platform::{Platform, eventually, list, signal};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::soak;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};

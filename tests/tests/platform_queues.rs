@@ -1,9 +1,10 @@
 //! Rings as the operator sees them; and ports with several queues: flows are spread among NFs of their own, and nothing
 //! else changes.
 
-use nfluid_tests::harness::platform::{
-    Outcome, Platform, eventually, list, metrics_of, must, signal,
-};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::command::{Outcome, must};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list, metrics_of};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::thread;

@@ -4,7 +4,9 @@
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
 
-use nfluid_tests::harness::platform::{PATIENCE, Platform, eventually, list};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,7 +14,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
-use uplink_ground::{Raw, frame, within};
+use uplink_ground::{Raw, frame};
 
 /// Two interfaces behind which others are than behind the third, and a chain for each kind of rule.
 const DEPLOYMENT: &str = "

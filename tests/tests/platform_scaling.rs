@@ -4,7 +4,9 @@
 mod ambush;
 
 use ambush::{Ambush, Moment};
-use nfluid_tests::harness::platform::{Outcome, Platform, eventually, metrics_of, must};
+use nfluid_tests::harness::command::{Outcome, must};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use std::thread;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 //! found again by the next daemon, and gone when they are deleted.
 
 use nfluid_ring::slice;
-use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use serde_json::Value;

@@ -1,16 +1,15 @@
 //! The example of 100 tenants, applied as it is printed: each has a firewall of its own, and only that one.
 
-use nfluid_tests::harness::platform::{PATIENCE, Platform, eventually, list};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 
 const TENANTS: u32 = 100;
 /// Beyond the uplink `core`.
@@ -64,17 +63,8 @@ fn address(tenant: u32) -> String {
 
 /// A socket of a host.
 fn socket(platform: &Platform, host: &str, address: &str, port: u16) -> UdpSocket {
-    let edge = platform.edge();
-    let name = edge.strip_suffix("-p").expect("that is how it is called");
-    let namespace = File::open(Path::new("/run/netns").join(format!("{name}-{host}")));
-    let namespace = namespace.expect("the host has a namespace");
-    let socket = thread::scope(|scope| {
-        let bound = scope.spawn(|| {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), kind).expect("root may enter it");
-            UdpSocket::bind((address, port))
-        });
-        bound.join().expect("it is bound or not")
+    let socket = within(&platform.host_netns(host), || {
+        UdpSocket::bind((address, port))
     });
     let socket = socket.unwrap_or_else(|error| panic!("{address} on {host}: {error}"));
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -1,6 +1,8 @@
 //! TLS termination on the kernel's stack: who it is for, what it holds, and what is left of it.
 
-use nfluid_tests::harness::platform::{Platform, eventually, is_alive, signal};
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;

@@ -1,7 +1,8 @@
 //! What cannot be made is taken back: an apply that fails late leaves nothing, and hinders no later one.
 
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
-use nfluid_tests::harness::platform::{Platform, eventually};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -2,14 +2,15 @@
 //! replaced or away, and an uplink's process that dies comes back with what waited for it.
 
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_testbed::process::{is_alive, signal};
+use nfluid_testbed::scratch::Scratch;
+use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::conversation::Conversation;
-use nfluid_tests::harness::netns::within;
-use nfluid_tests::harness::platform::{
-    PATIENCE, Platform, eventually, is_alive, list, must, signal,
-};
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
+use nfluid_tests::harness::within;
+use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};

@@ -4,7 +4,8 @@
 #[path = "uplink_ground/mod.rs"]
 mod uplink_ground;
 
-use nfluid_tests::harness::platform::{PATIENCE, eventually, signal};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::two_hosts::{one_bridge, two_hosts};
 use rustix::process::Signal;
 use serde_json::json;

@@ -103,7 +103,7 @@ impl Dpdk {
             self.start(&ends[end], &[device])
         };
         let mut first = start(1 - client)?;
-        await_sockets(std::slice::from_ref(&socket), || first.lives())?;
+        await_sockets(std::slice::from_ref(&socket), || first.is_running())?;
         let mut second = start(client)?;
         first.await_ready()?;
         second.await_ready()?;

@@ -5,11 +5,12 @@ pub mod hugepages;
 pub mod memif;
 pub mod testpmd;
 
-use crate::CannotRun;
-use crate::host::program::{find, install};
-use crate::host::workshop::Workshop;
+use crate::host::compile;
 use anyhow::Context;
 use hugepages::HugePages;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::program::{find, install};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Dpdk {
     program: PathBuf,
-    workshop: Workshop,
+    directory: ScratchDirectory,
     pages: Option<HugePages>,
     sockets: u32,
 }
@@ -37,12 +38,12 @@ impl Dpdk {
     /// # Errors
     /// [`CannotRun`] when DPDK is not installed.
     pub fn prepare(processes: usize) -> anyhow::Result<Self> {
-        let workshop = Workshop::new()?;
+        let directory = ScratchDirectory::new()?;
         let source = include_str!("../../peers/memif.c");
-        let program = workshop.program("memif", source, "libdpdk", PACKAGES)?;
+        let program = compile::program(&directory, "memif", source, "libdpdk", PACKAGES)?;
         Ok(Dpdk {
             program,
-            workshop,
+            directory,
             pages: HugePages::take(processes * MEGABYTES),
             sockets: 0,
         })
@@ -65,7 +66,7 @@ impl Dpdk {
     /// A name for a socket that nothing has.
     pub fn socket(&mut self) -> PathBuf {
         self.sockets += 1;
-        self.workshop.path(&format!("{}.sock", self.sockets))
+        self.directory.path(&format!("{}.sock", self.sockets))
     }
 
     /// A process on one core with these devices; its own arguments follow.
@@ -93,7 +94,7 @@ impl Dpdk {
 
     /// What its processes say; only of interest when one of them fails.
     fn log(&self) -> PathBuf {
-        self.workshop.path("dpdk.log")
+        self.directory.path("dpdk.log")
     }
 
     /// Adds to an error what the processes have said last.

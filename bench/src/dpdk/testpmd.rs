@@ -1,7 +1,8 @@
 //! DPDK's own forwarder.
 
 use super::Dpdk;
-use crate::host::service::{Forwards, Service};
+use crate::host::forwards::Forwards;
+use nfluid_testbed::process::Service;
 use std::process::Stdio;
 
 /// What it does to a frame between its two ports.
@@ -39,8 +40,8 @@ impl Testpmd {
     }
 
     /// Whether it still runs.
-    pub fn lives(&mut self) -> bool {
-        self.0.lives()
+    pub fn is_running(&mut self) -> bool {
+        self.0.is_running()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task, Waits};
 use crate::statistics::{Samples, highest};
 use nfluid_switch::Group;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,13 +3,14 @@
 //! not have as many files open as 2000 instances need, there are as many as it may have.
 
 use super::two_cores;
-use crate::host::flood::Flood;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::flood::{Flood, Sending};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Write;
 use std::time::Duration;
@@ -24,7 +25,10 @@ const FILES_OWN: u64 = 1000;
 /// The instances start, and end their first work.
 const SETTLE: Duration = Duration::from_secs(4);
 /// The flood's core; instances run anywhere.
-const OF_FLOOD: usize = 1;
+const OF_FLOOD: Sending = Sending {
+    core: Some(1),
+    tos: 0,
+};
 
 /// What was found with so many instances.
 #[derive(Default)]
@@ -51,7 +55,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((5, 4), (2, 1));
     let counts = that_fit(counts, getrlimit(Resource::Nofile).maximum);
     let time = Duration::from_secs(seconds);
-    let platform = Platform::start()?;
+    let platform = platform::start()?;
     let mut lanes = Vec::new();
     for instances in counts {
         let mut lane = Lane {
@@ -70,7 +74,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 into.push(own_percent(&platform, time)?);
             }
         }
-        let flood = Flood::start(&from, "10.9.0.2:9", OF_FLOOD)?;
+        let flood = Flood::start(&from.path(), "10.9.0.2:9", OF_FLOOD)?;
         for _ in 0..rounds {
             lane.busy.push(own_percent(&platform, time)?);
         }
@@ -143,7 +147,7 @@ fn deployment(congestion: &str, namespace: &str, instances: usize) -> String {
 fn own_percent(platform: &Platform, time: Duration) -> anyhow::Result<f64> {
     interrupt::check()?;
     let own = || -> anyhow::Result<(f64, f64)> {
-        let stats = platform.ask(&["stats"])?;
+        let stats = platform.api()?.get("/v1/stats")?;
         let number = |value: &serde_json::Value| value.as_f64().context("what nfluid says");
         Ok((
             number(&stats["time_ns"])?,

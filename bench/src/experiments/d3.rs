@@ -13,7 +13,7 @@ use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_io::{Idle, Worker};
 use nfluid_ring::memory::MpscMemory;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 use std::os::fd::AsRawFd;

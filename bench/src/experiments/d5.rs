@@ -17,7 +17,7 @@ use crate::peer::run_together;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// A row of NFs and frames of one length, with either kind of buffers.
 struct Lane {

@@ -1,8 +1,9 @@
 //! eFW's fast path by `BPF_PROG_TEST_RUN`: a packet of a flow that it knows, and the first of one that it does not, by the number
 //! of rules.
 
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::statistics::Samples;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_evnf::firewall::{Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict};
 use nfluid_evnf::load::{Action, Run};
 use nfluid_wire::TcpFlags;
@@ -21,82 +22,84 @@ const SHAPES: [(u8, u8, bool); 5] = [
 /// The literature's firewall; the target; and beyond.
 const RULES: [u32; 4] = [10, 100, 1000, 10_000];
 
+/// Nanoseconds of a packet, in the order of [`Asked::measure`].
+const QUANTITIES: [Quantity; 3] = [
+    Quantity {
+        figure: Some((".ns", "ns/packet")),
+        columns: &[("known flow, accepted", Shown::Median)],
+    },
+    Quantity {
+        figure: Some((".drop_ns", "ns/packet")),
+        columns: &[("known flow, dropped", Shown::Median)],
+    },
+    Quantity {
+        figure: Some((".new_flow_ns", "ns/packet")),
+        columns: &[("new flow", Shown::Median)],
+    },
+];
+
+/// A firewall of so many rules, and the rounds in which it was asked.
+struct Asked {
+    rules: u32,
+    firewall: Firewall,
+    rounds: u16,
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, repeat) = report.effort((101, 1_000_000), (11, 200_000));
-    let mut firewalls = Vec::new();
+    let mut sides = Vec::new();
     for rules in RULES {
         let stage = Stage {
             traffic: Traffic::All,
             rules: (0..rules).map(rule).collect(),
         };
-        firewalls.push(Firewall::load(&[stage], &[])?);
-    }
-    let mut known = RULES.map(|_| Samples::default());
-    let mut dropped = RULES.map(|_| Samples::default());
-    let mut new = RULES.map(|_| Samples::default());
-    for round in 0..rounds {
-        for (lane, firewall) in firewalls.iter_mut().enumerate() {
-            let accepted = packet(Ipv4Addr::new(172, 16, 0, 1), round as u16);
-            let Run { action, ns, .. } = firewall.fast().test_run(&accepted, repeat)?;
-            anyhow::ensure!(
-                action == Action::Pass,
-                "a packet that no rule matches was dropped"
-            );
-            known[lane].push(f64::from(ns));
-            // The last rule of the first shape.
-            let last = (RULES[lane] - 1) / SHAPES.len() as u32 * SHAPES.len() as u32;
-            let refused = packet(source(last), round as u16);
-            let Run { action, ns, .. } = firewall.fast().test_run(&refused, repeat)?;
-            anyhow::ensure!(
-                action == Action::Drop,
-                "a packet that rule {last} matches has passed"
-            );
-            dropped[lane].push(f64::from(ns));
-            // Every packet is the first of a flow.
-            let mut each = Samples::default();
-            for port in 0..500 {
-                let address = Ipv4Addr::from_bits(0xac11_0000 + round as u32);
-                let run = firewall.fast().test_run(&packet(address, port), 1)?;
-                each.push(f64::from(run.ns));
-            }
-            new[lane].push(each.median());
-        }
-    }
-    let mut rows = Vec::new();
-    for (lane, rules) in RULES.into_iter().enumerate() {
+        let asked = Asked {
+            rules,
+            firewall: Firewall::load(&[stage], &[])?,
+            rounds: 0,
+        };
         let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
-        report.figure(format!("efw.{rules}.ns"), &known[lane], "ns/packet", how);
-        report.figure(
-            format!("efw.{rules}.drop_ns"),
-            &dropped[lane],
-            "ns/packet",
-            how,
-        );
-        report.figure(
-            format!("efw.{rules}.new_flow_ns"),
-            &new[lane],
-            "ns/packet",
-            how,
-        );
-        rows.push(vec![
-            rules.to_string(),
-            significant(known[lane].median()),
-            significant(dropped[lane].median()),
-            significant(new[lane].median()),
-        ]);
+        let key = [rules.to_string()];
+        sides.push(Side::new(key, format!("efw.{rules}"), asked).under(how));
     }
-    table(
-        "eFW, ns per packet",
-        &[
-            "rules",
-            "known flow, accepted",
-            "known flow, dropped",
-            "new flow",
-        ],
-        &rows,
-    );
+    let mut sweep = Sweep::new(&["rules"], QUANTITIES);
+    sweep.settles = false;
+    let rows = sweep.run(report, rounds, &mut sides, |asked, _| asked.measure(repeat))?;
+    sweep.report(report, rows);
+    sweep.print("eFW, ns per packet");
     Ok(())
+}
+
+impl Asked {
+    fn measure(&mut self, repeat: u32) -> anyhow::Result<[f64; 3]> {
+        let round = self.rounds;
+        self.rounds += 1;
+        let accepted = packet(Ipv4Addr::new(172, 16, 0, 1), round);
+        let Run { action, ns, .. } = self.firewall.fast().test_run(&accepted, repeat)?;
+        anyhow::ensure!(
+            action == Action::Pass,
+            "a packet that no rule matches was dropped"
+        );
+        let known = f64::from(ns);
+        // The last rule of the first shape.
+        let last = (self.rules - 1) / SHAPES.len() as u32 * SHAPES.len() as u32;
+        let refused = packet(source(last), round);
+        let Run { action, ns, .. } = self.firewall.fast().test_run(&refused, repeat)?;
+        anyhow::ensure!(
+            action == Action::Drop,
+            "a packet that rule {last} matches has passed"
+        );
+        let dropped = f64::from(ns);
+        // Every packet is the first of a flow.
+        let mut each = Samples::default();
+        for port in 0..500 {
+            let address = Ipv4Addr::from_bits(0xac11_0000 + u32::from(round));
+            let run = self.firewall.fast().test_run(&packet(address, port), 1)?;
+            each.push(f64::from(run.ns));
+        }
+        Ok([known, dropped, each.median()])
+    }
 }
 
 /// Rule `number`: each drops what another network or host sends.

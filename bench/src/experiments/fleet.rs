@@ -3,13 +3,13 @@
 
 use super::subject::Subject;
 use crate::host::cpu::process_seconds;
-use crate::host::shares::Shares;
 use crate::peer::{Peer, run_together};
 use crate::roles::function::Manner;
 use crate::roles::{Outcome, Role, Task};
 use anyhow::Context;
 use nfluid_sandbox::cgroup::Share;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 /// Most NFs of one process of traffic: as many ports as an instance has.
 pub const NFS_PER_TRAFFIC: usize = nfluid_ring::attach::PORTS_MAX;
@@ -147,11 +147,11 @@ impl Fleet {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn share(&self) -> anyhow::Result<Shares> {
-        let mut groups = Shares::new()?;
+    pub fn share(&self) -> anyhow::Result<Cgroups> {
+        let mut groups = Cgroups::new()?;
         let nfs = self.nfs.iter().filter_map(|nf| nf.peer.as_ref());
         for peer in nfs.chain(&self.traffic) {
-            groups.give(&[peer.pid()], None, Some(Share::from_percent(100)?))?;
+            groups.add(&[peer.pid()], None, Some(Share::from_percent(100)?))?;
         }
         Ok(groups)
     }

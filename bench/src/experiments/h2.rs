@@ -5,17 +5,20 @@
 //! Frames go round through the NF: no generator needs a core. Beside it the same NF inline on one
 //! core, where nobody has to choose.
 
-use super::looped::{self, Looped, Run};
+use super::looped::{self, Looped};
 use super::models::Model;
 use super::subject::Subject;
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
+use crate::report::{Report, significant};
 use crate::roles::{Role, Task};
-use crate::statistics::{Samples, highest};
+use crate::statistics::highest;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
 use nfluid_sandbox::cgroup::Share;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 const FLOWS: u32 = 1000;
 const MODELS: [Model; 3] = [
@@ -24,90 +27,120 @@ const MODELS: [Model; 3] = [
     Model::Split { polls: true },
 ];
 
-/// One NF with frames of one size, in one model.
-struct Lane {
-    model: Model,
-    nf: Looped,
-    /// Cgroups of the NF's process and of its I/O thread's.
-    shares: Shares,
-    /// Per assignment; inline has only one.
-    points: Vec<Point>,
-}
+/// What is measured, in the order of [`Server::measure`].
+const QUANTITIES: [Quantity; 4] = [
+    Quantity {
+        figure: Some(("_mpps", "Mpps")),
+        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+    },
+    Quantity {
+        figure: None,
+        columns: &[("Mpps per CPU-second", Shown::Median)],
+    },
+    // CPU time that both had, in percent of a core.
+    Quantity {
+        figure: None,
+        columns: &[("NF used %", Shown::Whole)],
+    },
+    Quantity {
+        figure: None,
+        columns: &[("I/O used %", Shown::Whole)],
+    },
+];
+const MPPS: usize = 0;
+const PER_CPU: usize = 1;
 
-/// What was measured with one assignment.
-#[derive(Default)]
-struct Point {
-    /// Cap of the NF's process in percent of a core; nothing without caps.
-    nf_percent: Option<u32>,
-    mpps: Samples,
-    per_cpu: Samples,
-    /// CPU time that both had, in percent of a core.
-    nf_busy: Samples,
-    io_busy: Samples,
-}
-
-/// An NF and a frame size, with a lane for each of [`MODELS`].
+/// An NF and a frame size.
+#[derive(Clone, Copy)]
 struct Workload {
     rules: u32,
     len: usize,
-    lanes: Vec<Lane>,
+}
+
+/// One NF with frames of one size, in one model.
+struct Server {
+    nf: Looped,
+    /// Cgroups of the NF's process and of its I/O thread's.
+    cgroups: Cgroups,
+}
+
+/// A server, and the cap of the NF's process in percent of a core; inline has none.
+struct Assignment {
+    server: Rc<RefCell<Server>>,
+    nf_percent: Option<u32>,
 }
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let assignments = report.choose((1..10).map(|tenth| tenth * 10).collect(), vec![10, 50, 90]);
+    let percents = report.choose((1..10).map(|tenth| tenth * 10).collect(), vec![10, 50, 90]);
     let (rounds, seconds) = report.effort((7, 0.4), (2, 0.1));
     let mut scratch = Scratch::new("h2")?;
-    let mut workloads = Vec::new();
+    let (mut workloads, mut sides) = (Vec::new(), Vec::new());
     for rules in [10, 50] {
         for len in [64, 1024] {
-            workloads.push(Workload::new(&mut scratch, rules, len, &assignments)?);
+            let (workload, first) = (Workload { rules, len }, sides.len());
+            for model in MODELS {
+                sides.extend(workload.sides(&mut scratch, model, &percents)?);
+            }
+            workloads.push((workload, first..sides.len()));
         }
     }
-    for round in 0..=rounds {
-        for lane in workloads.iter_mut().flat_map(|load| &mut load.lanes) {
-            report.settle();
-            // The first round warms up.
-            let seconds = if round == 0 { seconds / 5.0 } else { seconds };
-            lane.measure(seconds, round > 0)?;
+    let mut sweep = Sweep::new(&["NF", "model", "NF's cap %"], QUANTITIES);
+    sweep.run(report, rounds, &mut sides, |side, counts| {
+        let seconds = if counts { seconds } else { seconds / 5.0 };
+        side.measure(seconds)
+    })?;
+    for row in sweep.rows_mut() {
+        if let Some(percent) = cap(row) {
+            row.conditions = format!(
+                "NF capped at {percent} % of a core, I/O thread at {} % of another; {} Mpps per CPU-second",
+                100 - percent,
+                significant(row.samples[PER_CPU].median())
+            );
         }
     }
-    let rows: Vec<_> = workloads.iter().flat_map(Workload::rows).collect();
-    let header = [
-        "NF",
-        "model",
-        "NF's cap %",
-        "Mpps",
-        "spread",
-        "Mpps per CPU-second",
-        "NF used %",
-        "I/O used %",
-    ];
-    table(
-        "A core's worth, split between NF and I/O thread",
-        &header,
-        &rows,
-    );
-    for load in &workloads {
-        load.figures(report);
-        report.plot(load.plot());
+    sweep.print("A core's worth, split between NF and I/O thread");
+    for (workload, rows) in &workloads {
+        sweep.report(report, rows.clone());
+        let rows = &sweep.rows()[rows.clone()];
+        workload.best_figures(report, rows);
+        report.plot(workload.plot(rows));
     }
-    no_static_assignment(report, &workloads, &assignments);
+    let rows = workloads
+        .iter()
+        .map(|(_, rows)| &sweep.rows()[rows.clone()]);
+    no_static_assignment(report, &rows.collect::<Vec<_>>(), &percents);
     Ok(())
 }
 
+/// The cap of the NF's process in percent of a core; nothing without caps.
+fn cap(row: &Row<4>) -> Option<u32> {
+    row.key[2].parse().ok()
+}
+
+/// The fastest of the rows that have a cap.
+fn best(rows: &[Row<4>]) -> Option<&Row<4>> {
+    let capped = rows.iter().filter(|row| cap(row).is_some());
+    highest(capped, |row| &row.samples[MPPS])
+}
+
+/// The faster of both kinds of threads at an assignment.
+fn at(rows: &[Row<4>], percent: u32) -> Option<&Row<4>> {
+    let there = rows.iter().filter(|row| cap(row) == Some(percent));
+    highest(there, |row| &row.samples[MPPS])
+}
+
 /// What the best single assignment costs where another one would be better.
-fn no_static_assignment(report: &mut Report, workloads: &[Workload], assignments: &[u32]) {
+fn no_static_assignment(report: &mut Report, workloads: &[&[Row<4>]], percents: &[u32]) {
+    let mpps = |row: Option<&Row<4>>| row.map_or(0.0, |row| row.samples[MPPS].median());
     let loss = |percent: u32| -> f64 {
-        let losses = workloads.iter().map(|load| {
-            let best = load.best().map_or(0.0, |point| point.mpps.median());
-            let here = load.at(percent).map_or(0.0, |point| point.mpps.median());
-            (1.0 - here / best) * 100.0
-        });
+        let losses = workloads
+            .iter()
+            .map(|rows| (1.0 - mpps(at(rows, percent)) / mpps(best(rows))) * 100.0);
         losses.fold(0.0, f64::max)
     };
-    let least = assignments
+    let least = percents
         .iter()
         .map(|percent| (*percent, loss(*percent)))
         .min_by(|a, b| a.1.total_cmp(&b.1));
@@ -121,102 +154,64 @@ fn no_static_assignment(report: &mut Report, workloads: &[Workload], assignments
 }
 
 impl Workload {
-    fn new(
+    /// The NF in one model, with each assignment; inline has only one.
+    fn sides(
+        self,
         scratch: &mut Scratch,
-        rules: u32,
-        len: usize,
-        assignments: &[u32],
-    ) -> anyhow::Result<Self> {
-        let subject = Subject::Firewall {
-            rules,
-            flows: FLOWS,
+        model: Model,
+        percents: &[u32],
+    ) -> anyhow::Result<Vec<Side<Assignment>>> {
+        let server = Rc::new(RefCell::new(Server::new(scratch, model, self)?));
+        let caps = match model {
+            Model::Inline => vec![None],
+            _ => percents.iter().copied().map(Some).collect(),
         };
-        let lanes = MODELS
-            .into_iter()
-            .map(|model| Lane::new(scratch, model, subject, len, assignments))
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Workload { rules, len, lanes })
+        let side = |nf_percent: Option<u32>| {
+            let shown = nf_percent.map_or("-".to_owned(), |percent| percent.to_string());
+            let name = format!("firewall{} {} B", self.rules, self.len);
+            let id = match nf_percent {
+                None => self.id("inline"),
+                Some(percent) => self.id(&format!("{}.nf{percent}", model.name())),
+            };
+            let assignment = Assignment {
+                server: Rc::clone(&server),
+                nf_percent,
+            };
+            Side::new([name, model.name().to_owned(), shown], id, assignment)
+                .under("inline, one core")
+                .on(model.name(), nf_percent.unwrap_or_default())
+        };
+        Ok(caps.into_iter().map(side).collect())
     }
 
-    fn id(&self, what: &str) -> String {
+    fn id(self, what: &str) -> String {
         format!("h2.firewall{}.{}.{what}", self.rules, self.len)
     }
 
-    fn points(&self) -> impl Iterator<Item = (Model, &Point)> {
-        let lanes = self.lanes.iter();
-        lanes.flat_map(|lane| lane.points.iter().map(|point| (lane.model, point)))
-    }
-
-    /// The faster of both kinds of threads at an assignment.
-    fn at(&self, percent: u32) -> Option<&Point> {
-        let points = self.points().map(|(_, point)| point);
-        fastest(points.filter(|point| point.nf_percent == Some(percent)))
-    }
-
-    fn best(&self) -> Option<&Point> {
-        let points = self.points().map(|(_, point)| point);
-        fastest(points.filter(|point| point.nf_percent.is_some()))
-    }
-
-    fn figures(&self, report: &mut Report) {
-        for (model, point) in self.points() {
-            let (id, conditions) = match point.nf_percent {
-                None => (self.id("inline_mpps"), "inline, one core".to_owned()),
-                Some(percent) => (
-                    self.id(&format!("{}.nf{percent}_mpps", model.name())),
-                    format!(
-                        "NF capped at {percent} % of a core, I/O thread at {} % of another; {} Mpps per CPU-second",
-                        100 - percent,
-                        significant(point.per_cpu.median())
-                    ),
-                ),
-            };
-            report.figure(id, &point.mpps, "Mpps", &conditions);
-        }
-        let inline = self.points().find(|(model, _)| *model == Model::Inline);
-        if let (Some(best), Some((_, inline))) = (self.best(), inline) {
-            let percent = f64::from(best.nf_percent.unwrap_or_default());
+    fn best_figures(self, report: &mut Report, rows: &[Row<4>]) {
+        let inline = rows.iter().find(|row| cap(row).is_none());
+        if let (Some(best), Some(inline)) = (best(rows), inline) {
+            let [inline, mpps] = [inline, best].map(|row| &row.samples[MPPS]);
+            let percent = f64::from(cap(best).unwrap_or_default());
             let conditions = "of the static assignments the one with the highest throughput";
-            report.figure(self.id("best_mpps"), &best.mpps, "Mpps", conditions);
+            report.figure(self.id("best_mpps"), mpps, "Mpps", conditions);
             report.derived(self.id("best_nf_percent"), percent, "%", conditions);
-            let ratio = inline.mpps.median() / best.mpps.median();
+            let ratio = inline.median() / mpps.median();
             let conditions = "inline on one core / best static assignment of one core's worth";
             report.derived(self.id("inline_vs_best"), ratio, "ratio", conditions);
         }
     }
 
-    fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        self.points().map(|(model, point)| {
-            vec![
-                format!("firewall{} {} B", self.rules, self.len),
-                model.name().to_owned(),
-                point
-                    .nf_percent
-                    .map_or("-".to_owned(), |percent| percent.to_string()),
-                significant(point.mpps.median()),
-                format!("{:.0} %", point.mpps.spread_percent()),
-                significant(point.per_cpu.median()),
-                format!("{:.0}", point.nf_busy.median()),
-                format!("{:.0}", point.io_busy.median()),
-            ]
-        })
-    }
-
-    fn plot(&self) -> Plot {
-        let line = |lane: &Lane| {
-            let mut series = Series::new(lane.model.name());
-            let [only] = &lane.points[..] else {
-                for point in &lane.points {
-                    series.push(f64::from(point.nf_percent.unwrap_or_default()), &point.mpps);
-                }
-                return series;
-            };
+    fn plot(self, rows: &[Row<4>]) -> Plot {
+        let mut series = lines(rows, MPPS);
+        let inline = rows.iter().find(|row| cap(row).is_none());
+        if let (Some(line), Some(row)) = (series.first_mut(), inline) {
             // Inline does not depend on the assignment: a line across.
+            *line = Series::new(row.line.as_str());
             for percent in [10.0, 90.0] {
-                series.push(percent, &only.mpps);
+                line.push(percent, &row.samples[MPPS]);
             }
-            series
-        };
+        }
         Plot {
             id: format!("h2.firewall{}.{}", self.rules, self.len),
             title: format!(
@@ -225,79 +220,54 @@ impl Workload {
             ),
             x: Axis::linear("CPU time of the NF in %, the rest for its I/O thread"),
             y: Axis::linear("Mpps"),
-            series: self.lanes.iter().map(line).collect(),
+            series,
         }
     }
 }
 
-fn fastest<'a>(points: impl Iterator<Item = &'a Point>) -> Option<&'a Point> {
-    highest(points, |point| &point.mpps)
-}
-
-impl Lane {
-    fn new(
-        scratch: &mut Scratch,
-        model: Model,
-        subject: Subject,
-        len: usize,
-        assignments: &[u32],
-    ) -> anyhow::Result<Self> {
+impl Server {
+    fn new(scratch: &mut Scratch, model: Model, workload: Workload) -> anyhow::Result<Self> {
+        let subject = Subject::Firewall {
+            rules: workload.rules,
+            flows: FLOWS,
+        };
         let role = Role {
             core: Model::nf_core(),
             task: Task::Circle {
                 subject,
-                len,
+                len: workload.len,
                 frames: looped::FRAMES,
             },
         };
         let nf = Looped::start(scratch, model, &[role])?;
-        let mut shares = Shares::new()?;
+        let mut cgroups = Cgroups::new()?;
         for pid in nf.pids() {
-            shares.give(&[pid], None, None)?;
+            cgroups.add(&[pid], None, None)?;
         }
-        let point = |nf_percent| Point {
-            nf_percent,
-            ..Point::default()
-        };
-        let points = match model {
-            Model::Inline => vec![point(None)],
-            _ => assignments
-                .iter()
-                .map(|percent| point(Some(*percent)))
-                .collect(),
-        };
-        Ok(Lane {
-            model,
-            nf,
-            shares,
-            points,
-        })
+        Ok(Server { nf, cgroups })
     }
 
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        for point in &mut self.points {
-            if let Some(percent) = point.nf_percent {
-                for (group, percent) in [percent, 100 - percent].into_iter().enumerate() {
-                    self.shares
-                        .cap(group, Some(Share::from_percent(percent)?))?;
-                }
-            }
-            let run = self.nf.run(seconds)?;
-            if counts {
-                point.add(&run);
+    fn measure(&mut self, nf_percent: Option<u32>, seconds: f64) -> anyhow::Result<[f64; 4]> {
+        if let Some(percent) = nf_percent {
+            for (group, percent) in [percent, 100 - percent].into_iter().enumerate() {
+                let cap = Share::from_percent(percent)?;
+                self.cgroups.set_cap(group, Some(cap))?;
             }
         }
-        Ok(())
+        let run = self.nf.run(seconds)?;
+        let nf = run.processes[0];
+        let frames = nf.frames as f64 / 1e6;
+        Ok([
+            frames / nf.seconds,
+            frames / run.cpu_seconds(),
+            nf.cpu_seconds / nf.seconds * 100.0,
+            run.io_cpu_seconds / nf.seconds * 100.0,
+        ])
     }
 }
 
-impl Point {
-    fn add(&mut self, run: &Run) {
-        let nf = run.processes[0];
-        let frames = nf.frames as f64 / 1e6;
-        self.mpps.push(frames / nf.seconds);
-        self.per_cpu.push(frames / run.cpu_seconds());
-        self.nf_busy.push(nf.cpu_seconds / nf.seconds * 100.0);
-        self.io_busy.push(run.io_cpu_seconds / nf.seconds * 100.0);
+impl Assignment {
+    fn measure(&self, seconds: f64) -> anyhow::Result<[f64; 4]> {
+        self.server.borrow_mut().measure(self.nf_percent, seconds)
     }
 }

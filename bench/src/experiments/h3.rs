@@ -14,7 +14,7 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::time::Duration;
 
 /// Between two frames where the I/O thread is to be asleep on another core.

@@ -14,7 +14,7 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 64;
 /// Of the lane with which the others are compared: the whole ring.

@@ -10,10 +10,12 @@ use super::pairs::{self, Served};
 use super::subject::Subject;
 use super::two_cores;
 use crate::peer::run_together;
-use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
-use crate::statistics::{Samples, highest};
-use nfluid_switch::scratch::Scratch;
+use crate::plot::{Axis, Plot};
+use crate::report::{Report, significant};
+use crate::roles::Outcome;
+use crate::statistics::highest;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
 const RING: u32 = 256;
@@ -33,19 +35,26 @@ const SUBJECTS: [(&str, Option<Subject>); 4] = [
     ("router10", Some(Subject::Router { routes: 10 })),
 ];
 
-/// One NF, one size, one model.
-struct Lane {
-    name: &'static str,
-    len: usize,
-    model: Model,
-    served: Served,
-    /// Frames per CPU-second, in millions.
-    per_cpu: Samples,
-    /// Frames per second, in millions.
-    wall: Samples,
-    /// Frames that an I/O thread finds at a visit.
-    visit: Samples,
-}
+/// What is measured, in the order of [`measure`].
+const QUANTITIES: [Quantity; 3] = [
+    // Frames per CPU-second.
+    Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: &[
+            ("Mpps per CPU-second", Shown::Median),
+            ("spread", Shown::Spread),
+        ],
+    },
+    Quantity {
+        figure: Some((".wall_mpps", "Mpps")),
+        columns: &[("Mpps by the clock", Shown::Median)],
+    },
+    // Frames that an I/O thread finds at a visit: the last cell, which is the sender's batch without a thread.
+    Quantity {
+        figure: None,
+        columns: &[],
+    },
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -53,122 +62,80 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1024]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.07));
     let mut scratch = Scratch::new("h5")?;
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["NF", "size", "model"], QUANTITIES);
     for (name, subject) in SUBJECTS {
-        let mut plotted: Vec<Series> = Model::ALL
-            .iter()
-            .map(|model| Series::new(model.name()))
-            .collect();
+        let first = sweep.rows().len();
         for &len in &sizes {
-            let mut lanes = Model::ALL
+            let sides = Model::ALL
                 .into_iter()
-                .map(|model| Lane::new(&mut scratch, name, subject, len, model))
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            for round in 0..=rounds {
-                for lane in &mut lanes {
-                    report.settle();
-                    // The first round warms up.
-                    lane.measure(seconds, round > 0)?;
-                }
-            }
-            for (series, lane) in plotted.iter_mut().zip(&lanes) {
-                series.push(len as f64, &lane.per_cpu);
-            }
-            figures(report, &lanes);
-            rows.extend(lanes.iter().map(Lane::row));
+                .map(|model| side(&mut scratch, name, subject, len, model));
+            let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
+            let rows = sweep.run(report, rounds, &mut sides, |served, _| {
+                measure(served, seconds)
+            })?;
+            sweep.report(report, rows.clone());
+            inline_vs_best(report, name, len, &sweep.rows()[rows]);
         }
         report.plot(Plot {
             id: format!("h5.{name}"),
             title: format!("{name}: frames per second of CPU time, NF and I/O threads together"),
             x: Axis::log("frame size in bytes"),
             y: Axis::linear("Mpps per CPU-second"),
-            series: plotted,
+            series: lines(&sweep.rows()[first..], 0),
         });
     }
-    let header = [
-        "NF",
-        "size",
-        "model",
-        "Mpps per CPU-second",
-        "spread",
-        "Mpps by the clock",
-        "batch of the switch",
-    ];
-    table("I/O models", &header, &rows);
+    sweep.notes = &["batch of the switch"];
+    for row in sweep.rows_mut() {
+        row.notes = vec![if row.line == Model::Inline.name() {
+            BATCH.to_string()
+        } else {
+            significant(row.samples[2].median())
+        }];
+    }
+    sweep.print("I/O models");
     Ok(())
 }
 
-fn figures(report: &mut Report, lanes: &[Lane]) {
-    for lane in lanes {
-        let (conditions, model) = (lane.model.conditions(), lane.model.name());
-        let id = |what: &str| format!("h5.{}.{}.{model}.{what}", lane.name, lane.len);
-        report.figure(id("mpps"), &lane.per_cpu, "Mpps", &conditions);
-        report.figure(id("wall_mpps"), &lane.wall, "Mpps", &conditions);
-    }
-    let [inline, others @ ..] = lanes else { return };
-    if let Some(best) = highest(others, |lane| &lane.per_cpu) {
-        let ratios = inline.per_cpu.ratios(&best.per_cpu);
-        report.figure(
-            format!("h5.{}.{}.inline_vs_best", inline.name, inline.len),
-            &ratios,
-            "ratio",
-            &format!("best other: {}", best.model.name()),
-        );
-    }
+fn side(
+    scratch: &mut Scratch,
+    name: &str,
+    subject: Option<Subject>,
+    len: usize,
+    model: Model,
+) -> anyhow::Result<Side<Served>> {
+    let served = match subject {
+        None => pairs::one_way_by(scratch, model, len, BATCH, RING)?,
+        Some(subject) => pairs::around_by(scratch, model, subject, len, BATCH, RING)?,
+    };
+    let key = [name.to_owned(), len.to_string(), model.name().to_owned()];
+    let id = format!("h5.{name}.{len}.{}", model.name());
+    Ok(Side::new(key, id, served)
+        .under(&model.conditions())
+        .on(model.name(), len as f64))
 }
 
-impl Lane {
-    fn new(
-        scratch: &mut Scratch,
-        name: &'static str,
-        subject: Option<Subject>,
-        len: usize,
-        model: Model,
-    ) -> anyhow::Result<Self> {
-        let served = match subject {
-            None => pairs::one_way_by(scratch, model, len, BATCH, RING)?,
-            Some(subject) => pairs::around_by(scratch, model, subject, len, BATCH, RING)?,
-        };
-        Ok(Lane {
-            name,
-            len,
-            model,
-            served,
-            per_cpu: Samples::default(),
-            wall: Samples::default(),
-            visit: Samples::default(),
-        })
-    }
+fn measure(served: &mut Served, seconds: f64) -> anyhow::Result<[f64; 3]> {
+    let outcomes = run_together(&mut served.peers, seconds)?;
+    // The NF, the traffic that comes out, the I/O threads.
+    let io = outcomes.get(2);
+    let cpu = outcomes[0].cpu_seconds + io.map_or(0.0, |io| io.cpu_seconds);
+    let frames = outcomes[1].frames as f64;
+    let visit = |io: &Outcome| io.frames as f64 / io.visits.max(1) as f64;
+    Ok([
+        frames / cpu / 1e6,
+        frames / outcomes[1].seconds / 1e6,
+        io.map_or(f64::NAN, visit),
+    ])
+}
 
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        let outcomes = run_together(&mut self.served.peers, seconds)?;
-        if !counts {
-            return Ok(());
-        }
-        // The NF, the traffic that comes out, the I/O threads.
-        let cpu = outcomes[0].cpu_seconds + outcomes.get(2).map_or(0.0, |io| io.cpu_seconds);
-        let frames = outcomes[1].frames as f64;
-        self.per_cpu.push(frames / cpu / 1e6);
-        self.wall.push(frames / outcomes[1].seconds / 1e6);
-        if let Some(io) = outcomes.get(2) {
-            self.visit.push(io.frames as f64 / io.visits.max(1) as f64);
-        }
-        Ok(())
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.name.to_owned(),
-            self.len.to_string(),
-            self.model.name().to_owned(),
-            significant(self.per_cpu.median()),
-            format!("{:.0} %", self.per_cpu.spread_percent()),
-            significant(self.wall.median()),
-            if self.model == Model::Inline {
-                BATCH.to_string()
-            } else {
-                significant(self.visit.median())
-            },
-        ]
+fn inline_vs_best(report: &mut Report, name: &str, len: usize, rows: &[Row<3>]) {
+    let [inline, others @ ..] = rows else { return };
+    if let Some(best) = highest(others, |row| &row.samples[0]) {
+        report.figure(
+            format!("h5.{name}.{len}.inline_vs_best"),
+            &inline.samples[0].ratios(&best.samples[0]),
+            "ratio",
+            &format!("best other: {}", best.line),
+        );
     }
 }

@@ -8,16 +8,17 @@
 
 use super::two_cores;
 use crate::host::cpu;
-use crate::host::namespace::{Namespace, number};
 use crate::peer::{Peer, run_together};
-use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
+use crate::plot::{Axis, Plot};
+use crate::report::Report;
 use crate::roles::{Role, Task, Waits};
 use crate::statistics::{Samples, highest};
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
 use anyhow::Context;
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
-use nfluid_switch::uplink::{Uplink, UplinkSpec};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::{namespace::Namespace, unique_number};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::Path;
@@ -107,7 +108,7 @@ impl End {
     fn new() -> anyhow::Result<Self> {
         Ok(End {
             namespace: Namespace::new()?,
-            interface: format!("up{}", number()),
+            interface: format!("up{}", unique_number()),
         })
     }
 
@@ -122,18 +123,29 @@ impl End {
     }
 }
 
+/// What is measured, in the order of [`Transmission::measure`].
+const QUANTITIES: [Quantity; 2] = [
+    Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+    },
+    // Of the CPU time of all threads.
+    Quantity {
+        figure: Some((".mpps_per_cpu", "Mpps")),
+        columns: &[
+            ("Mpps per CPU-second", Shown::Median),
+            ("spread", Shown::Spread),
+        ],
+    },
+];
+
 /// One size, one way. What lives in something else comes before it: it ends first.
-struct Lane {
-    by: By,
-    len: usize,
+struct Transmission {
     sender: [Peer; 1],
     /// The uplink, and its thread.
     uplink: Option<(Uplink, u32)>,
     _instance: ScratchInstance,
     wire: Wire,
-    mpps: Samples,
-    /// Million frames per second of CPU time of all threads.
-    per_cpu: Samples,
 }
 
 /// Runs the experiment.
@@ -141,28 +153,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1514]);
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
-    let mut plotted = By::ALL.map(|by| Series::new(by.name()));
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["by", "size"], QUANTITIES);
     for &len in &sizes {
         let mut scratch = Scratch::new("h6")?;
-        let mut lanes = By::ALL
-            .into_iter()
-            .map(|by| Lane::new(&mut scratch, by, len))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        for round in 0..=rounds {
-            for lane in &mut lanes {
-                report.settle();
-                // The first round warms up.
-                lane.measure(seconds, round > 0)?;
-            }
-        }
-        for (series, lane) in plotted.iter_mut().zip(&lanes) {
-            series.push(len as f64, &lane.per_cpu);
-        }
-        figures(report, &lanes);
-        rows.extend(lanes.iter().map(Lane::row));
+        let sides = By::ALL.into_iter().map(|by| side(&mut scratch, by, len));
+        let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
+        let rows = sweep.run(report, rounds, &mut sides, |transmission, _| {
+            transmission.measure(seconds)
+        })?;
+        sweep.report(report, rows.clone());
+        compare(report, len, &sweep.rows()[rows]);
         if len == sizes[0] {
-            idle(report, &lanes)?;
+            idle(report, &sides)?;
         }
     }
     report.plot(Plot {
@@ -170,60 +172,42 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         title: "Out of an interface: frames per second of CPU time of all threads".to_owned(),
         x: Axis::log("frame size in bytes"),
         y: Axis::linear("Mpps per CPU-second"),
-        series: plotted.into(),
+        series: lines(sweep.rows(), 1),
     });
-    let header = [
-        "by",
-        "size",
-        "Mpps",
-        "spread",
-        "Mpps per CPU-second",
-        "spread",
-    ];
-    table(
-        "Out of an interface, by the sender or by the uplink's thread",
-        &header,
-        &rows,
-    );
+    sweep.print("Out of an interface, by the sender or by the uplink's thread");
     Ok(())
 }
 
-fn figures(report: &mut Report, lanes: &[Lane]) {
-    for lane in lanes {
-        let conditions = lane.by.conditions();
-        let id = |what: &str| format!("h6.{}.{}.{what}", lane.by.name(), lane.len);
-        report.figure(id("mpps"), &lane.mpps, "Mpps", conditions);
-        report.figure(id("mpps_per_cpu"), &lane.per_cpu, "Mpps", conditions);
-    }
-    let [sender, threads @ ..] = lanes else {
+fn side(scratch: &mut Scratch, by: By, len: usize) -> anyhow::Result<Side<Transmission>> {
+    let key = [by.name().to_owned(), len.to_string()];
+    let id = format!("h6.{}.{len}", by.name());
+    Ok(Side::new(key, id, Transmission::new(scratch, by, len)?)
+        .under(by.conditions())
+        .on(by.name(), len as f64))
+}
+
+/// The sender itself against the better of the threads.
+fn compare(report: &mut Report, len: usize, rows: &[Row<2>]) {
+    let [sender, threads @ ..] = rows else {
         return;
     };
-    let best = |of: fn(&Lane) -> &Samples| {
-        let best = highest(threads, of);
-        best.map(|best| (best.by.name(), of(sender).ratios(of(best))))
-    };
-    let compared = [
-        ("hvd_vs_ddd_per_cpu", best(|lane| &lane.per_cpu)),
-        ("hvd_vs_ddd", best(|lane| &lane.mpps)),
-    ];
-    for (what, best) in compared {
-        if let Some((name, ratios)) = best {
-            let id = format!("h6.{}.{what}", sender.len);
+    for (quantity, what) in [(1, "hvd_vs_ddd_per_cpu"), (0, "hvd_vs_ddd")] {
+        if let Some(best) = highest(threads, |row| &row.samples[quantity]) {
             report.figure(
-                id,
-                &ratios,
+                format!("h6.{len}.{what}"),
+                &sender.samples[quantity].ratios(&best.samples[quantity]),
                 "ratio",
-                &format!("best of the thread's: {name}"),
+                &format!("best of the thread's: {}", best.line),
             );
         }
     }
 }
 
 /// CPU time of an uplink's thread that nobody sends to. A sender's own way out has no thread.
-fn idle(report: &mut Report, lanes: &[Lane]) -> anyhow::Result<()> {
+fn idle(report: &mut Report, sides: &[Side<Transmission>]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((5, 1.0), (1, 1.0));
     let mut percent = Samples::default();
-    let threads = lanes.iter().filter_map(|lane| lane.uplink.as_ref());
+    let threads = sides.iter().filter_map(|side| side.subject.uplink.as_ref());
     for (_, thread) in threads.cycle().take(rounds) {
         let before = cpu::thread_seconds(*thread)?;
         std::thread::sleep(Duration::from_secs_f64(seconds));
@@ -234,7 +218,7 @@ fn idle(report: &mut Report, lanes: &[Lane]) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Lane {
+impl Transmission {
     fn new(scratch: &mut Scratch, by: By, len: usize) -> anyhow::Result<Self> {
         let wire = Wire::new()?;
         let instance = scratch.instance(1, RING, RING)?;
@@ -249,31 +233,23 @@ impl Lane {
                 (feeder(&instance, len)?, Some(uplink))
             }
         };
-        Ok(Lane {
-            by,
-            len,
+        Ok(Transmission {
             sender: [sender],
             uplink,
             _instance: instance,
             wire,
-            mpps: Samples::default(),
-            per_cpu: Samples::default(),
         })
     }
 
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
+    fn measure(&mut self, seconds: f64) -> anyhow::Result<[f64; 2]> {
         let (arrived, cpu) = (self.arrived()?, self.other_cpu_seconds()?);
         let outcomes = run_together(&mut self.sender, seconds)?;
         let [outcome] = outcomes[..] else {
             anyhow::bail!("a sender has no outcome");
         };
         let cpu = self.other_cpu_seconds()? - cpu + outcome.cpu_seconds;
-        if counts {
-            let frames = (self.arrived()? - arrived) as f64 / 1e6;
-            self.mpps.push(frames / outcome.seconds);
-            self.per_cpu.push(frames / cpu);
-        }
-        Ok(())
+        let frames = (self.arrived()? - arrived) as f64 / 1e6;
+        Ok([frames / outcome.seconds, frames / cpu])
     }
 
     /// Frames at the other end.
@@ -289,17 +265,6 @@ impl Lane {
         let kernel = kernel.into_iter().map(cpu::process_seconds);
         let uplink = self.uplink.iter().map(|(_, id)| cpu::thread_seconds(*id));
         kernel.chain(uplink).sum()
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.by.name().to_owned(),
-            self.len.to_string(),
-            significant(self.mpps.median()),
-            format!("{:.0} %", self.mpps.spread_percent()),
-            significant(self.per_cpu.median()),
-            format!("{:.0} %", self.per_cpu.spread_percent()),
-        ]
     }
 }
 
@@ -352,7 +317,7 @@ pub fn uplink_at(
 ) -> anyhow::Result<(Uplink, u32)> {
     let (port, pool) = (scratch.port_ids(1), scratch.pool_id());
     let mut spec = UplinkSpec::new(&end.interface, &end.interface, port, pool);
-    spec.netns = Some(Path::new("/run/netns").join(end.namespace.name()));
+    spec.netns = Some(end.namespace.path());
     spec.ring_slots = UPLINK_RING;
     spec.state_dir = records.map(Path::to_path_buf);
     let uplink = Uplink::open(&scratch.switch, spec)?;

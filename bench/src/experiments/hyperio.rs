@@ -6,7 +6,7 @@ use crate::report::{Report, significant, table};
 use crate::roles::cpu_seconds;
 use crate::statistics::Samples;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const RING: u32 = 256;
 

@@ -7,14 +7,14 @@
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
-use crate::host::interrupt;
-use crate::host::said::Said;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::subscribers::{AGES, ARGUMENT, BURST, FIREWALLS, FRAME, age_us};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_ring::clock::monotonic_ns;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::log::LogReader;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -147,7 +147,7 @@ struct Bed {
     idle: Idle,
     firewalls: usize,
     /// One for each instance of subscribers.
-    said: Vec<Said>,
+    logs: Vec<LogReader>,
 }
 
 impl Bed {
@@ -155,7 +155,7 @@ impl Bed {
         Ok(Bed {
             idle: Idle::new()?,
             firewalls: 0,
-            said: Vec::new(),
+            logs: Vec::new(),
         })
     }
 
@@ -163,7 +163,7 @@ impl Bed {
     fn populate(&mut self, count: usize, most: usize) -> anyhow::Result<()> {
         while self.firewalls < most {
             interrupt::check()?;
-            let subscribers = self.said.len();
+            let subscribers = self.logs.len();
             let (mut instances, mut links) = (Map::new(), Vec::new());
             for at in 0..FIREWALLS {
                 let number = self.firewalls + at;
@@ -180,8 +180,11 @@ impl Bed {
             let document = json!({ "version": 1, "overcommit": true, "flavors": flavors, "instances": instances, "links": links });
             self.idle.merge(&document)?;
             self.firewalls += FIREWALLS;
-            let log = self.idle.platform().log(&format!("sub{subscribers}"));
-            self.said.push(Said::of(&log)?);
+            let log = self
+                .idle
+                .platform()
+                .instance_log(&format!("sub{subscribers}"));
+            self.logs.push(LogReader::open(&log)?);
         }
         while self.firewalls < count {
             interrupt::check()?;
@@ -203,7 +206,7 @@ impl Bed {
     /// Has so many subscribers send for so many seconds.
     fn measure(&mut self, active: usize, seconds: usize) -> anyhow::Result<Lane> {
         let mut instances = Map::new();
-        for number in 0..self.said.len() {
+        for number in 0..self.logs.len() {
             let own = active.saturating_sub(number * FIREWALLS).min(FIREWALLS);
             instances.insert(format!("sub{number}"), traffic(number, own)?);
         }
@@ -218,7 +221,7 @@ impl Bed {
             offered: Samples::default(),
             cores: Samples::default(),
         };
-        let sending = active.div_ceil(FIREWALLS).min(self.said.len());
+        let sending = active.div_ceil(FIREWALLS).min(self.logs.len());
         let pids = self.idle.pids()?;
         let used = || -> f64 {
             pids.iter()
@@ -229,8 +232,8 @@ impl Bed {
         let mut seen = (Instant::now(), used());
         for round in 0..SETTLES + seconds {
             let mut sum = Second::default();
-            for said in &mut self.said[..sending] {
-                sum.add(&next_second(said, began_ns)?);
+            for log in &mut self.logs[..sending] {
+                sum.add(&next_second(log, began_ns)?);
             }
             let now = (Instant::now(), used());
             if round >= SETTLES {
@@ -297,11 +300,11 @@ impl Second {
 }
 
 /// The next second that began after this.
-fn next_second(said: &mut Said, began_ns: u64) -> anyhow::Result<Second> {
+fn next_second(log: &mut LogReader, began_ns: u64) -> anyhow::Result<Second> {
     let start = Instant::now();
     loop {
         interrupt::check()?;
-        let Some(line) = said.line()? else {
+        let Some(line) = log.line()? else {
             anyhow::ensure!(
                 start.elapsed() < PATIENCE,
                 "subscribers say nothing any more"

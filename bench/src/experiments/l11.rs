@@ -3,13 +3,14 @@
 //! exchange of each client, when its instance is there, tells how long the way itself takes.
 
 use super::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use std::net::UdpSocket;
@@ -141,7 +142,7 @@ impl Road {
         server.ip("route add 10.2.0.0/16 via 10.2.255.254")?;
         server.enter_neighbour("10.2.255.254", &clients)?;
         let road = Road {
-            platform: Platform::start()?,
+            platform: platform::start()?,
             clients,
             server,
             edge,
@@ -181,8 +182,8 @@ impl Road {
         let start = Instant::now();
         loop {
             interrupt::check()?;
-            let pools = self.platform.ask(&["get", "pools"])?;
-            let templates = self.platform.ask(&["get", "templates"])?;
+            let pools = self.platform.api()?.get("/v1/pools")?;
+            let templates = self.platform.api()?.get("/v1/templates")?;
             let is_ready = pools[0]["ready"].as_u64() >= Some(SHELLS as u64);
             if is_ready && templates[0]["clients"] == 0 {
                 return Ok(());

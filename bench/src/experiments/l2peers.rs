@@ -4,9 +4,9 @@
 use super::l2::bed::{Bed, Way};
 use super::l2::peers::Peers;
 use super::two_cores;
-use crate::host::interrupt;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
+use nfluid_testbed::interrupt;
 
 /// Shells of the pool.
 const SHELLS: usize = 8;

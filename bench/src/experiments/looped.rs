@@ -2,12 +2,12 @@
 //! would be part of the result: some processes, and who runs the switch for them.
 
 use super::models::Model;
-use crate::host::interrupt;
 use crate::peer::Peer;
 use crate::roles::{Outcome, Role};
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::time::Duration;
 
 /// Slots of each ring.

@@ -63,12 +63,12 @@ mod token;
 pub mod traffic;
 mod wake;
 
-use crate::CannotRun;
 use crate::report::Report;
 use needs::{
     CLANG, CONTAINERS, DPDK, ETHTOOL, HAPROXY, HTTP, IPERF3, IPTABLES, NDPI, NETNS, NFT, NOTHING,
     Needs, OPEN_VSWITCH, OPENSSL, PING, PYTHON, SS, TASKSET, WRK,
 };
+use nfluid_testbed::CannotRun;
 
 /// An experiment.
 pub struct Experiment {

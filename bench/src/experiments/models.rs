@@ -1,10 +1,10 @@
 //! The I/O models, and the cores and caps with which each is measured.
 
-use crate::host::shares::Shares;
 use crate::peer::Peer;
 use crate::roles::{ANY_CORE, Role, Task, Waits};
 use nfluid_sandbox::cgroup::Share;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use serde::{Deserialize, Serialize};
 
 /// Who runs the switch.
@@ -94,13 +94,13 @@ impl Model {
 
     /// Caps that give both sides of a split one core's worth together: the NF's process and the I/O
     /// thread's get half a core each. The other models need none: everything is on one core.
-    pub fn cap(self, shares: &mut Shares, nf: &Peer, io: Option<&Peer>) -> anyhow::Result<()> {
+    pub fn cap(self, shares: &mut Cgroups, nf: &Peer, io: Option<&Peer>) -> anyhow::Result<()> {
         let (true, Some(io)) = (self.is_split(), io) else {
             return Ok(());
         };
         let half = Share::from_percent(50)?;
-        shares.give(&[nf.pid()], Some(half), None)?;
-        shares.give(&[io.pid()], Some(half), None)
+        shares.add(&[nf.pid()], Some(half), None)?;
+        shares.add(&[io.pid()], Some(half), None)
     }
 
     /// Who runs the switch, and where.

@@ -1,6 +1,6 @@
 //! Programs that experiments need beside the project's own, each with its Debian package.
 
-use crate::host::program::{Need, missing};
+use nfluid_testbed::program::{Need, missing};
 
 pub const NETNS: &[Need] = &[("ip", "iproute2"), ("sysctl", "procps")];
 pub const PING: &[Need] = &[("ping", "iputils-ping")];

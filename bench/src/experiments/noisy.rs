@@ -12,7 +12,6 @@ use super::looped::{self, Looped};
 use super::models::Model;
 use super::subject::Subject;
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::peer::Peer;
 use crate::report::{Report, significant, table};
 use crate::roles::function::Manner;
@@ -21,7 +20,8 @@ use crate::roles::{Outcome, Role, Task};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_sandbox::cgroup::Share;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 /// Slots of the hostile one's rings.
 const HOSTILE_RING: u32 = 256;
@@ -44,7 +44,7 @@ struct Neighbours {
     fleet: Fleet,
     busy: Looped,
     hostile: Peer,
-    _groups: Shares,
+    _groups: Cgroups,
     _instances: [ScratchInstance; 2],
 }
 
@@ -149,7 +149,7 @@ impl Neighbours {
         };
         let busy = Looped::start(scratch, Model::Inline, &[role.clone(), role.clone(), role])?;
         for pid in busy.pids() {
-            groups.give(&[pid], None, whole)?;
+            groups.add(&[pid], None, whole)?;
         }
         let mut instance = scratch.instance(4, HOSTILE_RING, HOSTILE_RING)?;
         let sink = scratch.instance(1, HOSTILE_RING, HOSTILE_RING)?;
@@ -166,7 +166,7 @@ impl Neighbours {
         };
         let mut hostile = Peer::start(&instance, &role)?;
         hostile.await_ready()?;
-        groups.give(&[hostile.pid()], None, whole)?;
+        groups.add(&[hostile.pid()], None, whole)?;
         groups.limit_memory(MEMORY_MAX)?;
         Ok(Neighbours {
             fleet,

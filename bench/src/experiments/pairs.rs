@@ -2,10 +2,10 @@
 
 use super::models::Model;
 use super::subject::Subject;
-use crate::host::shares::Shares;
 use crate::peer::Peer;
 use crate::roles::{Role, Task, Waits};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 /// The processes, and what lives as long as they do.
 pub struct Pair {
@@ -20,14 +20,14 @@ pub struct Served {
     /// As in the pair; then the process of the I/O threads, if there is one.
     pub peers: Vec<Peer>,
     _instances: Vec<ScratchInstance>,
-    _shares: Shares,
+    _shares: Cgroups,
 }
 
-/// Processes that need no instances.
-pub fn programs(peers: Vec<Peer>) -> Pair {
+/// Processes, and the instances that they use; programs need none.
+pub fn of(peers: Vec<Peer>, instances: Vec<ScratchInstance>) -> Pair {
     Pair {
         peers,
-        _instances: Vec::new(),
+        _instances: instances,
     }
 }
 
@@ -173,7 +173,7 @@ impl Pair {
             _instances: instances,
         } = self;
         let io = model.start(scratch, &[&instances[0]])?;
-        let mut shares = Shares::new()?;
+        let mut shares = Cgroups::new()?;
         model.cap(&mut shares, &peers[0], io.as_ref())?;
         peers.extend(io);
         Ok(Served {

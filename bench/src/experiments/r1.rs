@@ -4,14 +4,16 @@
 //! Ours sleep while nothing waits and are woken by the traffic; those of the literature poll, which is a
 //! lane beside. Each with and without `sched_yield` after each batch.
 
-use super::forwarders::{COLUMNS, LEN, Lane, RING};
+use super::fleet::Fleet;
+use super::forwarders::{LEN, QUANTITIES, RING, forwarders, measure};
 use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, table};
+use crate::plot::{Axis, Plot};
+use crate::report::Report;
 use crate::roles::Waits;
 use crate::roles::function::Manner;
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use crate::sweep::{Row, Side, Sweep, lines};
+use nfluid_testbed::scratch::Scratch;
 
 /// What a forwarder does while nothing waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [
@@ -28,9 +30,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let work = report.choose(vec![0, 100, 1000, 10_000], vec![0]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[3]]);
     let (rounds, seconds) = report.effort((7, 0.4), (3, 0.1));
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["manner", "extra cycles", "processes"], QUANTITIES);
     for &cycles in &work {
-        let mut plotted = Vec::new();
+        let first = sweep.rows().len();
         for &(name, waits, yields) in &manners {
             let manner = Manner {
                 cycles,
@@ -38,67 +40,61 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 yields,
             };
             let mut scratch = Scratch::new("r1")?;
-            let mut lanes = counts
-                .iter()
-                .map(|&count| Lane::new(&mut scratch, count, manner, RING))
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            for round in 0..=rounds {
-                for lane in &mut lanes {
-                    report.settle();
-                    // The first round warms up.
-                    lane.measure(&scratch, seconds, round > 0)?;
-                }
+            let mut sides = Vec::new();
+            for &count in &counts {
+                let fleet = Fleet::start(&mut scratch, forwarders(count, manner, RING))?;
+                sides.push(side(name, cycles, count, fleet));
             }
-            figures(report, name, cycles, &lanes);
-            let mut series = Series::new(name);
-            for lane in &lanes {
-                series.push(lane.count as f64, &lane.mpps);
-                let key = [name.to_owned(), cycles.to_string(), lane.count.to_string()];
-                rows.push([key.to_vec(), lane.cells()].concat());
-            }
-            plotted.push(series);
+            let rows = sweep.run(report, rounds, &mut sides, |fleet, _| {
+                measure(fleet, &scratch, seconds)
+            })?;
+            sweep.report(report, rows.clone());
+            kept(report, name, cycles, &sweep.rows()[rows]);
         }
         report.plot(Plot {
             id: format!("r1.{cycles}"),
             title: format!("Forwarders on one core, {LEN} B, {cycles} extra cycles per packet"),
             x: Axis::linear("processes"),
             y: Axis::linear("Mpps"),
-            series: plotted,
+            series: lines(&sweep.rows()[first..], 0),
         });
     }
-    let header = [&["manner", "extra cycles", "processes"], &COLUMNS[..]].concat();
-    table("Forwarders on one core", &header, &rows);
+    sweep.print("Forwarders on one core");
     Ok(())
 }
 
 /// Ours have the short ids; the others have their manner in them.
-fn figures(report: &mut Report, name: &str, cycles: u32, lanes: &[Lane]) {
-    let manner = match name {
-        "sleep" => String::new(),
-        other => format!("{other}."),
-    };
-    let conditions = format!(
-        "{LEN} B, rings of {RING} slots, forwarders ({name}) on one core, traffic on the other"
-    );
-    for lane in lanes {
-        let id = |what: &str| format!("r1.{manner}{}.{cycles}.{what}", lane.count);
-        report.figure(id("mpps"), &lane.mpps, "Mpps", &conditions);
-        report.figure(id("per_cpu_mpps"), &lane.per_cpu, "Mpps", &conditions);
+fn prefix(name: &str) -> String {
+    match name {
+        "sleep" => "r1.".to_owned(),
+        other => format!("r1.{other}."),
     }
-    let (Some(few), Some(many)) = (lanes.first(), lanes.last()) else {
+}
+
+fn side(name: &str, cycles: u32, count: usize, fleet: Fleet) -> Side<Fleet> {
+    let key = [name.to_owned(), cycles.to_string(), count.to_string()];
+    let id = format!("{}{count}.{cycles}", prefix(name));
+    Side::new(key, id, fleet)
+        .under(&conditions(name))
+        .on(name, count as f64)
+}
+
+fn conditions(name: &str) -> String {
+    format!("{LEN} B, rings of {RING} slots, forwarders ({name}) on one core, traffic on the other")
+}
+
+/// What is left of the throughput of the fewest with the most.
+fn kept(report: &mut Report, name: &str, cycles: u32, rows: &[Row<4>]) {
+    let (Some(few), Some(many)) = (rows.first(), rows.last()) else {
         return;
     };
     // Round by round: both sides of a ratio are measured within seconds.
-    let kept = many.mpps.values().iter().zip(few.mpps.values());
-    let kept: Samples = kept.map(|(many, few)| many / few * 100.0).collect();
+    let kept = many.samples[0].ratios(&few.samples[0]);
+    let kept: Samples = kept.values().iter().map(|part| part * 100.0).collect();
     let work = match cycles {
         0 => String::new(),
         some => format!("{some}."),
     };
-    report.figure(
-        format!("r1.{manner}{work}kept_percent"),
-        &kept,
-        "%",
-        &conditions,
-    );
+    let id = format!("{}{work}kept_percent", prefix(name));
+    report.figure(id, &kept, "%", &conditions(name));
 }

@@ -6,16 +6,16 @@
 //! cheap one has emptied its ring and waits for the traffic is no claim: that it needs no more than half
 //! of the core is looked at by running it alone for a moment before each run (`kept_percent`).
 
-use super::fleet::{Fleet, Measured, Plan};
+use super::fleet::{Fleet, Plan};
 use super::forwarders::{LEN, RING, forwarders};
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::Waits;
 use crate::roles::function::Manner;
-use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
 
 /// Extra cycles per frame of the cheap NF.
 const CHEAP: u32 = 100;
@@ -33,22 +33,41 @@ const MANNERS: [(&str, Waits, bool); 4] = [
     ("spin-yield", Waits::Yielding, true),
 ];
 
+/// What is measured, in the order of [`Pair::measure`].
+const QUANTITIES: [Quantity; 5] = [
+    // The cheap NF's part of the CPU time of both.
+    Quantity {
+        figure: Some((".cheap_percent", "%")),
+        columns: &[
+            ("cheap: CPU %", Shown::Tenths),
+            ("spread", Shown::Quartiles),
+        ],
+    },
+    // What it forwards of what it forwards alone.
+    Quantity {
+        figure: Some((".kept_percent", "%")),
+        columns: &[("cheap: % of alone", Shown::Tenths)],
+    },
+    // The dear NF's part of the CPU time of both.
+    Quantity {
+        figure: Some((".cpu_percent", "%")),
+        columns: &[],
+    },
+    // Its part of the frames.
+    Quantity {
+        figure: Some((".packets_percent", "%")),
+        columns: &[("dear: packets %", Shown::Median)],
+    },
+    Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: &[("Mpps of both", Shown::Median)],
+    },
+];
+
 /// A cheap NF and a dear one.
-struct Lane {
-    name: &'static str,
-    cycles: u32,
+struct Pair {
     fleet: Fleet,
-    _groups: Shares,
-    /// The cheap NF's part of the CPU time of both, in percent.
-    cheap: Samples,
-    /// What it forwards of what it forwards alone, in percent.
-    kept: Samples,
-    /// The dear NF's part of the CPU time of both, in percent.
-    cpu: Samples,
-    /// Its part of the frames.
-    frames: Samples,
-    /// Frames of both per second, in millions.
-    mpps: Samples,
+    _groups: Cgroups,
 }
 
 /// Runs the experiment.
@@ -57,8 +76,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let dear = report.choose(DEAR.to_vec(), vec![1000, 10_000]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[2]]);
     let (rounds, seconds) = report.effort((7, 1.0), (2, 0.4));
-    let (mut rows, mut mixed) = (Vec::new(), Vec::new());
-    let (mut cpu, mut frames) = (Vec::new(), Vec::new());
+    let mut sweep = Sweep::new(&["manner", "cheap: cycles", "dear: cycles"], QUANTITIES);
+    sweep.settles = false;
     for (name, waits, yields) in manners {
         let manner = |cycles| Manner {
             cycles,
@@ -66,56 +85,42 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             yields,
         };
         let mut scratch = Scratch::new("r3")?;
-        let mut lanes = dear
-            .iter()
-            .map(|&cycles| Lane::new(&mut scratch, name, [manner(CHEAP), manner(cycles)]))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        for round in 0..=rounds {
-            for lane in &mut lanes {
-                // The first round warms up.
-                lane.measure(&scratch, seconds, round > 0)?;
-            }
+        let mut sides = Vec::new();
+        for &cycles in &dear {
+            let pair = Pair::new(&mut scratch, [manner(CHEAP), manner(cycles)])?;
+            sides.push(side(name, cycles, pair));
         }
-        let mut series = [Series::new(name), Series::new(name)];
-        for lane in lanes {
-            let ratio = f64::from(lane.cycles) / f64::from(CHEAP);
-            series[0].push(ratio, &lane.cpu);
-            series[1].push(ratio, &lane.frames);
-            lane.figures(report);
-            rows.push(lane.row());
-            if MIXED.contains(&lane.cycles) {
-                mixed.push((format!("{name}, {} cycles", lane.cycles), lane.cheap));
-            }
-        }
-        let [cpu_series, frame_series] = series;
-        cpu.push(cpu_series);
-        frames.push(frame_series);
+        let rows = sweep.run(report, rounds, &mut sides, |pair, _| {
+            pair.measure(&scratch, seconds)
+        })?;
+        sweep.report(report, rows);
     }
-    let distance = |cheap: &Samples| (cheap.median() - 50.0).abs();
-    let worst = mixed
-        .iter()
-        .max_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)));
-    if let Some((lane, cheap)) = worst {
+    mixed_case(report, sweep.rows());
+    plot(report, "cpu", "% of the CPU time", lines(sweep.rows(), 2));
+    plot(
+        report,
+        "packets",
+        "% of the packets",
+        lines(sweep.rows(), 3),
+    );
+    sweep.print("A cheap and a dear NF on one core");
+    Ok(())
+}
+
+/// The cheap NF's CPU time where it is furthest from half.
+fn mixed_case(report: &mut Report, rows: &[Row<5>]) {
+    let is_mixed = |row: &&Row<5>| MIXED.iter().any(|cycles| row.key[2] == cycles.to_string());
+    let distance = |row: &&Row<5>| (row.samples[0].median() - 50.0).abs();
+    let mixed = rows.iter().filter(is_mixed);
+    let worst = mixed.max_by(|a, b| distance(a).total_cmp(&distance(b)));
+    if let Some(row) = worst {
         let conditions = format!(
             "CPU time of the cheap NF, of that of both, in the mixed case: the one that is furthest \
-             from half of all manners and costs, {lane}"
+             from half of all manners and costs, {}, {} cycles",
+            row.key[0], row.key[2]
         );
-        report.figure("r3.cheap_share_percent", cheap, "%", &conditions);
+        report.figure("r3.cheap_share_percent", &row.samples[0], "%", &conditions);
     }
-    plot(report, "cpu", "% of the CPU time", cpu);
-    plot(report, "packets", "% of the packets", frames);
-    let header = [
-        "manner",
-        "cheap: cycles",
-        "dear: cycles",
-        "cheap: CPU %",
-        "spread",
-        "cheap: % of alone",
-        "dear: packets %",
-        "Mpps of both",
-    ];
-    table("A cheap and a dear NF on one core", &header, &rows);
-    Ok(())
 }
 
 fn plot(report: &mut Report, what: &str, axis: &str, series: Vec<Series>) {
@@ -128,80 +133,46 @@ fn plot(report: &mut Report, what: &str, axis: &str, series: Vec<Series>) {
     });
 }
 
-impl Lane {
-    fn new(
-        scratch: &mut Scratch,
-        name: &'static str,
-        [cheap, dear]: [Manner; 2],
-    ) -> anyhow::Result<Self> {
+fn side(name: &str, cycles: u32, pair: Pair) -> Side<Pair> {
+    let conditions = format!(
+        "{LEN} B, rings of {RING} slots; NF of {CHEAP} extra cycles per packet beside one of {cycles} \
+         ({name}), both always with frames, each in a cgroup of the same weight"
+    );
+    let id = match name {
+        "sleep" => format!("r3.{cycles}"),
+        other => format!("r3.{other}.{cycles}"),
+    };
+    let key = [name.to_owned(), CHEAP.to_string(), cycles.to_string()];
+    Side::new(key, id, pair)
+        .under(&conditions)
+        .on(name, f64::from(cycles) / f64::from(CHEAP))
+}
+
+impl Pair {
+    fn new(scratch: &mut Scratch, [cheap, dear]: [Manner; 2]) -> anyhow::Result<Self> {
         let mut plan: Plan = forwarders(2, cheap, RING);
         plan.members[1].manner = dear;
         let fleet = Fleet::start(scratch, plan)?;
-        Ok(Lane {
-            name,
-            cycles: dear.cycles,
+        Ok(Pair {
             _groups: fleet.share()?,
             fleet,
-            cheap: Samples::default(),
-            kept: Samples::default(),
-            cpu: Samples::default(),
-            frames: Samples::default(),
-            mpps: Samples::default(),
         })
     }
 
     /// The cheap NF alone, then both.
-    fn measure(&mut self, scratch: &Scratch, seconds: f64, counts: bool) -> anyhow::Result<()> {
+    fn measure(&mut self, scratch: &Scratch, seconds: f64) -> anyhow::Result<[f64; 5]> {
         let alone = self
             .fleet
             .measure_some(scratch, seconds / 4.0, |at| at == 0)?;
         let both = self.fleet.measure(scratch, seconds)?;
-        if counts {
-            self.note(&alone, &both);
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, alone: &Measured, both: &Measured) {
         let part = |values: &[f64], of: usize| values[of] / values.iter().sum::<f64>() * 100.0;
         let frames: Vec<f64> = both.frames.iter().map(|n| *n as f64).collect();
-        self.cheap.push(part(&both.cpu, 0));
-        self.kept.push(both.rates()[0] / alone.rates()[0] * 100.0);
-        self.cpu.push(part(&both.cpu, 1));
-        self.frames.push(part(&frames, 1));
-        self.mpps.push(both.mpps());
-    }
-
-    fn figures(&self, report: &mut Report) {
-        let conditions = format!(
-            "{LEN} B, rings of {RING} slots; NF of {CHEAP} extra cycles per packet beside one of {} \
-             ({}), both always with frames, each in a cgroup of the same weight",
-            self.cycles, self.name
-        );
-        let id = |what: &str| match self.name {
-            "sleep" => format!("r3.{}.{what}", self.cycles),
-            other => format!("r3.{other}.{}.{what}", self.cycles),
-        };
-        report.figure(id("cheap_percent"), &self.cheap, "%", &conditions);
-        report.figure(id("kept_percent"), &self.kept, "%", &conditions);
-        report.figure(id("cpu_percent"), &self.cpu, "%", &conditions);
-        report.figure(id("packets_percent"), &self.frames, "%", &conditions);
-        report.figure(id("mpps"), &self.mpps, "Mpps", &conditions);
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.name.to_owned(),
-            CHEAP.to_string(),
-            self.cycles.to_string(),
-            format!("{:.1}", self.cheap.median()),
-            format!(
-                "{:.1}",
-                self.cheap.high_quartile() - self.cheap.low_quartile()
-            ),
-            format!("{:.1}", self.kept.median()),
-            significant(self.frames.median()),
-            significant(self.mpps.median()),
-        ]
+        Ok([
+            part(&both.cpu, 0),
+            both.rates()[0] / alone.rates()[0] * 100.0,
+            part(&both.cpu, 1),
+            part(&frames, 1),
+            both.mpps(),
+        ])
     }
 }

@@ -6,13 +6,14 @@
 use super::fleet::Fleet;
 use super::forwarders::{LEN, RING, forwarders, traffic};
 use super::two_cores;
-use crate::host::shares::Shares;
 use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::Waits;
 use crate::roles::function::Manner;
-use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
+use anyhow::Context;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::Scratch;
 
 /// Busy NFs beside the idle one.
 const BUSY: [usize; 3] = [0, 10, 25];
@@ -24,17 +25,31 @@ const MANNERS: [(&str, u32, bool); 4] = [
     ("1000-yield", 1000, true),
 ];
 
+/// What is measured, in the order of [`Neighbours::measure`].
+const QUANTITIES: [Quantity; 4] = [
+    Quantity {
+        figure: Some((".median_us", "us")),
+        columns: &[("median us", Shown::Median)],
+    },
+    Quantity {
+        figure: Some((".p99_us", "us")),
+        columns: &[("p99 us", Shown::Median)],
+    },
+    // Frames per second through the busy ones.
+    Quantity {
+        figure: Some((".busy_mpps", "Mpps")),
+        columns: &[("Mpps of the busy", Shown::Median)],
+    },
+    Quantity {
+        figure: None,
+        columns: &[("lost", Shown::Sum)],
+    },
+];
+
 /// An idle NF among busy ones.
-struct Lane {
-    manner: &'static str,
-    busy: usize,
+struct Neighbours {
     fleet: Fleet,
-    _groups: Shares,
-    median: Samples,
-    p99: Samples,
-    /// Frames per second through the busy ones, in millions.
-    mpps: Samples,
-    lost: u64,
+    _groups: Cgroups,
 }
 
 /// Runs the experiment.
@@ -42,7 +57,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let manners = report.choose(MANNERS.to_vec(), MANNERS[..1].to_vec());
     let (rounds, seconds) = report.effort((7, 1.0), (3, 0.4));
-    let (mut rows, mut plotted) = (Vec::new(), Vec::new());
+    let mut sweep = Sweep::new(&["busy NFs are", "busy NFs"], QUANTITIES);
+    let mut plotted = Vec::new();
     for (name, cycles, yields) in manners {
         let mut scratch = Scratch::new("r4")?;
         let manner = Manner {
@@ -50,26 +66,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             waits: Waits::Sleeping,
             yields,
         };
-        let mut lanes = BUSY
+        let sides = BUSY
             .into_iter()
-            .map(|busy| Lane::new(&mut scratch, name, manner, busy))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        for round in 0..=rounds {
-            for lane in &mut lanes {
-                report.settle();
-                // The first round warms up.
-                lane.measure(&scratch, seconds, round > 0)?;
-            }
+            .map(|busy| side(&mut scratch, name, manner, busy));
+        let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
+        let rows = sweep.run(report, rounds, &mut sides, |neighbours, _| {
+            neighbours.measure(&scratch, seconds)
+        })?;
+        sweep.report(report, rows.clone());
+        for (quantity, what) in ["median", "p99"].into_iter().enumerate() {
+            let lines = lines(&sweep.rows()[rows.clone()], quantity).into_iter();
+            plotted.extend(lines.map(|line| Series {
+                name: format!("{}, {what}", line.name),
+                ..line
+            }));
         }
-        let [mut median, mut p99] =
-            ["median", "p99"].map(|what| Series::new(format!("{name}, {what}")));
-        for lane in &lanes {
-            median.push(lane.busy as f64, &lane.median);
-            p99.push(lane.busy as f64, &lane.p99);
-            lane.figures(report);
-            rows.push(lane.row());
-        }
-        plotted.extend([median, p99]);
     }
     report.plot(Plot {
         id: "r4".to_owned(),
@@ -78,77 +89,50 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         y: Axis::log("round trip in us"),
         series: plotted,
     });
-    let header = [
-        "busy NFs are",
-        "busy NFs",
-        "median us",
-        "p99 us",
-        "Mpps of the busy",
-        "lost",
-    ];
-    table("Ping through an idle NF", &header, &rows);
+    sweep.print("Ping through an idle NF");
     Ok(())
 }
 
-impl Lane {
-    fn new(
-        scratch: &mut Scratch,
-        name: &'static str,
-        manner: Manner,
-        busy: usize,
-    ) -> anyhow::Result<Self> {
+fn side(
+    scratch: &mut Scratch,
+    name: &str,
+    manner: Manner,
+    busy: usize,
+) -> anyhow::Result<Side<Neighbours>> {
+    let conditions = format!(
+        "64 B now and then through an NF that sleeps, beside {busy} forwarders ({name}) of {LEN} B frames \
+         that always have work, on one core; traffic on the other"
+    );
+    let id = match name {
+        "plain" => format!("r4.{busy}"),
+        other => format!("r4.{other}.{busy}"),
+    };
+    let key = [name.to_owned(), busy.to_string()];
+    Ok(Side::new(key, id, Neighbours::new(scratch, manner, busy)?)
+        .under(&conditions)
+        .on(name, busy as f64))
+}
+
+impl Neighbours {
+    fn new(scratch: &mut Scratch, manner: Manner, busy: usize) -> anyhow::Result<Self> {
         let mut plan = forwarders(busy + 1, manner, RING);
         plan.members[busy].manner = Manner::HOSTED;
         plan.traffic = vec![traffic(LEN, RING, true)];
         let fleet = Fleet::start(scratch, plan)?;
-        Ok(Lane {
-            manner: name,
-            busy,
+        Ok(Neighbours {
             _groups: fleet.share()?,
             fleet,
-            median: Samples::default(),
-            p99: Samples::default(),
-            mpps: Samples::default(),
-            lost: 0,
         })
     }
 
-    fn measure(&mut self, scratch: &Scratch, seconds: f64, counts: bool) -> anyhow::Result<()> {
+    fn measure(&mut self, scratch: &Scratch, seconds: f64) -> anyhow::Result<[f64; 4]> {
         let measured = self.fleet.measure(scratch, seconds)?;
-        if counts {
-            self.mpps.push(measured.mpps());
-            self.lost += measured.lost();
-            for outcome in &measured.traffic {
-                self.median.push(outcome.median_us);
-                self.p99.push(outcome.p99_us);
-            }
-        }
-        Ok(())
-    }
-
-    fn figures(&self, report: &mut Report) {
-        let conditions = format!(
-            "64 B now and then through an NF that sleeps, beside {} forwarders ({}) of {LEN} B frames \
-             that always have work, on one core; traffic on the other",
-            self.busy, self.manner
-        );
-        let id = |what: &str| match self.manner {
-            "plain" => format!("r4.{}.{what}", self.busy),
-            other => format!("r4.{other}.{}.{what}", self.busy),
-        };
-        report.figure(id("median_us"), &self.median, "us", &conditions);
-        report.figure(id("p99_us"), &self.p99, "us", &conditions);
-        report.figure(id("busy_mpps"), &self.mpps, "Mpps", &conditions);
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.manner.to_owned(),
-            self.busy.to_string(),
-            significant(self.median.median()),
-            significant(self.p99.median()),
-            significant(self.mpps.median()),
-            self.lost.to_string(),
-        ]
+        let pings = measured.traffic.first().context("no traffic")?;
+        Ok([
+            pings.median_us,
+            pings.p99_us,
+            measured.mpps(),
+            measured.lost() as f64,
+        ])
     }
 }

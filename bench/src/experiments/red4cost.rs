@@ -6,8 +6,8 @@ use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use nfluid_ring::port::Port;
 use nfluid_switch::PortSignal;
-use nfluid_switch::scratch::{Scratch, mac_of};
 use nfluid_switch::signal::SIGNAL_FOR_MAX;
+use nfluid_testbed::scratch::{Scratch, mac_of};
 
 const RING: u32 = 256;
 const LEN: usize = 64;

@@ -5,12 +5,13 @@
 use super::stream::Stream;
 use super::subject::Subject;
 use super::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -161,7 +162,7 @@ impl Road {
             end.enter_neighbour(address.trim_end_matches("/16"), other)?;
         }
         Ok(Road {
-            platform: Platform::start()?,
+            platform: platform::start()?,
             client,
             server,
             edge,
@@ -212,7 +213,7 @@ impl Road {
 
     /// The firewall's process.
     fn pid(&self) -> anyhow::Result<Pid> {
-        let instances: Value = self.platform.ask(&["get", "instances"])?;
+        let instances: Value = self.platform.api()?.get("/v1/instances")?;
         let pid = instances[0]["pid"].as_i64();
         let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         pid.context("the firewall does not run")

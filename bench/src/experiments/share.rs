@@ -4,12 +4,12 @@
 
 use super::two_cores;
 use crate::host::cpu;
-use crate::host::interrupt;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_testbed::interrupt;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -41,9 +41,12 @@ struct Sample {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let platform = Platform::start()?;
+    let platform = platform::start()?;
     platform.apply(&deployment(SHARES[0]))?;
-    let groups = [platform.cgroup("a")?, platform.cgroup("b")?];
+    let groups = [
+        platform::cgroup(&platform, "a")?,
+        platform::cgroup(&platform, "b")?,
+    ];
     keep(&groups)?;
     let changes = report.effort(40, 4);
     let (mut change_ms, mut apply_ms, mut kept) =

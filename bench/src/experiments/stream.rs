@@ -1,8 +1,8 @@
 //! Numbered datagrams at a fixed rate from one namespace to another, and what became of them.
 
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
 use anyhow::{Context, anyhow};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
 use rustix::io::retry_on_intr;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;

@@ -1,9 +1,10 @@
 //! Instances that do nothing, on a platform of their own.
 
-use super::interrupt;
-use super::platform::Platform;
-use super::requests::Requests;
+use super::platform;
 use anyhow::Context;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::platform::Platform;
 use serde_json::{Map, Value, json};
 
 /// Instances that are asked for in one document.
@@ -12,7 +13,7 @@ const PER_DOCUMENT: usize = 500;
 /// The platform and its idle instances.
 pub struct Idle {
     platform: Platform,
-    requests: Requests,
+    requests: Api,
     count: usize,
 }
 
@@ -20,9 +21,9 @@ impl Idle {
     /// Starts a platform without any.
     ///
     /// # Errors
-    /// As [`Platform::start`].
+    /// As [`platform::start`].
     pub fn new() -> anyhow::Result<Self> {
-        Self::on(Platform::start()?)
+        Self::on(platform::start()?)
     }
 
     /// Uses a platform that has none.
@@ -31,7 +32,7 @@ impl Idle {
     /// When the daemon takes no connection.
     pub fn on(platform: Platform) -> anyhow::Result<Self> {
         Ok(Idle {
-            requests: Requests::connect(&platform.socket())?,
+            requests: Api::connect(&platform.socket())?,
             platform,
             count: 0,
         })
@@ -61,7 +62,7 @@ impl Idle {
     /// What the daemon says.
     pub fn merge(&mut self, document: &Value) -> anyhow::Result<Value> {
         let request = json!({ "text": document.to_string(), "merge": true });
-        self.requests.ask("POST", "/v1/apply", &request)
+        self.requests.request("POST", "/v1/apply", &request)
     }
 
     /// How many there are.
@@ -74,19 +75,19 @@ impl Idle {
     /// # Errors
     /// What the daemon says.
     pub fn pids(&mut self) -> anyhow::Result<Vec<u32>> {
-        let all = self.requests.ask("GET", "/v1/instances", &Value::Null)?;
+        let all = self.requests.get("/v1/instances")?;
         let all = all.as_array().context("a list of instances")?;
         let pid = |instance: &Value| instance["pid"].as_u64().and_then(|pid| pid.try_into().ok());
         Ok(all.iter().filter_map(pid).collect())
     }
 
     /// The daemon's process.
-    pub fn daemon(&self) -> u32 {
-        self.platform.pid()
+    pub fn daemon(&self) -> anyhow::Result<u32> {
+        self.platform.daemon_pid()
     }
 
-    /// Requests to the daemon.
-    pub fn requests(&mut self) -> &mut Requests {
+    /// Api to the daemon.
+    pub fn requests(&mut self) -> &mut Api {
         &mut self.requests
     }
 

@@ -1,7 +1,8 @@
 //! Open vSwitch's own tools, told which database and switch are meant.
 
-use crate::host::program::{find, output};
 use anyhow::ensure;
+use nfluid_testbed::command::output;
+use nfluid_testbed::program::find;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

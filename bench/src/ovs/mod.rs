@@ -4,13 +4,15 @@
 
 mod control;
 
-use crate::CannotRun;
 use crate::dpdk::hugepages::HugePages;
-use crate::host::namespace::Namespace;
-use crate::host::program::{find, install, need, output};
-use crate::host::service::{Forwards, Service};
-use crate::host::workshop::Workshop;
+use crate::host::forwards::Forwards;
 use control::Control;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::command::output;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Service;
+use nfluid_testbed::program::{find, install, need};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -44,7 +46,7 @@ pub struct Ovs {
     ports: Ports,
     _pages: Option<HugePages>,
     namespace: Namespace,
-    _folder: Workshop,
+    _folder: ScratchDirectory,
 }
 
 impl Ovs {
@@ -67,7 +69,7 @@ impl Ovs {
             return Err(CannotRun(install(PACKAGE)).into());
         }
         let pages = pages(ports)?;
-        let folder = Workshop::new()?;
+        let folder = ScratchDirectory::new()?;
         let namespace = Namespace::new()?;
         let control = Control::new(folder.as_ref());
         let database = database(&control, &folder)?;
@@ -153,7 +155,7 @@ impl Ovs {
 
     /// Adds to an error what the switch has said last.
     fn explain(&self, error: anyhow::Error) -> anyhow::Error {
-        let last = self.switch.last_words();
+        let last = self.switch.last_log_line();
         error.context(format!("Open vSwitch said last: {last}"))
     }
 }
@@ -181,7 +183,7 @@ fn pages(ports: Ports) -> anyhow::Result<Option<HugePages>> {
     Ok(pages)
 }
 
-fn database(control: &Control, folder: &Workshop) -> anyhow::Result<Service> {
+fn database(control: &Control, folder: &ScratchDirectory) -> anyhow::Result<Service> {
     let file = folder.path("conf.db");
     let mut create = control.command("ovsdb-tool");
     output(create.arg("create").arg(&file).arg(SCHEMA))?;
@@ -202,7 +204,7 @@ const QUIET: [&str; 3] = ["-vconsole:warn", "-vsyslog:off", "-vfile:off"];
 
 fn switch(
     control: &Control,
-    folder: &Workshop,
+    folder: &ScratchDirectory,
     namespace: &Namespace,
     ports: Ports,
     core: usize,

@@ -6,9 +6,7 @@ use crate::experiments::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::os::fd::AsFd;
+use nfluid_testbed::namespace::enter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,9 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// at `there`.
 pub fn alone(from: &str, to: &str, there: &Path, len: usize) -> anyhow::Result<()> {
     let mut sender = InterfaceSender::open(from)?;
-    let there = File::open(there).with_context(|| format!("opening {}", there.display()))?;
-    move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("entering the sink's namespace")?;
+    enter(there).context("entering the sink's namespace")?;
     let frame = udp_frame(len, FLOW);
     say_ready()?;
     serve(|span| {

@@ -4,9 +4,9 @@
 use super::{Outcome, cpu_seconds, say_ready, serve};
 use crate::experiments::models::Model;
 use anyhow::Context;
-use nfluid_io::scratch::from_env;
 use nfluid_io::{Duty, Idle, IoThread, Placement};
 use nfluid_switch::serve::Serve;
+use nfluid_testbed::io_process::from_env;
 use std::time::{Duration, Instant};
 
 /// Looks of a thread that has a core of its own, before it sleeps.

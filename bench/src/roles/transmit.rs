@@ -4,7 +4,7 @@ use super::Work;
 use crate::experiments::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
-use nfluid_switch::uplink::DirectOutlet;
+use nfluid_uplink::DirectOutlet;
 
 /// Sends what lies in its TX slots out of an interface.
 pub struct Transmit {

@@ -1,17 +1,20 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
-use crate::control::{Answer, Control, Order, Request, port_stats};
 use crate::departure::{self, Station};
 use crate::luggage::{HEAD, Luggage};
 use crate::recent::Recent;
-use crate::scaling::{self, PartRequest, Standing};
+use crate::scaling::{self, Standing};
 use crate::succession::Meanwhile;
 use crate::ticks::Ticks;
-use crate::{inheritance, moving, queues, succession};
+use crate::{inheritance, metrics, moving, queues, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
-use nfluid_nf::stateful::StateError;
-use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo};
+use nfluid_nf::stateful::{self, StateError};
+use nfluid_nf::{Nanos, NetworkFunction, PortInfo};
+use nfluid_protocol::answer::{Departed, Drained, Exported, HandedOver, Imported};
+use nfluid_protocol::instance::{Control, Received};
+use nfluid_protocol::request::Part;
+use nfluid_protocol::{Answer, Request};
 use nfluid_ring::assignment;
 use nfluid_ring::attach::{Attached, Prepared};
 use nfluid_ring::clock::monotonic_ns;
@@ -22,6 +25,7 @@ use nfluid_ring::layout::{FRAME_MAX, RING_MAX};
 use nfluid_ring::port::{Port, PortsOutbox};
 use nfluid_ring::slice;
 use nfluid_ring::{Batch, Outbox};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -148,13 +152,14 @@ impl Meanwhile for Rehearsing<'_> {
 
     fn act(&mut self) -> bool {
         let (name, nf, image) = (self.name, &mut *self.nf, &mut self.image);
-        self.control.answer_early(|order| match order.request {
-            Request::Rehearse { bytes } => {
-                let rehearsed = rehearse_import(name, nf, image, bytes, order.fd.take());
-                Some(answer(rehearsed))
-            }
-            _ => None,
-        })
+        self.control
+            .answer_early(|received| match received.request {
+                Request::Rehearse { bytes } => {
+                    let rehearsed = rehearse_import(name, nf, image, bytes, received.fd.take());
+                    Some(answer(rehearsed))
+                }
+                _ => None,
+            })
     }
 }
 
@@ -227,7 +232,7 @@ impl Host {
             if !standing.wait(control.wake())? {
                 self.standing = None;
             }
-            control.answer(|order| self.handle(monotonic(), order));
+            control.answer(|received| self.handle(monotonic(), received));
             return Ok(());
         }
         let mut now = monotonic();
@@ -244,7 +249,7 @@ impl Host {
             }
         }
         self.tick(now);
-        control.answer(|order| self.handle(monotonic(), order));
+        control.answer(|received| self.handle(monotonic(), received));
         if self.has_left {
             succession::leave();
         }
@@ -296,13 +301,15 @@ impl Host {
         flush_all(ports);
     }
 
-    fn handle(&mut self, now: Nanos, order: Order) -> Answer {
+    fn handle(&mut self, now: Nanos, received: Received) -> Answer {
         if self.has_left {
             return Answer::Error("its successor has its ports".to_owned());
         }
-        match order.request {
+        match received.request {
             Request::Beat => Answer::Ok(Value::Null),
-            Request::Metrics => Answer::Ok(self.metrics()),
+            Request::Metrics => {
+                Answer::Ok(metrics::of(self.nf.as_ref(), &self.engine, &self.attached))
+            }
             Request::Command { name, args } => match self.nf.command(now, &name, &args) {
                 Ok(value) => Answer::Ok(value),
                 Err(error) => Answer::Error(error.to_string()),
@@ -311,14 +318,14 @@ impl Host {
                 Ok(()) => Answer::Ok(Value::Null),
                 Err(error) => Answer::Error(error.to_string()),
             },
-            Request::Export { state_only } => answer(self.export(now, state_only, order.fd)),
-            Request::Import { bytes, part } => answer(self.import(now, bytes, part, order.fd)),
-            Request::Stand => answer(self.stand(order.fd)),
-            Request::Drain { until } => answer(self.drain(&until, order.fd)),
+            Request::Export { state_only } => answer(self.export(now, state_only, received.fd)),
+            Request::Import { bytes, part } => answer(self.import(now, bytes, part, received.fd)),
+            Request::Stand => answer(self.stand(received.fd)),
+            Request::Drain { until } => answer(self.drain(&until, received.fd)),
             Request::PartWith { kept } => Answer::Ok(json!(self.part_with(kept))),
-            Request::Rehearse { bytes } => answer(self.rehearse(bytes, order.fd)),
-            Request::HandOver => answer(self.hand_over(now, order.fd)),
-            Request::Depart { room } => answer(self.depart(now, room, order.fd)),
+            Request::Rehearse { bytes } => answer(self.rehearse(bytes, received.fd)),
+            Request::HandOver => answer(self.hand_over(now, received.fd)),
+            Request::Depart { room } => answer(self.depart(now, room, received.fd)),
             // It has not left.
             Request::Resume => Answer::Ok(Value::Null),
             Request::Announce { addresses } => Answer::Ok(json!(self.announce(&addresses))),
@@ -330,7 +337,7 @@ impl Host {
         now: Nanos,
         state_only: bool,
         file: Option<OwnedFd>,
-    ) -> anyhow::Result<Value> {
+    ) -> anyhow::Result<Exported> {
         let file = file.context("there is no file to write to")?;
         let image = self.state(now)?;
         if !state_only {
@@ -351,9 +358,9 @@ impl Host {
         &mut self,
         now: Nanos,
         bytes: u64,
-        part: Option<PartRequest>,
+        part: Option<Part>,
         file: Option<OwnedFd>,
-    ) -> anyhow::Result<Value> {
+    ) -> anyhow::Result<Imported> {
         let file = file.context("there is no file to read from")?;
         let begun = Instant::now();
         self.has_imported = true;
@@ -361,13 +368,19 @@ impl Host {
         let (name, nf) = (&self.name, self.nf.as_mut());
         let imported = match part {
             None => nfluid_nf::stateful::import(name, nf, now, &image)?,
-            Some(part) => nfluid_nf::stateful::import_part(name, nf, now, &image, &part.into())?,
+            Some(part) => {
+                let part = stateful::Part {
+                    flows: Buckets(part.flows),
+                    counts: part.counts,
+                };
+                stateful::import_part(name, nf, now, &image, &part)?
+            }
         };
-        Ok(json!({
-            "taken": imported.taken,
-            "left_out": imported.left_out,
-            "took_us": begun.elapsed().as_micros() as u64,
-        }))
+        Ok(Imported {
+            taken: imported.taken,
+            left_out: imported.left_out,
+            took_us: us(begun.elapsed()),
+        })
     }
 
     fn rehearse(&mut self, bytes: u64, file: Option<OwnedFd>) -> anyhow::Result<Value> {
@@ -378,12 +391,12 @@ impl Host {
         rehearse_import(name, nf, &mut self.image, bytes, file)
     }
 
-    fn stand(&mut self, way: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn stand(&mut self, way: Option<OwnedFd>) -> anyhow::Result<()> {
         self.standing = Some(Standing::on(way.context("there is no way to the daemon")?));
-        Ok(Value::Null)
+        Ok(())
     }
 
-    fn drain(&mut self, until: &[u32], file: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn drain(&mut self, until: &[u32], file: Option<OwnedFd>) -> anyhow::Result<Drained> {
         let file = file.context("there is no file to write to")?;
         let begun = Instant::now();
         while let Some(behind) = scaling::behind(until, |port| self.taken(port)) {
@@ -400,12 +413,11 @@ impl Host {
         moving::write(file, &image, &[])?;
         let bytes = image.len();
         self.image = image;
-        let us = |time: Duration| time.as_micros() as u64;
-        Ok(json!({
-            "state_bytes": bytes,
-            "drain_us": us(drained),
-            "export_us": us(exported - drained),
-        }))
+        Ok(Drained {
+            state_bytes: bytes as u64,
+            drain_us: us(drained),
+            export_us: us(exported - drained),
+        })
     }
 
     /// Position up to which a port's ring is read.
@@ -419,7 +431,7 @@ impl Host {
     }
 
     /// Gives ports and state away, or keeps them and goes on.
-    fn hand_over(&mut self, now: Nanos, socket: Option<OwnedFd>) -> anyhow::Result<Value> {
+    fn hand_over(&mut self, now: Nanos, socket: Option<OwnedFd>) -> anyhow::Result<HandedOver> {
         let socket = socket.context("there is no way to a successor")?;
         let (begun, begun_at) = (Instant::now(), monotonic());
         let ports = &mut self.attached.ports;
@@ -436,16 +448,15 @@ impl Host {
         let silent = silent
             .unwrap_or_else(|| begun.elapsed())
             .min(begun.elapsed());
-        let us = |time: Duration| time.as_micros() as u64;
-        Ok(json!({
-            "taken": taken.imported.taken,
-            "left_out": taken.imported.left_out,
-            "state_bytes": image.len(),
-            "settle_us": us(settled),
-            "export_us": us(exported - settled),
-            "import_us": us(taken.took),
-            "silent_us": us(silent),
-        }))
+        Ok(HandedOver {
+            taken: taken.imported.taken,
+            left_out: taken.imported.left_out,
+            state_bytes: image.len() as u64,
+            settle_us: us(settled),
+            export_us: us(exported - settled),
+            import_us: us(taken.took),
+            silent_us: us(silent),
+        })
     }
 
     /// Stops, and writes down the state: it leaves when that was answered.
@@ -454,20 +465,19 @@ impl Host {
         now: Nanos,
         room: Option<u64>,
         way: Option<OwnedFd>,
-    ) -> anyhow::Result<Value> {
+    ) -> anyhow::Result<Departed> {
         let way = way.context("there is no way to the daemon")?;
         let begun = Instant::now();
         let ports = &mut self.attached.ports;
         succession::settle(|| self.engine.settle(ports))?;
         let settled = begun.elapsed();
         let image = nfluid_nf::stateful::export(&self.name, self.nf.as_mut(), now)?;
-        let us = |time: Duration| time.as_micros() as u64;
-        let answer = json!({
-            "state_bytes": image.len(),
-            "settle_us": us(settled),
-            "export_us": us(begun.elapsed() - settled),
-            "addresses": self.recent.all(now),
-        });
+        let answer = Departed {
+            state_bytes: image.len() as u64,
+            settle_us: us(settled),
+            export_us: us(begun.elapsed() - settled),
+            addresses: self.recent.all(now),
+        };
         self.departure = Some((way, image, Luggage::of(room)));
         Ok(answer)
     }
@@ -493,40 +503,6 @@ impl Host {
         }
         Ok(self.nf.reconfigure(config, &self.infos)?)
     }
-
-    fn metrics(&self) -> Value {
-        let mut metrics = serde_json::Map::new();
-        self.nf.metrics(&mut |metric: Metric| {
-            metrics.insert(metric_name(&metric), json!(metric.value));
-        });
-        let engine = self.engine.stats();
-        let doorbell = self.attached.doorbell.stats();
-        let ports: Vec<Value> = self
-            .attached
-            .ports
-            .iter()
-            .map(|port| port_stats(port.entry().name(), &port.stats()))
-            .collect();
-        json!({
-            "nf": metrics,
-            "engine": {
-                "received": engine.received,
-                "forwarded": engine.forwarded,
-                "discarded": engine.discarded,
-                "no_such_port": engine.no_such_port,
-                "no_room": engine.no_room,
-                "batches": engine.batches,
-            },
-            "doorbell": {
-                "sleeps": doorbell.sleeps,
-                "wakes": doorbell.wakes,
-                "unrung": doorbell.unrung,
-                "spurious": doorbell.spurious,
-                "spins_hit": doorbell.spins_hit,
-            },
-            "ports": ports,
-        })
-    }
 }
 
 /// An instance that leaves, and its control socket.
@@ -536,10 +512,10 @@ impl Station for Leaving<'_> {
     fn answer(&mut self, waiting: u64) -> bool {
         let mut goes_on = false;
         let host = &*self.0;
-        self.1.answer(|order| match order.request {
+        self.1.answer(|received| match received.request {
             Request::Beat => Answer::Ok(Value::Null),
             Request::Metrics => {
-                let mut metrics = host.metrics();
+                let mut metrics = metrics::of(host.nf.as_ref(), &host.engine, &host.attached);
                 metrics["departing"] = json!({ "waiting": waiting });
                 Answer::Ok(metrics)
             }
@@ -576,31 +552,17 @@ impl Station for Leaving<'_> {
     }
 }
 
-fn answer(done: anyhow::Result<Value>) -> Answer {
+fn answer<T: Serialize>(done: anyhow::Result<T>) -> Answer {
     match done {
-        Ok(value) => Answer::Ok(value),
+        Ok(value) => Answer::of(&value),
         Err(error) => Answer::Error(format!("{error:#}")),
     }
 }
 
-/// The name with its labels, as Prometheus writes it.
-fn metric_name(metric: &Metric) -> String {
-    if metric.labels.is_empty() {
-        return metric.name.to_owned();
-    }
-    let label = |(name, value): &(&str, String)| {
-        format!(
-            "{name}=\"{}\"",
-            value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n")
-        )
-    };
-    let labels: Vec<String> = metric.labels.iter().map(label).collect();
-    format!("{}{{{}}}", metric.name, labels.join(","))
-}
-
 fn monotonic() -> Nanos {
     Nanos(monotonic_ns())
+}
+
+fn us(time: Duration) -> u64 {
+    time.as_micros() as u64
 }

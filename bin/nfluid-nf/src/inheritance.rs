@@ -1,32 +1,24 @@
 //! What the daemon hands to an instance, by environment variables that name descriptors.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use nfluid_protocol::environment::{self, inherited, read_file};
 use nfluid_ring::assignment::{ASSIGNMENT_ENV, Config};
 use serde_json::Value;
-use std::io::Read;
-use std::os::fd::{OwnedFd, RawFd};
-
-/// Name of the built-in NF.
-pub const NF_ENV: &str = "NFLUID_NF";
-/// Descriptor of a memory file with the NF's configuration in JSON.
-pub const CONFIG_ENV: &str = "NFLUID_CONFIG_FD";
-/// Descriptor of the listening control socket.
-pub const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
-/// Descriptor of a socket to the predecessor that gives up its ports.
-pub const PREDECESSOR_ENV: &str = "NFLUID_PREDECESSOR_FD";
+use std::os::fd::OwnedFd;
 
 /// Largest configuration in bytes.
 const CONFIG_MAX: u64 = 64 << 20;
 
 /// The NF's name.
 pub fn nf_name() -> anyhow::Result<String> {
-    std::env::var(NF_ENV)
-        .with_context(|| format!("{NF_ENV} is not set: this program is started by nfluidd"))
+    let name = environment::NF;
+    std::env::var(name)
+        .with_context(|| format!("{name} is not set: this program is started by nfluidd"))
 }
 
 /// The NF's configuration; null if there is none.
 pub fn config() -> anyhow::Result<Value> {
-    inherited(CONFIG_ENV)?.map_or(Ok(Value::Null), parse)
+    inherited(environment::CONFIG)?.map_or(Ok(Value::Null), parse)
 }
 
 /// The configuration that a process is told.
@@ -39,15 +31,8 @@ pub fn told(config: Config) -> anyhow::Result<Value> {
 
 /// The configuration in a memory file.
 fn parse(fd: OwnedFd) -> anyhow::Result<Value> {
-    let mut text = String::new();
-    let read = std::fs::File::from(fd)
-        .take(CONFIG_MAX + 1)
-        .read_to_string(&mut text);
-    let read = read.context("reading the configuration")?;
-    if read as u64 > CONFIG_MAX {
-        bail!("the configuration is longer than {CONFIG_MAX} bytes");
-    }
-    serde_json::from_str(&text).context("parsing the configuration")
+    let text = read_file(fd, CONFIG_MAX).context("reading the configuration")?;
+    serde_json::from_slice(&text).context("parsing the configuration")
 }
 
 /// The socket on which this process is told what to be; absent: it knows.
@@ -57,23 +42,10 @@ pub fn assignment_socket() -> anyhow::Result<Option<OwnedFd>> {
 
 /// The control socket, if there is one.
 pub fn control_socket() -> anyhow::Result<Option<OwnedFd>> {
-    inherited(CONTROL_ENV)
+    inherited(environment::CONTROL)
 }
 
 /// The way to the instance whose ports this one is to take over; absent: nobody has them.
 pub fn predecessor() -> anyhow::Result<Option<OwnedFd>> {
-    inherited(PREDECESSOR_ENV)
-}
-
-/// The descriptor that an environment variable names.
-fn inherited(variable: &str) -> anyhow::Result<Option<OwnedFd>> {
-    let Ok(text) = std::env::var(variable) else {
-        return Ok(None);
-    };
-    let number: RawFd = text
-        .parse()
-        .with_context(|| format!("{variable} is not a descriptor"))?;
-    nfluid_ring::attach::inherited(number)
-        .map(Some)
-        .with_context(|| format!("{variable}={number}"))
+    inherited(environment::PREDECESSOR)
 }

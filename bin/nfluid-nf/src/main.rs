@@ -3,12 +3,11 @@
 //! Everything that it has was put into its hands by the daemon: the port table, the configuration,
 //! and a listening socket for commands. It outlives the daemon.
 
-mod control;
 mod departure;
-mod door;
 mod host;
 mod inheritance;
 mod luggage;
+mod metrics;
 mod moving;
 mod queues;
 mod recent;

@@ -4,15 +4,15 @@
 
 use anyhow::{Context, bail};
 use nfluid_nf::stateful::IMAGE_BYTES_MAX;
+use nfluid_protocol::answer::Exported;
 use nfluid_ring::port::Port;
-use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 /// Writes an NF's image, and copies of the frames that wait on `ports`; says how long both are.
-pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Value> {
+pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Exported> {
     let mut waiting = Vec::new();
     let mut frames = 0u64;
     for (number, port) in (0..=u8::MAX).zip(ports) {
@@ -27,11 +27,11 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Valu
     file.write_all(image)
         .and_then(|()| file.write_all(&waiting))
         .context("writing the state")?;
-    Ok(json!({
-        "state_bytes": image.len(),
-        "waiting_bytes": waiting.len(),
-        "waiting": frames,
-    }))
+    Ok(Exported {
+        state_bytes: image.len() as u64,
+        waiting_bytes: waiting.len() as u64,
+        waiting: frames,
+    })
 }
 
 /// The first `bytes` of a file, in the memory of `buffer`.

@@ -4,9 +4,9 @@
 //! every port sees all of its flows, and no other NF sees anything of them. All queues share the
 //! instance's doorbell; a thread without ports waits on it and wakes them.
 
-use crate::control::Control;
 use crate::host::Host;
 use anyhow::{Context, bail};
+use nfluid_protocol::instance::Control;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Doorbell};
 use std::os::fd::OwnedFd;

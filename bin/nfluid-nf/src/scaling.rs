@@ -6,11 +6,8 @@
 //! that, it **parts with**.
 
 use anyhow::bail;
-use nfluid_nf::stateful::Part;
-use nfluid_ring::flow::Buckets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use serde::Deserialize;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -18,24 +15,6 @@ use std::time::{Duration, Instant};
 const STANDING: Duration = Duration::from_secs(10);
 /// Longest that what waits in the rings may take.
 const DRAINING: Duration = Duration::from_secs(2);
-
-/// The part of a state that is imported, as a request has it.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct PartRequest {
-    /// The buckets, 64 to a word.
-    flows: [u64; 4],
-    /// Also what was counted.
-    counts: bool,
-}
-
-impl From<PartRequest> for Part {
-    fn from(request: PartRequest) -> Self {
-        Part {
-            flows: Buckets(request.flows),
-            counts: request.counts,
-        }
-    }
-}
 
 /// Standing still.
 #[derive(Debug)]

@@ -2,34 +2,15 @@
 //! connections' turns, so that an answer means that clients are served, too.
 
 use anyhow::Context;
+use nfluid_protocol::{Answer, Request};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 /// Longest request in bytes.
 const REQUEST_MAX: usize = 4 << 10;
-
-/// A request of the daemon.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Nothing: who answers is alive.
-    Beat,
-    /// All counters.
-    Metrics,
-    /// Nobody is accepted any more; how many connections there still are.
-    Drain,
-    /// What other NFs are asked.
-    Unknown(String),
-}
-
-#[derive(Deserialize)]
-struct Written {
-    op: String,
-}
 
 /// The daemon's side.
 #[derive(Debug)]
@@ -109,15 +90,12 @@ impl Control {
     }
 
     /// Answers. Who does not take it, which is no longer than a socket has room for, is not waited for.
-    pub fn answer(&mut self, answer: &Result<Value, String>) {
-        let text = match answer {
-            Ok(value) => json!({ "ok": value }),
-            Err(why) => json!({ "error": why }),
+    pub fn answer(&mut self, answer: &Answer) {
+        let Ok(text) = answer.line() else {
+            return;
         };
-        let written = self
-            .stream
-            .as_mut()
-            .map(|stream| stream.write_all(format!("{text}\n").as_bytes()));
+        let stream = self.stream.as_mut();
+        let written = stream.map(|stream| stream.write_all(&text));
         if matches!(written, Some(Err(_))) {
             self.stream = None;
         }
@@ -125,19 +103,13 @@ impl Control {
 }
 
 fn parse(line: &[u8]) -> Result<Request, String> {
-    let written: Written =
-        serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))?;
-    Ok(match written.op.as_str() {
-        "beat" => Request::Beat,
-        "metrics" => Request::Metrics,
-        "drain" => Request::Drain,
-        _ => Request::Unknown(written.op),
-    })
+    serde_json::from_slice(line).map_err(|error| format!("not a request: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfluid_protocol::answer::Draining;
     use std::io::{BufRead, BufReader};
 
     #[test]
@@ -154,12 +126,9 @@ mod tests {
             .write_all(b"{\"op\":\"beat\"}\n{\"op\":\"hand_over\"}\nnonsense\n")
             .expect("it reads");
         assert_eq!(control.next(), Some(Ok(Request::Beat)));
-        assert_eq!(
-            control.next(),
-            Some(Ok(Request::Unknown("hand_over".to_owned())))
-        );
+        assert_eq!(control.next(), Some(Ok(Request::HandOver)));
         assert!(matches!(control.next(), Some(Err(_))));
-        control.answer(&Ok(json!({ "connections": 3 })));
+        control.answer(&Answer::of(&Draining { connections: 3 }));
         let mut line = String::new();
         BufReader::new(&daemon)
             .read_line(&mut line)

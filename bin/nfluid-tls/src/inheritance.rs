@@ -2,13 +2,13 @@
 
 use crate::server::{Outfit, Server};
 use anyhow::Context;
-use nfluid_tls::config::Config;
-use nfluid_tls::inherited::{
-    CERTIFICATES, CONFIG, CONNECTOR, CONNECTOR_END, CONTROL, KEY, LISTENERS, MEMORY,
+use nfluid_protocol::environment::{
+    CERTIFICATES, CONFIG, CONNECTOR, CONNECTOR_END, CONTROL, KEY, LISTENERS, MEMORY, descriptor,
+    inherited, needed, read_file,
 };
+use nfluid_tls::config::Config;
 use nfluid_tls::key::{FILE_BYTES_MAX, Key};
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 
 /// Longest configuration in bytes.
@@ -24,12 +24,12 @@ pub fn is_there() -> bool {
 /// # Errors
 /// Something is missing, or is not what it should be.
 pub fn server() -> anyhow::Result<Server> {
-    let text = read(needed(CONFIG)?, CONFIG_MAX).context("reading the configuration")?;
+    let text = read_file(needed(CONFIG)?, CONFIG_MAX).context("reading the configuration")?;
     let config = serde_json::from_slice(&text).context("parsing the configuration")?;
     let config =
         Config::parse(&config).map_err(|error| anyhow::anyhow!("{error} ({})", error.key))?;
     let certificates =
-        read(needed(CERTIFICATES)?, FILE_BYTES_MAX).context("reading certificates")?;
+        read_file(needed(CERTIFICATES)?, FILE_BYTES_MAX).context("reading certificates")?;
     let key = Key::take(&mut File::from(needed(KEY)?)).context("taking the key")?;
     let listeners = std::env::var(LISTENERS).context("there is nothing to listen on")?;
     let listeners = listeners.split(',').map(descriptor);
@@ -41,8 +41,8 @@ pub fn server() -> anyhow::Result<Server> {
         certificates: &certificates,
         key,
         listeners: listeners.collect::<Result<_, _>>()?,
-        connector: given(CONNECTOR)?,
-        control: given(CONTROL)?,
+        connector: inherited(CONNECTOR)?,
+        control: inherited(CONTROL)?,
         memory_bytes: memory.unwrap_or(u64::MAX),
     })
 }
@@ -53,27 +53,4 @@ pub fn server() -> anyhow::Result<Server> {
 /// There is none.
 pub fn connector_end() -> anyhow::Result<OwnedFd> {
     descriptor(&CONNECTOR_END.to_string())
-}
-
-fn needed(variable: &str) -> anyhow::Result<OwnedFd> {
-    given(variable)?.with_context(|| format!("{variable} is not set"))
-}
-
-fn given(variable: &str) -> anyhow::Result<Option<OwnedFd>> {
-    let Ok(text) = std::env::var(variable) else {
-        return Ok(None);
-    };
-    let found = descriptor(&text).with_context(|| format!("{variable}={text}"))?;
-    Ok(Some(found))
-}
-
-fn descriptor(number: &str) -> anyhow::Result<OwnedFd> {
-    let number = number.parse().context("it is no descriptor's number")?;
-    Ok(nfluid_ring::attach::inherited(number)?)
-}
-
-fn read(file: OwnedFd, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::from(file).take(bytes_max).read_to_end(&mut text)?;
-    Ok(text)
 }

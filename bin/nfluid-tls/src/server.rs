@@ -2,11 +2,13 @@
 
 use crate::backend::{Answered, Connections};
 use crate::connection::{Connection, End, Ending, Far};
-use crate::control::{Control, Request};
+use crate::control::Control;
 use crate::counts::{Counts, Failure};
 use crate::deadlines::Deadlines;
 use crate::turn::{self, Next, PIECE, Surroundings};
 use anyhow::Context;
+use nfluid_protocol::answer::Draining;
+use nfluid_protocol::{Answer, Request};
 use nfluid_tls::config::{Behind, Config};
 use nfluid_tls::identity;
 use nfluid_tls::key::Key;
@@ -486,14 +488,16 @@ impl Server {
     fn commanded(&mut self) {
         while let Some(request) = self.control.as_mut().and_then(Control::next) {
             let answer = match request {
-                Ok(Request::Beat) => Ok(Value::Null),
-                Ok(Request::Metrics) => Ok(json!({ "nf": self.metrics() })),
-                Ok(Request::Drain) => {
+                Ok(Request::Beat) => Answer::Ok(Value::Null),
+                Ok(Request::Metrics) => Answer::Ok(json!({ "nf": self.metrics() })),
+                Ok(Request::Drain { .. }) => {
                     self.drain();
-                    Ok(json!({ "connections": self.open() }))
+                    Answer::of(&Draining {
+                        connections: self.open() as u64,
+                    })
                 }
-                Ok(Request::Unknown(what)) => Err(format!("a terminator does not know '{what}'")),
-                Err(why) => Err(why),
+                Ok(other) => Answer::Error(format!("a terminator does not know '{}'", other.op())),
+                Err(why) => Answer::Error(why),
             };
             if let Some(control) = &mut self.control {
                 control.answer(&answer);

@@ -7,9 +7,8 @@
 
 use crate::process::{End, Job, Process, Service};
 use nfluid_switch::Switch;
-use nfluid_switch::uplink::{
-    NICE, Rule, Steered, ToldError, Uplink, UplinkError, UplinkSpec, UplinkStatus,
-};
+use nfluid_switch::classifier::Rule;
+use nfluid_uplink::{NICE, Steered, ToldError, Uplink, UplinkError, UplinkSpec, UplinkStatus};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;

@@ -8,7 +8,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind, no_instance};
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{Mode, Place};
+use nfluid_netdev::{Mode, Place};
 
 impl FastPaths {
     /// Returns the keys of the interface chains that a fast path is attached to, or has a reserved position in.

@@ -14,7 +14,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::fast::{Direction, PRIORITY};
 use nfluid_evnf::chain::{Chain, Member};
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{ChangedFeatures, FilterSeat, Mode, Place, Side};
+use nfluid_netdev::{ChangedFeatures, FilterSeat, Mode, Place, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};

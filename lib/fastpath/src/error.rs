@@ -1,7 +1,7 @@
 //! Errors of fast paths, for the operator.
 
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_switch::uplink::{ErrorKind, ToldError, UplinkError};
+use nfluid_netdev::NetdevError;
 
 /// A failure without a remedy, with its causes.
 pub fn broken(error: impl Into<anyhow::Error>) -> PlatformError {
@@ -10,21 +10,16 @@ pub fn broken(error: impl Into<anyhow::Error>) -> PlatformError {
 }
 
 /// An error at an interface.
-pub fn failed(error: &UplinkError) -> PlatformError {
-    interface_error(&ToldError::from(error))
-}
-
-/// An error at an interface, also of an uplink's process.
-pub fn interface_error(error: &ToldError) -> PlatformError {
-    let kind = match error.kind {
-        ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
-            PlatformErrorKind::NotFound
-        }
-        ErrorKind::Busy => PlatformErrorKind::Busy,
-        ErrorKind::Refused | ErrorKind::NoSteering | ErrorKind::Dispatcher => {
-            PlatformErrorKind::Unsupported
-        }
-        _ => PlatformErrorKind::Failed,
+pub fn failed(error: &NetdevError) -> PlatformError {
+    let kind = match error {
+        NetdevError::NoNamespace { .. }
+        | NetdevError::NoInterface { .. }
+        | NetdevError::Elsewhere { .. } => PlatformErrorKind::NotFound,
+        NetdevError::Busy { .. } => PlatformErrorKind::Busy,
+        NetdevError::Refused { .. }
+        | NetdevError::NoSteering { .. }
+        | NetdevError::Dispatcher { .. } => PlatformErrorKind::Unsupported,
+        NetdevError::System { .. } => PlatformErrorKind::Failed,
     };
-    PlatformError::new(kind, error.text.clone())
+    PlatformError::new(kind, error.to_string())
 }

@@ -3,9 +3,9 @@
 use super::error::failed;
 use nfluid_control::apply::PlatformError;
 use nfluid_evnf::chain::Member;
-use nfluid_switch::uplink::{
-    AttachedProgram, DispatchedProgram, FilterSeat, FilteredProgram, Mode, PinnedProgram, Place,
-    ReceivePath, Side, UplinkError,
+use nfluid_netdev::{
+    AttachedProgram, DispatchedProgram, FilterSeat, FilteredProgram, Mode,
+    NetdevError as UplinkError, PinnedProgram, Place, ReceivePath, Side,
 };
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;

@@ -57,7 +57,6 @@ mod tests;
 mod watch;
 
 pub use edpi::inspector::run as run_inspector;
-pub use error::interface_error;
 pub use event::Event;
 pub use paths::Paths;
 pub use shared::Shared;
@@ -214,7 +213,7 @@ fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformE
 /// Returns where the function of a specification is loaded.
 fn site<'a>(
     spec: &InstanceSpec,
-    places: &'a [nfluid_switch::uplink::Place],
+    places: &'a [nfluid_netdev::Place],
     pins: &'a Path,
     slow: Option<&'a Slow>,
 ) -> Site<'a> {

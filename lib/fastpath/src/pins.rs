@@ -1,6 +1,6 @@
 //! Pins of fast paths and of their chains. Pins are removed by what the folders contain, not by records.
 
-use nfluid_switch::uplink::PinnedProgram;
+use nfluid_netdev::PinnedProgram;
 use std::path::{Path, PathBuf};
 
 /// Returns the pin of the hold on the interface of this number, as a daemon has made it that knew no chains.

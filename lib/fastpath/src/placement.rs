@@ -6,7 +6,7 @@ use nfluid_control::model::XdpMode;
 use nfluid_control::netns;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::{Mode, Place};
+use nfluid_netdev::{Mode, Place};
 
 /// The interfaces.
 pub fn places(spec: &InstanceSpec) -> Vec<Place> {

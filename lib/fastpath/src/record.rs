@@ -2,8 +2,8 @@
 
 use crate::processes::Processes;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_netdev::ChangedFeatures;
 use nfluid_sandbox::{FileVersion, ProcessIdentity};
-use nfluid_switch::uplink::ChangedFeatures;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use super::function::{Exchanged, Reading};
 use super::placement::places;
 use super::{FastPaths, site};
 use nfluid_control::apply::PlatformError;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 
 /// A reading of the host's rules for a fast path.
 pub struct RuleReading {

@@ -12,7 +12,7 @@ use nfluid_control::fast::Slow as Taps;
 use nfluid_evnf::firewall::Firewall;
 use nfluid_evnf::load::{Counts, LoadError};
 use nfluid_evnf::slow::{Direction, SlowExit, SlowPath, SlowTables, number_of};
-use nfluid_switch::uplink::{PinnedProgram, Place, Side, UplinkError};
+use nfluid_netdev::{NetdevError as UplinkError, PinnedProgram, Place, Side};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

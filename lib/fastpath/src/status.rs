@@ -10,7 +10,7 @@ use nfluid_api::types::{
 };
 use nfluid_control::fast::Direction;
 use nfluid_evnf::slow::SlowExit;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use std::collections::BTreeMap;
 
 impl FastPaths {

@@ -9,7 +9,7 @@ use super::placement::places;
 use super::shared::{Shared, Watched};
 use nfluid_api::types::EventKind;
 use nfluid_evnf::nft::legacy_tables;
-use nfluid_switch::uplink::{Monitor, Place};
+use nfluid_netdev::{Monitor, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

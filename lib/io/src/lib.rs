@@ -4,7 +4,6 @@
 //! - [`duty`]: a port that a thread serves, as the thread sees it.
 //! - [`worker`]: the loop: look at the rings, run the switch for those that have frames, ring bells, sleep.
 //! - [`placement`]: on which core a thread runs.
-//! - [`scratch`]: duties of a private platform.
 //! - [`thread`]: a worker on a thread of its own, to which ports are given and from which they are taken.
 //!
 //! What a thread reads in a ring is an instance's word: it decides when the thread looks, and never
@@ -12,7 +11,6 @@
 
 pub mod duty;
 pub mod placement;
-pub mod scratch;
 pub mod thread;
 pub mod worker;
 

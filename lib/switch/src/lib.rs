@@ -10,15 +10,16 @@
 //! - [`group`]: pools that several instances share, and who owns which slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
-//! - [`uplink`]: ports backed by interfaces.
+//! - [`classifier`], `queues`: which port takes a frame that an interface has received.
+//! - `uplink`: what a port that is backed by an interface needs of the switch.
 //! - [`serve`]: the switch run by I/O threads.
 //! - [`signal`]: congestion signals and refusals.
 //! - [`spread`]: ports behind which are several instances.
-//! - [`scratch`]: a private platform for tests and benchmarks.
 //! - [`abi`]: the trusted state, shared with the program.
 
 pub mod abi;
 pub mod capture;
+pub mod classifier;
 pub mod client;
 mod deposit;
 pub mod fdb;
@@ -29,14 +30,14 @@ pub mod handover;
 pub mod instance;
 pub mod ports;
 pub mod program;
+mod queues;
 mod quiet;
 mod registry;
-pub mod scratch;
 pub mod serve;
 pub mod signal;
 pub mod spread;
 mod states;
-pub mod uplink;
+mod uplink;
 mod way;
 
 pub use abi::DropReason;
@@ -47,7 +48,9 @@ pub use handover::{Handover, Maps};
 pub use instance::{InstanceMemory, PortSpec, Wake};
 pub use ports::{Destination, PortCounters, RingLook, WatchedRing};
 pub use program::{Form, Options, Switch};
+pub use queues::{QUEUES_MAX, Queues};
 pub use signal::PortSignal;
+pub use uplink::PortAccount;
 
 use std::io;
 use std::path::PathBuf;

@@ -366,9 +366,15 @@ fn attach_hyperio(object: &Object, form: Form, options: &Options) -> Result<Link
 }
 
 fn verified_steps(object: &Object, name: &str) -> Result<u32, SwitchError> {
-    let program = find_program(object, name)?.as_fd().try_clone_to_owned();
-    let program = program.map_err(SwitchError::system("duplicating a descriptor"))?;
-    Ok(program_info(&program, &mut []).map_or(0, |info| info.verified_insns))
+    let program = find_program(object, name)?;
+    let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+    let info = fs::read_to_string(&path).map_err(SwitchError::system(format!("reading {path}")))?;
+    let steps = info
+        .lines()
+        .find_map(|line| line.strip_prefix("verified_insns:"));
+    Ok(steps
+        .and_then(|steps| steps.trim().parse().ok())
+        .unwrap_or(0))
 }
 
 /// A program of a loaded object.
@@ -380,29 +386,6 @@ pub(crate) fn find_program<'a>(
         .progs_mut()
         .find(|program| program.name().to_string_lossy() == name);
     found.ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))
-}
-
-/// Returns the kernel's description of a program. Fills `maps` with the numbers of its maps, as far as there is room.
-pub(crate) fn program_info(
-    program: &OwnedFd,
-    maps: &mut [u32],
-) -> Option<libbpf_sys::bpf_prog_info> {
-    let mut info = libbpf_sys::bpf_prog_info {
-        nr_map_ids: maps.len() as u32,
-        map_ids: maps.as_mut_ptr() as u64,
-        ..Default::default()
-    };
-    let mut len = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` is a live structure of the length that is passed; the pointer in it is to as many
-    // numbers as it says, and the others are zero, which ask for nothing to be written elsewhere.
-    let status = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
-    (status == 0).then_some(info)
 }
 
 fn find<'a>(

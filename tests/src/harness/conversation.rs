@@ -1,9 +1,10 @@
 //! Questions and answers between two hosts, none of which may be lost: so few are on their way at once that every ring has
 //! room for them, however slow the machine is, and however long nobody takes them out.
 
-use super::netns::within;
-use super::platform::{PATIENCE, Platform, eventually};
+use super::patience::{PATIENCE, eventually};
+use super::platform::Platform;
 use super::two_hosts::{CLIENT, SERVER};
+use super::within;
 use std::collections::HashSet;
 use std::net::UdpSocket;
 use std::sync::Arc;

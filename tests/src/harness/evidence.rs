@@ -15,10 +15,10 @@ const FILES_MAX: usize = 200;
 /// Folders of a platform's directory with its journal, its records, and what its instances said.
 const FOLDERS: [&str; 2] = ["state", "run"];
 
-/// Shows and keeps the logs, journal and records in a platform's directory. Its daemon was started `starts` times.
-pub fn leave(directory: &Path, starts: u32) {
-    for number in 1..=starts {
-        let log = directory.join(format!("log-{number}"));
+/// Shows and keeps the logs, journal and records in a platform's directory. `logs` are those of its daemon, one of each
+/// start.
+pub fn leave(directory: &Path, logs: impl Iterator<Item = PathBuf>) {
+    for (number, log) in (1..).zip(logs) {
         let text = fs::read_to_string(&log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let hidden = lines.len().saturating_sub(LOG_LINES_MAX);

@@ -1,6 +1,6 @@
 //! What groups get of the CPUs, measured so that a machine that is busy, or taken away for a while, does not make it wrong.
 
-use super::platform::PATIENCE;
+use super::patience::PATIENCE;
 use nfluid_sandbox::cgroup::Cgroup;
 use std::fmt::Debug;
 use std::thread::sleep;

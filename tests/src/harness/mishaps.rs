@@ -1,6 +1,7 @@
 //! What befalls a whole host.
 
-use super::platform::{Platform, must, remove_cgroup, run};
+use super::command::{must, run};
+use super::platform::Platform;
 use std::fs;
 
 impl Platform {
@@ -17,9 +18,7 @@ impl Platform {
             let name = line.split([':', '@', ' ']).nth(2).unwrap_or_default();
             run(&format!("ip -n {edge} link set dev {name} xdp off"));
         }
-        for cgroup in self.cgroups() {
-            remove_cgroup(&cgroup);
-        }
+        self.remove_cgroups();
         for gone in [self.pins(), self.run_dir()] {
             fs::remove_dir_all(gone).expect("nobody has it open");
         }

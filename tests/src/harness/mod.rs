@@ -1,19 +1,29 @@
-//! The ground that tests stand on: what they need, what they make, and that it is removed.
+//! What is of tests alone, on top of the test bed (`nfluid_testbed`): what fails there fails the test here, what the host
+//! cannot do is skipped with its reason, a failing test leaves evidence.
 
 pub mod attempt;
 pub mod cell;
+pub mod command;
 pub mod conversation;
 pub mod evidence;
-pub mod flood;
 pub mod loopback;
 pub mod measure;
 pub mod mishaps;
 pub mod mounts;
-pub mod netns;
 pub mod oracle;
+pub mod patience;
 pub mod platform;
 pub mod program;
-pub mod random;
 pub mod skip;
 pub mod soak;
 pub mod two_hosts;
+
+use std::path::Path;
+
+/// Does `work` in a thread within the network namespace at `netns`.
+///
+/// # Panics
+/// If there is no such namespace, or the work fails.
+pub fn within<T: Send>(netns: &Path, work: impl FnOnce() -> T + Send) -> T {
+    nfluid_testbed::namespace::within(netns, work).unwrap_or_else(|error| panic!("{error:#}"))
+}

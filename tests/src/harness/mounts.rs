@@ -1,6 +1,6 @@
 //! Mounts of a test's own, in a mount namespace of its own.
 
-use super::platform::must;
+use super::command::must;
 use super::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;

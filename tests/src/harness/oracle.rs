@@ -1,16 +1,13 @@
 //! The Linux kernel as an oracle: it forwards in a network namespace of its own, joined by veth pairs to another one, in
 //! which the test injects and captures raw frames.
 
-use super::platform::PATIENCE;
+use super::patience::PATIENCE;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
+use nfluid_testbed::namespace::Namespace;
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
-use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
 /// A frame, and the port on which it arrives or leaves.
@@ -32,32 +29,13 @@ pub fn marker(kernel: MacAddr, hosts: MacAddr) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
-/// Runs a program that must succeed, with this standard input.
-///
-/// # Panics
-/// If it does not succeed.
-pub fn run(line: &str, input: &str) {
-    let mut words = line.split_whitespace();
-    let mut child = Command::new(words.next().expect("a program"))
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let mut pipe = child.stdin.take().expect("a pipe");
-    pipe.write_all(input.as_bytes()).expect("it reads");
-    drop(pipe);
-    let status = child.wait().expect("our child");
-    assert!(status.success(), "{line}: {status}");
-}
-
 /// Two namespaces, removed when dropped.
 #[derive(Debug)]
 pub struct Namespaces {
     /// Where the kernel forwards.
-    pub kernel: String,
+    pub kernel: Namespace,
     /// Where the test is.
-    pub hosts: String,
+    pub hosts: Namespace,
 }
 
 impl Namespaces {
@@ -67,19 +45,10 @@ impl Namespaces {
     /// If they cannot be made.
     pub fn new(name: &str) -> Self {
         let id = std::process::id();
-        let made = Self {
-            kernel: format!("nfl-{id}-{name}-k"),
-            hosts: format!("nfl-{id}-{name}-h"),
-        };
-        for namespace in [&made.kernel, &made.hosts] {
-            run(&format!("ip netns add {namespace}"), "");
-        }
-        let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
-        run(
-            &format!("ip netns exec {} sysctl -qw {quiet}", made.hosts),
-            "",
-        );
-        made
+        let made = |end| Namespace::named(format!("nfl-{id}-{name}-{end}")).expect("a namespace");
+        let (kernel, hosts) = (made("k"), made("h"));
+        hosts.disable_ipv6();
+        Self { kernel, hosts }
     }
 
     /// Changes settings where the kernel forwards.
@@ -87,10 +56,8 @@ impl Namespaces {
     /// # Panics
     /// If it has no such setting.
     pub fn set(&self, settings: &str) {
-        run(
-            &format!("ip netns exec {} sysctl -qw {settings}", self.kernel),
-            "",
-        );
+        let set = self.kernel.run(&format!("sysctl -qw {settings}"));
+        set.expect("the kernel has the settings");
     }
 
     /// Makes a veth pair: `nPORT` with this MAC address where the kernel forwards, `hPORT` where the test is.
@@ -99,24 +66,18 @@ impl Namespaces {
     /// If it cannot be made.
     pub fn join(&self, port: usize, mac: impl std::fmt::Display) {
         let Namespaces { kernel, hosts } = self;
-        let link =
-            format!("link add n{port} address {mac} type veth peer name h{port} netns {hosts}");
-        run(&format!("ip -n {kernel} {link}"), "");
-        run(
-            &format!("ip -n {hosts} link set h{port} arp off promisc on up"),
-            "",
+        let on = |namespace: &Namespace, line: String| {
+            namespace
+                .ip(&line)
+                .unwrap_or_else(|error| panic!("{error:#}"))
+        };
+        let peer = format!("peer name h{port} netns {}", hosts.name());
+        on(
+            kernel,
+            format!("link add n{port} address {mac} type veth {peer}"),
         );
-        run(&format!("ip -n {kernel} link set n{port} up"), "");
-    }
-}
-
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        for namespace in [&self.kernel, &self.hosts] {
-            let _gone = Command::new("ip")
-                .args(["netns", "del", namespace])
-                .output();
-        }
+        on(hosts, format!("link set h{port} arp off promisc on up"));
+        on(kernel, format!("link set n{port} up"));
     }
 }
 
@@ -146,10 +107,7 @@ impl Oracle {
         let mut cpu = CpuSet::new();
         cpu.set(0);
         sched_setaffinity(None, &cpu).expect("CPU 0 exists");
-        let hosts = format!("/run/netns/{}", namespaces.hosts);
-        let hosts = File::open(hosts).expect("just made");
-        move_into_link_name_space(hosts.as_fd(), Some(LinkNameSpaceType::Network))
-            .expect("root may");
+        namespaces.hosts.enter().expect("root may");
         let name = |port| format!("h{port}");
         let sender = |port| InterfaceSender::open(&name(port)).expect("just made");
         let receiver = |port| InterfaceReceiver::open(&name(port)).expect("just made");

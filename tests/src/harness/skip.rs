@@ -1,5 +1,6 @@
 //! Tests that find out that they cannot run here.
 
+use nfluid_testbed::{CannotRun, need_root};
 use std::io::Write;
 
 /// Tells, past libtest's capture, that a test does not run and why. Return from the test then; it is counted as skipped.
@@ -12,12 +13,14 @@ pub fn skip(test: &str, reason: &str) {
         .and_then(|()| output.flush());
 }
 
-/// Whether the test may go on: it runs as root. Tells that it is skipped if not.
+/// Returns true if the test may go on: it runs as root. Tells that it is skipped if not.
 #[must_use]
 pub fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skip(test, "it needs root, for namespaces and cgroups");
+    match need_root() {
+        Ok(()) => true,
+        Err(CannotRun(reason)) => {
+            skip(test, &reason);
+            false
+        }
     }
-    root
 }

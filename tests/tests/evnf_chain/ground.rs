@@ -6,15 +6,12 @@ use nfluid_evnf::firewall::{
     self, Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict,
 };
 use nfluid_evnf::hook::Hook;
-use nfluid_tests::harness::oracle::{Namespaces, run};
+use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 
 /// The service has its only server's own address: by whichever path a packet comes, it comes there.
 pub const SERVICE: &str = "192.0.2.2:80";
@@ -40,8 +37,8 @@ impl Ground {
             let at = HOSTS[port];
             batch += &format!("neigh add {host} lladdr {at} dev n{port} nud permanent\n");
         }
-        run(&format!("ip -n {} -batch -", namespaces.kernel), &batch);
-        move_to(&namespaces.kernel);
+        namespaces.kernel.ip_batch(&batch).expect("addresses");
+        namespaces.kernel.enter().expect("root may");
         let mut balancer = Balancer::load(1000).unwrap();
         let at = SERVICE.parse().unwrap();
         let state = State::Up;
@@ -101,7 +98,7 @@ impl Ground {
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {
-                move_to(&self.namespaces.kernel);
+                self.namespaces.kernel.enter().expect("root may");
                 work()
             });
             done.join().expect("it does not panic")
@@ -110,11 +107,6 @@ impl Ground {
 }
 
 /// Moves the calling thread into a namespace.
-pub fn move_to(namespace: &str) {
-    let file = File::open(format!("/run/netns/{namespace}")).expect("just made");
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-}
-
 /// How many packets have left a firewall so.
 pub fn left(firewall: &Firewall, exit: firewall::Exit) -> u64 {
     let exits = firewall.exits().unwrap();

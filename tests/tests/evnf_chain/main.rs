@@ -11,7 +11,7 @@ use nfluid_evnf::chain::{Chain, MEMBERS_MAX};
 use nfluid_evnf::firewall;
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::Action;
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::skip::is_root;
 
 const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];

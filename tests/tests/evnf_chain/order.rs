@@ -1,12 +1,11 @@
 //! The promise: a packet does not overtake an earlier one of its flow that has gone through the kernel, also while members are
 //! replaced under way, so that flows change their path.
 
-use crate::ground::{Ground, SERVICE, asks_about, datagram, move_to};
+use crate::ground::{Ground, SERVICE, asks_about, datagram};
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
-use nfluid_tests::harness::oracle::run;
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::skip::is_root;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -96,8 +95,8 @@ fn nothing_overtakes(hook: Hook) {
         .expect("a veth takes it");
     // A veth takes redirected frames when its other end polls.
     let hosts = &ground.namespaces.hosts;
-    run(&format!("ip netns exec {hosts} ethtool -K h1 gro on"), "");
-    move_to(hosts);
+    hosts.run("ethtool -K h1 gro on").expect("ethtool");
+    hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     let mut receiver = InterfaceReceiver::open("h1").unwrap();
     let (ended, changes) = (AtomicBool::new(false), AtomicU32::new(0));

@@ -6,7 +6,7 @@ use nfluid_evnf::balancer;
 use nfluid_evnf::firewall::{Family, Firewall, Pattern, Rule, Sharing, Stage, Verdict};
 use nfluid_evnf::load::Action;
 use nfluid_evnf::slow::{Back, Direction, SlowExit, SlowPath};
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::skip::is_root;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; who is sent a packet gets it, be
 //! it handed to the other end of a veth or not; and what goes out meets a firewall there, whoever has made or redirected it.
 
-use crate::ground::{Ground, HOSTS, OWN, SERVICE, datagram, firewall, left, move_to};
+use crate::ground::{Ground, HOSTS, OWN, SERVICE, datagram, firewall, left};
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{Exit, Family, Firewall, Pattern, Rule, Stage, Traffic, Verdict};
 use nfluid_evnf::hook::Hook;
@@ -52,7 +52,7 @@ fn a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too() {
     let mut at_xdp = ground.chain(&firewalls[0]);
     at_xdp.attach("n0").expect("another hook");
     at_xdp.detach();
-    move_to(&ground.namespaces.hosts);
+    ground.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     send(&mut sender, &tagged("10.0.0.4:1000"));
     send(&mut sender, &datagram("10.0.0.3:1000", SERVICE, 0));
@@ -79,7 +79,7 @@ fn who_is_sent_a_packet_at_tc_gets_it_directly_or_not() {
     let mut chain = Chain::new(vec![ground.member_at(Hook::Tc)]).unwrap();
     chain.attach("n0").expect("a veth takes it");
     let peers = [ground.number("n0"), ground.number("n1")];
-    move_to(&ground.namespaces.hosts);
+    ground.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     let mut receiver = InterfaceReceiver::open("h1").unwrap();
     for (number, known) in [&[][..], &peers, &[]].into_iter().enumerate() {
@@ -113,10 +113,10 @@ fn what_goes_out_is_decided_by_who_has_made_it() {
         return;
     }
     let ground = Ground::new("egress");
-    move_to(&ground.namespaces.hosts);
+    ground.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     let mut receiver = InterfaceReceiver::open("h1").unwrap();
-    move_to(&ground.namespaces.kernel);
+    ground.namespaces.kernel.enter().expect("root may");
     let own = UdpSocket::bind("192.0.2.1:7").unwrap();
     let packet = datagram("10.0.0.2:2000", SERVICE, 0);
     let mut comes = |from: u16, what: &str| {

@@ -1,7 +1,7 @@
 //! ICMP: errors about connections, packet in, packet out, and pings to services.
 
 use super::*;
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_wire::checksum::sum;
 use nfluid_wire::ip::IpProtocol;
 use std::net::IpAddr;

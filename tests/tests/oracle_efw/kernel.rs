@@ -3,12 +3,12 @@
 use libbpf_rs::Link;
 use nfluid_evnf::firewall::Firewall;
 use nfluid_evnf::nft::{Ruleset, Split, split};
-use nfluid_tests::harness::oracle::{Namespaces, OnPort, Oracle, marker, run};
+use nfluid_testbed::namespace::path_of;
+use nfluid_tests::harness::command::must_with_input;
+use nfluid_tests::harness::oracle::{Namespaces, OnPort, Oracle, marker};
+use nfluid_tests::harness::within;
 use nfluid_wire::MacAddr;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::process::Command;
 
 /// MAC addresses of the kernel's port and of everybody beyond it, for each side.
@@ -42,8 +42,8 @@ impl Kernel {
         for (port, (own, _)) in MACS.into_iter().enumerate() {
             namespaces.join(port, own);
         }
-        run(&format!("ip -n {kernel} -batch -"), &addresses());
-        let namespace = kernel.clone();
+        kernel.ip_batch(&addresses()).expect("addresses");
+        let namespace = kernel.name().to_owned();
         Kernel {
             namespace,
             oracle: Oracle::new(namespaces, 2, marker(MACS[0].0, MACS[0].1), is_background),
@@ -53,7 +53,7 @@ impl Kernel {
 
     /// Puts a rule set in force.
     pub fn install(&mut self, text: &str) {
-        run(&format!("ip netns exec {} nft -f -", self.namespace), text);
+        must_with_input(&format!("ip netns exec {} nft -f -", self.namespace), text);
     }
 
     /// Puts the fast path before the rule set in force.
@@ -75,18 +75,10 @@ impl Kernel {
         let split = split(&ruleset, FAST_PORT);
         let mut firewall =
             Firewall::load(&split.stages, &own_addresses()).expect("the kernel takes it");
-        let namespace = File::open(format!("/run/netns/{}", self.namespace)).expect("just made");
         // Interfaces are found in the thread's namespace, and this one's is that of the hosts.
-        let link = std::thread::scope(|scope| {
-            let attach = || {
-                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                    .expect("root may");
-                firewall
-                    .fast()
-                    .attach(FAST_PORT)
-                    .expect("a veth takes XDP programs")
-            };
-            scope.spawn(attach).join().expect("it does not panic")
+        let link = within(&path_of(&self.namespace), || {
+            let attached = firewall.fast().attach(FAST_PORT);
+            attached.expect("a veth takes XDP programs")
         });
         self.link = Some(link);
         (firewall, split)

@@ -9,7 +9,7 @@ mod rules;
 use kernel::Kernel;
 use nfluid_evnf::firewall::Exit;
 use nfluid_evnf::nft::Decided;
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_tests::harness::soak;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! Random packets of the world that the rules speak about.
 
 use crate::kernel::MACS;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::oracle::OnPort;
-use nfluid_tests::harness::random::Random;
 use nfluid_wire::build::Frame;
 use nfluid_wire::{IpProtocol, TcpFlags};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

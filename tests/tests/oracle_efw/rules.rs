@@ -1,6 +1,6 @@
 //! Random rule sets for nftables.
 
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 
 /// The text of a rule set: raw, forward and input chains with what operators write, in two tables.
 pub fn random(random: &mut Random) -> String {

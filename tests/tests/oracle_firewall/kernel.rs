@@ -9,14 +9,9 @@ use crate::packets::{self, Packet};
 use crate::rules::Rule;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender, open};
 use nfluid_gen::io::{Receiver, Sender};
-use nfluid_tests::harness::platform::PATIENCE;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use nfluid_testbed::namespace::Namespace;
+use nfluid_tests::harness::patience::PATIENCE;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Frames in flight, far below the kernel's backlog of 1000.
@@ -28,15 +23,6 @@ const FLUSH: [u8; 2] = [0x88, 0xb5];
 /// Linux 6.18); conditions on ports, flags and ICMP types exclude them by this mark.
 pub const LATER_FRAGMENT: u32 = 1;
 
-/// A namespace with two veth pairs; removed when dropped.
-struct Namespace(String);
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _gone = Command::new("ip").args(["netns", "del", &self.0]).output();
-    }
-}
-
 /// The kernel's side of the comparison.
 pub struct Kernel {
     namespace: Namespace,
@@ -46,30 +32,19 @@ pub struct Kernel {
 impl Kernel {
     /// Makes the namespace; the reason if this kernel cannot do it.
     pub fn new() -> Result<Kernel, String> {
-        let namespace = Namespace(format!("nfl-fw-{}", std::process::id()));
-        let name = &namespace.0;
-        ip(&format!("netns add {name}"))?;
-        let off = [
-            "net.ipv6.conf.all.disable_ipv6=1",
-            "net.ipv6.conf.default.disable_ipv6=1",
-        ];
-        execute(
-            Command::new("ip")
-                .args(["netns", "exec", name, "sysctl", "-qw"])
-                .args(off),
-            "",
-        )?;
+        let namespace = Namespace::named(format!("nfl-fw-{}", std::process::id()));
+        let namespace = namespace.map_err(complaint)?;
+        namespace.disable_ipv6();
         for port in [0, 1] {
-            ip(&format!(
-                "-n {name} link add in{port} type veth peer name fw{port}"
-            ))?;
-            ip(&format!("-n {name} link set in{port} up"))?;
-            ip(&format!("-n {name} link set fw{port} up"))?;
+            let veth = format!("link add in{port} type veth peer name fw{port}");
+            namespace.ip(&veth).map_err(complaint)?;
+            for end in ["in", "fw"] {
+                let up = namespace.ip(&format!("link set {end}{port} up"));
+                up.map_err(complaint)?;
+            }
         }
-        let file = File::open(Path::new("/run/netns").join(name)).map_err(|e| e.to_string())?;
         // This thread is the test's own and ends with it.
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|error| format!("cannot enter a network namespace: {error}"))?;
+        namespace.enter().map_err(complaint)?;
         let open = |name| open(name).map_err(|error| error.to_string());
         let ports = [open("in0")?, open("in1")?];
         let mut kernel = Kernel { namespace, ports };
@@ -114,8 +89,9 @@ impl Kernel {
             text += "}\n";
         }
         text += "}\n";
-        let nft = ["netns", "exec", &self.namespace.0, "nft", "-f", "-"];
-        execute(Command::new("ip").args(nft), &text).map(drop)
+        let installed = self.namespace.run_with_input("nft -f -", &text);
+        let why = |error| format!("{error:#}\n{text}");
+        installed.map(drop).map_err(why)
     }
 
     fn send(&mut self, port: usize, packets: &[&Packet]) {
@@ -165,10 +141,8 @@ impl Kernel {
     fn hits(&self, rules: &[Rule]) -> Vec<u64> {
         let mut hits = vec![0; rules.len()];
         for port in [0, 1] {
-            let chain = ["netdev", "oracle", &format!("port{port}")].map(String::from);
-            let list = ["netns", "exec", &self.namespace.0, "nft", "list", "chain"];
-            let listing = execute(Command::new("ip").args(list).args(chain), "");
-            let listing = listing.unwrap_or_else(|error| panic!("{error}"));
+            let list = format!("nft list chain netdev oracle port{port}");
+            let listing = self.namespace.run(&list).expect("a chain");
             let mut counters = listing.split("counter packets ").skip(1).map(|rest| {
                 let number = rest.split_whitespace().next().expect("a number follows");
                 number.parse::<u64>().expect("a number follows")
@@ -184,30 +158,6 @@ impl Kernel {
     }
 }
 
-fn ip(line: &str) -> Result<String, String> {
-    execute(Command::new("ip").args(line.split_whitespace()), "")
-}
-
-/// Runs a program with `input`; its output, or what it complained about.
-fn execute(command: &mut Command, input: &str) -> Result<String, String> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin
-        .write_all(input.as_bytes())
-        .map_err(|error| error.to_string())?;
-    drop(stdin);
-    let output = child
-        .wait_with_output()
-        .map_err(|error| error.to_string())?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{command:?}: {complaint}\n{input}"))
-    }
+fn complaint(error: impl std::fmt::Display) -> String {
+    format!("{error:#}")
 }

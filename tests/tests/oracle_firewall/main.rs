@@ -9,7 +9,7 @@ mod rules;
 use kernel::Kernel;
 use nfluid_nf::testing::{ports, run};
 use nfluid_nf::{Nanos, NetworkFunction, firewall};
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::skip::{is_root, skip};
 use packets::Packet;
 use rules::Rule;

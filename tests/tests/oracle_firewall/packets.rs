@@ -1,6 +1,6 @@
 //! Random packets, each with a number at its end by which it is known again.
 
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 use nfluid_wire::build::Frame;
 use nfluid_wire::ipv6::FragmentInfo;
 use nfluid_wire::{IpProtocol, TcpFlags, VlanTag};

@@ -1,7 +1,7 @@
 //! Random rules in two languages: the firewall's and nftables'.
 
 use crate::kernel::LATER_FRAGMENT;
-use nfluid_tests::harness::random::Random;
+use nfluid_testbed::random::Random;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {

@@ -1,7 +1,7 @@
 //! The Linux kernel as a NAT.
 
 use super::{EXTERNAL, HOSTS, INSIDE_MACS, OUTSIDE_MACS, SERVER, UPSTREAM};
-use nfluid_tests::harness::oracle::{Namespaces, Oracle, marker, run};
+use nfluid_tests::harness::oracle::{Namespaces, Oracle, marker};
 
 /// A kernel with the addresses, neighbours and translation of the NAT under test; see [`Oracle::new`].
 pub fn kernel() -> Oracle {
@@ -15,8 +15,8 @@ pub fn kernel() -> Oracle {
     for (port, (own, _)) in [INSIDE_MACS, OUTSIDE_MACS].into_iter().enumerate() {
         namespaces.join(port, own);
     }
-    run(&format!("ip -n {kernel} -batch -"), &addresses());
-    run(&format!("ip netns exec {kernel} nft -f -"), &rules());
+    kernel.ip_batch(&addresses()).expect("addresses");
+    kernel.run_with_input("nft -f -", &rules()).expect("rules");
     Oracle::new(namespaces, 2, marker(INSIDE_MACS.0, INSIDE_MACS.1), |_| {
         false
     })

@@ -2,8 +2,9 @@
 
 use super::traffic::Routes;
 use super::{HOSTS, MTUS, PORTS, host_addresses, host_mac, own_addresses, port_mac};
-use nfluid_tests::harness::oracle::{MARKER, Namespaces, Oracle, run};
-use nfluid_tests::harness::platform::PATIENCE;
+use nfluid_tests::harness::command::{must, must_with_input};
+use nfluid_tests::harness::oracle::{MARKER, Namespaces, Oracle};
+use nfluid_tests::harness::patience::PATIENCE;
 use std::fmt::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,21 +23,17 @@ pub fn kernel(name: &str, routes: Option<&Routes>) -> Oracle {
              net.ipv6.auto_flowlabels=0 net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratelimit=0 \
              net.ipv4.icmp_msgs_per_sec=1000000 net.ipv4.icmp_msgs_burst=1000000",
 );
-    run(&format!("ip -n {kernel} -batch -"), &links(hosts));
+    kernel.ip_batch(&links(hosts.name())).expect("links");
     for port in 0..PORTS {
-        run(
-            &format!("ip -n {hosts} link set h{port} arp off promisc on mtu 9000 up"),
-            "",
-        );
+        must(&format!(
+            "ip -n {hosts} link set h{port} arp off promisc on mtu 9000 up"
+        ));
         // Else the kernel leaves the checksums of its own TCP segments to the interface.
-        run(
-            &format!("ip netns exec {kernel} ethtool -K r{port} tx off"),
-            "",
-        );
-        run(&format!("ip -n {kernel} link set r{port} up"), "");
+        must(&format!("ip netns exec {kernel} ethtool -K r{port} tx off"));
+        must(&format!("ip -n {kernel} link set r{port} up"));
     }
     // Addresses after the links are up, routes after the addresses.
-    run(&format!("ip -n {kernel} -batch -"), &addresses());
+    kernel.ip_batch(&addresses()).expect("addresses");
     for (family, lines) in routes
         .map(|r| [(4, &r.v4), (6, &r.v6)])
         .into_iter()
@@ -46,9 +43,9 @@ pub fn kernel(name: &str, routes: Option<&Routes>) -> Oracle {
         for line in lines {
             let _ = writeln!(batch, "route add {line}");
         }
-        run(&format!("ip -n {kernel} -{family} -batch -"), &batch);
+        must_with_input(&format!("ip -n {kernel} -{family} -batch -"), &batch);
     }
-    wait_for_link_local(kernel);
+    wait_for_link_local(kernel.name());
     Oracle::new(
         namespaces,
         PORTS,

@@ -1,8 +1,10 @@
 //! The running daemon under schemathesis: whatever the committed OpenAPI document allows or forbids is sent to it, the
 //! requests that change something included.
 
+use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::loopback::Loopback;
-use nfluid_tests::harness::platform::{Platform, eventually, list, must};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL as CHAIN, SERVER, two_hosts};
 use serde_json::Value;

@@ -4,7 +4,9 @@ use crate::ground::{
     Servers, are_dropped, asked, connect, connect_to, dropped, metric, nft, nothing_is_left,
     program_on, routed, who,
 };
-use nfluid_tests::harness::platform::{Platform, eventually, must, run};
+use nfluid_tests::harness::command::{must, run};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
 use serde_json::Value;
 use std::collections::BTreeSet;

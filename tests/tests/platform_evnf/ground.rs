@@ -1,7 +1,9 @@
 //! A router with clients and servers around it, what is asked of them, and of the fast paths on the router's interfaces.
 
-use crate::uplink_ground::within;
-use nfluid_tests::harness::platform::{PATIENCE, Platform, eventually, list, must};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

@@ -4,8 +4,12 @@
 use super::ground::{
     Servers, are_dropped, connect_to, metric, nft, nothing_is_left, program_on, routed, who,
 };
-use super::uplink_ground::{Raw, within};
-use nfluid_tests::harness::platform::{Platform, eventually, list, must, signal};
+use super::uplink_ground::Raw;
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use nfluid_wire::build::Frame;
 use nfluid_wire::{MacAddr, VlanTag};
 use rustix::process::Signal;

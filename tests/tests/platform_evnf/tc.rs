@@ -1,8 +1,9 @@
 //! The promise: fast paths at tc are instances as those at XDP are, and packets stay as they are between namespaces.
 
 use super::ground::{are_dropped, connect, metric, nft, nothing_is_left, program_on, routed};
-use super::uplink_ground::within;
-use nfluid_tests::harness::platform::{Platform, eventually, list};
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::within;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Two platforms on the same two segments, and hosts on these.
 
-use nfluid_tests::harness::platform::{Platform, must};
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::{CLIENT, SERVER};
 use nfluid_tls::testing::Authority;
 use std::net::SocketAddr;

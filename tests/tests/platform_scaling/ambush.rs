@@ -1,6 +1,6 @@
 //! A daemon that is killed at a certain request to a member.
 
-use nfluid_tests::harness::platform::signal;
+use nfluid_testbed::process::signal;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
 use nfluid_switch::{Destination, Form};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use nfluid_tests::harness::skip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

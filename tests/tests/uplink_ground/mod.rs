@@ -5,17 +5,18 @@
     reason = "each test program uses its own part"
 )]
 
-use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{Uplink, UplinkError, UplinkSpec};
-pub use nfluid_tests::harness::netns::within;
+use nfluid_testbed::namespace::{Namespace, path_of, probe_veth};
+use nfluid_testbed::scratch::Scratch;
+use nfluid_tests::harness::command::must;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::Platform;
-pub use nfluid_tests::harness::platform::{PATIENCE, eventually};
 use nfluid_tests::harness::skip::{is_root, skip};
+use nfluid_tests::harness::within;
+use nfluid_uplink::{Uplink, UplinkError, UplinkSpec};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,30 +24,11 @@ use std::time::{Duration, Instant};
 /// The tests of a program share its cgroup: one platform at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs a program that must succeed; its output.
-pub fn run(line: &str) -> String {
-    let (success, output) = attempt(line);
-    assert!(success, "{line}: {output}");
-    output
-}
-
-/// Runs a program; whether it succeeded, and its output.
-pub fn attempt(line: &str) -> (bool, String) {
-    let mut words = line.split_whitespace();
-    let output = Command::new(words.next().expect("a program"))
-        .args(words)
-        .output()
-        .unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&output.stderr));
-    (output.status.success(), text)
-}
-
 /// A platform and namespaces of one test; removed when dropped.
 pub struct Ground {
     pub scratch: Scratch,
     pub label: String,
-    namespaces: Vec<String>,
+    namespaces: Vec<Namespace>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -66,24 +48,21 @@ impl Ground {
             _turn: turn,
         };
         for name in names {
-            let namespace = ground.netns(name);
-            let (made, why) = attempt(&format!("ip netns add {namespace}"));
-            if !made {
-                skip(test, &format!("no network namespaces here: {why}"));
-                return None;
+            match Namespace::named(ground.netns(name)) {
+                Ok(namespace) => {
+                    namespace.disable_ipv6();
+                    ground.namespaces.push(namespace);
+                }
+                Err(why) => {
+                    skip(test, &format!("no network namespaces here: {why:#}"));
+                    return None;
+                }
             }
-            ground.namespaces.push(namespace.clone());
-            let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
-            let _no_ipv6 = attempt(&format!("ip netns exec {namespace} sysctl -qw {quiet}"));
-            run(&format!("ip -n {namespace} link set lo up"));
         }
-        let first = ground.netns(names[0]);
-        let (veth, why) = attempt(&format!("ip -n {first} link add probe type veth"));
-        if !veth {
-            skip(test, &format!("no veth here: {why}"));
+        if let Err(why) = probe_veth(&ground.netns(names[0])) {
+            skip(test, &format!("no veth here: {why:#}"));
             return None;
         }
-        run(&format!("ip -n {first} link del probe"));
         Some(ground)
     }
 
@@ -94,17 +73,17 @@ impl Ground {
 
     /// Its path.
     pub fn path(&self, name: &str) -> PathBuf {
-        Path::new("/run/netns").join(self.netns(name))
+        path_of(&self.netns(name))
     }
 
     /// Joins two namespaces by a veth pair, both ends up.
     pub fn join(&self, (left, a): (&str, &str), (right, b): (&str, &str)) {
         let (left, right) = (self.netns(left), self.netns(right));
-        run(&format!(
+        must(&format!(
             "ip -n {left} link add {a} type veth peer name {b} netns {right}"
         ));
-        run(&format!("ip -n {left} link set {a} up"));
-        run(&format!("ip -n {right} link set {b} up"));
+        must(&format!("ip -n {left} link set {a} up"));
+        must(&format!("ip -n {right} link set {b} up"));
     }
 
     /// An uplink to be on `interface` in the namespace `name`, with the next free port.
@@ -128,14 +107,6 @@ impl Ground {
     /// A raw socket on an interface.
     pub fn raw(&self, name: &str, interface: &str) -> Raw {
         within(&self.path(name), || Raw::open(interface)).expect("a raw socket")
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            let _gone = attempt(&format!("ip netns del {namespace}"));
-        }
     }
 }
 

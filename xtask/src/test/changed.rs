@@ -26,7 +26,7 @@ const NO_TESTS: [&str; 7] = [
 const OUTSIDE: [(&str, &[&str]); 8] = [
     ("README.md", &["nfluid-control"]),
     ("SPECIFICATION.md", &["xtask"]),
-    ("bpf/evnf", &["nfluid-evnf"]),
+    ("bpf/evnf", &["nfluid-evnf", "nfluid-netdev"]),
     ("bpf/include", &["nfluid-switch", "nfluid-ring"]),
     ("bpf/switch", &["nfluid-switch"]),
     ("docs", &["nfluid-control", "nfluid-tests"]),

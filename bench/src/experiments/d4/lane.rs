@@ -2,18 +2,19 @@
 
 use crate::experiments::subject::Subject;
 use crate::host::cpu;
-use crate::host::interrupt;
-use crate::host::namespace::{Namespace, number};
-use crate::host::program::output;
 use crate::peer::{Peer, run_together};
 use crate::roles::function::Manner;
 use crate::roles::xdp::Addressees;
 use crate::roles::{Role, Task, Waits};
 use crate::statistics::Samples;
 use anyhow::Context;
-use nfluid_switch::scratch::{Forwarder, Scratch, ScratchInstance, mac_of};
-use nfluid_switch::uplink::{Prefix, Rule, Uplink, UplinkSpec};
+use nfluid_switch::classifier::{Prefix, Rule};
 use nfluid_switch::{Destination, Switch, Wake};
+use nfluid_testbed::command::output;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::scratch::{Forwarder, Scratch, ScratchInstance, mac_of};
+use nfluid_testbed::{namespace::Namespace, unique_number};
+use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::net::{IpAddr, Ipv4Addr};
@@ -89,7 +90,7 @@ impl Lane {
     ) -> anyhow::Result<Self> {
         let wire = [Namespace::new()?, Namespace::new()?];
         // The thread of an uplink carries its name.
-        let interface = format!("up{}", number());
+        let interface = format!("up{}", unique_number());
         Namespace::join((&wire[0], SOURCE), (&wire[1], &interface))?;
         let mut instances = nfs(scratch, shape.nfs)?;
         let first = instances.first().context("no NFs")?.id(0);

@@ -16,14 +16,16 @@ mod lane;
 
 use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
 use super::two_cores;
-use crate::CannotRun;
-use crate::host::workshop::Workshop;
+use crate::host::compile;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, gbps, significant, table};
 use crate::statistics::Samples;
 use lane::{Lane, Shape, Way};
-use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{RULES_MAX, Steering};
+use nfluid_netdev::Steering;
+use nfluid_switch::classifier::RULES_MAX;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::scratch::Scratch;
 
 /// Of the hybrid, and of the tables of many rules.
 const HYBRID_NFS: u32 = 30;
@@ -39,8 +41,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     refuse_nic(report.asked().nic.as_deref())?;
     massive(report)?;
-    let workshop = Workshop::new()?;
-    let object = workshop.bpf("xdp", include_str!("../../../peers/xdp.bpf.c"))?;
+    let directory = ScratchDirectory::new()?;
+    let object = compile::bpf(&directory, "xdp", include_str!("../../../peers/xdp.bpf.c"))?;
     let queues = report.asked().queues.unwrap_or(RULES_MAX as u32);
     let lens = report.choose(vec![64, 700, 1514], vec![64]);
     let counts = report.choose(vec![1, 4, 30, 300], vec![1]);

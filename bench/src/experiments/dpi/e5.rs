@@ -5,11 +5,11 @@ use super::ground::{FRONT, Ground, PORTS};
 use super::inspected::{Rules, during};
 use super::{library, reader};
 use crate::experiments::two_cores;
-use crate::host::interrupt;
-use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ struct Side {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     library()?;
-    let workshop = Workshop::new()?;
+    let directory = ScratchDirectory::new()?;
     let side = |id, name, program: &str, rules: String| {
         let ground = Ground::new()?;
-        let file = workshop.path(id);
+        let file = directory.path(id);
         std::fs::write(&file, rules).context("writing the rules")?;
         ground.host.run(&format!("{program} {}", file.display()))?;
         anyhow::Ok(Side {

@@ -7,10 +7,10 @@ use super::inspected::{Rules, Told, during};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::cpu;
-use crate::host::interrupt;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use nfluid_evnf::inspector::Exit;
+use nfluid_testbed::interrupt;
 use std::time::{Duration, Instant};
 
 /// Who inspects.

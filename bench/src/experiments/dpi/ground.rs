@@ -1,8 +1,8 @@
 //! Where it is measured: a client, a host that forwards, a server, each in a namespace of its own; four pairs of iperf3.
 
-use crate::host::namespace::Namespace;
-use crate::host::service::Silent;
 use anyhow::{Context, bail};
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Background;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const TRIES: u32 = 10;
 
 /// What lives in a namespace comes before it: it ends first.
 pub struct Ground {
-    _servers: Vec<Silent>,
+    _servers: Vec<Background>,
     pub host: Namespace,
     client: Namespace,
     _server: Namespace,
@@ -91,10 +91,10 @@ impl Ground {
     }
 }
 
-fn serve(server: &Namespace) -> anyhow::Result<Vec<Silent>> {
+fn serve(server: &Namespace) -> anyhow::Result<Vec<Background>> {
     let servers = PORTS.iter().map(|port| {
         let mut command = server.command("iperf3");
-        Silent::start(command.args(["-s", "-p", &port.to_string()]))
+        Background::start(command.args(["-s", "-p", &port.to_string()]))
     });
     let servers = servers.collect();
     // They say nothing that could be waited for; a client fails when its server is not there yet.

@@ -2,7 +2,6 @@
 
 use super::ground::{BACK, FRONT, Ground, PORTS};
 use crate::host::cpu;
-use crate::host::interrupt;
 use anyhow::{Context, anyhow};
 use nfluid_dpi::inspector::{Inspector, Settings};
 use nfluid_dpi::library::Library;
@@ -12,6 +11,7 @@ use nfluid_evnf::firewall::Firewall;
 use nfluid_evnf::inspector::{Action, Exit, Sizes};
 use nfluid_evnf::load::Counts;
 use nfluid_evnf::nft::{Ruleset, split};
+use nfluid_testbed::interrupt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;

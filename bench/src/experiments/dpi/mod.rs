@@ -6,8 +6,8 @@ mod ground;
 mod inspected;
 mod reader;
 
-use crate::CannotRun;
 use nfluid_dpi::library::Library;
+use nfluid_testbed::CannotRun;
 
 /// Whether nDPI is there, in the version that this program was built for.
 fn library() -> Result<(), CannotRun> {

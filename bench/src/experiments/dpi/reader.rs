@@ -1,7 +1,7 @@
 //! nDPI's own program on an interface: it looks at every packet.
 
-use crate::host::namespace::Namespace;
 use anyhow::Context;
+use nfluid_testbed::namespace::Namespace;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 

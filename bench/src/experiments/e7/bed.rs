@@ -1,10 +1,10 @@
 //! The ground of a side: a client, one or two hosts that forward, two servers, each in a namespace of its own, joined by veth
 //! pairs.
 
-use crate::host::namespace::Namespace;
-use crate::host::service::Service;
-use crate::host::workshop::Workshop;
 use anyhow::Context;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Service;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct Bed {
     /// nginx, answering every request with an empty body.
     pub services: Vec<Service>,
     /// Files of its programs.
-    pub workshop: Workshop,
+    pub directory: ScratchDirectory,
     pub client: Namespace,
     /// From the client's side to the servers'.
     pub hosts: Vec<Namespace>,
@@ -39,7 +39,7 @@ impl Bed {
     pub fn new(hosts: usize) -> anyhow::Result<Self> {
         let mut bed = Bed {
             services: Vec::new(),
-            workshop: Workshop::new()?,
+            directory: ScratchDirectory::new()?,
             client: Namespace::new()?,
             hosts: (0..hosts)
                 .map(|_| Namespace::new())
@@ -95,14 +95,14 @@ impl Bed {
     }
 
     fn serve(&self, at: usize) -> anyhow::Result<Service> {
-        let folder = self.workshop.path(&format!("nginx{at}"));
+        let folder = self.directory.path(&format!("nginx{at}"));
         std::fs::create_dir(&folder).context("a folder for nginx")?;
         let file = folder.join("nginx.conf");
         std::fs::write(&file, NGINX).context("the configuration of nginx")?;
         let mut command = self.servers[at].command("nginx");
         command.arg("-p").arg(&folder).arg("-c").arg(&file);
         command.args(["-e", "stderr"]);
-        let log = self.workshop.path(&format!("nginx{at}.log"));
+        let log = self.directory.path(&format!("nginx{at}.log"));
         let mut service = Service::start("nginx", &mut command, log)?;
         let address = format!("{}:80", SERVERS[at]);
         service.await_service(PATIENCE, || self.answers(&address))?;
@@ -124,7 +124,7 @@ impl Bed {
     /// Starts a program on the last host that serves the service.
     pub fn between(&self, program: &str, arguments: &[&str]) -> anyhow::Result<Service> {
         let mut command = self.last().command(program);
-        let log = self.workshop.path("between.log");
+        let log = self.directory.path("between.log");
         let mut service = Service::start(program, command.args(arguments), log)?;
         let address = format!("{SERVICE}:80");
         service.await_service(PATIENCE, || self.answers(&address))?;

@@ -1,13 +1,13 @@
 //! eFW and eLB on the interfaces of hosts.
 
 use super::bed::{SERVERS, SERVICE};
-use crate::host::namespace::Namespace;
 use anyhow::Context;
 use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::Firewall;
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::nft::{Ruleset, split};
+use nfluid_testbed::namespace::Namespace;
 use serde_json::Value;
 
 const CONNECTIONS: u32 = 1 << 16;

@@ -3,10 +3,10 @@
 use super::bed::{BACK, BETWEEN, Bed, END, LAN, SERVERS, SERVICE};
 use super::fast::{Fast, Place};
 use super::wrk::{self, Run};
-use crate::host::namespace::Namespace;
-use crate::host::service::Service;
 use anyhow::Context;
 use nfluid_evnf::hook::Hook;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Service;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Side {
             Kind::Haproxy => {
                 bed.last().ip(&format!("address add {SERVICE}/32 dev lo"))?;
                 load(bed, bed.last(), "iptables-restore", "", &iptables())?;
-                let file = bed.workshop.path("haproxy.cfg");
+                let file = bed.directory.path("haproxy.cfg");
                 std::fs::write(&file, haproxy()).context("the configuration of HAProxy")?;
                 let file = file.to_string_lossy();
                 side.proxy = Some(bed.between("haproxy", &["-db", "-f", &file])?);
@@ -164,7 +164,7 @@ fn load(
     option: &str,
     rules: &str,
 ) -> anyhow::Result<()> {
-    let file = bed.workshop.path("rules");
+    let file = bed.directory.path("rules");
     std::fs::write(&file, rules).context("writing the rules")?;
     let line = format!("{program} {option} {}", file.display());
     host.run(&line.replace("  ", " "))?;

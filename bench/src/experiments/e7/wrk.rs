@@ -3,9 +3,10 @@
 use super::answers::{self, Counts};
 use super::bed::{Bed, SERVICE};
 use crate::host::cpu;
-use crate::host::interrupt;
-use crate::host::service::{Forwards, Service};
+use crate::host::forwards::Forwards;
 use anyhow::{Context, bail};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::process::Service;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ const ANSWERS: &str = "took ";
 /// What a run has given.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Requests that were answered, per second.
+    /// Api that were answered, per second.
     pub rate: f64,
     /// Mean time until an answer in microseconds, of the answers that there were.
     pub mean_us: f64,
@@ -69,7 +70,7 @@ pub fn run(
     time: Duration,
 ) -> anyhow::Result<Run> {
     interrupt::check()?;
-    let file = bed.workshop.path("wrk.lua");
+    let file = bed.directory.path("wrk.lua");
     std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
     // It takes whole seconds only; it is told to end before.
     let limit = time.as_secs() + 2;
@@ -186,7 +187,7 @@ end
 end
 ";
 
-/// Requests per second; mean and 99th percentile of the time until an answer in microseconds; wrk's corrected mean.
+/// Api per second; mean and 99th percentile of the time until an answer in microseconds; wrk's corrected mean.
 fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
     let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);

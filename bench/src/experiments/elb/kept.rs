@@ -1,10 +1,10 @@
 //! Connections that stay with their servers while those change, and while the balancer's process ends and another begins.
 
 use super::{CONNECTIONS, KNOWN, client, packet};
-use crate::host::workshop::Workshop;
 use anyhow::Context;
 use nfluid_evnf::balancer::{Balancer, Mode, Server, Service, State, Transport};
 use nfluid_evnf::load::Action;
+use nfluid_testbed::directory::ScratchDirectory;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -92,19 +92,19 @@ fn servers(balancer: &mut Balancer) -> anyhow::Result<Vec<u8>> {
 /// A BPF file system of its own; gone when dropped, before the folder that it is in.
 struct Tables {
     folder: PathBuf,
-    _workshop: Workshop,
+    _directory: ScratchDirectory,
 }
 
 impl Tables {
     fn new() -> anyhow::Result<Self> {
-        let workshop = Workshop::new()?;
-        let folder = workshop.path("tables");
+        let directory = ScratchDirectory::new()?;
+        let folder = directory.path("tables");
         std::fs::create_dir(&folder).context("a folder for tables")?;
         mount("bpf", &folder, "bpf", MountFlags::empty(), None)
             .context("mounting a BPF file system")?;
         Ok(Tables {
             folder,
-            _workshop: workshop,
+            _directory: directory,
         })
     }
 }

@@ -8,11 +8,11 @@
 
 mod kept;
 
-use crate::host::namespace::Namespace;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use nfluid_evnf::balancer::{Balancer, Mode, Server, Service, State, Transport};
 use nfluid_evnf::load::Action;
+use nfluid_testbed::namespace::Namespace;
 use nfluid_wire::TcpFlags;
 use nfluid_wire::build::Frame;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -5,10 +5,10 @@ mod platform;
 
 use crate::host::cpu;
 use crate::host::memory::process_bytes;
-use crate::host::program::beside_this_program;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::program::built;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ struct Cost {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let program = beside_this_program(PROGRAM, "nfluid-nf-host")?;
+    let program = built(PROGRAM, "nfluid-nf-host")?;
     let mut scratch = Scratch::new("footprint")?;
     let (rounds, seconds) = report.effort((5, 5.0), (3, 1.5));
     let mut idle = vec![start(&mut scratch, &program)?];

@@ -1,10 +1,10 @@
 //! The same on a platform: instances as the daemon makes them, with their sandboxes, by their number.
 
 use crate::host::idle::Idle;
-use crate::host::interrupt;
 use crate::host::memory::{KERNEL_KINDS, available_bytes, kernel_bytes, map_bytes, own_bytes};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
+use nfluid_testbed::interrupt;
 use std::time::Duration;
 
 /// Instances whose memory is taken apart.
@@ -62,7 +62,7 @@ fn look(idle: &mut Idle, before: ([u64; KERNEL_KINDS.len()], u64)) -> anyhow::Re
         own: Samples::default(),
         maps: Samples::default(),
         shared: (count >= TELLING).then_some((kernel, host)),
-        daemon: own_bytes(idle.daemon())? as f64 / 1e6,
+        daemon: own_bytes(idle.daemon()?)? as f64 / 1e6,
     };
     for pid in idle.pids()?.iter().take(LOOKED_AT) {
         each.own.push(own_bytes(*pid)? as f64 / 1e6);

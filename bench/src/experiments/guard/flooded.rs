@@ -2,13 +2,13 @@
 //! cookies, and without any. The same namespaces and the same flood, one after the other. The flood comes by an interface of its own:
 //! a veth's ring has room for 256 frames, and who shares one with a flood, or with the answers to it, loses frames there.
 
-use crate::host::namespace::Namespace;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_evnf::guard::{Exit, Guard, Limit, Settings};
 use nfluid_gen::interface::{InterfaceSender, hardware_address};
 use nfluid_gen::io::Sender;
+use nfluid_testbed::namespace::Namespace;
 use nfluid_wire::build::Frame;
 use nfluid_wire::{MacAddr, TcpFlags};
 use std::io::{Read, Write};

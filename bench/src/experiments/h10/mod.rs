@@ -18,7 +18,7 @@ use crate::roles::paced::Script;
 use crate::roles::{ANY_CORE, Outcome, Role, Task};
 use crate::statistics::Samples;
 use nfluid_gen::search::{Counted, Goal, SearchSpec, search};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 use scenario::{ALL, NFS, Scenario, Timeline};
 use std::time::Duration;
 

@@ -6,14 +6,15 @@ use crate::experiments::h6::{self, Wire};
 use crate::experiments::looped::{self, Looped};
 use crate::experiments::models::Model;
 use crate::experiments::subject::Subject;
-use crate::host::shares::Shares;
 use crate::roles::{Outcome, Role, Task};
 use anyhow::Context;
+use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
 use nfluid_sandbox::cgroup::Share;
 use nfluid_switch::Destination;
-use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{ProgramTime, TimeKeeping, Uplink, program_of, program_time};
-use tempfile::TempDir;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::scratch::Scratch;
+use nfluid_uplink::{Uplink, program_of};
 
 /// The port that leads to the uplink.
 const OUT: usize = 2;
@@ -41,7 +42,7 @@ struct Uplinks {
     coming: Vec<Uplink>,
     _wires: Vec<Wire>,
     /// Their records.
-    records: TempDir,
+    records: ScratchDirectory,
     /// Per NF: nanoseconds of the kernel's receive side per frame, which are charged to whoever has that core.
     frame_ns: Vec<f64>,
 }
@@ -53,7 +54,7 @@ pub struct Lane {
     pub nfs: Vec<Nf>,
     processes: Looped,
     /// Cgroups of the NFs in their order, then that of the I/O threads.
-    groups: Shares,
+    groups: Cgroups,
     uplinks: Option<Uplinks>,
     /// By the divisions of the core.
     pub results: Vec<Fairness>,
@@ -112,10 +113,10 @@ impl Lane {
         processes: Looped,
         divisions: &[Vec<u32>],
     ) -> anyhow::Result<Self> {
-        let mut groups = Shares::new()?;
+        let mut groups = Cgroups::new()?;
         let whole = Share::from_percent(100)?;
         for pid in processes.pids() {
-            groups.give(&[pid], None, Some(whole))?;
+            groups.add(&[pid], None, Some(whole))?;
         }
         Ok(Lane {
             name,
@@ -132,7 +133,8 @@ impl Lane {
     pub fn measure(&mut self, times: Times, counts: bool) -> anyhow::Result<()> {
         for at in 0..self.results.len() {
             for (group, percent) in self.results[at].shares.iter().enumerate() {
-                self.groups.weigh(group, Share::from_percent(*percent)?)?;
+                self.groups
+                    .set_weight(group, Share::from_percent(*percent)?)?;
             }
             let before = self.alone(times.alone)?;
             let together = self.processes.run_sharing(times.together)?.processes;
@@ -195,12 +197,12 @@ impl Lane {
 impl Uplinks {
     fn new(scratch: &mut Scratch, processes: &Looped) -> anyhow::Result<Self> {
         let (core, _) = Model::Inline.traffic();
-        let records = tempfile::tempdir().context("a folder for the uplinks' records")?;
+        let records = ScratchDirectory::new()?;
         let (mut leaving, mut coming, mut wires) = (Vec::new(), Vec::new(), Vec::new());
         for instance in processes.instances() {
             let wire = Wire::new()?;
             let (out, _) = h6::uplink(scratch, instance.id(OUT), &wire, core)?;
-            let (back, _) = h6::uplink_at(scratch, wire.far(), core, Some(records.path()))?;
+            let (back, _) = h6::uplink_at(scratch, wire.far(), core, Some(records.as_ref()))?;
             let to = Destination::Link(instance.id(OUT));
             scratch.switch.connect(back.spec().port, to)?;
             leaving.push(out);
@@ -219,7 +221,7 @@ impl Uplinks {
     /// What the kernel has measured of each program that receives.
     fn times(&self) -> anyhow::Result<Vec<ProgramTime>> {
         let time = |uplink: &Uplink| {
-            let id = program_of(self.records.path(), &uplink.spec().name)?;
+            let id = program_of(self.records.as_ref(), &uplink.spec().name)?;
             let time = id.and_then(program_time);
             time.context("an uplink has no program")
         };

@@ -24,7 +24,7 @@ use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use fairness::{Fairness, Got};
 use lane::{Lane, Nf, Times};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// Percent of the core for the first and the second NF.
 const SHARES: [[u32; 2]; 5] = [[50, 50], [30, 70], [70, 30], [20, 80], [80, 20]];

@@ -5,7 +5,7 @@ use super::{FLOWS, HEADER, figures, measure, rows};
 use crate::experiments::models::Model;
 use crate::experiments::subject::{Subject, Xorshift};
 use crate::report::{Report, table};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 const NFS: usize = 10;
 /// Percent of the core that each has at least.

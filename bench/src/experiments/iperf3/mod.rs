@@ -5,13 +5,13 @@
 mod paths;
 
 use super::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::program::output;
-use crate::host::service::Silent;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::command::output;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Background;
 use paths::{Ends, KernelPath, NfluidPath};
 use std::time::Duration;
 
@@ -135,9 +135,9 @@ fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
         .with_context(|| format!("no way to {address}"))
 }
 
-fn serve(namespace: &Namespace) -> anyhow::Result<Silent> {
+fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
     let mut command = namespace.command("iperf3");
-    let server = Silent::start(command.arg("-s"))?;
+    let server = Background::start(command.arg("-s"))?;
     // It says nothing that could be waited for; the client fails when it is not there yet.
     std::thread::sleep(Duration::from_millis(500));
     Ok(server)

@@ -1,10 +1,11 @@
 //! The two ends, and the two paths between them.
 
 use super::Offloads;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
-use crate::host::workshop::Workshop;
+use crate::host::platform;
 use anyhow::Context;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 
 /// The deployment of `make demo`.
 const DEPLOYMENT: &str = include_str!("../../../../examples/demo/deployment.yaml");
@@ -68,7 +69,7 @@ impl NfluidPath {
         ends.client.ip("route add 198.51.100.0/24 via 10.0.0.1")?;
         ends.server.ip("address add 198.51.100.2/24 dev eth0")?;
         ends.server.ip("route add default via 198.51.100.1")?;
-        let platform = Platform::start()?;
+        let platform = platform::start()?;
         platform.apply(&deployment(outside.name()))?;
         Ok(NfluidPath {
             _platform: platform,
@@ -115,8 +116,8 @@ impl KernelPath {
         middle.ip("address add 10.0.1.1/24 dev lan")?;
         middle.ip("address add 198.51.101.1/24 dev wan")?;
         middle.run("sysctl -qw net.ipv4.ip_forward=1")?;
-        let workshop = Workshop::new()?;
-        let file = workshop.path("rules.nft");
+        let directory = ScratchDirectory::new()?;
+        let file = directory.path("rules.nft");
         std::fs::write(&file, RULES).context("writing the rules")?;
         middle.run(&format!("nft -f {}", file.display()))?;
         Ok(KernelPath { middle })

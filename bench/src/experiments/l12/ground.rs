@@ -4,15 +4,17 @@
 //! one for its side with the same weight. What is left as a difference is what instances are for: namespaces, filters, the daemon.
 
 use super::Kind;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
-use crate::host::program::{beside_this_program, output};
-use crate::host::service::Service;
-use crate::host::shares::Shares;
-use crate::host::workshop::Workshop;
+use crate::host::platform;
 use anyhow::{Context, bail};
 use nfluid_sandbox::cgroup::Share;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::command::output;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
+use nfluid_testbed::process::Service;
+use nfluid_testbed::program::built;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +64,7 @@ pub enum Side {
 /// What a run has given.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Requests that were answered, per second.
+    /// Api that were answered, per second.
     pub rate: f64,
     /// The 99th percentile of the time until an answer, in milliseconds.
     pub p99_ms: f64,
@@ -72,9 +74,9 @@ pub struct Run {
 pub struct Ground {
     bare: Vec<Service>,
     /// After those who are in them.
-    _shares: Shares,
+    _shares: Cgroups,
     _platform: Platform,
-    workshop: Workshop,
+    directory: ScratchDirectory,
     namespace: Namespace,
     count: usize,
 }
@@ -82,19 +84,19 @@ pub struct Ground {
 impl Ground {
     /// Starts `count` terminators of each side, and waits until all accept.
     pub fn new(kind: Kind, count: usize) -> anyhow::Result<Self> {
-        let program = beside_this_program("nfluid-tls", "nfluid-tls-host")?;
-        let (workshop, namespace) = (Workshop::new()?, Namespace::new()?);
+        let program = built("nfluid-tls", "nfluid-tls-host")?;
+        let (directory, namespace) = (ScratchDirectory::new()?, Namespace::new()?);
         let keys: Vec<[PathBuf; 2]> = (0..pairs(count))
-            .map(|number| make_pair(&workshop, kind, number))
+            .map(|number| make_pair(&directory, kind, number))
             .collect::<Result<_, _>>()?;
         let pair_of = |at: usize| &keys[at % keys.len()];
-        let (platform, mut shares) = (Platform::start()?, Shares::new()?);
-        platform.outweigh_others()?;
+        let (platform, mut shares) = (platform::start()?, Cgroups::new()?);
+        platform::outweigh_others(&platform)?;
         platform.apply(&deployment(namespace.name(), count, pair_of)?)?;
         let mut bare = Vec::with_capacity(count);
         for at in 0..count {
             interrupt::check()?;
-            let file = workshop.path(&format!("bare{}.json", at % keys.len()));
+            let file = directory.path(&format!("bare{}.json", at % keys.len()));
             std::fs::write(&file, config(pair_of(at)).to_string()).context("a configuration")?;
             let mut command = namespace.command("taskset");
             command.args(["-c", &CORES[0].to_string()]).arg(&program);
@@ -102,12 +104,12 @@ impl Ground {
                 .arg("alone")
                 .arg(address(Side::Bare, at).to_string())
                 .arg(&file);
-            let log = workshop.path("bare.log");
+            let log = directory.path("bare.log");
             bare.push(Service::start("nfluid-tls", &mut command, log)?);
             if let Some(started) = bare.last() {
                 // At once: what it uses from its beginning on is accounted for there.
                 let weight = Share::from_percent(SHARE_PERCENT)?;
-                shares.give(&[started.pid()], None, Some(weight))?;
+                shares.add(&[started.pid()], None, Some(weight))?;
                 shares.limit_memory(MEMORY_MIB << 20)?;
             }
         }
@@ -115,7 +117,7 @@ impl Ground {
             bare,
             _shares: shares,
             _platform: platform,
-            workshop,
+            directory,
             namespace,
             count,
         };
@@ -147,7 +149,7 @@ impl Ground {
     /// wrk fails, or a request does.
     pub fn run(&self, side: Side, time: Duration) -> anyhow::Result<Run> {
         interrupt::check()?;
-        let file = self.workshop.path("wrk.lua");
+        let file = self.directory.path("wrk.lua");
         std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
         // Whole seconds are all that it takes for a time.
         let (threads, seconds) = (self.count.min(THREADS_MAX), time.as_secs().max(1));
@@ -170,7 +172,7 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         // They end side by side; each is waited for as it is dropped.
-        self.bare.iter_mut().for_each(Service::tell_to_end);
+        self.bare.iter_mut().for_each(Service::terminate);
     }
 }
 
@@ -182,8 +184,12 @@ fn address(side: Side, at: usize) -> SocketAddr {
 }
 
 /// A key and its certificate.
-fn make_pair(workshop: &Workshop, kind: Kind, number: usize) -> anyhow::Result<[PathBuf; 2]> {
-    let pair = [".crt", ".key"].map(|ending| workshop.path(&format!("tenant{number}{ending}")));
+fn make_pair(
+    directory: &ScratchDirectory,
+    kind: Kind,
+    number: usize,
+) -> anyhow::Result<[PathBuf; 2]> {
+    let pair = [".crt", ".key"].map(|ending| directory.path(&format!("tenant{number}{ending}")));
     let mut command = Command::new("openssl");
     command.args([
         "req",

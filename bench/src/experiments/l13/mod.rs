@@ -6,11 +6,11 @@ mod work;
 
 use super::two_cores;
 use crate::host::cpu::busy_seconds;
-use crate::host::interrupt;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::interrupt;
 use std::thread;
 use std::time::{Duration, Instant};
 use work::{Way, Ways, e};

@@ -1,14 +1,16 @@
 //! The program, and who runs it: the daemon, a process, namespaces, containers. All give it the host's libraries.
 
-use crate::CannotRun;
 use crate::experiments::l2::peers::{UNSHARE, tool};
-use crate::host::platform::Platform;
-use crate::host::program::{install, output};
-use crate::host::requests::Requests;
-use crate::host::workshop::Workshop;
+use crate::host::platform;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::command::output;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::platform::Platform;
+use nfluid_testbed::program::install;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -48,7 +50,7 @@ pub struct Ways {
     /// The others: name and reason.
     pub left_out: Vec<(&'static str, String)>,
     _platform: Platform,
-    _folder: Workshop,
+    _folder: ScratchDirectory,
 }
 
 impl Ways {
@@ -60,7 +62,7 @@ impl Ways {
         if !Path::new(PYTHON).is_file() {
             return Err(CannotRun(install("python3")).into());
         }
-        let (platform, folder) = (Platform::start()?, Workshop::in_memory()?);
+        let (platform, folder) = (platform::start()?, ScratchDirectory::in_memory()?);
         let script = folder.path("function");
         fs::create_dir(&script).context("a folder for the program")?;
         let file = script.join("e.py");
@@ -125,7 +127,7 @@ impl Way {
         let (result, created) = match &self.how {
             How::Command(words) => (execute(words, number)?, None),
             How::Function { socket, request } => {
-                let report = Requests::connect(socket)?.ask("POST", "/v1/functions", request)?;
+                let report = Api::connect(socket)?.request("POST", "/v1/functions", request)?;
                 anyhow::ensure!(report["end"] == json!({ "exited": 0 }), "{}", report["end"]);
                 let output = report["output"].as_str().context("no output")?;
                 let created = report["created_us"].as_f64().context("no time")?;

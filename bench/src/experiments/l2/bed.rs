@@ -1,15 +1,15 @@
 //! A platform with so many idle instances, and a probe beside them whose ports lead through whichever instance is made.
 
 use crate::host::idle::{Idle, bridge};
-use crate::host::interrupt;
-use crate::host::platform::Platform;
-use crate::host::requests::Requests;
-use crate::host::said::Said;
+use crate::host::platform;
 use crate::roles::probe;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::log::LogReader;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub struct Created {
 /// a core, and beside others' probes there would be none left for what is measured.
 pub struct Bed {
     idle: Idle,
-    said: Said,
+    log: LogReader,
     probe: Cgroup,
     /// Shells of its pool.
     shells: usize,
@@ -77,7 +77,7 @@ impl Bed {
             "" => Vec::new(),
             without => vec!["--without".to_owned(), without.to_owned()],
         };
-        let mut idle = Idle::on(Platform::start_with(name, &arguments)?)?;
+        let mut idle = Idle::on(platform::start_with(name, &arguments)?)?;
         let own = std::env::current_exe().context("finding this program")?;
         let probe = json!({
             "version": 1,
@@ -85,12 +85,12 @@ impl Bed {
             "instances": { "probe": { "program": own, "args": [probe::ARGUMENT], "ports": PROBE_PORTS } },
         });
         idle.merge(&probe)?;
-        let said = Said::of(&idle.platform().log("probe"))?;
-        let probe = idle.platform().cgroup("probe")?;
+        let log = LogReader::open(&idle.platform().instance_log("probe"))?;
+        let probe = platform::cgroup(idle.platform(), "probe")?;
         probe.freeze()?;
         Ok(Bed {
             idle,
-            said,
+            log,
             probe,
             shells: 0,
         })
@@ -122,7 +122,7 @@ impl Bed {
             return self
                 .idle
                 .requests()
-                .ask("POST", "/v1/delete", &request)
+                .request("POST", "/v1/delete", &request)
                 .map(drop);
         }
         self.idle.merge(&document)?;
@@ -137,10 +137,10 @@ impl Bed {
     pub fn storm(&self, count: usize) -> anyhow::Result<(f64, f64)> {
         let made = self.all_at_once(count, |requests, path| {
             let request = json!({ "instance": bridge() });
-            requests.ask("PUT", path, &request).map(drop)
+            requests.request("PUT", path, &request).map(drop)
         })?;
         let ended = self.all_at_once(count, |requests, path| {
-            requests.ask("DELETE", path, &Value::Null).map(drop)
+            requests.request("DELETE", path, &Value::Null).map(drop)
         })?;
         Ok((made, ended))
     }
@@ -148,13 +148,13 @@ impl Bed {
     fn all_at_once(
         &self,
         count: usize,
-        request: impl Fn(&mut Requests, &str) -> anyhow::Result<()> + Sync,
+        request: impl Fn(&mut Api, &str) -> anyhow::Result<()> + Sync,
     ) -> anyhow::Result<f64> {
         let socket = self.idle.platform().socket();
         let next = AtomicUsize::new(0);
         let start = Instant::now();
         let work = || -> anyhow::Result<()> {
-            let mut requests = Requests::connect(&socket)?;
+            let mut requests = Api::connect(&socket)?;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
@@ -210,7 +210,7 @@ impl Bed {
         if way != Way::Whole {
             let request = json!({ "instance": bridge(), "links": links });
             let path = format!("/v1/instances/{SUBJECT}");
-            return self.idle.requests().ask("PUT", &path, &request);
+            return self.idle.requests().request("PUT", &path, &request);
         }
         // A flavor beside the instance: that is for the check of everything.
         self.idle.merge(&json!({
@@ -227,7 +227,7 @@ impl Bed {
             return self
                 .idle
                 .requests()
-                .ask("DELETE", &path, &Value::Null)
+                .request("DELETE", &path, &Value::Null)
                 .map(drop);
         }
         let named = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
@@ -237,7 +237,7 @@ impl Bed {
         });
         self.idle
             .requests()
-            .ask("POST", "/v1/delete", &request)
+            .request("POST", "/v1/delete", &request)
             .map(drop)
     }
 
@@ -245,7 +245,7 @@ impl Bed {
     fn await_first(&mut self, asked_ns: u64) -> anyhow::Result<u64> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            let Some(line) = self.said.line()? else {
+            let Some(line) = self.log.line()? else {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };

@@ -6,11 +6,11 @@ pub mod peers;
 
 use super::phases::Phases;
 use super::two_cores;
-use crate::host::interrupt;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use bed::{Bed, Created, Way};
+use nfluid_testbed::interrupt;
 use peers::Peers;
 
 /// Shells of the pool that many are taken from at a time.

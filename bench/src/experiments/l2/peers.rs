@@ -1,10 +1,11 @@
 //! What else starts something isolated: a process, namespaces, containers; all with one program that does nothing.
 
-use crate::CannotRun;
-use crate::host::program::{find, install, output};
-use crate::host::workshop::Workshop;
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::command::output;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::program::{find, install};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +30,7 @@ pub struct Peers {
     pub found: Vec<Peer>,
     /// The others: name and reason.
     pub left_out: Vec<(&'static str, String)>,
-    _folder: Workshop,
+    _folder: ScratchDirectory,
 }
 
 impl Peers {
@@ -38,7 +39,7 @@ impl Peers {
     /// # Errors
     /// When no folder can be made.
     pub fn new() -> anyhow::Result<Self> {
-        let folder = Workshop::in_memory()?;
+        let folder = ScratchDirectory::in_memory()?;
         let program = nothing(&folder.path("rootfs"))?;
         let mut peers = Peers {
             found: Vec::new(),

@@ -8,12 +8,12 @@ mod stateful;
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
-use crate::host::interrupt;
 use crate::host::memory::{available_bytes, map_bytes, process_bytes};
 use crate::report::{Report, significant, table};
 use crate::roles::pump;
 use crate::statistics::Samples;
 use nfluid_ring::doorbell::AGEING_IDLE;
+use nfluid_testbed::interrupt;
 use std::time::{Duration, Instant};
 
 /// Instances whose memory is taken apart.
@@ -46,7 +46,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         own.push(process_bytes(*pid)? as f64 / 1e6);
         maps.push(map_bytes(*pid)? as f64 / 1e6);
     }
-    let daemon = idle.daemon();
+    let daemon = idle.daemon()?;
     std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
     let percent = busy_percent(&pids, daemon, rounds, length)?;
     drop(idle);

@@ -4,11 +4,11 @@
 use super::busy_percent;
 use crate::experiments::life::number;
 use crate::host::idle::Idle;
-use crate::host::interrupt;
-use crate::host::requests::Requests;
 use crate::roles::pump;
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::interrupt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The source, as soon as it has a state for each flow.
-fn saved(requests: &mut Requests) -> anyhow::Result<Value> {
+fn saved(requests: &mut Api) -> anyhow::Result<Value> {
     let begun = Instant::now();
     loop {
         interrupt::check()?;
         let path = format!("/v1/instances/{SOURCE}/image");
-        let saved = requests.ask("GET", &path, &Value::Null)?;
+        let saved = requests.get(&path)?;
         if number(&saved, "state_bytes")? >= STATE_BYTES_MIN * f64::from(pump::FLOWS) {
             return Ok(saved);
         }
@@ -55,7 +55,7 @@ pub fn percent(count: usize, rounds: usize, length: Duration) -> anyhow::Result<
         "links": [[format!("{PUMP}.a"), format!("{SOURCE}.in")], [format!("{PUMP}.b"), format!("{SOURCE}.out")]],
     }))?;
     let saved = saved(idle.requests())?;
-    idle.requests().ask(
+    idle.requests().request(
         "POST",
         "/v1/delete",
         &json!({
@@ -66,13 +66,13 @@ pub fn percent(count: usize, rounds: usize, length: Duration) -> anyhow::Result<
     for clone in 0..count {
         interrupt::check()?;
         let restore = json!({ "image": saved["image"], "name": format!("clone{clone}") });
-        let restored = idle.requests().ask("POST", "/v1/restore", &restore)?;
+        let restored = idle.requests().request("POST", "/v1/restore", &restore)?;
         let taken = number(&restored, "state_taken")?;
         anyhow::ensure!(taken > 0.0, "a clone without states");
     }
     let pids = idle.pids()?;
     anyhow::ensure!(pids.len() == count, "{} of {count} run", pids.len());
     std::thread::sleep(SILENCE.max(length));
-    let daemon = idle.daemon();
+    let daemon = idle.daemon()?;
     busy_percent(&pids, daemon, rounds, length)
 }

@@ -1,11 +1,12 @@
 //! A firewall that keeps a state for each of 1000 flows, and a pump that sends them through it.
 
-use crate::host::interrupt;
-use crate::host::platform::Platform;
-use crate::host::requests::Requests;
-use crate::host::said::Said;
+use crate::host::platform;
 use crate::roles::pump;
 use anyhow::Context;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::log::LogReader;
+use nfluid_testbed::platform::Platform;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,20 +46,20 @@ impl Round {
 /// The platform.
 pub struct Bed {
     platform: Platform,
-    requests: Requests,
-    said: Said,
+    requests: Api,
+    log: LogReader,
 }
 
 impl Bed {
     /// Starts it.
     ///
     /// # Errors
-    /// As [`Platform::start`].
+    /// As [`platform::start`].
     pub fn new() -> anyhow::Result<Self> {
-        let platform = Platform::start()?;
+        let platform = platform::start()?;
         Ok(Bed {
-            requests: Requests::connect(&platform.socket())?,
-            said: Said::of(&platform.log("pump"))?,
+            requests: Api::connect(&platform.socket())?,
+            log: LogReader::open(&platform.instance_log("pump"))?,
             platform,
         })
     }
@@ -114,7 +115,7 @@ impl Bed {
         let pools = json!({ "wide": { "flavor": "wide", "size": size } });
         let document = json!({ "version": 1, "pool": pools });
         let request = json!({ "text": document.to_string(), "merge": true });
-        self.requests.ask("POST", "/v1/apply", &request)?;
+        self.requests.request("POST", "/v1/apply", &request)?;
         self.requests.await_shells(size)
     }
 
@@ -133,7 +134,7 @@ impl Bed {
     /// What `act` says, or the pump says nothing any more.
     pub fn round_with(
         &mut self,
-        mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,
+        mut act: impl FnMut(&mut Api) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Vec<Round>, Round)> {
         let mut before = Vec::new();
         loop {
@@ -148,13 +149,13 @@ impl Bed {
     /// Waits for the next end of a round. Returns the round, and true if `act` was called before it ended.
     fn end_of_round(
         &mut self,
-        mut act: impl FnMut(&mut Requests) -> anyhow::Result<()>,
+        mut act: impl FnMut(&mut Api) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Round, bool)> {
         let start = Instant::now();
         let mut has_acted = false;
         while start.elapsed() < PATIENCE {
             interrupt::check()?;
-            let Some(line) = self.said.line()? else {
+            let Some(line) = self.log.line()? else {
                 act(&mut self.requests)?;
                 has_acted = true;
                 std::thread::sleep(Duration::from_millis(5));
@@ -183,7 +184,7 @@ impl Bed {
     /// # Errors
     /// What the daemon says.
     pub fn drops(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
-        let stats = self.requests.ask("GET", "/v1/stats", &Value::Null)?;
+        let stats = self.requests.get("/v1/stats")?;
         let ports = stats["ports"].as_array().context("no ports in the stats")?;
         let mut all = BTreeMap::new();
         for (reason, count) in ports
@@ -196,8 +197,8 @@ impl Bed {
         Ok(all)
     }
 
-    /// Requests to the daemon.
-    pub fn requests(&mut self) -> &mut Requests {
+    /// Api to the daemon.
+    pub fn requests(&mut self) -> &mut Api {
         &mut self.requests
     }
 }

@@ -1,8 +1,8 @@
 //! Where frames were lost: what the platforms and the kernel have counted between two looks; and when.
 
-use crate::host::namespace::Namespace;
-use crate::host::requests::Requests;
 use nfluid_api::types::Timeline;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::namespace::Namespace;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ impl Books {
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub fn add_platform(&mut self, host: &str, requests: &mut Requests) -> anyhow::Result<()> {
-        let stats = requests.ask("GET", "/v1/stats", &Value::Null)?;
+    pub fn add_platform(&mut self, host: &str, requests: &mut Api) -> anyhow::Result<()> {
+        let stats = requests.get("/v1/stats")?;
         for port in stats["ports"].as_array().into_iter().flatten() {
             let name = port["name"].as_str().unwrap_or_default();
             let drops = port["counters"]["drops"].as_object();

@@ -3,12 +3,12 @@
 use super::bed::{Bed, SUBJECT, number};
 use crate::experiments::phases::Phases;
 use crate::experiments::two_cores;
-use crate::host::interrupt;
 use crate::report::{Report, significant, table};
 use crate::roles::pump;
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
+use nfluid_testbed::interrupt;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let requests = bed.requests();
         let mut timed = |at: usize, method, path: &str, body: &Value| -> anyhow::Result<Value> {
             let begun = Instant::now();
-            let answer = requests.ask(method, path, body)?;
+            let answer = requests.request(method, path, body)?;
             samples[at].push(begun.elapsed().as_secs_f64() * 1000.0);
             samples[at + 1].push(number(&answer, "took_us")? / 1000.0);
             Ok(answer)
@@ -58,7 +58,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             pump::FLOWS
         );
         let object = json!({ "objects": [{ "kind": "instance", "name": CLONE }] });
-        bed.requests().ask("POST", "/v1/delete", &object)?;
+        bed.requests().request("POST", "/v1/delete", &object)?;
         bed.requests().await_shells(SHELLS)?;
     }
     let mut rows = Vec::new();

@@ -2,9 +2,9 @@
 
 use super::bed::{Bed, SUBJECT, number};
 use crate::experiments::two_cores;
-use crate::host::interrupt;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
+use nfluid_testbed::interrupt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 std::thread::sleep(STEP);
                 let begun = Instant::now();
                 let path = format!("/v1/instances/{SUBJECT}/{what}");
-                let answer = bed.requests().ask("POST", &path, &body)?;
+                let answer = bed.requests().request("POST", &path, &body)?;
                 samples[at].push(number(&answer, "took_us")? / 1000.0);
                 samples[at + 1].push(begun.elapsed().as_secs_f64() * 1000.0);
             }

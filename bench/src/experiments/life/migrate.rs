@@ -7,15 +7,16 @@ use super::books::{Books, When};
 use crate::experiments::phases::Phases;
 use crate::experiments::stream::Stream;
 use crate::experiments::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
-use crate::host::requests::Requests;
-use crate::host::workshop::Workshop;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
@@ -209,7 +210,7 @@ impl Lane {
 /// A host of the move.
 struct Host {
     _platform: Platform,
-    requests: Requests,
+    requests: Api,
     /// Where its daemon listens for others.
     address: String,
 }
@@ -243,12 +244,12 @@ impl Road {
         for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
             end.enter_neighbour(address, other)?;
         }
-        let (authority, folder) = (Authority::new()?, Workshop::new()?);
+        let (authority, folder) = (Authority::new()?, ScratchDirectory::new()?);
         let start = |host| start_host(&authority, &folder, host);
         let [one, other] = [("-a", &a), ("-b", &b)].map(start);
         let mut hosts = [one?, other?];
         let request = json!({ "text": subject().to_string(), "merge": true });
-        hosts[0].requests.ask("POST", "/v1/apply", &request)?;
+        hosts[0].requests.request("POST", "/v1/apply", &request)?;
         for host in &mut hosts {
             host.requests.await_shells(SHELLS)?;
         }
@@ -280,7 +281,7 @@ impl Road {
         let path = format!("/v1/instances/{SUBJECT}/migrate");
         let report = self.hosts[self.at]
             .requests
-            .ask("POST", &path, &json!({ "to": to }))?;
+            .request("POST", &path, &json!({ "to": to }))?;
         self.at = 1 - self.at;
         Ok(report)
     }
@@ -340,7 +341,7 @@ fn subject() -> Value {
 /// Starts a host whose uplinks are in `edge`; its certificate is in `folder`.
 fn start_host(
     authority: &Authority,
-    folder: &Workshop,
+    folder: &ScratchDirectory,
     (name, edge): (&str, &Namespace),
 ) -> anyhow::Result<Host> {
     // Free a moment ago, and nobody else is about to listen here.
@@ -348,10 +349,10 @@ fn start_host(
     let host = address.ip().to_string();
     let files = authority.write(authority, folder.as_ref(), (name, &host));
     let files = files.context("writing the files of a host")?;
-    let platform = Platform::start_with(name, &files.arguments(&address.to_string()))?;
+    let platform = platform::start_with(name, &files.arguments(&address.to_string()))?;
     platform.apply(&common(edge).to_string())?;
     Ok(Host {
-        requests: Requests::connect(&platform.socket())?,
+        requests: Api::connect(&platform.socket())?,
         _platform: platform,
         address: address.to_string(),
     })

@@ -35,7 +35,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 }
                 is_done = true;
                 let path = format!("/v1/instances/{SUBJECT}/scale");
-                let answer = requests.ask("POST", &path, &json!({ "replicas": members }))?;
+                let answer = requests.request("POST", &path, &json!({ "replicas": members }))?;
                 held[at].push(number(&answer, "held_us")? / 1000.0);
                 took[at].push(number(&answer, "took_us")? / 1000.0);
                 moved[at] = number(&answer, "state_taken")?;
@@ -116,7 +116,7 @@ fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
     for members in [1, 2, 4] {
         let path = format!("/v1/instances/{SUBJECT}/scale");
         bed.requests()
-            .ask("POST", &path, &json!({ "replicas": members }))?;
+            .request("POST", &path, &json!({ "replicas": members }))?;
         // The one that ran meanwhile.
         bed.round()?;
         let mut mpps = Samples::default();
@@ -140,7 +140,7 @@ fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
         &["members", "median"],
         &rows,
     );
-    let _: Value = bed.requests().ask(
+    let _: Value = bed.requests().request(
         "POST",
         &format!("/v1/instances/{SUBJECT}/scale"),
         &json!({ "replicas": 1 }),

@@ -90,7 +90,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         samples[3].push(round.absence_ms);
         without.add(round, &mut drops, bed.drops()?);
         let (before, round) = bed.round_with(|requests| {
-            let answer = requests.ask("POST", &path, &Value::Null)?;
+            let answer = requests.request("POST", &path, &Value::Null)?;
             upgrades += 1;
             parts_ms(&answer)?
                 .into_iter()

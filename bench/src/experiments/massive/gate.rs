@@ -6,9 +6,10 @@ use crate::experiments::h6::{End, Wire, uplink_at};
 use crate::experiments::traffic::numbered;
 use crate::roles::across::Targets;
 use nfluid_switch::abi::MEMBERS_MAX;
-use nfluid_switch::scratch::Scratch;
-use nfluid_switch::uplink::{Prefix, Rule, Uplink};
+use nfluid_switch::classifier::{Prefix, Rule};
 use nfluid_switch::{Destination, Switch, SwitchError};
+use nfluid_testbed::scratch::Scratch;
+use nfluid_uplink::Uplink;
 use std::net::IpAddr;
 
 /// The wire. The uplink ends before it.

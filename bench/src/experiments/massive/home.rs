@@ -7,7 +7,7 @@ use crate::peer::Peer;
 use crate::roles::across::{Load, Targets};
 use crate::roles::{Outcome, Role, Task};
 use nfluid_switch::Switch;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 const TRAFFIC_TX: u32 = 256;
 /// Microseconds between two looks of the process, and per pair of NFs on its core.

@@ -1,7 +1,7 @@
 //! What the host must allow for thousands of processes.
 
-use crate::CannotRun;
 use anyhow::Context;
+use nfluid_testbed::CannotRun;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 

@@ -11,7 +11,6 @@ mod home;
 pub mod host;
 mod tell;
 
-use crate::CannotRun;
 use crate::report::Report;
 use crate::roles::Waits;
 pub use cell::Cell;
@@ -21,7 +20,8 @@ pub use crowd::{Buffers, Cores, Crowd, Offer, Plan, Waiting};
 use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_switch::SwitchError;
 use nfluid_switch::Wake;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::scratch::Scratch;
 use std::time::{Duration, Instant};
 
 /// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
@@ -338,9 +338,9 @@ fn idle(
 #[cfg(test)]
 mod tests {
     use super::is_limit;
-    use crate::CannotRun;
     use anyhow::{Context, anyhow};
     use nfluid_switch::SwitchError;
+    use nfluid_testbed::CannotRun;
 
     #[test]
     fn a_number_is_left_out_for_want_of_room_only() {

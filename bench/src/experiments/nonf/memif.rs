@@ -65,7 +65,7 @@ fn lane(
         conditions,
         len: Some(len),
         sender_copies: setup.mode != Mode::SenderZeroCopy,
-        pair: pairs::programs(peers),
+        pair: pairs::of(peers, Vec::new()),
         mpps: Samples::default(),
     })
 }

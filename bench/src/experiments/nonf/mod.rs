@@ -6,13 +6,13 @@ mod own;
 
 use super::pairs::Pair;
 use super::two_cores;
-use crate::CannotRun;
 use crate::dpdk::Dpdk;
-use crate::host::interrupt;
 use crate::peer::{Peer, run_together, run_with};
 use crate::report::{Report, significant, table};
 use crate::statistics::{Samples, highest};
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::scratch::Scratch;
 
 /// The batch of the comparison: both sides have the same.
 const BATCH: usize = 32;

@@ -6,7 +6,7 @@ use crate::peer::Peer;
 use crate::report::Report;
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::scratch::Scratch;
 
 /// Slots of a ring: small ones stay in a core's own cache, which is what one core for both needs;
 /// large ones are no longer in the receiver's cache when the sender writes them again, which is

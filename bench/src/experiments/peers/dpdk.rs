@@ -60,12 +60,12 @@ fn connect(dpdk: &mut Dpdk, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
     };
     let (testpmd, mut traffic) = if serves {
         let mut testpmd = start(dpdk, true)?;
-        await_sockets(&sockets, || testpmd.lives())?;
+        await_sockets(&sockets, || testpmd.is_running())?;
         let traffic = dpdk.start(&TRAFFIC, &devices(false))?;
         (testpmd, traffic)
     } else {
         let mut traffic = dpdk.start(&TRAFFIC, &devices(true))?;
-        await_sockets(&sockets, || traffic.lives())?;
+        await_sockets(&sockets, || traffic.is_running())?;
         let testpmd = start(dpdk, false)?;
         (testpmd, traffic)
     };

@@ -13,13 +13,13 @@ mod veth;
 mod way;
 
 use super::two_cores;
-use crate::CannotRun;
 use crate::dpdk::Dpdk;
-use crate::host::interrupt;
-use crate::host::workshop::Workshop;
 use crate::report::{Report, significant, table};
 use anyhow::Context;
-use nfluid_switch::scratch::Scratch;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::scratch::Scratch;
 use std::time::Duration;
 use way::{Contender, Measured, Way};
 
@@ -29,7 +29,7 @@ const SIZES: [usize; 2] = [64, 1514];
 struct Ground {
     /// Lengths of frames that ways are prepared for.
     sizes: Vec<usize>,
-    workshop: Workshop,
+    directory: ScratchDirectory,
     scratch: Scratch,
     dpdk: anyhow::Result<Dpdk>,
 }
@@ -40,7 +40,7 @@ impl Ground {
     fn new(label: &str, sizes: &[usize], dpdk_processes: usize) -> anyhow::Result<Self> {
         Ok(Ground {
             sizes: sizes.to_vec(),
-            workshop: Workshop::new()?,
+            directory: ScratchDirectory::new()?,
             scratch: Scratch::new(label)?,
             dpdk: Dpdk::prepare(dpdk_processes),
         })

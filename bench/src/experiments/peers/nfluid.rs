@@ -7,7 +7,7 @@ use crate::experiments::subject::Subject;
 use crate::peer::{Peer, run_together};
 use crate::roles::{Role, Task};
 use anyhow::Context;
-use nfluid_switch::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 const RING: u32 = 256;
 const BATCH: usize = 32;

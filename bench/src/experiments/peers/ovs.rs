@@ -8,7 +8,7 @@ use super::veth::{self, Ends, GENERATOR_CORE};
 use super::way::{Round, Way};
 use crate::dpdk::{Dpdk, await_sockets};
 use crate::host::cpu;
-use crate::host::service::Forwards;
+use crate::host::forwards::Forwards;
 use crate::ovs::{Ovs, Ports};
 use crate::peer::Peer;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub fn vhost(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
 fn connect(dpdk: &mut Dpdk, mut ovs: Ovs) -> anyhow::Result<Box<dyn Way>> {
     let (devices, sockets) = two_ports(dpdk);
     let mut traffic = dpdk.start(&TRAFFIC, &devices)?;
-    let [from, to] = plug(&mut ovs, "t", &sockets, || traffic.lives())?;
+    let [from, to] = plug(&mut ovs, "t", &sockets, || traffic.is_running())?;
     ovs.forward(&from, &to)?;
     traffic.await_ready()?;
     let conditions = format!(

@@ -3,7 +3,7 @@
 
 use super::way::{Round, Way};
 use crate::dpdk::endpoint::{Endpoint, Work};
-use crate::host::service::Forwards;
+use crate::host::forwards::Forwards;
 use crate::peer::Peer;
 
 pub const FORWARDING_CORE: usize = 0;

@@ -3,11 +3,12 @@
 //! comes and the kernel throws it away, because nobody there wants it.
 
 use super::Ground;
-use crate::host::namespace::{Namespace, number};
-use crate::host::program::need;
+use crate::host::compile;
 use crate::peer::Peer;
 use crate::roles::{Outcome, Role, Task};
 use anyhow::Context;
+use nfluid_testbed::program::need;
+use nfluid_testbed::{namespace::Namespace, unique_number};
 use std::path::{Path, PathBuf};
 
 /// The core of what sends.
@@ -110,10 +111,10 @@ impl Ends {
 /// # Errors
 /// `CannotRun` without a compiler.
 pub fn programs(ground: &Ground) -> anyhow::Result<PathBuf> {
-    let object = ground.workshop.path("xdp.bpf.o");
+    let object = ground.directory.path("xdp.bpf.o");
     if !object.exists() {
         let source = include_str!("../../../peers/xdp.bpf.c");
-        ground.workshop.bpf("xdp", source)?;
+        compile::bpf(&ground.directory, "xdp", source)?;
     }
     Ok(object)
 }
@@ -156,6 +157,8 @@ pub fn take_xdp_frames(
 
 /// An interface name that no other process of this kind has.
 pub fn name() -> String {
-    let unique = std::process::id().wrapping_mul(31).wrapping_add(number());
+    let unique = std::process::id()
+        .wrapping_mul(31)
+        .wrapping_add(unique_number());
     format!("nfl{:05x}", unique & 0xf_ffff)
 }

@@ -1,7 +1,7 @@
 //! What the daemon counts of NFs, at one moment and between two.
 
-use crate::host::platform::Platform;
 use anyhow::Context;
+use nfluid_testbed::platform::Platform;
 use serde_json::Value;
 
 /// An NF's counters, and those of the port by which frames enter it.
@@ -32,7 +32,7 @@ impl Moment {
     /// # Errors
     /// What `nfluid` says, or an instance that is not there.
     pub fn now(platform: &Platform, names: &[&str]) -> anyhow::Result<Self> {
-        let stats = platform.ask(&["stats"])?;
+        let stats = platform.api()?.get("/v1/stats")?;
         let of = names.iter().map(|name| Counters::of(&stats, name));
         Ok(Moment {
             time_ns: stats["time_ns"].as_u64().context("when that was")?,

@@ -1,11 +1,11 @@
 //! The hosts between which TCP flows go, each through an NF of its own.
 
 use super::flow::Client;
-use crate::host::flood::Flood;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::service::Silent;
 use anyhow::Context;
+use nfluid_testbed::flood::{Flood, Sending};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::process::Background;
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ impl Ends {
     ///
     /// # Errors
     /// When iperf3 cannot be started.
-    pub fn serve(&self) -> anyhow::Result<Silent> {
+    pub fn serve(&self) -> anyhow::Result<Background> {
         let mut command = pinned(&self.server, "iperf3");
         command.arg("-s");
-        Silent::start(&mut command)
+        Background::start(&mut command)
     }
 
     /// Starts a flow that ends by itself after `time`.
@@ -69,7 +69,11 @@ impl Ends {
     /// As for [`Flood::start`].
     pub fn flood(&self) -> anyhow::Result<Flood> {
         let to = format!("10.0.{}.2:9", self.flow);
-        Flood::start(&self.client, &to, OF_ENDS as usize)
+        let sending = Sending {
+            core: Some(OF_ENDS as usize),
+            ..Sending::default()
+        };
+        Flood::start(&self.client.path(), &to, sending)
     }
 
     /// Waits until the way is there, and what an earlier lane has left in the rings is gone.

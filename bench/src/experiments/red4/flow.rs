@@ -1,7 +1,7 @@
 //! A TCP flow of iperf3's, and what its sender's kernel says of it.
 
-use crate::host::interrupt;
 use anyhow::Context;
+use nfluid_testbed::interrupt;
 use serde_json::Value;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -18,14 +18,15 @@ pub mod refusal;
 mod sockets;
 
 use super::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use counters::Moment;
 use ends::{Ends, OF_ENDS, OF_NFS};
 use flow::Flow;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use std::time::Duration;
 
 /// Signatures per frame of the cheap NF: about 10 us, so that the NFs' core is full long before that of the TCP ends.
@@ -112,7 +113,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         .iter()
         .map(|(_, flow)| Ends::new(&outside, *flow))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let platform = Platform::start()?;
+    let platform = platform::start()?;
     let _servers = ends
         .iter()
         .map(Ends::serve)

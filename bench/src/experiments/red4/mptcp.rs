@@ -10,17 +10,18 @@ use super::counters::Moment;
 use super::ends::{OF_ENDS, OF_NFS, join, reach, set_ecn};
 use super::sockets::{Connection, connections};
 use super::{FLOWS, NFS, Setting, Signals};
-use crate::CannotRun;
 use crate::experiments::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::peer::Peer;
 use crate::report::{Report, significant, table};
 use crate::roles::tcp::multipath_socket;
 use crate::roles::{Role, Task};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let hosts = Hosts::new()?;
-    let platform = Platform::start()?;
+    let platform = platform::start()?;
     let (rounds, settle, measured) = report.effort((5, 3, 8), (1, 2, 2));
     let [settle, measured] = [settle, measured].map(Duration::from_secs);
     let mut lanes: Vec<Lane> = settings(report).into_iter().map(Lane::new).collect();

@@ -8,12 +8,13 @@
 use super::counters::{Moment, named};
 use super::ends::{Ends, OF_ENDS, OF_NFS};
 use crate::experiments::two_cores;
-use crate::host::interrupt;
-use crate::host::namespace::Namespace;
-use crate::host::platform::Platform;
+use crate::host::platform;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
 use std::time::Duration;
 
 /// The NFs and the signatures of each per frame: about 3, 100 and 10 us.
@@ -46,7 +47,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let outside = Namespace::new()?;
     let ends = [Ends::new(&outside, 1)?, Ends::new(&outside, 2)?];
-    let platform = Platform::start()?;
+    let platform = platform::start()?;
     let (rounds, seconds) = report.effort((7, 4), (2, 1));
     let mut lanes = [
         Lane::new("off", ""),
@@ -224,7 +225,7 @@ fn at_rest(platform: &Platform) -> anyhow::Result<(Moment, u64)> {
         let now = Moment::now(platform, &NAMES)?;
         let since = now.since(&before);
         if since.of.iter().all(|one| one.offered() == 0) {
-            let stats = platform.ask(&["stats"])?;
+            let stats = platform.api()?.get("/v1/stats")?;
             let chain = named(&stats, "chains", "chain")?;
             let refused = chain["forward"]["refused_packets"].as_u64();
             return Ok((now, refused.context("what the chain refused")?));

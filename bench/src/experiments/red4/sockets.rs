@@ -1,7 +1,7 @@
 //! What the kernel says of a host's TCP connections (`ss`).
 
-use crate::host::namespace::Namespace;
 use anyhow::Context;
+use nfluid_testbed::namespace::Namespace;
 
 /// A connection, or a subflow of one.
 #[derive(Clone, Debug, PartialEq)]

@@ -61,7 +61,7 @@ impl Host {
         self.recall_switches(&desired.switches);
         self.remove_leftovers();
         let kept = |name: &str| desired.uplinks.contains_key(name);
-        for name in nfluid_switch::uplink::clean_leftovers(&self.settings.paths.uplinks(), kept) {
+        for name in nfluid_uplink::clean_leftovers(&self.settings.paths.uplinks(), kept) {
             self.event(
                 EventKind::Removed,
                 Some((Kind::Uplink, &name)),

@@ -5,41 +5,7 @@ use super::wires::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::template::ClientBy;
-use nfluid_control::wiring::Classified;
 use nfluid_switch::client::{self, Client};
-use std::collections::BTreeMap;
-
-/// Who is there, and the numbers of templates. These are never used again: frames that wait have them.
-#[derive(Debug, Default)]
-pub(super) struct Clients {
-    numbers: BTreeMap<String, u32>,
-    templates: BTreeMap<u32, (String, ClientBy)>,
-    /// By instance.
-    present: BTreeMap<String, Client>,
-}
-
-impl Clients {
-    /// Gives numbers to the templates of these entries that have none.
-    pub fn number_templates(&mut self, entries: &[Classified]) {
-        for clients in entries.iter().filter_map(|entry| entry.clients.as_ref()) {
-            let next = self
-                .templates
-                .last_key_value()
-                .map_or(1, |(last, _)| last + 1);
-            let known = self.number_of(&clients.template);
-            let known = known.filter(|number| self.templates[number].1 == clients.by);
-            if known.is_none() && next < client::TEMPLATES_MAX {
-                self.numbers.insert(clients.template.clone(), next);
-                let named = (clients.template.clone(), clients.by);
-                self.templates.insert(next, named);
-            }
-        }
-    }
-
-    pub fn number_of(&self, template: &str) -> Option<u32> {
-        self.numbers.get(template).copied()
-    }
-}
 
 /// What tells clients apart, for the switch.
 pub fn by(by: ClientBy) -> client::ClientBy {
@@ -62,7 +28,7 @@ pub struct ClientPorts {
 impl Host {
     /// The template of that number, and what tells its clients apart.
     pub fn template_of(&self, number: u32) -> Option<(String, ClientBy)> {
-        self.clients.templates.get(&number).cloned()
+        self.wires.templates().template_of(number)
     }
 
     /// From now on a client's frames go to the instance that was made for it, or to the first of several; what is for it, to the
@@ -92,13 +58,13 @@ impl Host {
         self.switch
             .set_client(client, ports.entry, ports.back)
             .map_err(failed)?;
-        self.clients.present.insert(instance.to_owned(), *client);
+        self.clients.insert(instance.to_owned(), *client);
         Ok(ports)
     }
 
     /// Whether an instance is there, of a client.
     pub fn has_client(&self, instance: &str) -> bool {
-        self.clients.present.contains_key(instance)
+        self.clients.contains_key(instance)
     }
 
     /// Gives an instance frames that waited for it, in their order. Returns how many it had room for.
@@ -124,7 +90,7 @@ impl Host {
 
     /// Ends that frames go to an instance of a client.
     pub(super) fn dismiss_client(&mut self, instance: &str) {
-        let Some(client) = self.clients.present.remove(instance) else {
+        let Some(client) = self.clients.remove(instance) else {
             return;
         };
         if let Err(error) = self.switch.remove_client(&client) {

@@ -2,12 +2,12 @@
 
 use super::launch::control_socket;
 use super::making::{self, Maker};
-use super::nf_socket::{self, Asked};
 use super::{Host, Shared, bells, lock};
 use anyhow::Context;
 use nfluid_api::types::Kind;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::processes::{Answer, PROGRAM, Processes, Running, Start};
+use nfluid_protocol::daemon::{self, Asked};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::{Cgroup, Share};
 use nfluid_sandbox::fds::send_line;
@@ -130,10 +130,10 @@ impl Processes for Maker {
         line: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> anyhow::Result<Box<dyn Answer>> {
-        let stream = nf_socket::open(&self.paths.control(name));
+        let stream = daemon::open(&self.paths.control(name));
         let stream = stream.context("connecting to its process")?;
         send_line(&stream, line, fds).context("its process does not take the question")?;
-        Ok(Box::new(Asked::on(stream)))
+        Ok(Box::new(SlowPathAnswer(Asked::on(stream))))
     }
 
     fn end(&self, name: &str, process: Option<&ProcessIdentity>) {
@@ -166,16 +166,25 @@ impl Processes for Maker {
     }
 }
 
-impl Answer for Asked {
+/// The answer of a slow path's process.
+struct SlowPathAnswer(Asked);
+
+impl AsFd for SlowPathAnswer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Answer for SlowPathAnswer {
     fn listen(&mut self) -> bool {
-        Asked::listen(self)
+        self.0.listen()
     }
 
     fn wait(&mut self, deadline: Instant) {
-        nf_socket::await_answers(&mut [self], deadline);
+        daemon::await_answers(&mut [&mut self.0], deadline);
     }
 
     fn line(&self) -> &[u8] {
-        Asked::line(self)
+        self.0.line()
     }
 }

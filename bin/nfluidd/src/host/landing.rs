@@ -1,13 +1,13 @@
 //! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
 
-use super::{Shared, bells, lock, nf_socket};
+use super::{Shared, bells, lock};
 use anyhow::{Context, ensure};
 use nfluid_control::apply::no_instance;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
+use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::{DropReason, Inlet};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -180,6 +180,8 @@ pub fn announce(host: &Shared, name: &str, addresses: &[Address]) -> anyhow::Res
     }
     let control = lock(host).control_socket(name);
     let control = control.context("there is no such instance")?;
-    let request: Value = json!({ "op": "announce", "addresses": addresses });
-    nf_socket::ask(&control, &request).map(drop)
+    let request = Request::Announce {
+        addresses: addresses.to_vec(),
+    };
+    daemon::ask(&control, &request).map(drop)
 }

@@ -11,7 +11,7 @@ use crate::descriptors;
 use anyhow::Context;
 use nfluid_control::model::{PortRef, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
-use nfluid_control::wiring::Destination;
+use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
 use nfluid_ring::attach::ATTACH_ENV;
 use nfluid_ring::layout::SOL_NFLUID;
@@ -23,7 +23,6 @@ use nfluid_sandbox::{
 };
 use nfluid_switch::instance::Bells;
 use nfluid_switch::{Handover, InstanceMemory};
-use nfluid_tls::inherited;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
@@ -37,8 +36,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// First number under which an instance finds what it inherits; below are the standard streams.
 const FIRST_FD: RawFd = 3;
-/// Names the socket on which an instance listens for the daemon.
-const CONTROL_ENV: &str = "NFLUID_CONTROL_FD";
 /// The level of TCP's socket options, of which a connector sets one.
 const TCP_OPTIONS: u32 = 6;
 
@@ -322,7 +319,7 @@ impl Maker {
         };
         let table = memory_file("ports", &numbers.table(memory).to_bytes())?;
         let env = [
-            (CONTROL_ENV, bell_number + 2),
+            (environment::CONTROL, bell_number + 2),
             (ASSIGNMENT_ENV, bell_number + 3),
             (ATTACH_ENV, bell_number + 4),
         ];
@@ -467,7 +464,7 @@ impl Maker {
         let inherited = [
             (log.as_fd(), 1),
             (log.as_fd(), 2),
-            (connecting.way.as_fd(), inherited::CONNECTOR_END),
+            (connecting.way.as_fd(), environment::CONNECTOR_END),
         ];
         launch.fds = inherited
             .map(|(fd, number)| InheritedFd { fd, number })
@@ -517,11 +514,11 @@ impl Maker {
         let table = memory.table(&numbers, &bells).to_bytes();
         let mut env = vec![(ATTACH_ENV, give(memory_file("ports", &table)?).to_string())];
         if let ProgramModel::BuiltIn { nf } = &spec.program {
-            env.push(("NFLUID_NF", nf.clone()));
+            env.push((environment::NF, nf.clone()));
         }
         let config = serde_json::to_vec(&seeded(&spec.program, &spec.config, seed))?;
         env.push((
-            "NFLUID_CONFIG_FD",
+            environment::CONFIG,
             give(memory_file("config", &config)?).to_string(),
         ));
         let listens_at = match &given.succession {
@@ -530,13 +527,13 @@ impl Maker {
                     .way
                     .try_clone()
                     .context("duplicating the way to its predecessor")?;
-                env.push(("NFLUID_PREDECESSOR_FD", give(predecessor).to_string()));
+                env.push((environment::PREDECESSOR, give(predecessor).to_string()));
                 succession.control.to_owned()
             }
             None => paths.control(name),
         };
         let control = control.map_or_else(|| control_socket(&listens_at), Ok)?;
-        env.push((CONTROL_ENV, give(control).to_string()));
+        env.push((environment::CONTROL, give(control).to_string()));
         inheritance.env = environment(env)?;
         inheritance.io_bell = io_bell;
         Ok(inheritance)
@@ -578,16 +575,8 @@ impl Host {
     pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
         let ports = spec.ports.iter();
         ports
-            .map(|port| self.link_peer(&PortRef::instance(name, &port.name)))
+            .map(|port| self.wires.link_peer(&PortRef::instance(name, &port.name)))
             .collect()
-    }
-
-    /// The instance at the other end of a link, if the port is or will be linked to one.
-    fn link_peer(&self, port: &PortRef) -> Option<String> {
-        match self.planned.get(port).or_else(|| self.wires.get(port))? {
-            Destination::Port(peer) => peer.owner().map(str::to_owned),
-            _ => None,
-        }
     }
 }
 

@@ -22,7 +22,6 @@ mod log_room;
 mod logs;
 mod making;
 pub mod moving;
-mod nf_socket;
 mod paths;
 mod pausing;
 mod placing;
@@ -70,7 +69,6 @@ use crate::congestion::Congestion;
 use crate::facts::ThisHost;
 use anyhow::Context;
 use changes::Changes;
-use clients::Clients;
 use ends::Ends;
 use groups::Groups;
 use ids::{Ids, Numbers};
@@ -83,18 +81,18 @@ use nfluid_control::events::EventLog;
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::host::Host as _;
 use nfluid_control::members::Members;
-use nfluid_control::model::{PortRef, Switch as SwitchModel};
+use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
-use nfluid_control::wiring::Destination;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
+use nfluid_switch::client::{Client, TEMPLATES_MAX};
+use nfluid_wiring::Wires;
 use pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -169,10 +167,10 @@ pub struct Host {
     unkept: BTreeSet<String>,
     /// Numbers of switches of an earlier daemon that are to be made again.
     left_switches: BTreeMap<String, u32>,
-    wires: BTreeMap<PortRef, Destination>,
-    clients: Clients,
-    /// Instances that frames are led past.
-    bypassed: BTreeSet<String>,
+    /// Where each port's frames go.
+    wires: Wires,
+    /// The clients that have an instance of their own, by its name.
+    clients: BTreeMap<String, Client>,
     /// Instances of which a successor is about to take over the ports.
     upgrading: BTreeSet<String>,
     /// Instances whose flows are divided among several members, and how many.
@@ -183,11 +181,6 @@ pub struct Host {
     moving: BTreeSet<String>,
     /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
     doubtful: BTreeSet<String>,
-    /// The ports whose wires lead to a port, and to no other.
-    senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
-    /// Where the wires of the plan in progress will lead: an instance is given the bells of its
-    /// future peers when it starts.
-    planned: BTreeMap<PortRef, Destination>,
     listeners: capture::Listeners,
     /// What the plan in progress has done, and when.
     laps: Vec<Lap>,
@@ -309,16 +302,13 @@ impl Host {
             left_uplinks: BTreeMap::new(),
             unkept: BTreeSet::new(),
             left_switches: BTreeMap::new(),
-            wires: BTreeMap::new(),
-            clients: Clients::default(),
-            bypassed: BTreeSet::new(),
+            wires: Wires::new(TEMPLATES_MAX),
+            clients: BTreeMap::new(),
             upgrading: BTreeSet::new(),
             members: Members::new(),
             scaled: None,
             moving: BTreeSet::new(),
             doubtful: BTreeSet::new(),
-            senders: BTreeMap::new(),
-            planned: BTreeMap::new(),
             laps: Vec::new(),
             changes: Changes::default(),
             plan_is_about: None,
@@ -404,29 +394,6 @@ impl Host {
     /// Changes when an event happens.
     pub fn newest_event(&self) -> watch::Receiver<u64> {
         self.newest_event.subscribe()
-    }
-
-    /// The platform-wide number of a port: of its first queue, to which frames for it are sent.
-    fn port_id(&self, port: &PortRef) -> Option<u32> {
-        self.queue_ids(port).map(|ids| ids.start)
-    }
-
-    /// The platform-wide numbers of a port's queues.
-    fn queue_ids(&self, port: &PortRef) -> Option<Range<u32>> {
-        match port {
-            PortRef::Uplink(name) => {
-                let id = self.uplinks.get(name)?.port_id();
-                Some(id..id + 1)
-            }
-            PortRef::Instance { instance, port } => {
-                let running = self.instances.get(instance)?;
-                let parts = running.memory.ports.iter();
-                parts
-                    .map(|part| &part.spec)
-                    .find(|spec| spec.name == *port)
-                    .map(|spec| spec.id..spec.id + u32::from(spec.queue.1))
-            }
-        }
     }
 
     /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.

@@ -2,7 +2,7 @@
 //! an instance is settled in [`crate::migration`].
 
 use super::landing::ADDRESSES_MAX;
-use super::{Host, Shared, lock, nf_socket};
+use super::{Host, Shared, lock};
 use anyhow::{Context, bail, ensure};
 use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -11,11 +11,11 @@ use nfluid_control::plan::is_handed_over;
 use nfluid_formats::answer::{read_state, take_addresses};
 use nfluid_formats::frames::{MARK, check_beginning, whole_frames};
 use nfluid_formats::message::Address;
+use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::DropReason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -179,14 +179,14 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
         None,
     )
     .context("making the way to the instance")?;
-    let request = json!({ "op": "depart", "room": room });
-    let mut answer = nf_socket::ask_about(&control, &request, Some(its_way.as_fd()))?;
+    let request = Request::Depart { room };
+    let mut answer = daemon::ask_about(&control, &request, Some(its_way.as_fd()))?;
     drop(its_way);
     let addresses = take_addresses(&mut answer, ADDRESSES_MAX);
     let stream = UnixStream::from(way);
     stream.set_write_timeout(Some(SILENCE))?;
     // It is hostile: it may write slowly, and without an end.
-    let state = read_state(nf_socket::ByDeadline::new(&stream, STATE))?;
+    let state = read_state(daemon::ByDeadline::new(&stream, STATE))?;
     Ok((Way::new(stream), state, addresses))
 }
 
@@ -197,7 +197,7 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
 pub fn resume(host: &Shared, name: &str) -> anyhow::Result<()> {
     let control = lock(host).control_socket(name);
     let control = control.context("there is no such instance")?;
-    nf_socket::ask(&control, &json!({ "op": "resume" })).map(drop)
+    daemon::ask(&control, &Request::Resume).map(drop)
 }
 
 /// Frames that an instance that stands still for its move has, in its rings or taken out of them: they end with it.
@@ -209,7 +209,7 @@ pub fn frames_left(host: &Shared, name: &str) -> u64 {
         let in_rings = ports.filter_map(|part| host.switch.rx_ring_used(part.spec.id));
         (host.control_socket(name), in_rings.map(u64::from).sum())
     };
-    let asked = control.map(|control| nf_socket::ask(&control, &json!({ "op": "metrics" })));
+    let asked = control.map(|control| daemon::ask(&control, &Request::Metrics));
     let told = asked.and_then(|asked| asked.ok()?["departing"]["waiting"].as_u64());
     told.unwrap_or(0).saturating_add(in_rings)
 }
@@ -396,7 +396,7 @@ mod tests {
             }
         });
         let patience = Duration::from_millis(100);
-        let read = read_state(nf_socket::ByDeadline::new(&ours, patience));
+        let read = read_state(daemon::ByDeadline::new(&ours, patience));
         read.expect_err("it takes too long");
         drop(ours);
         writer.join().expect("ended");

@@ -2,18 +2,12 @@
 
 use super::Host;
 use super::scaling::one_of_several;
-use super::wires::failed;
 use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
 use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::PortRef;
-use nfluid_control::wiring::Destination;
 use nfluid_sandbox::cgroup::CgroupError;
 
-/// Instances in a row that frames are led past: no chain is longer.
-const BYPASSED_MAX: usize = 64;
-
-fn refused(message: String, remedy: &str) -> PlatformError {
+pub(super) fn refused(message: String, remedy: &str) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
 }
 
@@ -155,7 +149,7 @@ impl Host {
         };
         if traffic == PausedTraffic::Bypass {
             // Its wires come later, and lead past it from the start.
-            self.bypassed.insert(name.to_owned());
+            self.begin_bypass(name)?;
         } else {
             self.stop_traffic(name, traffic)?;
         }
@@ -225,10 +219,7 @@ impl Host {
                 self.set_ports_up(name, false);
                 Ok(())
             }
-            PausedTraffic::Bypass => {
-                self.bypassed.insert(name.to_owned());
-                self.rewire_around(name)
-            }
+            PausedTraffic::Bypass => self.begin_bypass(name),
         }
     }
 
@@ -243,10 +234,7 @@ impl Host {
                 }
                 Ok(())
             }
-            PausedTraffic::Bypass => {
-                self.bypassed.remove(name);
-                self.rewire_around(name)
-            }
+            PausedTraffic::Bypass => self.end_bypass(name),
         }
     }
 
@@ -255,137 +243,5 @@ impl Host {
         for part in running.iter().flat_map(|running| &running.memory.ports) {
             self.switch.set_up(part.spec.id, up);
         }
-    }
-
-    /// Whether frames can be led past an instance: it has two ports, one queue each, and both lead to one port.
-    fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
-        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
-        let ports = &running.spec.ports;
-        let remedy = "pause it with --traffic hold or drop";
-        if ports.len() != 2 || ports.iter().any(|port| port.queues != 1) {
-            let why = format!(
-                "frames cannot be led past instance {name}: it has {} ports, and what comes by one of two goes on by the \
-                 other, one queue each",
-                ports.len()
-            );
-            return Err(refused(why, remedy));
-        }
-        for port in ports {
-            let port = PortRef::instance(name, &port.name);
-            match self.wires.get(&port) {
-                Some(Destination::Port(_)) => {}
-                Some(Destination::Switch(place)) => {
-                    let switch = &place.switch;
-                    let why = format!(
-                        "frames cannot be led past instance {name}: port {port} is on switch {switch}, whose other ports \
-                         would be on another"
-                    );
-                    return Err(refused(why, remedy));
-                }
-                _ => {
-                    let why = format!(
-                        "frames cannot be led past instance {name}: port {port} leads to no single port"
-                    );
-                    return Err(refused(why, remedy));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Connects whatever leads to an instance once more, past it or to it.
-    fn rewire_around(&mut self, name: &str) -> Result<(), PlatformError> {
-        let is_its = |port: &PortRef| port.owner() == Some(name);
-        let leads_there = self.wires.iter().filter(|(_, to)| {
-            to.targets()
-                .any(|target| is_its(target) || self.leads_to(target, name))
-        });
-        let senders: Vec<(PortRef, Destination)> = leads_there
-            .filter(|(port, _)| !is_its(port))
-            .map(|(port, to)| (port.clone(), to.clone()))
-            .collect();
-        for (port, to) in senders {
-            self.connect_once(&port, Some(&to))?;
-        }
-        Ok(())
-    }
-
-    /// Whether frames for a port get to an instance past others.
-    fn leads_to(&self, port: &PortRef, name: &str) -> bool {
-        let mut at = port.clone();
-        for _ in 0..BYPASSED_MAX {
-            match self.step_past(&at) {
-                Some(Some(next)) => at = next,
-                _ => return false,
-            }
-            if at.owner() == Some(name) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Where frames for `port` go, past all instances that they are led past; `None`: nowhere.
-    pub(super) fn past_bypassed(&self, port: &PortRef) -> Option<PortRef> {
-        let mut at = port.clone();
-        for _ in 0..BYPASSED_MAX {
-            match self.step_past(&at) {
-                None => return Some(at),
-                Some(next) => at = next?,
-            }
-        }
-        None
-    }
-
-    /// One step: nothing if frames stop here, else where they go, if anywhere.
-    fn step_past(&self, port: &PortRef) -> Option<Option<PortRef>> {
-        let owner = port
-            .owner()
-            .filter(|owner| self.bypassed.contains(*owner))?;
-        let running = self.instances.get(owner)?;
-        let mut ports = running.spec.ports.iter();
-        let other = ports.find_map(|spec| {
-            let other = PortRef::instance(owner, &spec.name);
-            (other != *port).then_some(other)
-        });
-        let next = other.and_then(|other| match self.wires.get(&other) {
-            Some(Destination::Port(to)) => Some(to.clone()),
-            _ => None,
-        });
-        Some(next)
-    }
-
-    /// The ports at which frames arrive that were led past an instance: their senders were not given their bells.
-    pub(super) fn is_behind_bypassed(&self, receiver: &PortRef) -> bool {
-        let owned = |wire: &PortRef| {
-            wire.owner()
-                .is_some_and(|owner| self.bypassed.contains(owner))
-        };
-        let mut senders = self.senders.get(receiver).into_iter().flatten();
-        senders.any(owned)
-    }
-
-    /// After a wire of an instance that frames are led past has changed: those who send past it.
-    pub(super) fn follow_bypass(&mut self, port: &PortRef) -> Result<(), PlatformError> {
-        let owner = port.owner().filter(|owner| self.bypassed.contains(*owner));
-        match owner.map(str::to_owned) {
-            Some(owner) => self.rewire_around(&owner),
-            None => Ok(()),
-        }
-    }
-
-    /// Sends a port's frames to where `peer` is, or past it.
-    pub(super) fn link(
-        &self,
-        ids: std::ops::Range<u32>,
-        peer: Option<u32>,
-    ) -> Result<(), PlatformError> {
-        let to = peer.map_or(
-            nfluid_switch::Destination::None,
-            nfluid_switch::Destination::Link,
-        );
-        let mut ids = ids;
-        ids.try_for_each(|id| self.switch.connect(id, to))
-            .map_err(failed)
     }
 }

@@ -3,7 +3,6 @@
 use super::instance::{Running, cap_of, port_specs, supervisor_time, tx_slots};
 use super::launch::{GivenBells, Target};
 use super::making::{self, Making, Site};
-use super::nf_socket::Budget;
 use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
@@ -24,7 +23,9 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::{Exit, Supervisor};
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
-use serde_json::{Value, json};
+use nfluid_protocol::Request;
+use nfluid_protocol::daemon::Budget;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +71,7 @@ impl Platform for HostPlatform {
         self.1 = Budget::default();
         let (mut unused, mut ended) = {
             let mut host = lock(&self.0);
-            host.planned.clear();
+            host.wires.end_plan();
             match host.plan_is_about.take() {
                 Some(names) => names.iter().for_each(|name| host.note_change_of(name)),
                 None => host.note_change(),
@@ -104,11 +105,8 @@ impl Platform for HostPlatform {
         if let Some((_, model)) = host.switches.get_mut(name) {
             *model = *new;
         }
-        let members = host
-            .wires
-            .iter()
-            .filter(|(_, to)| to.switch() == Some(name));
-        for id in members.filter_map(|(port, _)| host.port_id(port)) {
+        let members = host.wires.on_switch(name);
+        for id in members.filter_map(|port| host.port_id(port)) {
             host.limit_learning(id, new);
         }
         Ok(())
@@ -205,7 +203,9 @@ impl Platform for HostPlatform {
         };
         let budget = &mut self.1;
         let mut request = |config: &Value| {
-            let request = json!({ "op": "reconfigure", "config": config });
+            let request = Request::Reconfigure {
+                config: config.clone(),
+            };
             budget.ask_about(&control, &request, None)
         };
         request(&new)
@@ -358,7 +358,7 @@ impl Host {
                     port,
                     new: Some(to),
                     ..
-                } => drop(self.planned.insert(port.clone(), to.clone())),
+                } => self.wires.plan(port, to),
                 // A peer that starts earlier is given this bell.
                 Action::ReplaceInstance { name, new, .. } if !new.is_fast_path() => {
                     self.maker.make_pipes(name)?;

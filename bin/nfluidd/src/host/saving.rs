@@ -3,15 +3,17 @@
 use super::launch::memory_file;
 use super::platform::error;
 use super::wires::failed;
-use super::{Host, Shared, bells, lock, nf_socket};
+use super::{Host, Shared, bells, lock};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::apply::no_instance;
 use nfluid_control::stopwatch::Lap;
 use nfluid_formats::frames::frames;
+use nfluid_protocol::answer::{self, Exported, Imported};
+use nfluid_protocol::{Request, daemon};
 use nfluid_switch::DropReason;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
@@ -79,11 +81,11 @@ pub fn state_now(host: &Shared, name: &str) -> anyhow::Result<Vec<u8>> {
 /// The state of an instance, and the frames that wait in its rings, as it writes them.
 fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let mut file = File::from(memory_file("state", &[])?);
-    let request = json!({ "op": "export", "state_only": state_only });
-    let answer = nf_socket::ask_about(control, &request, Some(file.as_fd()))?;
-    let length = |key: &str| answer.get(key).and_then(Value::as_u64);
-    let state = length("state_bytes").context("it does not say how long its state is")?;
-    let waiting = length("waiting_bytes").unwrap_or(0);
+    let request = Request::Export { state_only };
+    let answer = daemon::ask_about(control, &request, Some(file.as_fd()))?;
+    let exported = answer::read::<Exported>(answer);
+    let exported = exported.context("it does not say how long its state is")?;
+    let (state, waiting) = (exported.state_bytes, exported.waiting_bytes);
     // What an instance says is not believed: no more than this is read.
     ensure!(
         state.saturating_add(waiting) <= SAVED_BYTES_MAX as u64,
@@ -108,8 +110,10 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
 pub fn rehearse(host: &Shared, name: &str, state: &[u8]) -> anyhow::Result<()> {
     let control = listens_at(host, name)?;
     let file = memory_file("state", state)?;
-    let request = json!({ "op": "rehearse", "bytes": state.len() });
-    nf_socket::ask_about(&control, &request, Some(file.as_fd())).map(drop)
+    let request = Request::Rehearse {
+        bytes: state.len() as u64,
+    };
+    daemon::ask_about(&control, &request, Some(file.as_fd())).map(drop)
 }
 
 /// Gives state and frames to an instance that was just made and is not wired. With `paused` it stands still afterwards.
@@ -125,13 +129,15 @@ pub fn give(
     let control = listens_at(host, name)?;
     let import = || -> anyhow::Result<Value> {
         let file = memory_file("state", &moved.state)?;
-        let request = json!({ "op": "import", "bytes": moved.state.len() });
-        nf_socket::ask_about(&control, &request, Some(file.as_fd()))
+        let request = Request::Import {
+            bytes: moved.state.len() as u64,
+            part: None,
+        };
+        daemon::ask_about(&control, &request, Some(file.as_fd()))
     };
-    let answer = import().map_err(error)?;
+    let answer: Imported = answer::read(import().map_err(error)?).unwrap_or_default();
     let imported = Lap::now("import");
-    let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let importing = Duration::from_micros(number("took_us"));
+    let importing = Duration::from_micros(answer.took_us);
     let begun = imported.until.checked_sub(importing);
     // Before that it started, if it was just made.
     let started = begun.map(|until| Lap {
@@ -139,8 +145,8 @@ pub fn give(
         until,
     });
     let mut given = Given {
-        taken: number("taken"),
-        left_out: number("left_out"),
+        taken: answer.taken,
+        left_out: answer.left_out,
         laps: started.into_iter().chain([imported]).collect(),
         ..Given::default()
     };

@@ -1,7 +1,7 @@
 //! What exists and how it is, for the API.
 
 use super::instance::Running;
-use super::{Host, host_cpus, io_life, logs, nf_socket};
+use super::{Host, host_cpus, io_life, logs};
 use crate::congestion::Figures;
 use crate::io_process::IoProcess;
 use nfluid_api::types::{
@@ -11,8 +11,9 @@ use nfluid_api::types::{
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
+use nfluid_protocol::{Request, daemon};
 use nfluid_switch::{DropReason, PortCounters};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
@@ -76,13 +77,10 @@ impl Host {
     pub fn switch_statuses(&self) -> Vec<SwitchStatus> {
         let entries = self.switch.fdb_entries().unwrap_or_default();
         let status = |(name, (id, model)): (&String, &(u32, nfluid_control::model::Switch))| {
-            let ports = self
-                .wires
-                .iter()
-                .filter(|(_, to)| to.switch() == Some(name));
+            let ports = self.wires.on_switch(name);
             SwitchStatus {
                 name: name.clone(),
-                ports: ports.map(|(port, _)| port.to_string()).collect(),
+                ports: ports.map(ToString::to_string).collect(),
                 ageing_s: model.ageing.0 / 1000,
                 addresses: Some(
                     entries
@@ -258,8 +256,7 @@ impl Host {
 /// The metrics of NFs, by their instances; nothing of those that do not answer.
 pub fn nf_metrics(instances: Vec<(String, PathBuf)>) -> HashMap<String, BTreeMap<String, f64>> {
     let (names, sockets): (Vec<String>, Vec<PathBuf>) = instances.into_iter().unzip();
-    let request = json!({ "op": "metrics" });
-    let answers = nf_socket::ask_each(&sockets, &request, |answer| figures_of(&answer));
+    let answers = daemon::ask_each(&sockets, &Request::Metrics, |answer| figures_of(&answer));
     let found = names.into_iter().zip(answers);
     found
         .filter_map(|(name, figures)| Some((name, figures?)))
@@ -281,10 +278,11 @@ fn figures_of(answer: &Value) -> BTreeMap<String, f64> {
 /// # Errors
 /// When it does not answer, or refuses.
 pub fn nf_command(control: &std::path::Path, name: &str, args: &[String]) -> anyhow::Result<Value> {
-    nf_socket::ask(
-        control,
-        &json!({ "op": "command", "name": name, "args": args }),
-    )
+    let request = Request::Command {
+        name: name.to_owned(),
+        args: args.to_vec(),
+    };
+    daemon::ask(control, &request)
 }
 
 fn counters(found: &PortCounters) -> Counters {

@@ -12,21 +12,23 @@ use crate::uplink_process::{UplinkOrder, UplinkProcess};
 use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};
-use nfluid_control::wiring::Destination;
-use nfluid_switch::uplink::{Choice, Rule, Steered};
+use nfluid_switch::classifier::Rule;
+use nfluid_uplink::{Choice, Steered};
+use nfluid_wiring::Entry;
 
 /// What is left to XDP, and why; empty: nothing.
 type Left = (u32, String);
 
 impl Host {
-    /// Has the NIC of the uplink `name` classify what its wire `to` asks for, if it is to at all.
+    /// Has the NIC of the uplink `name` classify `entries`, if it is to classify at all.
     ///
     /// # Errors
-    /// With `steering: nic` when there is something that it does not classify. What it did before it does again then.
+    /// With `steering: nic` when there is something that it does not classify. The NIC classifies `before` again then.
     pub(super) fn steer(
         &mut self,
         name: &str,
-        to: Option<&Destination>,
+        entries: &[Entry],
+        before: &[Entry],
     ) -> Result<(), PlatformError> {
         let Some(mode) = self.uplinks.get(name).map(|running| running.spec.steering) else {
             return Ok(());
@@ -34,20 +36,19 @@ impl Host {
         if mode == Steering::Xdp {
             return Ok(());
         }
-        let left = self.steer_rules(name, &self.classified(to))?;
+        let left = self.steer_rules(name, &rules(entries))?;
         if left.0 == 0 {
             return Ok(());
         }
-        let (rules, why) = left;
+        let (count, why) = left;
         if mode == Steering::Hybrid {
-            let message = format!("{rules} rules are classified by XDP, not by the NIC: {why}");
+            let message = format!("{count} rules are classified by XDP, not by the NIC: {why}");
             self.event(EventKind::Warning, Some((Kind::Uplink, name)), message);
             return Ok(());
         }
-        let before = self.wires.get(&PortRef::Uplink(name.to_owned())).cloned();
-        self.steer_rules(name, &self.classified(before.as_ref()))?;
+        self.steer_rules(name, &rules(before))?;
         let message =
-            format!("uplink '{name}': {rules} rules cannot be left to the NIC alone: {why}");
+            format!("uplink '{name}': {count} rules cannot be left to the NIC alone: {why}");
         Err(
             PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(
                 "write 'steering: hybrid', so that XDP classifies the rest, or 'steering: xdp'",
@@ -57,12 +58,13 @@ impl Host {
 
     /// The same for an uplink whose process was started again: what can be steered is.
     pub(super) fn steer_again(&mut self, name: &str) {
-        let to = self.wires.get(&PortRef::Uplink(name.to_owned())).cloned();
+        let to = self.wires.get(&PortRef::Uplink(name.to_owned()));
         let is_steered = |running: &RunningUplink| running.spec.steering != Steering::Xdp;
         if to.is_none() || !self.uplinks.get(name).is_some_and(is_steered) {
             return;
         }
-        let outcome = self.steer_rules(name, &self.classified(to.as_ref()));
+        let entries = self.wires.entries(&self.ports(), to);
+        let outcome = self.steer_rules(name, &rules(&entries));
         let problem = match outcome {
             Ok((0, _)) => return,
             Ok((_, why)) => why,
@@ -70,17 +72,6 @@ impl Host {
         };
         let message = format!("not all is classified by the NIC: {problem}");
         self.event(EventKind::Warning, Some((Kind::Uplink, name)), message);
-    }
-
-    fn classified(&self, to: Option<&Destination>) -> Vec<Rule> {
-        match to {
-            Some(Destination::Classify(entries)) => rules(
-                entries,
-                |port| self.port_id(&self.past_bypassed(port)?),
-                |template| self.clients.number_of(template),
-            ),
-            _ => Vec::new(),
-        }
     }
 
     fn steer_rules(&mut self, name: &str, rules: &[Rule]) -> Result<Left, PlatformError> {

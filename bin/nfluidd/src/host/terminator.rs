@@ -4,22 +4,24 @@
 //! instance, in the sandbox of all, has both by descriptor and can neither make a socket nor open a file. Who makes connections
 //! to its backend is its connector, a process of its own beside it (docs/adr/0024-tls-termination.md).
 
-use super::{Shared, lock, nf_socket};
+use super::{Shared, lock};
 use anyhow::{Context, anyhow};
 use nfluid_control::host::NfConfigError;
 use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stack::Stack;
+use nfluid_netdev::NetNs;
+use nfluid_protocol::answer::{self, Draining};
+use nfluid_protocol::environment;
+use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::{Instance, Limits, open_regular};
-use nfluid_switch::uplink::NetNs;
 use nfluid_tls::config::Config;
 use nfluid_tls::identity::{self, Validity, read_certificates};
-use nfluid_tls::inherited;
 use nfluid_tls::key::{Key, KeyError};
 use nfluid_tls::listening;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -206,19 +208,19 @@ impl Equipment {
             .collect();
         let file = super::launch::memory_file;
         let mut env = vec![
-            (inherited::LISTENERS, numbers.join(",")),
+            (environment::LISTENERS, numbers.join(",")),
             (
-                inherited::CERTIFICATES,
+                environment::CERTIFICATES,
                 give(file("certificates", &self.certificates)?).to_string(),
             ),
             (
-                inherited::KEY,
+                environment::KEY,
                 give(file("key", self.key.pem())?).to_string(),
             ),
-            (inherited::MEMORY, memory_bytes.to_string()),
+            (environment::MEMORY, memory_bytes.to_string()),
         ];
         if let Some(way) = self.connector.take() {
-            env.push((inherited::CONNECTOR, give(way).to_string()));
+            env.push((environment::CONNECTOR, give(way).to_string()));
         }
         Ok(env)
     }
@@ -251,14 +253,15 @@ pub fn drain(host: &Shared, name: &str) {
         return;
     };
     let end = Instant::now() + patience;
+    let request = Request::Drain { until: Vec::new() };
     loop {
         let time = end.saturating_duration_since(Instant::now());
         if time.is_zero() {
             return;
         }
-        let left = nf_socket::ask_within(time, &control, &json!({ "op": "drain" }), None);
-        let left = left.ok().and_then(|left| left.get("connections")?.as_u64());
-        if left.unwrap_or(0) == 0 {
+        let left = daemon::ask_within(time, &control, &request, None);
+        let left = left.ok().and_then(answer::read::<Draining>);
+        if left.unwrap_or_default().connections == 0 {
             return;
         }
         thread::sleep(LOOK);
@@ -281,6 +284,7 @@ impl super::Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_certificate_is_good_from_its_first_second_to_its_last() {

@@ -8,7 +8,7 @@ use super::launch::{GivenBells, Succession, Target, memory_file};
 use super::placing::{pin, pinned_to};
 use super::platform::error;
 use super::record::Record;
-use super::{Host, Shared, lock, making, nf_socket};
+use super::{Host, Shared, lock, making};
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
@@ -17,10 +17,11 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::Host as _;
 use nfluid_control::plan::is_handed_over;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_protocol::answer::{self, Exported, HandedOver};
+use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::{Instance, ProcessIdentity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
-use serde_json::{Value, json};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -111,7 +112,7 @@ impl Sites {
 
 impl Successor {
     /// Waits until it is ready, and has the predecessor hand over.
-    fn take_its_turn(&self, name: &str, sites: &Sites) -> anyhow::Result<Value> {
+    fn take_its_turn(&self, name: &str, sites: &Sites) -> anyhow::Result<HandedOver> {
         await_ready(&self.way).with_context(|| {
             format!("its successor does not start ('nfluid logs {name}' says why)")
         })?;
@@ -122,12 +123,12 @@ impl Successor {
         if !sites.aside.is_empty() {
             Sites::put(&self.process, &sites.own);
         }
-        let request = json!({ "op": "hand_over" });
-        match nf_socket::ask_about(&sites.control, &request, Some(self.way.as_fd())) {
-            Ok(answer) => Ok(answer),
-            // Did it hand over, and could not say so? Only who has the ports answers.
-            Err(why) => match nf_socket::ask(&sites.next_control, &json!({ "op": "metrics" })) {
-                Ok(_) => Ok(Value::Null),
+        let way = Some(self.way.as_fd());
+        match daemon::ask_about(&sites.control, &Request::HandOver, way) {
+            Ok(answer) => Ok(answer::read(answer).unwrap_or_default()),
+            // The predecessor may have handed over and failed to say so: only the owner of the ports answers.
+            Err(why) => match daemon::ask(&sites.next_control, &Request::Metrics) {
+                Ok(_) => Ok(HandedOver::default()),
                 Err(_) => Err(why),
             },
         }
@@ -138,10 +139,14 @@ impl Successor {
 /// it needs of memory is there then when its turn comes.
 fn rehearse(sites: &Sites) -> anyhow::Result<()> {
     let file = memory_file("state", &[])?;
-    let request = json!({ "op": "export", "state_only": true });
-    let answer = nf_socket::ask_about(&sites.control, &request, Some(file.as_fd()))?;
-    let request = json!({ "op": "rehearse", "bytes": answer["state_bytes"] });
-    nf_socket::ask_about(&sites.next_control, &request, Some(file.as_fd()))?;
+    let request = Request::Export { state_only: true };
+    let answer = daemon::ask_about(&sites.control, &request, Some(file.as_fd()))?;
+    let exported = answer::read::<Exported>(answer);
+    let exported = exported.context("it does not say how long its state is")?;
+    let request = Request::Rehearse {
+        bytes: exported.state_bytes,
+    };
+    daemon::ask_about(&sites.next_control, &request, Some(file.as_fd()))?;
     Ok(())
 }
 
@@ -322,10 +327,9 @@ impl Host {
         name: &str,
         new: &InstanceSpec,
         successor: Successor,
-        answer: &Value,
+        answer: &HandedOver,
         sites: &Sites,
     ) -> anyhow::Result<UpgradeReport> {
-        let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
         let time = supervisor_time(self.started);
         // That of a peer which was removed meanwhile leads nowhere.
         let is_there = |peer: &String| {
@@ -372,15 +376,15 @@ impl Host {
             tracing::warn!(instance = name, "giving it to an I/O thread: {why:#}");
         }
         self.put_in_force(name, &new.resources)?;
-        self.choose_bells_of(name);
+        self.choose_doorbells_of_peers(name);
         Ok(UpgradeReport {
             took_us: 0,
-            silent_us: number("silent_us"),
-            settle_us: number("settle_us"),
-            export_us: number("export_us"),
-            import_us: number("import_us"),
-            state_taken: number("taken"),
-            state_left_out: number("left_out"),
+            silent_us: answer.silent_us,
+            settle_us: answer.settle_us,
+            export_us: answer.export_us,
+            import_us: answer.import_us,
+            state_taken: answer.taken,
+            state_left_out: answer.left_out,
         })
     }
 

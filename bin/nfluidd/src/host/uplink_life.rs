@@ -3,7 +3,7 @@
 use super::Host;
 use super::instance::supervisor_time;
 use super::uplink_record::UplinkRecord;
-use super::uplinks::{RunningUplink, uplink_spec};
+use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
 use crate::uplink_process::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
@@ -13,8 +13,7 @@ use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
-use nfluid_fastpath::interface_error;
-use nfluid_switch::uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
+use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -76,7 +75,7 @@ impl Host {
                 if let Err(error) = self.bury_uplink(name, model, &record) {
                     tracing::warn!(uplink = name, %error, "removing its port");
                 }
-                Err(interface_error(&error))
+                Err(uplink_failed(&error))
             }
         }
     }

@@ -5,7 +5,8 @@ use super::Host;
 use nfluid_api::types::UplinkStats;
 use nfluid_control::model::{PortRef, UplinkKind};
 use nfluid_control::wiring::Destination;
-use nfluid_switch::uplink::{ProgramTime, TimeKeeping, program_of, program_time};
+use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
+use nfluid_uplink::program_of;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -197,12 +198,8 @@ impl Host {
         };
         match to.switch() {
             Some(switch) => {
-                let members = self.wires.iter();
-                let members = members.filter(|(_, to)| to.switch() == Some(switch));
-                members
-                    .map(|(member, _)| member.clone())
-                    .filter(|member| member != port)
-                    .collect()
+                let members = self.wires.on_switch(switch);
+                members.filter(|member| *member != port).cloned().collect()
             }
             None => Destination::targets(to).cloned().collect(),
         }

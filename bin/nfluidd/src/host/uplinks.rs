@@ -2,17 +2,18 @@
 
 use super::uplink_record::UplinkRecord;
 use crate::uplink_process::UplinkProcess;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
-use nfluid_control::model::{PortRef, UplinkKind, XdpMode};
+use nfluid_control::model::{UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
-use nfluid_control::wiring::Classified;
+use nfluid_netdev::{Mode, NetdevError, Place, ReceivePath};
+use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::ClientRule;
-use nfluid_switch::uplink::{
-    self, Mode, Prefix, ReceivePath, Rule, UplinkError, UplinkPath, UplinkSpec, VlanMatch,
-};
+use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
+use nfluid_wiring::Entry;
 use std::time::Duration;
 
 /// An uplink of the platform.
@@ -106,8 +107,8 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
     spec.netns = model.netns.as_deref().map(netns::path);
     spec.kind = match model.kind {
-        UplinkKind::Xdp => uplink::Kind::Xdp,
-        UplinkKind::Tap => uplink::Kind::Tap,
+        UplinkKind::Xdp => Kind::Xdp,
+        UplinkKind::Tap => Kind::Tap,
     };
     spec.mode = match model.mode {
         // At tc are fast paths only; no document says it of an uplink.
@@ -120,17 +121,37 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     spec
 }
 
+/// An uplink's error, for the operator.
+pub fn uplink_failed(error: &ToldError) -> PlatformError {
+    let kind = match error.kind {
+        ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
+            PlatformErrorKind::NotFound
+        }
+        ErrorKind::Busy => PlatformErrorKind::Busy,
+        ErrorKind::Refused | ErrorKind::NoSteering | ErrorKind::Dispatcher => {
+            PlatformErrorKind::Unsupported
+        }
+        _ => PlatformErrorKind::Failed,
+    };
+    PlatformError::new(kind, error.text.clone())
+}
+
+fn place(interface: &str, netns: Option<&str>) -> Place {
+    Place {
+        interface: interface.to_owned(),
+        netns: netns.map(netns::path),
+    }
+}
+
 /// How an interface is, for validation.
 pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
-    let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(netns::path);
-    match uplink::look(&spec) {
+    match place(name, netns).look() {
         Ok(()) => InterfaceFact::Present,
-        Err(UplinkError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
-        Err(UplinkError::NoInterface { names, .. }) => {
+        Err(NetdevError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
+        Err(NetdevError::NoInterface { names, .. }) => {
             InterfaceFact::Missing(names.split(", ").map(str::to_owned).collect())
         }
-        Err(UplinkError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
+        Err(NetdevError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
         // What validation cannot see is found out, and undone, when the plan is carried out.
         Err(_) => InterfaceFact::Present,
     }
@@ -141,12 +162,11 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
 /// # Errors
 /// Why not.
 pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
-    let mut spec = UplinkSpec::new(name, name, 0, 0);
-    spec.netns = netns.map(netns::path);
-    uplink::look_for_steering(&spec)
+    place(name, netns)
+        .steering()
         .map(drop)
         .map_err(|error| match error {
-            UplinkError::NoSteering { interface, why } => {
+            NetdevError::NoSteering { interface, why } => {
                 format!("{interface} cannot steer flows to queues: {why}")
             }
             other => other.to_string(),
@@ -154,24 +174,17 @@ pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
 }
 
 /// The classifier's table: every rule of every entry, in order.
-pub fn rules(
-    entries: &[Classified],
-    port_id: impl Fn(&PortRef) -> Option<u32>,
-    template_number: impl Fn(&str) -> Option<u32>,
-) -> Vec<Rule> {
+pub fn rules(entries: &[Entry]) -> Vec<Rule> {
     let mut table = Vec::new();
     for entry in entries {
-        let to = entry.to.as_ref().and_then(&port_id);
-        let clients = entry.clients.as_ref().and_then(|clients| {
-            Some(ClientRule {
-                template: template_number(&clients.template)?,
-                by: super::clients::by(clients.by),
-                back: clients.back,
-            })
+        let clients = entry.clients.map(|clients| ClientRule {
+            template: clients.template,
+            by: super::clients::by(clients.by),
+            back: clients.back,
         });
         let with_place = |one: &MatchRule| Rule {
             clients,
-            ..rule(one, to)
+            ..rule(one, entry.to)
         };
         if entry.rules.is_empty() {
             table.push(with_place(&MatchRule::default()));

@@ -1,85 +1,159 @@
-//! Where ports' frames go.
+//! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
 
-use super::Host;
+use super::instance::Running;
+use super::uplinks::{RunningUplink, rules};
+use super::{Host, pausing};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::members::{Members, front_of};
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
-use nfluid_control::wiring::{Destination, SwitchPort};
+use nfluid_control::quantity::Mac;
+use nfluid_control::wiring::Destination;
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
+use nfluid_wiring::{Change, Join, Operation, Ports, Wires, WiringError};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The ports and switches of this host.
+pub(super) struct HostPorts<'a> {
+    instances: &'a BTreeMap<String, Running>,
+    uplinks: &'a BTreeMap<String, RunningUplink>,
+    switches: &'a BTreeMap<String, (u32, SwitchModel)>,
+    members: &'a Members,
+}
+
+impl Ports for HostPorts<'_> {
+    fn queues(&self, port: &PortRef) -> Option<Range<u32>> {
+        match port {
+            PortRef::Uplink(name) => {
+                let number = self.uplinks.get(name)?.port_id();
+                Some(number..number + 1)
+            }
+            PortRef::Instance { instance, port } => {
+                let mut parts = self.instances.get(instance)?.memory.ports.iter();
+                let part = parts.find(|part| part.spec.name == *port)?;
+                let (first, queues) = (part.spec.id, u32::from(part.spec.queue.1));
+                Some(first..first + queues)
+            }
+        }
+    }
+
+    fn names(&self, instance: &str) -> Option<Vec<&str>> {
+        let ports = self.instances.get(instance)?.spec.ports.iter();
+        Some(ports.map(|port| port.name.as_str()).collect())
+    }
+
+    fn address(&self, port: &PortRef) -> Option<Mac> {
+        let PortRef::Instance { instance, port } = port else {
+            return None;
+        };
+        let mut ports = self.instances.get(instance)?.spec.ports.iter();
+        ports.find(|spec| spec.name == *port).map(|spec| spec.mac)
+    }
+
+    fn rings(&self, port: &PortRef) -> Option<&str> {
+        let PortRef::Instance { instance, port } = port else {
+            return None;
+        };
+        let running = self.instances.get(instance)?;
+        let mut ports = running.spec.ports.iter();
+        let index = ports.position(|spec| spec.name == *port)?;
+        running.record.bells.get(index)?.as_deref()
+    }
+
+    fn is_member(&self, instance: &str) -> bool {
+        front_of(instance).is_some() || self.members.contains_key(instance)
+    }
+
+    fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {
+        self.switches.get(name).copied()
+    }
+}
 
 impl Host {
+    /// The ports and switches that are there.
+    pub(super) fn ports(&self) -> HostPorts<'_> {
+        HostPorts {
+            instances: &self.instances,
+            uplinks: &self.uplinks,
+            switches: &self.switches,
+            members: &self.members,
+        }
+    }
+
+    /// The wiring, to be changed, beside the ports and switches that are there.
+    fn wires_and_ports(&mut self) -> (&mut Wires, HostPorts<'_>) {
+        let ports = HostPorts {
+            instances: &self.instances,
+            uplinks: &self.uplinks,
+            switches: &self.switches,
+            members: &self.members,
+        };
+        (&mut self.wires, ports)
+    }
+
+    /// The platform-wide number of a port's first queue.
+    pub(super) fn port_id(&self, port: &PortRef) -> Option<u32> {
+        self.ports().number(port)
+    }
+
+    /// The platform-wide numbers of a port's queues.
+    pub(super) fn queue_ids(&self, port: &PortRef) -> Option<Range<u32>> {
+        self.ports().queues(port)
+    }
+
     /// Sends the frames of `port` to `to`, or nowhere.
     pub(super) fn connect(
         &mut self,
         port: &PortRef,
         to: Option<&Destination>,
     ) -> Result<(), PlatformError> {
-        self.connect_once(port, to)?;
-        self.follow_bypass(port)
+        let (wires, ports) = self.wires_and_ports();
+        let change = wires.connect(&ports, port, to).map_err(refused)?;
+        self.bring_about(change)
     }
 
-    /// As [`Host::connect`], without those who send past the port's owner.
-    pub(super) fn connect_once(
-        &mut self,
-        port: &PortRef,
-        to: Option<&Destination>,
-    ) -> Result<(), PlatformError> {
-        let ids = self.queue_ids(port).ok_or_else(|| missing(port))?;
-        let id = ids.start;
-        if let PortRef::Uplink(name) = port {
-            self.steer(name, to)?;
-        }
-        match to {
-            None => self.link(ids, None)?,
-            Some(Destination::Port(peer)) => {
-                self.port_id(peer).ok_or_else(|| missing(peer))?;
-                let peer = self.past_bypassed(peer);
-                self.link(ids, peer.and_then(|peer| self.port_id(&peer)))?;
-            }
-            Some(Destination::Switch(place)) => self.join(port, id, place)?,
-            Some(Destination::Classify(entries)) => {
-                self.clients.number_templates(entries);
-                let past = |to: &PortRef| self.past_bypassed(to);
-                let rules = super::uplinks::rules(
-                    entries,
-                    |to| self.port_id(&past(to)?),
-                    |template| self.clients.number_of(template),
-                );
-                self.switch.set_rules(id, &rules).map_err(failed)?;
-                self.switch
-                    .connect(id, SwitchDestination::Classifier)
-                    .map_err(failed)?;
-            }
-        }
-        let before = self.note_wire(port, to);
-        for end in before.iter().chain(to).flat_map(Destination::targets) {
-            self.choose_bell(end);
-            if let Some(end) = self.past_bypassed(end) {
-                self.choose_bell(&end);
-            }
-        }
-        Ok(())
+    /// Leads frames past an instance.
+    pub(super) fn begin_bypass(&mut self, name: &str) -> Result<(), PlatformError> {
+        let (wires, ports) = self.wires_and_ports();
+        let change = wires.begin_bypass(&ports, name).map_err(refused)?;
+        self.bring_about(change)
     }
 
-    /// Remembers where a port's frames go; where they went before.
-    fn note_wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Option<Destination> {
-        let before = match to {
-            Some(to) => self.wires.insert(port.clone(), to.clone()),
-            None => self.wires.remove(port),
-        };
-        if let Some(Destination::Port(receiver)) = &before
-            && let Some(senders) = self.senders.get_mut(receiver)
-        {
-            senders.remove(port);
-            if senders.is_empty() {
-                self.senders.remove(receiver);
+    /// Leads frames to an instance again.
+    pub(super) fn end_bypass(&mut self, name: &str) -> Result<(), PlatformError> {
+        let (wires, ports) = self.wires_and_ports();
+        let change = wires.end_bypass(&ports, name).map_err(refused)?;
+        self.bring_about(change)
+    }
+
+    /// Whether frames can be led past an instance.
+    ///
+    /// # Errors
+    /// They cannot, with the reason.
+    pub(super) fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
+        let checked = self.wires.check_bypass(&self.ports(), name);
+        checked.map_err(|why| {
+            pausing::refused(why.to_string(), "pause it with --traffic hold or drop")
+        })
+    }
+
+    /// Has the switch, or all senders, wake an instance: those that send to it may be others than before.
+    pub(super) fn choose_doorbells_of(&self, name: &str) {
+        self.choose(&self.wires.own_doorbells(&self.ports(), name));
+    }
+
+    /// The same for the peers of an instance: it may have been given other doorbells.
+    pub(super) fn choose_doorbells_of_peers(&self, name: &str) {
+        self.choose(&self.wires.doorbells_of_peers(&self.ports(), name));
+    }
+
+    fn choose(&self, doorbells: &[Operation]) {
+        for operation in doorbells {
+            if let Operation::Doorbell { port, by_switch } = operation {
+                self.switch.set_kernel_bell(*port, *by_switch);
             }
         }
-        if let Some(Destination::Port(receiver)) = to {
-            let senders = self.senders.entry(receiver.clone()).or_default();
-            senders.insert(port.clone());
-        }
-        before
     }
 
     /// How many addresses a switch learns on a port, and for how long.
@@ -88,100 +162,69 @@ impl Host {
         self.switch.set_fdb_limits(port, ageing_s, model.addresses);
     }
 
-    fn join(&self, port: &PortRef, id: u32, place: &SwitchPort) -> Result<(), PlatformError> {
-        let (switch, model) = self.switches.get(&place.switch).ok_or_else(|| {
-            PlatformError::new(
-                PlatformErrorKind::NotFound,
-                format!("no switch {}", place.switch),
-            )
-        })?;
-        if place.vlan.is_some() {
-            let why = format!(
-                "port {port}: access VLANs are not there yet; tagged frames pass a switch unchanged"
-            );
-            return Err(PlatformError::new(PlatformErrorKind::Unsupported, why)
-                .with_remedy("remove 'vlan' from the port; the nf 'vlan' pushes and pops tags"));
+    /// Carries out a change. If the switch refuses an operation, the record is as before.
+    fn bring_about(&mut self, change: Change) -> Result<(), PlatformError> {
+        let mut operations = change.operations.iter();
+        let done = operations.try_for_each(|operation| self.operate(operation));
+        if done.is_err() {
+            self.wires.undo(change);
         }
-        self.switch.set_learning(id, place.learn);
-        self.limit_learning(id, model);
-        self.switch
-            .connect(id, SwitchDestination::Switch(*switch))
-            .map_err(failed)?;
-        if let PortRef::Instance {
-            instance,
-            port: name,
-        } = port
-            && let Some(running) = self.instances.get(instance)
-            && let Some(spec) = running.spec.ports.iter().find(|spec| spec.name == *name)
-        {
-            self.switch
-                .pin_address(*switch, 0, spec.mac.0, id)
-                .map_err(failed)?;
-        }
-        Ok(())
+        done
     }
 
-    /// A link's sender wakes its peer itself if it was given the peer's bell when it started; for
-    /// any other the switch does.
-    fn choose_bell(&self, receiver: &PortRef) {
-        let (Some(ids), Some(owner)) = (self.queue_ids(receiver), receiver.owner()) else {
-            return;
-        };
-        if ids.len() > 1 {
-            // Made so that the switch rings.
-            return;
+    fn operate(&mut self, operation: &Operation) -> Result<(), PlatformError> {
+        match operation {
+            Operation::Steer {
+                uplink,
+                entries,
+                before,
+            } => return self.steer(uplink, entries, before),
+            Operation::Link { queues, to } => {
+                let to = to.map_or(SwitchDestination::None, SwitchDestination::Link);
+                let mut queues = queues.clone();
+                queues.try_for_each(|queue| self.switch.connect(queue, to))
+            }
+            Operation::Join(join) => self.join(join),
+            Operation::Classify { port, entries } => {
+                let set = self.switch.set_rules(*port, &rules(entries));
+                set.and_then(|()| self.switch.connect(*port, SwitchDestination::Classifier))
+            }
+            Operation::Doorbell { port, by_switch } => {
+                self.switch.set_kernel_bell(*port, *by_switch);
+                Ok(())
+            }
         }
-        let mut senders = self.senders.get(receiver).into_iter().flatten();
-        let all_ring =
-            senders.all(|from| self.can_ring(from, owner)) && !self.is_behind_bypassed(receiver);
-        // What is for members is rung by the switch: a sender has the bell of the first at most.
-        let one = !self.is_one_of_several(owner);
-        self.switch.set_kernel_bell(ids.start, !(all_ring && one));
+        .map_err(failed)
     }
 
-    /// For an instance's own ports: those who send there may be others.
-    pub(super) fn choose_own_bells(&self, name: &str) {
-        let Some(running) = self.instances.get(name) else {
-            return;
-        };
-        for port in &running.spec.ports {
-            self.choose_bell(&PortRef::instance(name, &port.name));
+    fn join(&self, join: &Join) -> Result<(), SwitchError> {
+        self.switch.set_learning(join.port, join.learn);
+        self.limit_learning(join.port, &join.limits);
+        let switch = SwitchDestination::Switch(join.switch);
+        self.switch.connect(join.port, switch)?;
+        match join.address {
+            Some(address) => {
+                let pinned = self
+                    .switch
+                    .pin_address(join.switch, 0, address.0, join.port);
+                pinned.map(drop)
+            }
+            None => Ok(()),
         }
-    }
-
-    /// For the ports at the other ends of an instance's wires: it may have been given other bells.
-    pub(super) fn choose_bells_of(&self, name: &str) {
-        let own = self
-            .wires
-            .iter()
-            .filter(|(port, _)| port.owner() == Some(name));
-        for end in own.flat_map(|(_, to)| to.targets()) {
-            self.choose_bell(end);
-        }
-    }
-
-    fn can_ring(&self, sender: &PortRef, receiver: &str) -> bool {
-        let PortRef::Instance { instance, port } = sender else {
-            return false;
-        };
-        let Some(running) = self.instances.get(instance) else {
-            return false;
-        };
-        let index = running
-            .spec
-            .ports
-            .iter()
-            .position(|spec| spec.name == *port);
-        let bell = index.and_then(|index| running.record.bells.get(index));
-        bell.and_then(Option::as_deref) == Some(receiver)
     }
 }
 
-fn missing(port: &PortRef) -> PlatformError {
-    PlatformError::new(
-        PlatformErrorKind::NotFound,
-        format!("there is no port {port}"),
-    )
+/// An error of the wiring, for the operator.
+fn refused(error: WiringError) -> PlatformError {
+    let kind = match &error {
+        WiringError::AccessVlan(_) => {
+            let refused = PlatformError::new(PlatformErrorKind::Unsupported, error.to_string());
+            let remedy = "remove 'vlan' from the port; the nf 'vlan' pushes and pops tags";
+            return refused.with_remedy(remedy);
+        }
+        WiringError::NoPort(_) | WiringError::NoSwitch(_) => PlatformErrorKind::NotFound,
+    };
+    PlatformError::new(kind, error.to_string())
 }
 
 /// An error of the switch, for the operator.

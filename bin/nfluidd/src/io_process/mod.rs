@@ -13,7 +13,7 @@ pub use threads::duties;
 
 use crate::process::{End, Job, Process, Service};
 use nfluid_switch::serve::Serve;
-use nfluid_switch::uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ToldError};
 use rustix::thread::CapabilitySet;
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};

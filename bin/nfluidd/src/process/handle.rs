@@ -4,7 +4,7 @@ use super::Service;
 use super::protocol::{End, Job, News, Opened, PROTOCOL, Request};
 use anyhow::{Context, bail};
 use nfluid_sandbox::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
-use nfluid_switch::uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ToldError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -16,7 +16,7 @@ pub use protocol::{End, Job, PROTOCOL};
 
 use anyhow::Context;
 use journal::Journal;
-use nfluid_switch::uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ToldError};
 use protocol::Opened;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;

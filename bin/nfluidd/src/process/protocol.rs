@@ -1,7 +1,7 @@
 //! What the daemon and a process of its own say to each other: JSON, a line each.
 
 use nfluid_switch::Form;
-use nfluid_switch::uplink::ToldError;
+use nfluid_uplink::ToldError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -97,7 +97,8 @@ pub enum News<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfluid_switch::uplink::{ErrorKind, ReceivePath, TransmitPath, UplinkPath, UplinkStatus};
+    use nfluid_netdev::ReceivePath;
+    use nfluid_uplink::{ErrorKind, TransmitPath, UplinkPath, UplinkStatus};
 
     fn status() -> UplinkStatus {
         UplinkStatus {

@@ -3,7 +3,7 @@
 use super::rules::Splitting;
 use nfluid_api::types::FastRules;
 use nfluid_evnf::firewall::Exit;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use std::collections::BTreeMap;
 
 /// What became of packets that left a firewall like this: `up` is handed up to the kernel for a reason.

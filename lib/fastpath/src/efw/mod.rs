@@ -12,7 +12,7 @@ use nfluid_api::types::FastPathStatus;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use rules::{Before, Common, Splitting, splittings};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use nfluid_evnf::firewall::{Firewall, Sharing};
 use nfluid_evnf::hook::Hook;
 use nfluid_evnf::load::LoadError;
 use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;

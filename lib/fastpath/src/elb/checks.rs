@@ -3,7 +3,7 @@
 
 use super::config::{BalancerConfig, Check, CheckConfig};
 use super::{Finding, Findings};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{

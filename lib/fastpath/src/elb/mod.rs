@@ -19,7 +19,7 @@ use nfluid_control::apply::PlatformError;
 use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde_json::Value;
 use services::{Balancing, Weight};
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use crate::record::Numbers;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
 use nfluid_evnf::guard::{ENDS_MAX, Limit, PACKETS_MAX, Settings, Sizes};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;

@@ -1,6 +1,6 @@
 //! Two network namespaces of a test's own, joined by a veth: `n0` in one, `n1` in the other.
 
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;

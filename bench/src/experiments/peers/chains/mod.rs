@@ -8,12 +8,12 @@ mod polling;
 use super::kernel::{self, Forwarder, Placement};
 use super::way::{Contender, Way};
 use super::{Ground, fastest, round};
-use crate::CannotRun;
 use crate::experiments::two_cores;
-use crate::host::interrupt;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::interrupt;
 
 /// Length of the frames, as in H11.
 const LEN: usize = 256;

@@ -9,7 +9,7 @@ use crate::experiments::peers::polling::{
     BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC, TRAFFIC_CORE,
 };
 use crate::experiments::peers::way::Way;
-use crate::host::service::Forwards;
+use crate::host::forwards::Forwards;
 use crate::ovs::{Ovs, Ports};
 use crate::peer::Peer;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ fn connect_memif(
     let devices = [0, 1].map(|index| device(index, ends[index], false, false, RING_BITS));
     let mut traffic = dpdk.start(&TRAFFIC, &devices)?;
     for socket in ends {
-        await_sockets(slice::from_ref(socket), || traffic.lives())?;
+        await_sockets(slice::from_ref(socket), || traffic.is_running())?;
     }
     let zero_copy = hops == 1;
     let mut forwarding: Vec<Box<dyn Forwards>> = Vec::with_capacity(hops);
@@ -106,7 +106,7 @@ fn connect_memif(
         ];
         let mut hop = Testpmd::start(dpdk, Mode::Mac, core(index), &devices)?;
         if !is_last {
-            await_sockets(slice::from_ref(&sockets[index + 1]), || hop.lives())?;
+            await_sockets(slice::from_ref(&sockets[index + 1]), || hop.is_running())?;
         }
         forwarding.push(Box::new(hop));
     }
@@ -137,12 +137,12 @@ fn connect_ovs(
 ) -> anyhow::Result<Connected> {
     let (devices, ports) = two_ports(dpdk);
     let mut traffic = dpdk.start(&TRAFFIC, &devices)?;
-    let [mut from, to] = plug(&mut ovs, "t", &ports, || traffic.lives())?;
+    let [mut from, to] = plug(&mut ovs, "t", &ports, || traffic.is_running())?;
     let mut forwarding: Vec<Box<dyn Forwards>> = Vec::with_capacity(hops + 1);
     for index in 0..hops {
         let (devices, ports) = two_ports(dpdk);
         let mut hop = Testpmd::start(dpdk, Mode::Mac, core, &devices)?;
-        let [entry, exit] = plug(&mut ovs, &format!("h{index}"), &ports, || hop.lives())?;
+        let [entry, exit] = plug(&mut ovs, &format!("h{index}"), &ports, || hop.is_running())?;
         ovs.forward(&from, &entry)?;
         for port in [&entry, &exit] {
             ovs.await_link(port)?;

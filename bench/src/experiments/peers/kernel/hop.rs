@@ -2,10 +2,10 @@
 
 use super::super::Ground;
 use super::super::veth::{self, Ends, SINK};
-use crate::host::namespace::Namespace;
-use crate::host::workshop::Workshop;
 use crate::peer::Peer;
 use anyhow::Context;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::namespace::Namespace;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -56,14 +56,14 @@ impl Hop {
     pub fn forward(
         &self,
         forwarder: Forwarder,
-        workshop: &Workshop,
+        directory: &ScratchDirectory,
         object: &Path,
         place: Place,
     ) -> anyhow::Result<Vec<Peer>> {
         let (namespace, entry) = (&self.namespace, self.entry.as_str());
         match forwarder {
             Forwarder::Bridge => self.bridge()?,
-            Forwarder::Nftables => self.route(workshop, place)?,
+            Forwarder::Nftables => self.route(directory, place)?,
             Forwarder::Xdp => {
                 let to = Some(self.exit.as_str());
                 let program = veth::attach(namespace, object, "redirect", entry, to)?;
@@ -89,7 +89,7 @@ impl Hop {
         Ok(())
     }
 
-    fn route(&self, workshop: &Workshop, place: Place) -> anyhow::Result<()> {
+    fn route(&self, directory: &ScratchDirectory, place: Place) -> anyhow::Result<()> {
         let (namespace, entry, exit) = (&self.namespace, &self.entry, &self.exit);
         namespace.run("sysctl -qw net.ipv4.ip_forward=1")?;
         namespace.ip(&format!("link set {entry} address {TO}"))?;
@@ -101,7 +101,7 @@ impl Hop {
             "neighbour replace {} lladdr {next} dev {exit}",
             to.ip()
         ))?;
-        let file = workshop.path("rules.nft");
+        let file = directory.path("rules.nft");
         std::fs::write(&file, rules()).context("writing the rules")?;
         namespace.run(&format!("nft -f {}", file.display()))?;
         Ok(())

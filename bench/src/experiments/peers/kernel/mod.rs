@@ -6,11 +6,12 @@ use super::Ground;
 use super::veth::{self, Ends, GENERATOR_CORE};
 use super::way::{Round, Way};
 use crate::host::cpu;
-use crate::host::program::{need, output};
 use crate::peer::Peer;
 use anyhow::Context;
 pub use hop::Forwarder;
 use hop::{Hop, Place};
+use nfluid_testbed::command::output;
+use nfluid_testbed::program::need;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -83,7 +84,7 @@ pub fn start(
             is_first: index == 0,
             is_last: index + 1 == count,
         };
-        programs.extend(hop.forward(forwarder, &ground.workshop, &object, place)?);
+        programs.extend(hop.forward(forwarder, &ground.directory, &object, place)?);
     }
     if forwarder == Forwarder::Xdp {
         programs.push(hop::drop_at(&ends, &object)?);

@@ -2,7 +2,6 @@
 //!
 //! It looks without the host's lock and waits for no instance, whatever that does.
 
-mod beat;
 mod patient;
 
 use super::{Changed, Host, Shared, lock, making};

@@ -1,9 +1,9 @@
 //! One instance that is looked after, and when.
 
 use super::Subject;
-use super::beat::Beat;
 use nfluid_control::health::{Answer, Check, Checkup, Health, Look, RingFound, Turn};
 use nfluid_control::quantity::Millis;
+use nfluid_protocol::daemon::Beat;
 use nfluid_sandbox::OwnTime;
 use nfluid_switch::{Switch, WatchedRing};
 use std::time::{Duration, Instant};

@@ -3,11 +3,13 @@
 //! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
 
 use crate::host::launch::memory_file;
-use crate::host::nf_socket::Budget;
 use crate::host::{Shared, lock};
 use nfluid_control::members::front_of;
+use nfluid_protocol::Request;
+use nfluid_protocol::answer::{self, Exported};
+use nfluid_protocol::daemon::Budget;
+use nfluid_protocol::request::Part;
 use nfluid_ring::flow::Buckets;
-use serde_json::{Value, json};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -33,7 +35,7 @@ pub fn counts_of(host: &Shared, name: &str, budget: &mut Budget) -> Option<Count
         (socket(name)?, socket(front)?)
     };
     let state = memory_file("state", &[]).ok()?;
-    let request = json!({ "op": "export", "state_only": true });
+    let request = Request::Export { state_only: true };
     let answer = budget.ask_about(&own, &request, Some(state.as_fd()));
     let answer = answer.inspect_err(|why| {
         tracing::debug!(
@@ -41,7 +43,7 @@ pub fn counts_of(host: &Shared, name: &str, budget: &mut Budget) -> Option<Count
             "it does not say what it has counted: {why:#}"
         );
     });
-    let bytes = answer.ok()?.get("state_bytes").and_then(Value::as_u64)?;
+    let bytes = answer::read::<Exported>(answer.ok()?)?.state_bytes;
     Some(Counts {
         first,
         state,
@@ -52,8 +54,13 @@ pub fn counts_of(host: &Shared, name: &str, budget: &mut Budget) -> Option<Count
 impl Counts {
     /// Leaves them to the first member. None of them is a flow.
     pub fn leave(self, budget: &mut Budget) {
-        let part = json!({ "flows": Buckets::default().0, "counts": true });
-        let request = json!({ "op": "import", "bytes": self.bytes, "part": part });
+        let request = Request::Import {
+            bytes: self.bytes,
+            part: Some(Part {
+                flows: Buckets::default().0,
+                counts: true,
+            }),
+        };
         if let Err(why) = budget.ask_about(&self.first, &request, Some(self.state.as_fd())) {
             tracing::warn!("what a member that has gone has counted is lost: {why:#}");
         }

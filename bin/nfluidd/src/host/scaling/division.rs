@@ -5,17 +5,16 @@
 
 use super::exchange::{Exchanged, exchange};
 use super::note::Note;
-use crate::host::nf_socket;
 use crate::host::platform::error;
 use crate::host::wires::failed;
 use anyhow::Context;
 use nfluid_api::types::ScaleReport;
 use nfluid_control::apply::PlatformError;
+use nfluid_protocol::{Request, daemon};
 use nfluid_ring::flow::{BUCKETS, Shares};
 use nfluid_switch::spread::Members;
 use nfluid_switch::{Switch, SwitchError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -49,8 +48,7 @@ impl Member {
             let kind = (AddressFamily::UNIX, SocketType::STREAM);
             let (way, its_end) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)
                 .context("making the way to it")?;
-            let request = json!({ "op": "stand" });
-            match nf_socket::ask_about(&self.control, &request, Some(its_end.as_fd())) {
+            match daemon::ask_about(&self.control, &Request::Stand, Some(its_end.as_fd())) {
                 Ok(_) => return Ok(way),
                 Err(why) if begun.elapsed() > STARTING => return Err(why),
                 Err(_) => std::thread::sleep(LOOK),
@@ -243,8 +241,8 @@ impl Scaling {
         let parting = self.members.iter().filter(|member| gives(note, member));
         for member in parting.filter(|member| !moved.keep.contains(&member.number)) {
             let kept = note.after.buckets_of(member.number);
-            let request = json!({ "op": "part_with", "kept": kept.0 });
-            if let Err(why) = nf_socket::ask(&member.control, &request) {
+            let request = Request::PartWith { kept: kept.0 };
+            if let Err(why) = daemon::ask(&member.control, &request) {
                 moved.problems.push(format!(
                     "member {} remembers flows that are another's: {why:#}",
                     member.number

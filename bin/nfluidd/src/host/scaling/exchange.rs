@@ -3,11 +3,12 @@
 use super::division::Member;
 use super::note::Note;
 use crate::host::launch::memory_file;
-use crate::host::nf_socket;
 use anyhow::Context;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_protocol::answer::{self, Drained, Imported};
+use nfluid_protocol::request::Part;
+use nfluid_protocol::{Request, daemon};
 use nfluid_ring::flow::Buckets;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -174,10 +175,12 @@ fn drain(
     until: &(dyn Fn(u32) -> u32 + Sync),
 ) -> anyhow::Result<State> {
     let until: Vec<u32> = member.ports.iter().map(|port| until(*port)).collect();
-    let request = json!({ "op": "drain", "until": until });
-    let answer = nf_socket::ask_about(&member.control, &request, Some(file.as_fd()))?;
-    let bytes = answer.get("state_bytes").and_then(Value::as_u64);
-    let bytes = bytes.context("it does not say how long its state is")?;
+    let request = Request::Drain { until };
+    let answer = daemon::ask_about(&member.control, &request, Some(file.as_fd()))?;
+    let drained = answer::read::<Drained>(answer);
+    let bytes = drained
+        .context("it does not say how long its state is")?
+        .state_bytes;
     Ok(State { file, bytes })
 }
 
@@ -185,15 +188,20 @@ fn drain(
 fn take_over(member: &Member, given: &Receiver<Given>, stands: OwnedFd) -> (Instant, Exchanged) {
     let mut all = Exchanged::default();
     for given in given {
-        let part = json!({ "flows": given.flows.0, "counts": false });
-        let request = json!({ "op": "import", "bytes": given.state.bytes, "part": part });
+        let request = Request::Import {
+            bytes: given.state.bytes,
+            part: Some(Part {
+                flows: given.flows.0,
+                counts: false,
+            }),
+        };
         let file = given.state.file.as_fd();
-        match nf_socket::ask_about(&member.control, &request, Some(file)) {
+        match daemon::ask_about(&member.control, &request, Some(file)) {
             Ok(answer) => {
-                let number = |key: &str| answer.get(key).and_then(Value::as_u64).unwrap_or(0);
+                let imported: Imported = answer::read(answer).unwrap_or_default();
                 // Its word: any number.
-                all.taken = all.taken.saturating_add(number("taken"));
-                all.left_out = all.left_out.saturating_add(number("left_out"));
+                all.taken = all.taken.saturating_add(imported.taken);
+                all.left_out = all.left_out.saturating_add(imported.left_out);
             }
             Err(why) => {
                 let (number, from) = (member.number, given.from);
@@ -213,6 +221,7 @@ mod tests {
     use super::*;
     use nfluid_ring::flow::Shares;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
     use std::path::Path;

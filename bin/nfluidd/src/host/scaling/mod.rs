@@ -23,6 +23,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::members::{front_of, member_names};
 use nfluid_control::model::PortRef;
+use nfluid_wiring::Ports as _;
 use note::Note;
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ impl Host {
         let scaling = self.scaling_of(name, count)?;
         self.members.insert(name.to_owned(), count);
         for member in &names {
-            self.choose_own_bells(member);
+            self.choose_doorbells_of(member);
         }
         self.upgrading.extend(names);
         Ok(scaling)
@@ -96,7 +97,7 @@ impl Host {
         };
         let front = |part: &nfluid_switch::instance::PortParts| {
             let port = PortRef::instance(name, &part.spec.name);
-            let senders = match self.senders.get(&port) {
+            let senders = match self.wires.senders_of(&port) {
                 // What an interface receives is counted in the table.
                 Some(senders) => senders
                     .iter()
@@ -134,7 +135,7 @@ impl Host {
             self.members.insert(name.to_owned(), now);
         } else {
             self.members.remove(name);
-            self.choose_own_bells(name);
+            self.choose_doorbells_of(name);
         }
     }
 
@@ -146,7 +147,7 @@ impl Host {
 
     /// Whether the switch spreads frames for a port of this instance, or has spread what it gets.
     pub(super) fn is_one_of_several(&self, name: &str) -> bool {
-        front_of(name).is_some() || self.members.contains_key(name)
+        self.ports().is_member(name)
     }
 
     /// Carries on with what an earlier daemon has begun and not ended.

@@ -14,7 +14,7 @@ pub use law::{Estimate, Reading};
 
 use super::config::BalancerConfig;
 use super::{Finding, Findings};
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use snmp::Agent;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use nfluid_control::fast::Direction;
 use nfluid_evnf::chain::Member;
 use nfluid_evnf::guard::{Guard, Settings, Sizes};
 use nfluid_evnf::hook::Hook;
-use nfluid_switch::uplink::Place;
+use nfluid_netdev::Place;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,0 +1,46 @@
+//! Network interfaces: looking for them, changing them, attaching programs to them.
+//!
+//! - [`Netlink`], [`Monitor`]: requests to the kernel, and its announcements.
+//! - [`NetNs`]: network namespaces.
+//! - [`Place`]: an interface by the names that users write.
+//! - [`hook`]: attaching an XDP program by netlink: natively or generically.
+//! - [`PinnedProgram`], [`FilteredProgram`], [`DispatchedProgram`]: programs that stay on an interface when the process ends.
+//! - [`program_time`], [`TimeKeeping`]: what programs cost.
+//! - [`offload`], [`features`]: what a driver would leave undone on a frame.
+//! - [`Nic`], [`Flow`]: flow rules of a NIC.
+//! - [`tap`]: tap interfaces.
+//!
+//! Functions that name an interface without a namespace mean the calling thread's namespace.
+
+mod dispatched;
+mod error;
+pub mod features;
+mod filter;
+mod flow;
+pub mod hook;
+mod libxdp;
+mod metering;
+mod netlink;
+mod netns;
+pub mod nic;
+pub mod offload;
+mod peer;
+mod pinned;
+mod place;
+mod program;
+pub mod tap;
+
+pub use dispatched::DispatchedProgram;
+pub use error::NetdevError;
+pub use filter::{FilterSeat, FilteredProgram};
+pub use flow::{Flow, IpFlow, PortMask};
+pub use hook::{AttachedProgram, Mode, ReceivePath, XdpHook};
+pub use metering::{ProgramTime, TimeKeeping, program_time};
+pub use netlink::tc::Side;
+pub use netlink::{Link, Monitor, Netlink};
+pub use netns::{NetNs, interface_names};
+pub use nic::{ANYWHERE, FlowTable, Nic, Steering};
+pub use offload::ChangedFeatures;
+pub use pinned::PinnedProgram;
+pub use place::Place;
+pub use program::{program_by_id, program_id, program_name};

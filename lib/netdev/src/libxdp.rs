@@ -1,0 +1,410 @@
+//! libxdp, opened at run time: it has programs of several owners on one interface, one behind the other.
+//!
+//! nfluid is not linked with it, runs where it is not installed, and says then what is missing. It has a libbpf of its own
+//! (`libbpf.so.1`), which is another than the one that is built in here: what one of them has made is never handed to the other, but
+//! for numbers and descriptors, which are the kernel's.
+
+use crate::hook::XdpHook;
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{NonNull, null};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const LIBRARY: &CStr = c"libxdp.so.1";
+/// Bytes of what the library says that are told on.
+const SAID_BYTES: usize = 2048;
+/// `enum xdp_attach_mode`.
+const MODE_ANY: c_uint = 0;
+const MODE_NATIVE: c_uint = 1;
+const MODE_GENERIC: c_uint = 2;
+/// How it says that the kernel has no room beside a program.
+const ALONE: &str = "libxdp: Falling back to loading single prog";
+/// Level of a warning, with both libraries.
+const WARNING: c_int = 0;
+
+enum RawObject {}
+enum RawMap {}
+enum RawProgram {}
+enum RawDispatcher {}
+
+/// What both libraries call with their words; the last one is a `va_list`, which the C ABIs of Linux pass by its address.
+type Print = unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int;
+
+unsafe extern "C" {
+    fn vsnprintf(to: *mut c_char, size: usize, format: *const c_char, list: *mut c_void) -> c_int;
+}
+
+macro_rules! functions {
+    ($($field:ident = $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
+        /// Functions of libxdp and of its libbpf.
+        struct Functions {
+            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Functions {
+            /// # Safety
+            /// `library` is an open libxdp.
+            unsafe fn of(library: NonNull<c_void>) -> Result<Self, String> {
+                Ok(Functions {
+                    // SAFETY: a function of this name has this signature in all versions 1 of the library (libxdp.h, libbpf.h).
+                    $($field: unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $result>(
+                            function(library, $name)?.as_ptr(),
+                        )
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    object_open = c"bpf_object__open_mem" (*const c_void, usize, *const c_void) -> *mut RawObject;
+    object_close = c"bpf_object__close" (*mut RawObject) -> ();
+    object_map = c"bpf_object__find_map_by_name" (*const RawObject, *const c_char) -> *mut RawMap;
+    map_reuse = c"bpf_map__reuse_fd" (*mut RawMap, c_int) -> c_int;
+    bpf_print = c"libbpf_set_print" (Option<Print>) -> Option<Print>;
+    xdp_print = c"libxdp_set_print" (Option<Print>) -> Option<Print>;
+    error_of = c"libxdp_get_error" (*const c_void) -> c_long;
+    program_of = c"xdp_program__from_bpf_obj" (*mut RawObject, *const c_char) -> *mut RawProgram;
+    program_by_id = c"xdp_program__from_id" (u32) -> *mut RawProgram;
+    program_id = c"xdp_program__id" (*const RawProgram) -> u32;
+    program_close = c"xdp_program__close" (*mut RawProgram) -> ();
+    set_priority = c"xdp_program__set_run_prio" (*mut RawProgram, c_uint) -> c_int;
+    attach = c"xdp_program__attach" (*mut RawProgram, c_int, c_uint, c_uint) -> c_int;
+    detach = c"xdp_program__detach" (*mut RawProgram, c_int, c_uint, c_uint) -> c_int;
+    on_interface = c"xdp_multiprog__get_from_ifindex" (c_int) -> *mut RawDispatcher;
+    next_program = c"xdp_multiprog__next_prog" (*const RawProgram, *const RawDispatcher) -> *mut RawProgram;
+    is_single = c"xdp_multiprog__is_legacy" (*const RawDispatcher) -> bool;
+    attach_mode = c"xdp_multiprog__attach_mode" (*const RawDispatcher) -> c_uint;
+    close_dispatcher = c"xdp_multiprog__close" (*mut RawDispatcher) -> ();
+}
+
+/// # Safety
+/// `library` is open.
+unsafe fn function(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, String> {
+    // SAFETY: the library is open, and the name ends with zero.
+    let found = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
+    let name = name.to_string_lossy();
+    NonNull::new(found).ok_or_else(|| format!("it has no {name}: version 1.2 or later is needed"))
+}
+
+/// What the libraries have said since they were asked last. One at a time uses them: they print for all, and remember where
+/// their files are.
+static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static IN_USE: Mutex<()> = Mutex::new(());
+static OPENED: OnceLock<Functions> = OnceLock::new();
+
+/// The library, for one thread.
+pub struct Libxdp {
+    functions: &'static Functions,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Who is at XDP on an interface.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Occupant {
+    Nobody,
+    /// A program that is not libxdp's dispatcher.
+    Stranger,
+    /// The dispatcher, with the numbers of the programs in it, in the order in which packets meet them.
+    Dispatcher(XdpHook, Vec<u32>),
+}
+
+impl Libxdp {
+    /// The library; it stays open.
+    ///
+    /// # Errors
+    /// When it is not installed, or too old; says what to do.
+    pub fn open() -> Result<Self, String> {
+        let alone = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let functions = match OPENED.get() {
+            Some(functions) => functions,
+            None => {
+                let found = load()?;
+                OPENED.get_or_init(|| found)
+            }
+        };
+        Ok(Libxdp {
+            functions,
+            _alone: alone,
+        })
+    }
+
+    /// Who is at XDP on an interface of the calling thread's namespace.
+    pub fn occupant(&self, interface: u32) -> Occupant {
+        let f = self.functions;
+        // SAFETY: of an interface that is not there it says so.
+        let found = unsafe { (f.on_interface)(interface.cast_signed()) };
+        // SAFETY: it is what a function of the library has returned.
+        if unsafe { (f.error_of)(found.cast()) } != 0 || found.is_null() {
+            return Occupant::Nobody;
+        }
+        // SAFETY: the library has just made it, and nobody has closed it; the programs are its own, and end with it.
+        unsafe {
+            let mut programs = Vec::new();
+            let mut last = null();
+            loop {
+                let next = (f.next_program)(last, found);
+                if next.is_null() {
+                    break;
+                }
+                programs.push((f.program_id)(next));
+                last = next;
+            }
+            let occupant = if (f.is_single)(found) {
+                Occupant::Stranger
+            } else if (f.attach_mode)(found) == MODE_GENERIC {
+                Occupant::Dispatcher(XdpHook::Generic, programs)
+            } else {
+                Occupant::Dispatcher(XdpHook::Native, programs)
+            };
+            (f.close_dispatcher)(found);
+            occupant
+        }
+    }
+
+    /// Loads the only program of an object, with `map` in the place of its own one of that name, into the dispatcher on an interface
+    /// of the calling thread's namespace, which is made if there is none. It stays when this process ends.
+    ///
+    /// # Errors
+    /// When the library or the kernel refuses; nothing has changed then.
+    pub fn attach(
+        &self,
+        object: &[u8],
+        map: (&CStr, BorrowedFd<'_>),
+        interface: u32,
+        hook: XdpHook,
+        priority: u32,
+    ) -> io::Result<()> {
+        let words = Words::listen(self.functions);
+        let f = self.functions;
+        // SAFETY: the object is readable in this length, and copied; there are no options.
+        let object = unsafe { (f.object_open)(object.as_ptr().cast(), object.len(), null()) };
+        // SAFETY: it is what a function of the library has returned.
+        let error = unsafe { (f.error_of)(object.cast()) };
+        if error != 0 || object.is_null() {
+            return Err(words.error("reading the program", error));
+        }
+        let mode = match hook {
+            XdpHook::Native => MODE_NATIVE,
+            XdpHook::Generic => MODE_GENERIC,
+        };
+        // SAFETY: the object is open until the end of this, the program until before that; the descriptor is open.
+        unsafe {
+            let own = (f.object_map)(object, map.0.as_ptr());
+            let shared = match own.is_null() {
+                true => -libc::ENOENT,
+                false => (f.map_reuse)(own, map.1.as_raw_fd()),
+            };
+            let attached = match shared {
+                0 => self.attach_program(object, interface, mode, priority, &words),
+                error => Err(words.error("handing over its map", error.into())),
+            };
+            (f.object_close)(object);
+            attached
+        }
+    }
+
+    /// # Safety
+    /// The object is open.
+    unsafe fn attach_program(
+        &self,
+        object: *mut RawObject,
+        interface: u32,
+        mode: c_uint,
+        priority: c_uint,
+        words: &Words,
+    ) -> io::Result<()> {
+        let f = self.functions;
+        // SAFETY: the caller's promise; the program, which is open until the end of this, is the first one of the object.
+        unsafe {
+            let program = (f.program_of)(object, c"xdp".as_ptr());
+            let error = (f.error_of)(program.cast());
+            if error != 0 || program.is_null() {
+                return Err(words.error("reading the program", error));
+            }
+            let mut status = (f.set_priority)(program, priority);
+            if status == 0 {
+                status = (f.attach)(program, interface.cast_signed(), mode, 0);
+            }
+            let is_single = || self.occupant(interface) == Occupant::Stranger;
+            let attached = if status != 0 {
+                Err(words.error("attaching", status.into()))
+            } else if is_single() {
+                let why = words.error("attaching", -c_long::from(libc::EOPNOTSUPP));
+                // It would have nobody beside it.
+                (f.detach)(program, interface.cast_signed(), MODE_ANY, 0);
+                Err(why)
+            } else {
+                Ok(())
+            };
+            (f.program_close)(program);
+            attached
+        }
+    }
+
+    /// Takes a program out of the dispatcher of an interface of the calling thread's namespace; the last one takes that away.
+    ///
+    /// # Errors
+    /// When it is not there, or the library or the kernel refuses.
+    pub fn detach(&self, interface: u32, program: u32) -> io::Result<()> {
+        let words = Words::listen(self.functions);
+        let f = self.functions;
+        // SAFETY: of a number that no program has it says so; what it returns is open until the end of this.
+        unsafe {
+            let program = (f.program_by_id)(program);
+            let error = (f.error_of)(program.cast());
+            if error != 0 || program.is_null() {
+                return Err(words.error("finding the program", error));
+            }
+            let status = (f.detach)(program, interface.cast_signed(), MODE_ANY, 0);
+            (f.program_close)(program);
+            match status {
+                0 => Ok(()),
+                error => Err(words.error("detaching", error.into())),
+            }
+        }
+    }
+}
+
+/// Opens it.
+fn load() -> Result<Functions, String> {
+    // SAFETY: the name ends with zero; what the libraries do when they are loaded is their own affair. What they ask for is found
+    // in themselves before it is found here.
+    let library =
+        unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | DEEP) };
+    let Some(library) = NonNull::new(library) else {
+        // SAFETY: it is null, or a text that stays until the next call of this thread.
+        let why = unsafe { text(libc::dlerror()) };
+        return Err(format!(
+            "{why}; install libxdp (apt-get install libxdp1), or leave 'beside: libxdp' out"
+        ));
+    };
+    // SAFETY: it is open, and is never closed.
+    unsafe { Functions::of(library) }
+}
+
+/// The libbpf that is built in here is not taken for theirs.
+#[cfg(target_env = "gnu")]
+const DEEP: c_int = libc::RTLD_DEEPBIND;
+#[cfg(not(target_env = "gnu"))]
+const DEEP: c_int = 0;
+
+/// While it lives, what the libraries warn of is kept.
+struct Words {
+    functions: &'static Functions,
+}
+
+impl Words {
+    fn listen(functions: &'static Functions) -> Self {
+        said().clear();
+        // SAFETY: the function is of the type that both call, and stays.
+        unsafe {
+            (functions.bpf_print)(Some(keep));
+            (functions.xdp_print)(Some(keep));
+        }
+        Words { functions }
+    }
+
+    /// An error with these words; `error` is a negative number of one.
+    fn error(&self, what: &str, error: c_long) -> io::Error {
+        let number = i32::try_from(-error).unwrap_or(libc::EIO);
+        let error = io::Error::from_raw_os_error(number);
+        let said = String::from_utf8_lossy(&said()).into_owned();
+        let lines = said.lines().map(str::trim);
+        let said: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        let said = said.join("; ");
+        let why = match hint(&said, number) {
+            Some(hint) => format!("{what}: {error}; {hint}"),
+            None if said.is_empty() => format!("{what}: {error}"),
+            None => format!("{what}: {error} ({said})"),
+        };
+        io::Error::new(error.kind(), why)
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: none is the way to have them be silent.
+        unsafe {
+            (self.functions.bpf_print)(None);
+            (self.functions.xdp_print)(None);
+        }
+    }
+}
+
+/// Why it is likely so, and what may help.
+fn hint(said: &str, number: i32) -> Option<&'static str> {
+    if said.contains("changes packet data") {
+        Some(
+            "this kernel needs libxdp 1.5.5 or later, for all tools that put programs there: the dispatcher of earlier ones takes no \
+             program that goes on to another one",
+        )
+    } else if said.contains(ALONE) || number == libc::EOPNOTSUPP || number == libc::EPERM {
+        Some(
+            "the dispatcher needs a kernel that replaces functions of programs (BPF_PROG_TYPE_EXT)",
+        )
+    } else {
+        None
+    }
+}
+
+fn said() -> MutexGuard<'static, Vec<u8>> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// # Safety
+/// As the libraries call it: with a format that ends with zero, and a list that is as it says.
+unsafe extern "C" fn keep(level: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    let mut line = [0u8; SAID_BYTES];
+    // SAFETY: the caller's promise; no more is written than there is room for.
+    let length = unsafe { vsnprintf(line.as_mut_ptr().cast(), line.len(), format, list) };
+    let length = usize::try_from(length).unwrap_or(0).min(line.len() - 1);
+    let mut said = said();
+    let room = SAID_BYTES.saturating_sub(said.len());
+    let line_is = |start: &str| line.starts_with(start.as_bytes());
+    let is_noise = line_is("libbpf: elf: skipping");
+    if level == WARNING && !is_noise || line_is(ALONE) {
+        said.extend_from_slice(&line[..length.min(room)]);
+    }
+    length as c_int
+}
+
+/// # Safety
+/// It is null or ends with zero.
+unsafe fn text(at: *const c_char) -> String {
+    if at.is_null() {
+        return "it cannot be opened".to_owned();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALONE, Libxdp, Occupant, hint};
+
+    #[test]
+    fn an_interface_that_is_not_there_has_nobody_on_it() {
+        let Ok(library) = Libxdp::open() else {
+            println!(
+                "SKIPPED an_interface_that_is_not_there_has_nobody_on_it: libxdp is not installed"
+            );
+            return;
+        };
+        assert_eq!(library.occupant(0x7fff_fff0), Occupant::Nobody);
+        assert!(library.detach(0x7fff_fff0, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn what_may_help_is_said() {
+        let words = "Extension program changes packet data, while original does not";
+        let said = hint(words, libc::EINVAL).expect("it is known");
+        assert!(said.contains("libxdp 1.5.5"));
+        assert!(hint(&format!("{ALONE} x"), libc::EINVAL).is_some());
+        assert!(hint("", libc::EPERM).is_some_and(|said| said.contains("kernel")));
+        assert_eq!(hint("", libc::ENOMEM), None);
+    }
+}

@@ -1,0 +1,346 @@
+//! Interfaces by rtnetlink (`linux/if_link.h`).
+
+use super::{Netlink, errno};
+use crate::error::NetdevError;
+use crate::hook::XdpHook;
+use netlink_packet_core::{Emitable, NLM_F_ACK, NlasIterator, Parseable, ParseableParametrized};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
+};
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+/// XDP_FLAGS_UPDATE_IF_NOEXIST
+const XDP_IF_NONE: u32 = 1 << 0;
+/// XDP_FLAGS_REPLACE
+const XDP_REPLACE: u32 = 1 << 4;
+
+/// What the kernel says about an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Index within its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// Is it up, administratively?
+    pub up: bool,
+    /// Can frames go out of it? Of a veth: are both ends up?
+    pub carrier: bool,
+    /// Largest packet.
+    pub mtu: u32,
+    /// Address, if it is an Ethernet one.
+    pub mac: Option<[u8; 6]>,
+    /// Kind of a virtual interface: "veth", "tun", ...
+    pub kind: Option<String>,
+    /// Index of the interface below or, for veth, of the other end.
+    pub peer: Option<u32>,
+    /// Index of the bridge, bond or VRF that it is a part of.
+    pub master: Option<u32>,
+    /// The kernel's number, in this namespace, of the namespace in which `peer` is; absent: here.
+    pub peer_netns: Option<i32>,
+    /// The attached XDP program, if there is just one.
+    pub xdp: Option<u32>,
+    /// Is any XDP program attached?
+    pub xdp_attached: bool,
+}
+
+/// A message about the interface `index`; 0 if an attribute names the interface.
+fn about(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    message
+}
+
+/// A message that puts an interface up or down.
+fn updown(index: u32, up: bool) -> LinkMessage {
+    let mut message = about(index, Vec::new());
+    message.header.change_mask = LinkFlags::Up;
+    if up {
+        message.header.flags = LinkFlags::Up;
+    }
+    message
+}
+
+/// A message that has an interface run the XDP program `fd`, or none if it is -1.
+fn xdp(index: u32, hook: XdpHook, fd: RawFd, expected: Option<RawFd>) -> LinkMessage {
+    let how = if expected.is_some() {
+        XDP_REPLACE
+    } else {
+        XDP_IF_NONE
+    };
+    let mut program = vec![LinkXdp::Fd(fd), LinkXdp::Flags(hook.flag() | how)];
+    program.extend(expected.map(|fd| LinkXdp::ExpectedFd(fd as u32)));
+    about(index, vec![LinkAttribute::Xdp(program)])
+}
+
+/// A question for the number that this namespace has given to the namespace `fd`.
+fn netns(fd: RawFd) -> NsidMessage {
+    let mut message = NsidMessage::default();
+    message.attributes.push(NsidAttribute::Fd(fd as u32));
+    message
+}
+
+/// Reads the body of an RTM_NEWLINK message. Never fails: what is missing stays at its default.
+fn parse_link(body: &[u8]) -> Link {
+    let header = LinkHeader::parse(body).unwrap_or_default();
+    let mut link = Link {
+        index: header.index,
+        up: header.flags.contains(LinkFlags::Up),
+        carrier: header.flags.contains(LinkFlags::LowerUp),
+        ..Link::default()
+    };
+    let attributes = body.get(header.buffer_len()..).unwrap_or(&[]);
+    for attribute in NlasIterator::new(attributes).map_while(Result::ok) {
+        match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
+            Ok(LinkAttribute::Address(address)) => link.mac = address.try_into().ok(),
+            Ok(LinkAttribute::IfName(name)) => link.name = name,
+            Ok(LinkAttribute::Mtu(mtu)) => link.mtu = mtu,
+            Ok(LinkAttribute::Link(index)) => link.peer = Some(index),
+            Ok(LinkAttribute::Controller(index)) => {
+                link.master = Some(index).filter(|index| *index != 0);
+            }
+            Ok(LinkAttribute::LinkNetNsId(id)) => link.peer_netns = Some(id),
+            Ok(LinkAttribute::LinkInfo(info)) => {
+                link.kind = info.iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
+            Ok(LinkAttribute::Xdp(xdp)) => parse_xdp(&xdp, &mut link),
+            _ => {}
+        }
+    }
+    link
+}
+
+fn parse_xdp(xdp: &[LinkXdp], link: &mut Link) {
+    for attribute in xdp {
+        match attribute {
+            LinkXdp::Attached(mode) => link.xdp_attached = *mode != XdpAttached::None,
+            LinkXdp::ProgId(id) => link.xdp = Some(*id),
+            _ => {}
+        }
+    }
+}
+
+impl Netlink {
+    /// The interface `name`; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the kernel refuses to say.
+    pub fn link(&self, name: &str) -> Result<Option<Link>, NetdevError> {
+        let named = vec![LinkAttribute::IfName(name.to_owned())];
+        self.find(about(0, named), name)
+    }
+
+    /// The interface with this index; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the kernel refuses to say.
+    pub fn link_by_index(&self, index: u32) -> Result<Option<Link>, NetdevError> {
+        self.find(about(index, Vec::new()), &format!("number {index}"))
+    }
+
+    fn find(&self, message: LinkMessage, what: &str) -> Result<Option<Link>, NetdevError> {
+        match self.request(RouteNetlinkMessage::GetLink(message), 0) {
+            Ok(body) => Ok(Some(parse_link(&body))),
+            Err(error) if errno(&error) == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(NetdevError::system(format!("looking for interface {what}"))(error)),
+        }
+    }
+
+    /// Puts an interface up or down.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_up(&self, index: u32, up: bool) -> Result<(), NetdevError> {
+        let message = RouteNetlinkMessage::NewLink(updown(index, up));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("putting the interface up or down"))
+    }
+
+    /// Gives an interface an address.
+    ///
+    /// # Errors
+    /// When the kernel or the driver refuses.
+    pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetdevError> {
+        let address = vec![LinkAttribute::Address(mac.to_vec())];
+        let message = RouteNetlinkMessage::SetLink(about(index, address));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("setting the interface's address"))
+    }
+
+    /// Attaches an XDP program where none is, or in place of `instead_of`, atomically.
+    ///
+    /// # Errors
+    /// The kernel's own words; `EBUSY` or `EEXIST`: another program is there.
+    pub fn attach_xdp(
+        &self,
+        index: u32,
+        hook: XdpHook,
+        program: BorrowedFd<'_>,
+        instead_of: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let expected = instead_of.map(|fd| fd.as_raw_fd());
+        self.set_xdp(xdp(index, hook, program.as_raw_fd(), expected))
+    }
+
+    /// Detaches `program`, if it is the one that is attached.
+    ///
+    /// # Errors
+    /// As the kernel reports them.
+    pub fn detach_xdp(&self, index: u32, hook: XdpHook, program: BorrowedFd<'_>) -> io::Result<()> {
+        self.set_xdp(xdp(index, hook, -1, Some(program.as_raw_fd())))
+    }
+
+    fn set_xdp(&self, message: LinkMessage) -> io::Result<()> {
+        self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
+            .map(drop)
+    }
+
+    /// The number that this namespace has given to the namespace `fd`.
+    ///
+    /// # Errors
+    /// When the kernel refuses to say.
+    pub fn netns_id(&self, fd: BorrowedFd<'_>) -> io::Result<i32> {
+        let body = self.request(RouteNetlinkMessage::GetNsId(netns(fd.as_raw_fd())), 0)?;
+        let answer = NsidMessage::parse(&body[..]).map_err(io::Error::other)?;
+        let id = answer
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                NsidAttribute::Id(id) => Some(*id),
+                _ => None,
+            });
+        Ok(id.unwrap_or(-1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::encode;
+    use netlink_packet_route::link::InfoKind;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_link_is_read_back() {
+        let mut message = about(
+            7,
+            vec![
+                LinkAttribute::IfName("eth7".to_owned()),
+                LinkAttribute::Mtu(1500),
+                LinkAttribute::Address(vec![2, 0, 0, 0, 0, 7]),
+                LinkAttribute::Link(9),
+                LinkAttribute::Controller(11),
+                LinkAttribute::LinkNetNsId(3),
+                LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth)]),
+                LinkAttribute::Xdp(vec![
+                    LinkXdp::Attached(XdpAttached::Driver),
+                    LinkXdp::ProgId(55),
+                ]),
+            ],
+        );
+        message.header.flags = LinkFlags::Up;
+        let mut body = vec![0; message.buffer_len()];
+        message.emit(&mut body);
+        let want = Link {
+            index: 7,
+            name: "eth7".to_owned(),
+            up: true,
+            carrier: false,
+            mtu: 1500,
+            mac: Some([2, 0, 0, 0, 0, 7]),
+            kind: Some("veth".to_owned()),
+            peer: Some(9),
+            master: Some(11),
+            peer_netns: Some(3),
+            xdp: Some(55),
+            xdp_attached: true,
+        };
+        assert_eq!(parse_link(&body), want);
+    }
+
+    #[test]
+    fn the_loopback_interface_is_found_by_name_and_by_index_and_others_are_not() {
+        let netlink = Netlink::open().expect("a socket");
+        let link = netlink.link("lo").expect("an answer").expect("there");
+        assert_eq!((link.name.as_str(), link.mac), ("lo", Some([0; 6])));
+        let same = netlink.link_by_index(link.index).expect("an answer");
+        assert_eq!(same.expect("there").name, "lo");
+        assert_eq!(netlink.link("no-such-nic").expect("an answer"), None);
+    }
+
+    /// What the library does not take is skipped: here a message of statistics that is too short.
+    #[test]
+    fn an_attribute_that_makes_no_sense_hides_no_other() {
+        let mut body = vec![0; 16];
+        body.extend([6, 0, 23, 0, 1, 2, 0, 0]);
+        body.extend([8, 0, 4, 0]);
+        body.extend(1500u32.to_ne_bytes());
+        assert_eq!(parse_link(&body).mtu, 1500);
+    }
+
+    /// Bytes of requests that were written by hand, from headers of the kernel, before the library was used.
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn requests_are_the_kernels_structures() {
+        let hex = |message, flags| -> String {
+            let bytes = encode(message, flags);
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let named = about(0, vec![LinkAttribute::IfName("eth7".to_owned())]);
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetLink(named), 0),
+            "2c00000012000100000000000000000000000000000000000000000000000000090003006574683700000000"
+        );
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetLink(about(7, Vec::new())), 0),
+            "2000000012000100000000000000000000000000070000000000000000000000"
+        );
+        let new = |message| hex(RouteNetlinkMessage::NewLink(message), NLM_F_ACK);
+        assert_eq!(
+            new(updown(7, true)),
+            "2000000010000500000000000000000000000000070000000100000001000000"
+        );
+        assert_eq!(
+            new(updown(7, false)),
+            "2000000010000500000000000000000000000000070000000000000001000000"
+        );
+        let set = |message| hex(RouteNetlinkMessage::SetLink(message), NLM_F_ACK);
+        let address = vec![LinkAttribute::Address(vec![2, 0, 0, 0, 0, 7])];
+        assert_eq!(
+            set(about(7, address)),
+            "2c000000130005000000000000000000000000000700000000000000000000000a0001000200000000070000"
+        );
+        // By hand, IFLA_XDP was marked as nested (0x802b). The kernel does not look at the mark (`do_setlink`).
+        assert_eq!(
+            set(xdp(7, XdpHook::Native, 9, None)),
+            "340000001300050000000000000000000000000007000000000000000000000014002b0008000100090000000800030005000000"
+        );
+        assert_eq!(
+            set(xdp(7, XdpHook::Generic, 9, Some(11))),
+            "3c000000130005000000000000000000000000000700000000000000000000001c002b0008000100090000000800030012000000080008000b000000"
+        );
+        assert_eq!(
+            set(xdp(7, XdpHook::Native, -1, Some(11))),
+            "3c000000130005000000000000000000000000000700000000000000000000001c002b0008000100ffffffff0800030014000000080008000b000000"
+        );
+        assert_eq!(
+            hex(RouteNetlinkMessage::GetNsId(netns(9)), 0),
+            "1c0000005a0001000000000000000000000000000800030009000000"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_of_the_kernel_panics(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let _ = parse_link(&bytes);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! I/O threads for the instances of a private platform, in this process or in one of their own: for
+//! tests and benchmarks.
+
+use crate::scratch::{Scratch, ScratchInstance, spawn_with};
+use nfluid_io::duty::{Bells, Duty};
+use nfluid_ring::attach::inherited;
+use nfluid_ring::memory::RingMemory;
+use nfluid_switch::serve::Serve;
+use nfluid_switch::{Form, SwitchError};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+/// Environment variable that tells a process what it has inherited.
+const INHERITED_ENV: &str = "NFLUID_IO_INHERITED";
+
+/// One for each port of `instance`, in their order.
+///
+/// # Errors
+/// When a descriptor cannot be duplicated or a ring not be mapped.
+pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
+    let parts = instance.io_parts();
+    let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+    let ports = parts.ports.into_iter();
+    let ports =
+        ports.map(|(port, ring, peer)| Ok((port, owned(ring)?, peer.map(owned).transpose()?)));
+    duties_of(owned(parts.io_bell)?, owned(parts.own_bell)?, ports)
+}
+
+/// The duties of an instance with these bells, and per port number, ring and bell of the link's peer.
+fn duties_of(
+    io_bell: OwnedFd,
+    own_bell: OwnedFd,
+    ports: impl Iterator<Item = io::Result<(u32, OwnedFd, Option<OwnedFd>)>>,
+) -> io::Result<Vec<Duty>> {
+    let bells = Arc::new(Bells {
+        io: io_bell,
+        instance: Some(own_bell),
+        cores: Vec::new(),
+    });
+    let duty = |port: io::Result<(u32, OwnedFd, Option<OwnedFd>)>| {
+        let (port, ring, peer) = port?;
+        let ring = RingMemory::map(ring.as_fd()).map_err(io::Error::other)?;
+        Ok(Duty::new(port, ring, Arc::clone(&bells), peer))
+    };
+    ports.map(duty).collect()
+}
+
+/// Numbers of inherited descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct Inherited {
+    serve: RawFd,
+    form: Form,
+    instances: Vec<InheritedInstance>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct InheritedInstance {
+    io_bell: RawFd,
+    own_bell: RawFd,
+    /// Port, ring, bell of the link's peer.
+    ports: Vec<(u32, RawFd, Option<RawFd>)>,
+}
+
+/// Starts `command`, which finds by [`from_env`] what it needs to serve `instances`.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn(
+    scratch: &Scratch,
+    instances: &[&ScratchInstance],
+    command: &mut Command,
+) -> Result<Child, SwitchError> {
+    let serve = scratch.switch.serve()?;
+    let mut fds = vec![serve.program()];
+    let mut told = Inherited {
+        serve: serve.program().as_raw_fd(),
+        form: scratch.switch.form(),
+        instances: Vec::new(),
+    };
+    for instance in instances {
+        let parts = instance.io_parts();
+        fds.extend([parts.io_bell, parts.own_bell]);
+        fds.extend(parts.ports.iter().map(|(_, ring, _)| *ring));
+        fds.extend(parts.ports.iter().filter_map(|(_, _, peer)| *peer));
+        let numbers = parts
+            .ports
+            .iter()
+            .map(|(port, ring, peer)| (*port, ring.as_raw_fd(), peer.map(|fd| fd.as_raw_fd())));
+        told.instances.push(InheritedInstance {
+            io_bell: parts.io_bell.as_raw_fd(),
+            own_bell: parts.own_bell.as_raw_fd(),
+            ports: numbers.collect(),
+        });
+    }
+    let told =
+        serde_json::to_string(&told).map_err(|error| SwitchError::Limit(error.to_string()))?;
+    spawn_with(command.env(INHERITED_ENV, told), &fds)
+}
+
+/// What [`spawn`] has handed to this process: the switch, and the ports of each instance. Call it once.
+///
+/// # Errors
+/// When the process was not started by it.
+pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
+    let own = |fd: RawFd| inherited(fd).map_err(io::Error::other);
+    let told = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
+    let told: Inherited = serde_json::from_str(&told)?;
+    let serve = Serve::of(own(told.serve)?, told.form);
+    let instance = |instance: InheritedInstance| {
+        let ports = instance.ports.into_iter();
+        let ports =
+            ports.map(|(port, ring, peer)| Ok((port, own(ring)?, peer.map(own).transpose()?)));
+        duties_of(own(instance.io_bell)?, own(instance.own_bell)?, ports)
+    };
+    let instances: io::Result<_> = told.instances.into_iter().map(instance).collect();
+    Ok((serve, instances?))
+}

@@ -1,0 +1,87 @@
+//! Uplinks: ports backed by a real interface.
+//!
+//! An uplink is a port of the platform like any other. What is sent *to* it lands in its ring, and
+//! the uplink's thread sends it out of the interface. What the interface receives is sent *by* it:
+//! an XDP program on the interface writes each frame straight into the slot of the port that takes
+//! it - the other end of a link, the port that the switch knows or floods to, or the one that the
+//! uplink's rules name - and wakes its owner. No thread is in that path.
+//!
+//! | way | when | why |
+//! |---|---|---|
+//! | XDP native | the driver can (veth, virtio, most NICs) | before any socket buffer is made: 15-42 ns of program per frame |
+//! | XDP generic | else, or if asked for | any interface; a socket buffer per frame, and a copy where it is shared |
+//! | AF_XDP zero-copy | native, real hardware, driver can | the NIC reads the uplink's own slots |
+//! | AF_XDP copy | else | one copy in the kernel, no queueing discipline (measure: example `uplink_speed`) |
+//! | AF_PACKET | the interface takes no AF_XDP socket | works everywhere, one system call per 64 frames |
+//! | tap | `Kind::Tap` | a read and a write per frame: for programs with a kernel stack, not for load |
+//!
+//! Which one it has become, and the kernel's reason, is in [`Uplink::status`] and in the log.
+//!
+//! What is changed on the host - the XDP program, offloads, an address, the interface's up state -
+//! is recorded in a file first, so that [`Uplink::close`] undoes it, and a daemon that comes after
+//! a crash does ([`clean_leftovers`]) or takes over ([`Uplink::open`] with the same name: the
+//! program is replaced atomically, no frame is missed).
+
+mod connection;
+mod direct;
+mod error;
+mod memory;
+mod outlet;
+mod packet;
+mod receive;
+mod shared;
+mod spec;
+mod state;
+mod steering;
+mod tap_worker;
+mod uplink;
+mod worker;
+mod xsk;
+
+pub use direct::DirectOutlet;
+pub use error::{ErrorKind, ToldError, UplinkError};
+pub use spec::{Kind, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
+pub use state::program_of;
+pub use steering::{Choice, STEERED_MAX, Steered};
+pub use uplink::Uplink;
+pub use worker::NICE;
+
+use nfluid_switch::Switch;
+use std::path::Path;
+
+/// Removes an uplink whose process has ended: what its record in `state_dir` says is undone, its
+/// port leaves the switch.
+///
+/// # Errors
+/// When the port cannot be removed. What goes wrong on the interface is logged.
+pub fn close_dead(switch: &Switch, spec: &UplinkSpec) -> Result<(), UplinkError> {
+    if let Some(dir) = &spec.state_dir {
+        clean_leftovers(dir, |name| name != spec.name);
+    }
+    memory::unpin(spec);
+    switch.set_queues(spec.port, &[])?;
+    switch.set_rules(spec.port, &[])?;
+    Ok(switch.remove_ids(&[spec.pool], &[spec.port])?)
+}
+
+/// Undoes what a daemon that crashed has left on interfaces, by the records in `dir`, except for
+/// uplinks that `keep` names: those will be opened again, and taken over. Returns the names of the
+/// uplinks that were cleaned; what fails is logged and tried again next time.
+pub fn clean_leftovers(dir: &Path, keep: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut cleaned = Vec::new();
+    for record in state::all(dir) {
+        let result = record.and_then(|record| {
+            if keep(&record.name) {
+                return Ok(());
+            }
+            record.undo()?;
+            record.forget(dir)?;
+            cleaned.push(record.name);
+            Ok(())
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "leftovers of an uplink stay");
+        }
+    }
+    cleaned
+}

@@ -1,0 +1,167 @@
+//! What an uplink's thread shares with the other threads of its process.
+
+use crate::error::UplinkError;
+use crate::spec::{UplinkPath, UplinkStatus};
+use crate::steering::Steered;
+use nfluid_switch::classifier::Rule;
+use nfluid_switch::{DropReason, PortAccount};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+
+/// Rules that the NIC is to obey, in place of those before, and who waits to hear what became of them.
+#[derive(Debug)]
+pub struct SteeringOrder {
+    /// The rules; none: it steers nothing.
+    pub rules: Vec<Rule>,
+    /// Who waits.
+    pub answer: Sender<Result<Steered, UplinkError>>,
+}
+
+/// Counters and state of an uplink.
+#[derive(Debug)]
+pub struct Shared {
+    account: PortAccount,
+    /// The thread is to end.
+    pub stop: AtomicBool,
+    /// ... and to leave XDP program and settings as they are.
+    pub leave: AtomicBool,
+    /// Frames that the interface has taken.
+    pub sent_frames: AtomicU64,
+    /// Bytes handed to the interface.
+    pub sent_bytes: AtomicU64,
+    /// Frames that it refused.
+    pub refused_frames: AtomicU64,
+    /// System calls to make it send.
+    pub kicks: AtomicU64,
+    /// Times that the interface vanished.
+    pub vanished: AtomicU64,
+    /// Times that it came back.
+    pub returned: AtomicU64,
+    path: Mutex<Option<UplinkPath>>,
+    steering: Mutex<Option<Steered>>,
+    order: Mutex<Option<SteeringOrder>>,
+    /// Readable when the path has changed.
+    pub changed: OwnedFd,
+    /// Readable when there is an order.
+    pub ordered: OwnedFd,
+}
+
+impl Shared {
+    /// For the uplink whose port has this account.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor left.
+    pub fn new(account: PortAccount) -> Result<Self, UplinkError> {
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(UplinkError::system("making an event descriptor"))
+        };
+        Ok(Shared {
+            changed: event()?,
+            ordered: event()?,
+            account,
+            stop: AtomicBool::new(false),
+            leave: AtomicBool::new(false),
+            sent_frames: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            refused_frames: AtomicU64::new(0),
+            kicks: AtomicU64::new(0),
+            vanished: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            path: Mutex::new(None),
+            steering: Mutex::new(None),
+            order: Mutex::new(None),
+        })
+    }
+
+    /// Counts frames that the interface refused, here and on the port.
+    pub fn refuse(&self, frames: u64) {
+        if frames > 0 {
+            self.refused_frames.fetch_add(frames, Relaxed);
+            self.count(DropReason::Uplink, frames);
+        }
+    }
+
+    /// Counts frames that the port's owner dropped as their sender.
+    pub fn count(&self, reason: DropReason, frames: u64) {
+        self.account.dropped(reason, frames);
+    }
+
+    /// Counts frames that entered, but not through the switch.
+    pub fn entered(&self, frames: u64) {
+        self.account.entered(frames);
+    }
+
+    /// Notes how the uplink works now.
+    pub fn set_path(&self, path: Option<UplinkPath>) {
+        let mut now = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now != path {
+            *now = path;
+            self.tell();
+        }
+    }
+
+    /// Notes what the NIC classifies now.
+    pub fn set_steering(&self, steering: Option<Steered>) {
+        let mut now = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now != steering {
+            *now = steering;
+            self.tell();
+        }
+    }
+
+    /// Leaves an order for the uplink's thread. One that it has not seen yet is forgotten, and who waits for that
+    /// hears so.
+    pub fn leave_order(&self, order: SteeringOrder) {
+        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        // It can only fail when it is readable already.
+        let _readable = rustix::io::write(&self.ordered, &1u64.to_ne_bytes());
+    }
+
+    /// The order, if there is one.
+    pub fn take_order(&self) -> Option<SteeringOrder> {
+        // Nothing to read: there is none.
+        let _read = rustix::io::read(&self.ordered, &mut [0u8; 8]);
+        self.order
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Notes that the interface is back.
+    pub fn has_returned(&self) {
+        self.returned.fetch_add(1, Relaxed);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        // It can only fail when it is readable already.
+        let _readable = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> UplinkStatus {
+        UplinkStatus {
+            path: self
+                .path
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            sent_frames: self.sent_frames.load(Relaxed),
+            sent_bytes: self.sent_bytes.load(Relaxed),
+            refused_frames: self.refused_frames.load(Relaxed),
+            kicks: self.kicks.load(Relaxed),
+            vanished: self.vanished.load(Relaxed),
+            returned: self.returned.load(Relaxed),
+            steering: self
+                .steering
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+        }
+    }
+}

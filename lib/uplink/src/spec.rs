@@ -1,0 +1,159 @@
+//! What an uplink is to be, and what it has come to be.
+
+use crate::steering::Steered;
+use nfluid_netdev::{Mode, Place, ReceivePath};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// By which kind of socket frames go out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transmit {
+    /// The fastest that the interface takes.
+    #[default]
+    Auto,
+    /// AF_XDP, but never zero-copy: for drivers whose zero-copy mode is broken.
+    Copy,
+    /// AF_PACKET.
+    Packet,
+}
+
+/// What the uplink stands on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An interface that exists: NIC, veth, bridge, ...
+    #[default]
+    Xdp,
+    /// A tap, made for it (or taken over if it exists), for programs that use the kernel's stack.
+    Tap,
+}
+
+/// An uplink to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkSpec {
+    /// Name, for messages and the state file.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// Path of its network namespace; `None`: that of the calling thread.
+    pub netns: Option<PathBuf>,
+    /// What it stands on.
+    pub kind: Kind,
+    /// XDP mode.
+    pub mode: Mode,
+    /// Kind of socket.
+    pub transmit: Transmit,
+    /// Address to give to the interface; `None`: leave it.
+    pub mac: Option<[u8; 6]>,
+    /// Number of the uplink's port.
+    pub port: u32,
+    /// Number of its pool.
+    pub pool: u32,
+    /// Slots of its ring: 64, 128, 256, 512 or 1024. A kernel's TCP sends bursts of several hundred
+    /// frames: on a busy machine, 256 slots lost a sixth of them, 1024 a thirtieth.
+    pub ring_slots: u32,
+    /// What no rule takes goes to the host's own stack.
+    pub pass: bool,
+    /// Folder of the state file; `None`: keep no record (tests), so that a crash leaves its traces.
+    pub state_dir: Option<PathBuf>,
+    /// Folder on a BPF file system where the port's memory is pinned, so that a successor goes on with
+    /// the frames that wait in it; `None`: the memory ends with the uplink.
+    pub pins: Option<PathBuf>,
+}
+
+impl UplinkSpec {
+    /// An uplink on `interface` of the calling thread's namespace, with 1024 slots.
+    pub fn new(name: &str, interface: &str, port: u32, pool: u32) -> Self {
+        UplinkSpec {
+            name: name.to_owned(),
+            interface: interface.to_owned(),
+            netns: None,
+            kind: Kind::Xdp,
+            mode: Mode::Auto,
+            transmit: Transmit::Auto,
+            mac: None,
+            port,
+            pool,
+            ring_slots: 1024,
+            pass: false,
+            state_dir: None,
+            pins: None,
+        }
+    }
+
+    /// Where its interface is.
+    pub fn place(&self) -> Place {
+        Place {
+            interface: self.interface.clone(),
+            netns: self.netns.clone(),
+        }
+    }
+}
+
+/// How frames go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransmitPath {
+    /// AF_XDP; the hardware reads the uplink's slots.
+    XdpZeroCopy,
+    /// AF_XDP; the kernel copies each frame once.
+    XdpCopy,
+    /// AF_PACKET, for interfaces that take no AF_XDP socket.
+    Packet,
+    /// Written to the tap by the uplink's thread.
+    Tap,
+}
+
+impl fmt::Display for TransmitPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransmitPath::XdpZeroCopy => "af-xdp-zero-copy",
+            TransmitPath::XdpCopy => "af-xdp-copy",
+            TransmitPath::Packet => "af-packet",
+            TransmitPath::Tap => "tap",
+        })
+    }
+}
+
+/// How an uplink works at the moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkPath {
+    /// How frames come in.
+    pub receive: ReceivePath,
+    /// Why not natively; empty if so.
+    pub receive_why: String,
+    /// How frames go out.
+    pub transmit: TransmitPath,
+    /// Why not the faster ways; empty for the fastest.
+    pub transmit_why: String,
+    /// Index of the interface.
+    pub index: u32,
+    /// Largest packet of the interface in bytes.
+    pub mtu: u32,
+    /// Address of the interface.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// State and counters of an uplink.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkStatus {
+    /// How it works; `None`: the interface is gone.
+    pub path: Option<UplinkPath>,
+    /// Frames that the interface has taken.
+    pub sent_frames: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames that it refused, also counted as drops of the port under `uplink`.
+    pub refused_frames: u64,
+    /// System calls to make it send.
+    pub kicks: u64,
+    /// Times that the interface vanished.
+    pub vanished: u64,
+    /// Times that it came back.
+    pub returned: u64,
+    /// What the NIC classifies; absent: it is not asked to.
+    #[serde(default)]
+    pub steering: Option<Steered>,
+}

@@ -1,0 +1,201 @@
+//! The record of what an uplink has changed on the host: written before the change takes effect,
+//! removed when it is undone, read by the daemon that comes after a crash.
+
+use crate::error::UplinkError;
+use crate::receive::detach_leftover;
+use crate::steering::{self, Taken};
+use nfluid_netdev::offload::{self, ChangedFeatures};
+use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, tap};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const SUFFIX: &str = "json";
+/// Longer than any record; a longer file is none of ours.
+const BYTES_MAX: u64 = 64 * 1024;
+
+/// What an uplink has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Record {
+    /// Name of the uplink.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// Path of its namespace; absent: the daemon's own.
+    pub netns: Option<PathBuf>,
+    /// Index of the interface: tells it from a later one of the same name.
+    pub index: u32,
+    /// The kernel's number of the XDP program.
+    pub program: Option<u32>,
+    /// Features switched off.
+    pub offloads: ChangedFeatures,
+    /// Address before.
+    pub mac_before: Option<[u8; 6]>,
+    /// The interface was down.
+    pub was_down: bool,
+    /// The tap was made for the uplink.
+    pub made_tap: bool,
+    /// What has it steer flows.
+    #[serde(default)]
+    pub steering: Option<Taken>,
+}
+
+/// Where the record of `name` is.
+fn path_of(dir: &Path, name: &str) -> PathBuf {
+    // Names come from the deployment: a slash would lead elsewhere.
+    dir.join(name.replace(['/', '\0'], "_"))
+        .with_extension(SUFFIX)
+}
+
+impl Record {
+    /// Keeps the record in `dir`, made if need be; an earlier one of the same name is replaced,
+    /// atomically.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, dir: &Path) -> Result<(), UplinkError> {
+        let path = path_of(dir, &self.name);
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(dir)?;
+            let temporary = path.with_extension("new");
+            let mut file = fs::File::create(&temporary)?;
+            file.write_all(&serde_json::to_vec(self)?)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        };
+        write().map_err(UplinkError::system(format!("writing {}", path.display())))
+    }
+
+    /// Takes off, in the calling thread's namespace, what had the interface steer. What stays is said, stays in the
+    /// record, and harms nobody: no queue is anybody's own, so that all frames are classified.
+    pub fn stop_steering(&mut self) {
+        let Some(taken) = self.steering.take() else {
+            return;
+        };
+        if let Err(error) = stop_steering(&self.interface, &taken) {
+            tracing::warn!(uplink = self.name, %error, "flow rules stay on the interface");
+            self.steering = Some(taken);
+        }
+    }
+
+    /// Removes the record.
+    ///
+    /// # Errors
+    /// When it is there and cannot be removed.
+    pub fn forget(&self, dir: &Path) -> Result<(), UplinkError> {
+        let path = path_of(dir, &self.name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(UplinkError::system(
+                format!("removing {}", path.display()),
+            )(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The record of `name`, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn find(dir: &Path, name: &str) -> Result<Option<Record>, UplinkError> {
+        let path = path_of(dir, name);
+        if path.exists() {
+            read(&path).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Undoes what the record says, as far as the interface is still there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn undo(&self) -> Result<(), UplinkError> {
+        match NetNs::open(self.netns.as_deref()) {
+            Ok(netns) => netns.within(|| Ok(self.undo_here()))?,
+            // The namespace is gone, and the interface with it.
+            Err(NetdevError::NoNamespace { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// As for [`Record::undo`].
+    pub fn undo_here(&self) -> Result<(), UplinkError> {
+        let netlink = Netlink::open()?;
+        let Some(link) = netlink.link(&self.interface)? else {
+            return Ok(());
+        };
+        if link.index != self.index {
+            return Ok(());
+        }
+        if let Some(program) = self.program {
+            detach_leftover(&netlink, &link, program)?;
+        }
+        if let Some(taken) = &self.steering {
+            stop_steering(&self.interface, taken)?;
+        }
+        if self.made_tap {
+            return Ok(tap::remove(&self.interface)?);
+        }
+        offload::restore(&netlink, &link, &self.offloads)?;
+        if let Some(mac) = self.mac_before {
+            netlink.set_mac(link.index, mac)?;
+        }
+        if self.was_down {
+            netlink.set_up(link.index, false)?;
+        }
+        Ok(())
+    }
+}
+
+/// Undoes at an interface of the calling thread's namespace what has it steer.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn stop_steering(interface: &str, taken: &Taken) -> Result<(), UplinkError> {
+    let given_back = steering::give_back(&Nic::open(interface)?, taken);
+    given_back
+        .map_err(io::Error::other)
+        .map_err(UplinkError::system(format!(
+            "taking flow rules off {interface}"
+        )))
+}
+
+/// The number of the program of uplink `name`, by its record in `state_dir`; nothing for a tap, or while its interface is
+/// away.
+///
+/// # Errors
+/// When the record cannot be read.
+pub fn program_of(state_dir: &Path, name: &str) -> Result<Option<u32>, UplinkError> {
+    let record = Record::find(state_dir, name)?;
+    Ok(record.and_then(|record| record.program))
+}
+
+fn read(path: &Path) -> Result<Record, UplinkError> {
+    let failed = || UplinkError::system(format!("reading {}", path.display()));
+    let bad = |why: String| UplinkError::BadState {
+        path: path.to_owned(),
+        why,
+    };
+    if fs::metadata(path).map_err(failed())?.len() > BYTES_MAX {
+        return Err(bad("it is too long".to_owned()));
+    }
+    let bytes = fs::read(path).map_err(failed())?;
+    serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))
+}
+
+/// All records in `dir`; damaged ones come as errors.
+pub fn all(dir: &Path) -> Vec<Result<Record, UplinkError>> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == SUFFIX)
+        })
+        .collect();
+    paths.sort();
+    paths.iter().map(|path| read(path)).collect()
+}

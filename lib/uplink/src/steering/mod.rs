@@ -1,0 +1,60 @@
+//! Classification by the NIC: flow rules (`ethtool -N`) send what a rule of the classifier matches to a receive queue
+//! that is the receiver's own, and the uplink's XDP program hands everything that comes in there to that receiver
+//! without looking at it.
+//!
+//! It is the classifier's answer, found earlier: rules that a NIC cannot be told, for which it has no queue or no room
+//! are left to the classifier, which is asked for every frame of all other queues. What is steered is set up in an order in
+//! which no frame goes astray: other frames are spread elsewhere, rules are added, what is in the queues still runs out, and
+//! only then is a queue its owner's. It is undone in the opposite order.
+
+mod choice;
+#[cfg(test)]
+mod fake;
+mod flow;
+mod hold;
+
+pub use choice::{Choice, STEERED_MAX};
+
+pub(crate) use hold::{give_back, take};
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How long what a queue got before its rules is given to run out of it.
+pub(crate) const DRAIN: Duration = Duration::from_millis(20);
+
+/// What was changed at a NIC so that it steers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The queues that are somebody's own: every rule that leads there is ours.
+    pub queues: Vec<u32>,
+    /// How it spread frames before; empty: unchanged.
+    pub spread: Vec<u32>,
+    /// `rx-ntuple-filter` was off.
+    pub switched_on: bool,
+}
+
+/// What a NIC does for an uplink.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steered {
+    /// Queues and the ports whose own they are.
+    pub queues: Vec<(u32, u32)>,
+    /// Rules that it obeys.
+    pub rules: u32,
+    /// The entries of its table that they have become.
+    pub flows: u32,
+    /// Rules that are left to the classifier.
+    pub left: u32,
+    /// Why the first of them is; empty: none is.
+    pub why: String,
+}
+
+impl Steered {
+    /// So many rules more are left to the classifier.
+    pub fn leave(&mut self, rules: u32, why: &str) {
+        self.left += rules;
+        if rules > 0 && self.why.is_empty() {
+            why.clone_into(&mut self.why);
+        }
+    }
+}

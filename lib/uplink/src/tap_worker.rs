@@ -1,0 +1,277 @@
+//! The thread of a tap uplink: what a kernel stack sends to the tap is put into TX slots of the
+//! uplink's port and switched in this thread's context; what arrives in the port is written to the
+//! tap. The port is an ordinary one, so it can be on a link or a switch, but not have rules.
+
+use crate::error::UplinkError;
+use crate::shared::Shared;
+use crate::spec::{TransmitPath, UplinkPath, UplinkSpec};
+use crate::state::Record;
+use crate::worker::prefer_this_thread;
+use nfluid_netdev::{Link, NetNs, Netlink, ReceivePath, tap};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::doorbell::AGEING;
+use nfluid_ring::layout::FRAME_MAX;
+use nfluid_ring::port::WhenFull;
+use nfluid_switch::DropReason;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::{Errno, readv, write};
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread;
+use std::time::Duration;
+
+/// Frames in each direction before the other one's turn.
+const BATCH: usize = 64;
+/// Between two attempts to make the tap again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The thread's state.
+pub struct TapWorker {
+    spec: UplinkSpec,
+    ring: Attached,
+    shared: Arc<Shared>,
+    stop: Arc<OwnedFd>,
+    tap: OwnedFd,
+    record: Record,
+    /// Readable when the tap is, or on the order to stop.
+    events: OwnedFd,
+    /// The tap has been removed under our feet.
+    gone: bool,
+}
+
+impl TapWorker {
+    /// Makes the tap, in the calling thread's namespace, which is `netns`.
+    ///
+    /// # Errors
+    /// See [`UplinkError`].
+    pub fn start(
+        spec: UplinkSpec,
+        netns: &NetNs,
+        ring: Attached,
+        shared: Arc<Shared>,
+        stop: Arc<OwnedFd>,
+    ) -> Result<Self, UplinkError> {
+        let before = match &spec.state_dir {
+            Some(dir) => Record::find(dir, &spec.name)?,
+            None => None,
+        };
+        let (tap, record) = make(&spec, netns, before.as_ref())?;
+        let events = watch(&tap, &stop)?;
+        let worker = TapWorker {
+            spec,
+            ring,
+            shared,
+            stop,
+            tap,
+            record,
+            events,
+            gone: false,
+        };
+        worker.tell_path()?;
+        Ok(worker)
+    }
+
+    fn tell_path(&self) -> Result<(), UplinkError> {
+        let link = Netlink::open()?.link(&self.spec.interface)?;
+        let link = link.unwrap_or_default();
+        self.shared.set_path(Some(UplinkPath {
+            receive: ReceivePath::Tap,
+            receive_why: String::new(),
+            transmit: TransmitPath::Tap,
+            transmit_why: String::new(),
+            index: link.index,
+            mtu: link.mtu,
+            mac: link.mac,
+        }));
+        tracing::info!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "tap uplink is connected"
+        );
+        Ok(())
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        prefer_this_thread();
+        while !self.shared.stop.load(Acquire) {
+            let moved = self.send_in() + self.take_out();
+            if self.gone {
+                self.remake();
+            } else if moved == 0 {
+                self.wait();
+            }
+        }
+        self.end();
+    }
+
+    /// From the tap into the switch. One byte more than a frame may have tells longer ones.
+    fn send_in(&mut self) -> usize {
+        let port = &mut self.ring.ports[0];
+        let (mut frames, mut too_long) = (0, 0);
+        let mut outcome = Ok(0);
+        while frames + too_long < BATCH && port.room() > 0 {
+            let mut beyond = [0u8; 1];
+            let queued = port.send(|slot| {
+                let mut parts = [IoSliceMut::new(slot), IoSliceMut::new(&mut beyond)];
+                outcome = readv(&self.tap, &mut parts);
+                outcome.unwrap_or(0)
+            });
+            match (queued, outcome) {
+                (true, _) => frames += 1,
+                (false, Ok(len)) if len > FRAME_MAX => too_long += 1,
+                (false, _) => break,
+            }
+        }
+        if too_long > 0 {
+            self.shared.count(DropReason::BadLength, too_long as u64);
+            self.shared.entered(too_long as u64);
+        }
+        // Drops are counted by the switch; a port that is down loses what it sends.
+        if frames > 0 && port.flush(WhenFull::Drop).is_err() {
+            self.shared.entered(frames as u64);
+            self.shared.count(DropReason::PortDown, frames as u64);
+        }
+        if matches!(outcome, Err(Errno::BADFD | Errno::NODEV)) {
+            self.gone = true;
+        }
+        frames + too_long
+    }
+
+    /// From the port to the tap.
+    fn take_out(&mut self) -> usize {
+        let (tap, shared) = (&self.tap, &self.shared);
+        let mut gone = false;
+        let count = self.ring.ports[0].receive(BATCH, |frame| match write(tap, frame) {
+            Ok(_) => {
+                shared.sent_frames.fetch_add(1, Relaxed);
+                shared.sent_bytes.fetch_add(frame.len() as u64, Relaxed);
+            }
+            Err(error) => {
+                gone |= matches!(error, Errno::BADFD | Errno::NODEV);
+                shared.refuse(1);
+            }
+        });
+        self.shared.kicks.fetch_add(count as u64, Relaxed);
+        self.gone |= gone;
+        count
+    }
+
+    fn wait(&mut self) {
+        let ports = &mut self.ring.ports;
+        if let Err(error) = self.ring.doorbell.wait(ports, Some(&self.events), AGEING) {
+            tracing::error!(uplink = self.spec.name, %error, "waiting for frames");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Somebody has removed the tap: it is made again.
+    fn remake(&mut self) {
+        self.shared.set_path(None);
+        self.shared.vanished.fetch_add(1, Relaxed);
+        tracing::warn!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "the tap has been removed; making it again"
+        );
+        let again = NetNs::open(None)
+            .map_err(UplinkError::from)
+            .and_then(|netns| make(&self.spec, &netns, None))
+            .and_then(|(tap, record)| Ok((watch(&tap, &self.stop)?, tap, record)));
+        match again {
+            Ok((events, tap, record)) => {
+                self.events = events;
+                self.tap = tap;
+                self.record = record;
+                self.gone = false;
+                self.shared.has_returned();
+                if let Err(error) = self.tell_path() {
+                    tracing::warn!(uplink = self.spec.name, %error);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(uplink = self.spec.name, %error);
+                thread::sleep(RETRY);
+            }
+        }
+    }
+
+    fn end(self) {
+        self.shared.set_path(None);
+        if self.shared.leave.load(Acquire) {
+            return;
+        }
+        drop((self.tap, self.events));
+        let undone = self.record.undo_here();
+        let forgotten = self
+            .spec
+            .state_dir
+            .as_ref()
+            .map_or(Ok(()), |dir| self.record.forget(dir));
+        if let Err(error) = undone.and(forgotten) {
+            tracing::error!(uplink = self.spec.name, %error, "the tap stays");
+        }
+    }
+}
+
+/// Makes or opens the tap, gives it its address, brings it up.
+fn make(
+    spec: &UplinkSpec,
+    netns: &NetNs,
+    before: Option<&Record>,
+) -> Result<(OwnedFd, Record), UplinkError> {
+    let netlink = Netlink::open()?;
+    let existing = netlink.link(&spec.interface)?;
+    if let Some(link) = existing.as_ref().filter(|link| !is_tap(link)) {
+        return Err(UplinkError::NoTap {
+            interface: link.name.clone(),
+            namespace: netns.to_string(),
+            kind: link.kind.clone().unwrap_or_else(|| "hardware".to_owned()),
+        });
+    }
+    let tap = tap::open_tap(&spec.interface)?;
+    let link = netlink.link(&spec.interface)?.ok_or_else(|| {
+        UplinkError::system("looking for the tap just made")(std::io::Error::from(
+            std::io::ErrorKind::NotFound,
+        ))
+    })?;
+    let ours = before.filter(|record| record.index == link.index);
+    let mut record = ours.cloned().unwrap_or_else(|| Record {
+        name: spec.name.clone(),
+        interface: spec.interface.clone(),
+        netns: spec.netns.clone(),
+        index: link.index,
+        made_tap: existing.is_none(),
+        was_down: !link.up,
+        ..Record::default()
+    });
+    if spec.mac.is_some() && spec.mac != link.mac {
+        record.mac_before = record.mac_before.or(link.mac);
+    }
+    if let Some(dir) = &spec.state_dir {
+        record.keep(dir)?;
+    }
+    if let Some(mac) = spec.mac.filter(|mac| link.mac != Some(*mac)) {
+        netlink.set_mac(link.index, mac)?;
+    }
+    if !link.up {
+        netlink.set_up(link.index, true)?;
+    }
+    Ok((tap, record))
+}
+
+fn is_tap(link: &Link) -> bool {
+    link.kind.as_deref() == Some("tun") && link.mac.is_some()
+}
+
+/// A descriptor that is readable when either is.
+fn watch(tap: &OwnedFd, stop: &OwnedFd) -> Result<OwnedFd, UplinkError> {
+    let what = || UplinkError::system("watching for events");
+    let events = epoll::create(CreateFlags::CLOEXEC).map_err(what())?;
+    for fd in [tap, stop] {
+        epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(what())?;
+    }
+    Ok(events)
+}

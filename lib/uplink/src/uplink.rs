@@ -1,0 +1,304 @@
+//! An uplink: its port, its thread, and how it is opened and closed.
+
+use crate::error::UplinkError;
+use crate::memory;
+use crate::receive::Receiver;
+use crate::shared::{Shared, SteeringOrder};
+use crate::spec::{Kind, UplinkSpec, UplinkStatus};
+use crate::steering::Steered;
+use crate::tap_worker::TapWorker;
+use crate::worker::Worker;
+use nfluid_netdev::features::is_hardware;
+use nfluid_netdev::nic::no_steering;
+use nfluid_netdev::{NetNs, Netlink};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::layout::BLOCK_SLOTS;
+use nfluid_switch::classifier::Rule;
+use nfluid_switch::instance::{Bells, InstanceMemory, PortSpec};
+use nfluid_switch::{Handover, Switch, SwitchError, abi};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// What an uplink's thread does until it is told to stop.
+type Work = Box<dyn FnOnce()>;
+
+/// How long a NIC may take to take a table of flow rules.
+const STEERING: Duration = Duration::from_secs(10);
+
+/// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.
+const SPARE_SLOTS: u32 = 1024;
+
+/// An uplink. Dropping it lets go of the interface, as [`Uplink::close`] does, but leaves the port
+/// in the switch.
+#[derive(Debug)]
+pub struct Uplink {
+    spec: UplinkSpec,
+    memory: InstanceMemory,
+    shared: Arc<Shared>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Uplink {
+    /// Makes the uplink's port, up and not connected - unless a port with this number is up
+    /// already, whose connection it takes over - and takes hold of the interface. The calling
+    /// process must be in the switch's cgroup, and root.
+    ///
+    /// # Errors
+    /// See [`UplinkError`]; nothing is changed then, and the port is not there.
+    pub fn open(switch: &Switch, spec: UplinkSpec) -> Result<Self, UplinkError> {
+        check(&spec)?;
+        let netns = NetNs::open(spec.netns.as_deref())?;
+        let (mac, hardware) = match spec.kind {
+            Kind::Tap => (None, false),
+            Kind::Xdp => netns.within(|| {
+                let link = spec.place().find(&Netlink::open()?, &netns)?;
+                Ok((link.mac, is_hardware(&spec.interface)))
+            })?,
+        };
+        let port = PortSpec {
+            tx_slots: if hardware {
+                SPARE_SLOTS
+            } else {
+                BLOCK_SLOTS as u32
+            },
+            pinned: false,
+            learn: true,
+            kernel_bell: true,
+            ..PortSpec::new(
+                spec.port,
+                port_name(&spec.name),
+                spec.mac.or(mac).unwrap_or_default(),
+                spec.ring_slots,
+            )
+        };
+        let taken_over = match &spec.pins {
+            Some(pins) => InstanceMemory::take_over(switch, pins, spec.pool, &port)?,
+            None => None,
+        };
+        if let Some((memory, handover)) = taken_over {
+            // Nobody else knows the port's wires: whatever goes wrong, they stay.
+            let ring = attach(&memory, &handover)?;
+            let (shared, stop, thread) = Self::start(switch, &spec, ring, netns)?;
+            return Ok(Self::of(spec, memory, shared, stop, thread));
+        }
+        let (memory, handover) = memory::make(switch, &spec, port)?;
+        if spec.pass {
+            switch.pass_unmatched(spec.port);
+        }
+        let started =
+            attach(&memory, &handover).and_then(|ring| Self::start(switch, &spec, ring, netns));
+        match started {
+            Ok((shared, stop, thread)) => Ok(Self::of(spec, memory, shared, stop, thread)),
+            Err(error) => {
+                memory::unpin(&spec);
+                if let Err(error) = switch.remove(&memory) {
+                    tracing::error!(%error, "the port of a refused uplink stays");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn of(
+        spec: UplinkSpec,
+        memory: InstanceMemory,
+        shared: Arc<Shared>,
+        stop: Arc<OwnedFd>,
+        thread: JoinHandle<()>,
+    ) -> Self {
+        Uplink {
+            spec,
+            memory,
+            shared,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn start(
+        switch: &Switch,
+        spec: &UplinkSpec,
+        ring: Attached,
+        netns: NetNs,
+    ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
+        let receiver = match spec.kind {
+            Kind::Xdp => Some(Receiver::load(switch, spec.port)?),
+            Kind::Tap => None,
+        };
+        let shared = Arc::new(Shared::new(switch.account(spec.port)?)?);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(UplinkError::system("making an event descriptor"))?;
+        let stop = Arc::new(stop);
+        let (ready, is_ready) = channel();
+        let (spec, shared_there, stop_there) =
+            (spec.clone(), Arc::clone(&shared), Arc::clone(&stop));
+        let thread = thread::Builder::new()
+            .name(format!("uplink-{}", spec.interface))
+            .spawn(move || {
+                let work = || -> Result<Work, UplinkError> {
+                    netns.enter()?;
+                    let (shared, stop) = (shared_there, stop_there);
+                    if let Some(receiver) = receiver {
+                        let worker = Worker::start(spec, netns, receiver, ring, shared, stop)?;
+                        return Ok(Box::new(move || worker.run()));
+                    }
+                    let worker = TapWorker::start(spec, &netns, ring, shared, stop)?;
+                    Ok(Box::new(move || worker.run()))
+                };
+                let (outcome, work) = match work() {
+                    Ok(work) => (Ok(()), Some(work)),
+                    Err(error) => (Err(error), None),
+                };
+                let _nobody_waits = ready.send(outcome);
+                if let Some(work) = work {
+                    work();
+                }
+            })
+            .map_err(UplinkError::system("starting the uplink's thread"))?;
+        match is_ready.recv() {
+            Ok(Ok(())) => Ok((shared, stop, thread)),
+            Ok(Err(error)) => {
+                let _ended = thread.join();
+                Err(error)
+            }
+            Err(_) => Err(SwitchError::Limit("the uplink's thread ended early".to_owned()).into()),
+        }
+    }
+
+    /// As it was asked for.
+    pub fn spec(&self) -> &UplinkSpec {
+        &self.spec
+    }
+
+    /// The memory of its port.
+    pub fn memory(&self) -> &InstanceMemory {
+        &self.memory
+    }
+
+    /// State and counters.
+    pub fn status(&self) -> UplinkStatus {
+        self.shared.status()
+    }
+
+    /// Readable when the status has changed, until [`Uplink::has_changed`] is asked.
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.shared.changed.as_fd()
+    }
+
+    /// Whether the way in or out has changed since the last question.
+    pub fn has_changed(&self) -> bool {
+        rustix::io::read(&self.shared.changed, &mut [0u8; 8]).is_ok()
+    }
+
+    /// Has the NIC classify what `rules` match, in place of what it did before; none: nothing. The answer says what it
+    /// does, and what is left to the classifier. What is asked for stays so when the interface vanishes and returns.
+    ///
+    /// # Errors
+    /// [`NetdevError::NoSteering`](nfluid_netdev::NetdevError::NoSteering) when it classifies nothing; everything is the classifier's then.
+    pub fn steer(&self, rules: Vec<Rule>) -> Result<Steered, UplinkError> {
+        if self.spec.kind == Kind::Tap {
+            return Err(no_steering(&self.spec.interface, "it is a tap").into());
+        }
+        let (answer, answered) = channel();
+        self.shared.leave_order(SteeringOrder { rules, answer });
+        answered.recv_timeout(STEERING).unwrap_or_else(|_| {
+            let why = "its driver takes longer than 10 s";
+            Err(no_steering(&self.spec.interface, why).into())
+        })
+    }
+
+    /// Lets go of the interface: the program is detached, settings are put back, the record is
+    /// removed; then removes the port from the switch.
+    ///
+    /// # Errors
+    /// When the port cannot be removed. What goes wrong on the interface is logged.
+    pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
+        self.join(false);
+        memory::unpin(&self.spec);
+        switch.set_queues(self.spec.port, &[])?;
+        switch.set_rules(self.spec.port, &[])?;
+        Ok(switch.remove(&self.memory)?)
+    }
+
+    /// Ends the thread but leaves everything else in place: received frames still reach their
+    /// ports, until the daemon's successor takes over by [`Uplink::open`].
+    pub fn leave(mut self) {
+        self.join(true);
+    }
+
+    fn join(&mut self, leave: bool) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.shared.leave.store(leave, Release);
+        self.shared.stop.store(true, Release);
+        let _woken = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if thread.join().is_err() {
+            tracing::error!(uplink = self.spec.name, "the uplink's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Uplink {
+    fn drop(&mut self) {
+        self.join(false);
+    }
+}
+
+fn check(spec: &UplinkSpec) -> Result<(), UplinkError> {
+    let name = &spec.interface;
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b':';
+    if !(1..=15).contains(&name.len()) || !name.bytes().all(is_plain) || name == "." || name == ".."
+    {
+        return Err(UplinkError::BadName(name.clone()));
+    }
+    if spec.port >= abi::PORTS_MAX || spec.pool >= abi::PORTS_MAX {
+        return Err(SwitchError::Limit(format!(
+            "uplink '{}': a platform has at most {} ports",
+            spec.name,
+            abi::PORTS_MAX
+        ))
+        .into());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(UplinkError::NotRoot(spec.name.clone()));
+    }
+    Ok(())
+}
+
+/// Ports have shorter names than uplinks may have.
+fn port_name(name: &str) -> &str {
+    let mut end = name.len().min(31);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// Attaches to the uplink's own port, with descriptors of its own.
+fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, UplinkError> {
+    let duplicate = |fd: BorrowedFd<'_>| {
+        fd.try_clone_to_owned()
+            .map_err(UplinkError::system("duplicating a descriptor"))
+    };
+    let owned: Vec<OwnedFd> = handover
+        .fds()
+        .into_iter()
+        .map(duplicate)
+        .collect::<Result<_, _>>()?;
+    let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    let bells = Bells {
+        own: -1,
+        io: -1,
+        peers: &[],
+    };
+    let table = memory.table(&numbers, &bells);
+    Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
+}

@@ -1,0 +1,426 @@
+//! The thread of an uplink: sends what arrives in the port, and keeps hold of the interface.
+//!
+//! It lives in the interface's namespace. It blocks on the port's doorbell, on announcements of
+//! changed interfaces and on the order to stop; it polls only as long as that pays (doorbell) or
+//! while frames are on their way out.
+
+use crate::connection::Connection;
+use crate::error::UplinkError;
+use crate::outlet::{Slots, discard};
+use crate::receive::Receiver;
+use crate::shared::{Shared, SteeringOrder};
+use crate::spec::UplinkSpec;
+use crate::state::Record;
+use crate::steering::{DRAIN, Steered};
+use nfluid_netdev::{Monitor, NetNs, NetdevError, Netlink};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::doorbell::AGEING;
+use nfluid_switch::classifier::Rule;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+/// Sleep while frames are on their way out: their confirmations ring no bell.
+const CONFIRMATION: Duration = Duration::from_millis(1);
+/// Priority of the uplinks' threads, on the scale of nice(1).
+pub const NICE: i32 = -15;
+/// Between two looks at a missing interface, or at one that refused.
+const RETRY: Duration = Duration::from_millis(250);
+/// Between two looks at the interface under load, when the doorbell is never waited for.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The daemon's own namespace, whatever this thread's is.
+const DAEMONS: &str = "/proc/self/ns/net";
+
+/// The thread's state.
+pub struct Worker {
+    spec: UplinkSpec,
+    netns: NetNs,
+    netlink: Netlink,
+    monitor: Monitor,
+    receiver: Receiver,
+    ring: Attached,
+    slots: Slots,
+    shared: Arc<Shared>,
+    connection: Option<Connection>,
+    /// Of the last hold, while there is none.
+    last: Option<Record>,
+    /// Readable on news or on the order to stop.
+    events: OwnedFd,
+    stop: Arc<OwnedFd>,
+    next_look: Instant,
+    last_error: String,
+    /// What the NIC is to classify.
+    wanted: Vec<Rule>,
+    /// Queues to become somebody's own, and when.
+    drained: Option<(Instant, Steered)>,
+}
+
+impl Worker {
+    /// Takes hold of the interface, in the calling thread's namespace, which is `netns`.
+    ///
+    /// # Errors
+    /// See [`UplinkError`].
+    pub fn start(
+        spec: UplinkSpec,
+        netns: NetNs,
+        receiver: Receiver,
+        ring: Attached,
+        shared: Arc<Shared>,
+        stop: Arc<OwnedFd>,
+    ) -> Result<Self, UplinkError> {
+        let netlink = Netlink::open()?;
+        let monitor = Monitor::of_links()?;
+        let events = watch(&monitor, &stop, &shared)?;
+        let port = &ring.ports[0];
+        let entry = port.entry();
+        let slots = Slots {
+            pool: Arc::clone(port.pool()),
+            first: entry.rx_base,
+            count: entry.ring_slots,
+            spare: entry.tx_base..entry.tx_base + entry.tx_slots,
+        };
+        let before = match &spec.state_dir {
+            Some(dir) => Record::find(dir, &spec.name)?,
+            None => None,
+        };
+        let mut worker = Worker {
+            spec,
+            netns,
+            netlink,
+            monitor,
+            receiver,
+            ring,
+            slots,
+            shared,
+            connection: None,
+            last: before,
+            events,
+            stop,
+            next_look: Instant::now() + LOOK,
+            last_error: String::new(),
+            wanted: Vec::new(),
+            drained: None,
+        };
+        worker.connect()?;
+        Ok(worker)
+    }
+
+    fn connect(&mut self) -> Result<(), UplinkError> {
+        let link = self.spec.place().find(&self.netlink, &self.netns)?;
+        let connection = Connection::make(
+            &self.netlink,
+            link,
+            &self.spec,
+            &self.receiver,
+            (self.slots.clone(), &self.ring.ports[0]),
+            self.last.as_ref(),
+        )?;
+        self.shared.set_path(Some(connection.path()));
+        self.connection = Some(connection);
+        self.last_error.clear();
+        if !self.wanted.is_empty()
+            && let Err(error) = self.steer()
+        {
+            self.complain(&error);
+        }
+        Ok(())
+    }
+
+    /// Has the NIC classify what it is to.
+    fn steer(&mut self) -> Result<Steered, UplinkError> {
+        self.drained = None;
+        let steered = match &mut self.connection {
+            Some(connection) => connection.steer(&self.spec, &self.receiver, &self.wanted),
+            None => {
+                let mut nothing = Steered::default();
+                nothing.leave(self.wanted.len() as u32, "the interface is gone");
+                Ok(nothing)
+            }
+        };
+        let known = match &steered {
+            Ok(steered) => steered.clone(),
+            Err(error) => {
+                let mut nothing = Steered::default();
+                nothing.leave(self.wanted.len() as u32, &error.to_string());
+                nothing
+            }
+        };
+        if !known.queues.is_empty() {
+            self.drained = Some((Instant::now() + DRAIN, known.clone()));
+        }
+        let asked = !self.wanted.is_empty();
+        self.shared.set_steering(asked.then_some(known));
+        steered
+    }
+
+    /// What was in the queues before has run out of them.
+    fn enter_queues(&mut self) {
+        let Some((due, steered)) = self.drained.take() else {
+            return;
+        };
+        if Instant::now() < due {
+            self.drained = Some((due, steered));
+        } else if let Err(error) = self.receiver.queues().set(&steered.queues) {
+            self.complain(&error.into());
+        }
+    }
+
+    fn obey(&mut self, order: SteeringOrder) {
+        self.wanted = order.rules;
+        // Who does not wait any more looks at the status later.
+        let _heard = order.answer.send(self.steer());
+    }
+
+    /// No queue is anybody's own: the interface is not the one that was told.
+    fn forget_queues(&mut self) {
+        self.drained = None;
+        if let Err(error) = self.receiver.queues().clear() {
+            self.complain(&error.into());
+        }
+        if !self.wanted.is_empty() {
+            let mut nothing = Steered::default();
+            nothing.leave(self.wanted.len() as u32, "the interface is gone");
+            self.shared.set_steering(Some(nothing));
+        }
+    }
+
+    /// Runs until told to stop.
+    pub fn run(mut self) {
+        prefer_this_thread();
+        while !self.shared.stop.load(Acquire) {
+            if self.pump() == 0 {
+                self.wait();
+            }
+            if Instant::now() >= self.next_look {
+                self.look();
+            }
+            self.enter_queues();
+        }
+        self.end();
+    }
+
+    /// Moves frames; 0 if there were none.
+    fn pump(&mut self) -> usize {
+        let port = &mut self.ring.ports[0];
+        match &mut self.connection {
+            Some(connection) => connection.outlet.pump(port, &self.shared),
+            None => discard(port, &self.shared),
+        }
+    }
+
+    fn wait(&mut self) {
+        let in_flight = self
+            .connection
+            .as_ref()
+            .is_some_and(|c| c.outlet.is_waiting());
+        let timeout = match (&self.connection, in_flight) {
+            (Some(_), true) => CONFIRMATION,
+            (Some(_), false) if self.drained.is_some() => CONFIRMATION,
+            (Some(_), false) => AGEING,
+            (None, _) => RETRY,
+        };
+        let woken = self
+            .ring
+            .doorbell
+            .wait(&mut self.ring.ports, Some(&self.events), timeout);
+        match woken {
+            Ok(nfluid_ring::doorbell::Woken::Other) => self.look(),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(uplink = self.spec.name, %error, "waiting for frames");
+                std::thread::sleep(CONFIRMATION);
+            }
+        }
+    }
+
+    /// Looks at the interface: gone, back, changed, stuck?
+    fn look(&mut self) {
+        self.next_look = Instant::now() + LOOK;
+        self.monitor.drain();
+        if let Some(order) = self.shared.take_order() {
+            self.obey(order);
+        }
+        if self.connection.is_some() && !self.is_at_home() {
+            self.leave_namespace();
+            return;
+        }
+        match &mut self.connection {
+            Some(connection) => {
+                let stuck = connection.outlet.is_stuck();
+                match connection.is_valid(&self.netlink, &self.spec) {
+                    Ok(true) if stuck => self.renew_outlet(),
+                    Ok(true) => self.shared.set_path(Some(connection.path())),
+                    Ok(false) => self.lose(),
+                    Err(error) => self.complain(&error),
+                }
+            }
+            None => self.try_again(),
+        }
+    }
+
+    /// The interface is not there any more, or is another one, or has lost our program.
+    fn lose(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "the interface is gone; waiting for it to return"
+        );
+        self.forget_queues();
+        self.shared.vanished.fetch_add(1, Relaxed);
+        self.shared.set_path(None);
+        self.last = Some(connection.record().clone());
+        let port = &mut self.ring.ports[0];
+        connection.outlet.abandon(port, &self.shared);
+        self.try_again();
+    }
+
+    /// The namespace has lost its name; the interface in it may still be there.
+    fn leave_namespace(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            namespace = %self.netns,
+            "the namespace is gone; waiting for it to return"
+        );
+        self.forget_queues();
+        self.shared.vanished.fetch_add(1, Relaxed);
+        self.shared.set_path(None);
+        self.last = None;
+        let outlet = connection.close(&self.spec);
+        outlet.abandon(&mut self.ring.ports[0], &self.shared);
+        self.try_again();
+    }
+
+    /// Confirmations have not come: a new socket.
+    fn renew_outlet(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        tracing::warn!(
+            uplink = self.spec.name,
+            interface = self.spec.interface,
+            "the interface has stopped to confirm frames; opening a new socket"
+        );
+        self.last = Some(connection.record().clone());
+        let port = &mut self.ring.ports[0];
+        connection.outlet.abandon(port, &self.shared);
+        if let Err(error) = self.connect() {
+            self.complain(&error);
+        }
+    }
+
+    fn try_again(&mut self) {
+        let connected = self.follow_namespace().and_then(|()| self.connect());
+        match connected {
+            Ok(()) => {
+                tracing::info!(
+                    uplink = self.spec.name,
+                    interface = self.spec.interface,
+                    "the interface is back"
+                );
+                self.shared.has_returned();
+            }
+            Err(error) => self.complain(&error),
+        }
+    }
+
+    /// Is the thread in the namespace that the path names now? It may have been removed, and made
+    /// again. A removed one must not be kept alive by this thread, nor the interfaces in it.
+    fn is_at_home(&self) -> bool {
+        let now = self.netns_named();
+        now.is_none_or(|now| now.is_ok_and(|now| now.id() == self.netns.id()))
+    }
+
+    /// What the path names now; `None`: the uplink has no path.
+    fn netns_named(&self) -> Option<Result<NetNs, NetdevError>> {
+        self.spec
+            .netns
+            .as_deref()
+            .map(|path| NetNs::open(Some(path)))
+    }
+
+    /// Moves to the namespace that the path names now, or out of the one that is gone.
+    fn follow_namespace(&mut self) -> Result<(), UplinkError> {
+        let (next, missing) = match self.netns_named() {
+            None => return Ok(()),
+            Some(Ok(next)) => (next, None),
+            Some(Err(error)) => (NetNs::open(Some(Path::new(DAEMONS)))?, Some(error)),
+        };
+        if next.id() != self.netns.id() {
+            next.enter()?;
+            self.monitor = Monitor::of_links()?;
+            self.events = watch(&self.monitor, &self.stop, &self.shared)?;
+            self.netlink = Netlink::open()?;
+            self.netns = next;
+        }
+        missing.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Says an error once, not four times a second.
+    fn complain(&mut self, error: &UplinkError) {
+        let text = error.to_string();
+        if text != self.last_error {
+            tracing::warn!(
+                uplink = self.spec.name,
+                interface = self.spec.interface,
+                error = text
+            );
+            self.last_error = text;
+        }
+    }
+
+    fn end(mut self) {
+        let Some(connection) = self.connection.take() else {
+            // The interface may come back when nobody is there to clean it: nothing is on it then.
+            let forgotten = match (&self.last, &self.spec.state_dir) {
+                (Some(record), Some(dir)) => record.forget(dir),
+                _ => Ok(()),
+            };
+            if let Err(error) = forgotten {
+                tracing::warn!(uplink = self.spec.name, %error);
+            }
+            return;
+        };
+        let leave = self.shared.leave.load(Acquire);
+        let outlet = if leave {
+            let mut outlet = connection.outlet;
+            outlet.settle(&self.shared);
+            outlet
+        } else {
+            if let Err(error) = self.receiver.queues().clear() {
+                tracing::warn!(uplink = self.spec.name, %error);
+            }
+            connection.close(&self.spec)
+        };
+        outlet.abandon(&mut self.ring.ports[0], &self.shared);
+        self.shared.set_path(None);
+    }
+}
+
+/// Lets the calling thread run before ordinary ones that are ready: while it waits for a CPU that
+/// NFs share, its ring overflows, and all of them lose frames. It runs only as long as there are
+/// frames, and each costs it less than any NF spends on it.
+pub fn prefer_this_thread() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the uplink's thread has no priority");
+    }
+}
+
+/// A descriptor that is readable when one of them is.
+fn watch(monitor: &Monitor, stop: &OwnedFd, shared: &Shared) -> Result<OwnedFd, UplinkError> {
+    let what = || UplinkError::system("watching for events");
+    let events = epoll::create(CreateFlags::CLOEXEC).map_err(what())?;
+    for fd in [monitor.as_fd(), stop.as_fd(), shared.ordered.as_fd()] {
+        epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN).map_err(what())?;
+    }
+    Ok(events)
+}

@@ -1,0 +1,197 @@
+//! Instances that frames are led past: they are paused, and what comes by one of their two ports goes on by the other.
+
+use crate::ports::Ports;
+use crate::wires::{Change, Wires, WiringError};
+use nfluid_control::model::PortRef;
+use nfluid_control::wiring::Destination;
+
+/// Instances in a row that frames are led past: no chain is longer.
+const BYPASSED_MAX: usize = 64;
+
+/// Why frames cannot be led past an instance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BypassError {
+    /// There is no such instance.
+    #[error("there is no instance {0}")]
+    NoInstance(String),
+    /// The instance has not two ports with one queue each.
+    #[error(
+        "frames cannot be led past instance {instance}: it has {ports} ports, and what comes by one of two goes on by the \
+         other, one queue each"
+    )]
+    Ports {
+        /// The instance.
+        instance: String,
+        /// How many ports it has.
+        ports: usize,
+    },
+    /// A port is on a switch.
+    #[error(
+        "frames cannot be led past instance {instance}: port {port} is on switch {switch}, whose other ports would be on \
+         another"
+    )]
+    OnSwitch {
+        /// The instance.
+        instance: String,
+        /// The port.
+        port: PortRef,
+        /// The switch.
+        switch: String,
+    },
+    /// A port's frames go nowhere, or to one of several ports.
+    #[error("frames cannot be led past instance {instance}: port {port} leads to no single port")]
+    NoSinglePort {
+        /// The instance.
+        instance: String,
+        /// The port.
+        port: PortRef,
+    },
+}
+
+impl Wires {
+    /// Whether frames can be led past an instance: it has two ports, one queue each, and both lead to one port.
+    ///
+    /// # Errors
+    /// [`BypassError`].
+    pub fn check_bypass(&self, ports: &dyn Ports, instance: &str) -> Result<(), BypassError> {
+        let names = ports.names(instance);
+        let names = names.ok_or_else(|| BypassError::NoInstance(instance.to_owned()))?;
+        let own = names.iter().map(|name| PortRef::instance(instance, *name));
+        let own: Vec<PortRef> = own.collect();
+        let has_one_queue = |port| ports.queues(port).is_some_and(|queues| queues.len() == 1);
+        if own.len() != 2 || !own.iter().all(has_one_queue) {
+            return Err(BypassError::Ports {
+                instance: instance.to_owned(),
+                ports: own.len(),
+            });
+        }
+        for port in own {
+            let instance = instance.to_owned();
+            match self.get(&port) {
+                Some(Destination::Port(_)) => {}
+                Some(Destination::Switch(place)) => {
+                    let switch = place.switch.clone();
+                    return Err(BypassError::OnSwitch {
+                        instance,
+                        port,
+                        switch,
+                    });
+                }
+                _ => return Err(BypassError::NoSinglePort { instance, port }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Leads frames past an instance. An instance that an earlier daemon has paused may have no wires yet: these lead past it
+    /// from the start then.
+    ///
+    /// # Errors
+    /// [`WiringError`]; the wiring is as before.
+    pub fn begin_bypass(
+        &mut self,
+        ports: &dyn Ports,
+        instance: &str,
+    ) -> Result<Change, WiringError> {
+        self.change(|wires, change| {
+            if wires.bypassed.insert(instance.to_owned()) {
+                change.bypass = Some((instance.to_owned(), true));
+            }
+            wires.connect_around(ports, instance, change)
+        })
+    }
+
+    /// Leads frames to an instance again.
+    ///
+    /// # Errors
+    /// [`WiringError`]; the wiring is as before.
+    pub fn end_bypass(&mut self, ports: &dyn Ports, instance: &str) -> Result<Change, WiringError> {
+        self.change(|wires, change| {
+            if wires.bypassed.remove(instance) {
+                change.bypass = Some((instance.to_owned(), false));
+            }
+            wires.connect_around(ports, instance, change)
+        })
+    }
+
+    /// Whether frames are led past an instance.
+    fn is_bypassed(&self, instance: &str) -> bool {
+        self.bypassed.contains(instance)
+    }
+
+    /// Connects anew the ports whose frames get to an instance, or would without the bypasses on the way. Chooses anew who wakes
+    /// the peers behind the instance: frames come there from others than before.
+    pub(crate) fn connect_around(
+        &mut self,
+        ports: &dyn Ports,
+        instance: &str,
+        change: &mut Change,
+    ) -> Result<(), WiringError> {
+        let is_its = |port: &PortRef| port.owner() == Some(instance);
+        let leads_there = self.iter().filter(|(_, to)| {
+            let mut targets = to.targets();
+            targets.any(|target| is_its(target) || self.leads_to(ports, target, instance))
+        });
+        let senders = leads_there.map(|(port, to)| (port.clone(), to.clone()));
+        let senders: Vec<(PortRef, Destination)> = senders.collect();
+        for (port, to) in senders {
+            self.connect_one(ports, &port, Some(&to), change)?;
+        }
+        let own = self.iter().filter(|(port, _)| is_its(port));
+        let behind = own.flat_map(|(_, to)| to.targets());
+        let doorbells = self.doorbells(ports, behind);
+        change.operations.extend(doorbells);
+        Ok(())
+    }
+
+    /// The bypassed instance that owns this port.
+    pub(crate) fn bypassed_owner<'a>(&self, port: &'a PortRef) -> Option<&'a str> {
+        port.owner().filter(|owner| self.is_bypassed(owner))
+    }
+
+    /// Whether frames for a port get to an instance past others.
+    fn leads_to(&self, ports: &dyn Ports, port: &PortRef, instance: &str) -> bool {
+        let mut at = port.clone();
+        for _ in 0..BYPASSED_MAX {
+            match self.step_past(ports, &at) {
+                Some(Some(next)) => at = next,
+                _ => return false,
+            }
+            if at.owner() == Some(instance) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The port at which frames for `port` arrive, past all bypassed instances; `None`: nowhere.
+    pub(crate) fn past_bypassed(&self, ports: &dyn Ports, port: &PortRef) -> Option<PortRef> {
+        let mut at = port.clone();
+        for _ in 0..BYPASSED_MAX {
+            match self.step_past(ports, &at) {
+                None => return Some(at),
+                Some(next) => at = next?,
+            }
+        }
+        None
+    }
+
+    /// One step past a bypassed instance. `None`: frames arrive here. `Some(None)`: frames go on nowhere.
+    fn step_past(&self, ports: &dyn Ports, port: &PortRef) -> Option<Option<PortRef>> {
+        let owner = self.bypassed_owner(port)?;
+        let names = ports.names(owner)?;
+        let mut own = names.iter().map(|name| PortRef::instance(owner, *name));
+        let other = own.find(|other| other != port);
+        let next = other.and_then(|other| match self.get(&other) {
+            Some(Destination::Port(to)) => Some(to.clone()),
+            _ => None,
+        });
+        Some(next)
+    }
+
+    /// Whether frames arrive at a port that were led past an instance: their senders were not given this doorbell.
+    pub(crate) fn is_behind_bypassed(&self, receiver: &PortRef) -> bool {
+        let mut senders = self.senders.get(receiver).into_iter().flatten();
+        senders.any(|sender| self.bypassed_owner(sender).is_some())
+    }
+}

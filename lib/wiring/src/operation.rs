@@ -1,0 +1,81 @@
+//! Operations on ports of the data plane.
+
+use nfluid_control::matching::MatchRule;
+use nfluid_control::model::Switch;
+use nfluid_control::quantity::Mac;
+use nfluid_control::template::ClientBy;
+use std::ops::Range;
+
+/// One change of one port.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// The NIC of an uplink classifies what it can of these entries, where it is to classify at all.
+    Steer {
+        /// The uplink.
+        uplink: String,
+        /// The entries, in order of precedence.
+        entries: Vec<Entry>,
+        /// The entries before this change: they stay in force if the change is refused.
+        before: Vec<Entry>,
+    },
+    /// Frames of these queues go into a port, whatever their address; `None`: nowhere.
+    Link {
+        /// The numbers of the sender's queues.
+        queues: Range<u32>,
+        /// The number of the receiver's first queue.
+        to: Option<u32>,
+    },
+    /// Frames of a port go onto a switch.
+    Join(Join),
+    /// Frames of a port go where the first entry says that matches.
+    Classify {
+        /// The number of the port.
+        port: u32,
+        /// The entries in order of precedence.
+        entries: Vec<Entry>,
+    },
+    /// Says who wakes the owner of a port when a frame has come.
+    Doorbell {
+        /// The number of the port.
+        port: u32,
+        /// The switch wakes the owner. Otherwise every sender does that itself.
+        by_switch: bool,
+    },
+}
+
+/// A port's place on a switch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    /// The number of the port.
+    pub port: u32,
+    /// The number of the switch.
+    pub switch: u32,
+    /// The switch learns source addresses (true), or drops what is not from the port's own address (false).
+    pub learn: bool,
+    /// How many addresses the switch learns, and for how long.
+    pub limits: Switch,
+    /// The address that leads to the port without being learned.
+    pub address: Option<Mac>,
+}
+
+/// An entry of a classifier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// A frame takes this entry if any of the rules matches; empty: every frame.
+    pub rules: Vec<MatchRule>,
+    /// The number of the port; `None`: the frame is dropped and counted.
+    pub to: Option<u32>,
+    /// Each client has a port of its own instead.
+    pub clients: Option<ClientEntry>,
+}
+
+/// The clients of a template, as a classifier knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientEntry {
+    /// The number of the template.
+    pub template: u32,
+    /// The field that tells clients apart.
+    pub by: ClientBy,
+    /// The frames are for clients, not from them.
+    pub back: bool,
+}
