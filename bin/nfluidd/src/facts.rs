@@ -127,6 +127,10 @@ impl Catalogue for BuiltIn {
         CATALOGUE.names()
     }
 
+    fn slow_path_names(&self) -> Vec<String> {
+        CATALOGUE.slow_path_names()
+    }
+
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
         CATALOGUE.check_config(nf, config)
     }

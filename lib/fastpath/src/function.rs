@@ -32,6 +32,8 @@ use std::sync::Arc;
 pub struct Entry {
     /// Name in a deployment: `nf: efw`.
     pub name: &'static str,
+    /// True if a slow path other than the kernel's stack can have what the function hands up ([`FastFunction::lead_to`]).
+    pub has_slow_path: bool,
     /// Checks whether the function has a form for the hooks and directions where it is asked for.
     pub check_attach: fn(&Attach) -> Result<(), NfAttachError>,
     /// Reads a configuration, and refuses it with the key that is wrong. A configuration that was left out is `{}`.

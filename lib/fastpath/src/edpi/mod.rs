@@ -33,6 +33,7 @@ use std::path::Path;
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "edpi",
+    has_slow_path: false,
     check_attach: |attach| match attach.direction {
         Direction::Egress => Err(ingress_only("edpi")),
         Direction::Ingress => Ok(()),

@@ -29,6 +29,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "elb",
+    has_slow_path: false,
     check_attach: |attach| match attach.direction {
         Direction::Egress => Err(ingress_only("elb")),
         Direction::Ingress => Ok(()),
