@@ -45,7 +45,10 @@ pub struct BuiltIn;
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
         let entries = catalogue::ENTRIES.iter().map(|entry| entry.name);
-        let mut names: Vec<String> = entries.chain([terminator::NAME]).map(str::to_owned).collect();
+        let mut names: Vec<String> = entries
+            .chain([terminator::NAME])
+            .map(str::to_owned)
+            .collect();
         names.sort_unstable();
         names
     }
@@ -59,7 +62,7 @@ impl Catalogue for BuiltIn {
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
         if nf == terminator::NAME {
-            return crate::host::check_terminator_config(config);
+            return terminator::check_config(config);
         }
         catalogue::build(nf, config, &port_infos(ports))
             .map(|_| ())
@@ -72,6 +75,10 @@ impl Catalogue for BuiltIn {
 
     fn fast_names(&self) -> Vec<String> {
         CATALOGUE.names()
+    }
+
+    fn slow_path_names(&self) -> Vec<String> {
+        CATALOGUE.slow_path_names()
     }
 
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {

@@ -142,7 +142,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let pin = arguments
         .bpf_dir
         .unwrap_or_else(|| PathBuf::from("/sys/fs/bpf").join(&arguments.name));
-    descriptors::raise();
+    nfluid_instance::descriptors::raise();
     serve::mount_bpf_file_system(&pin)?;
     let nf_program = match arguments.nf_program {
         Some(path) => path,
@@ -208,7 +208,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .context("starting the thread that follows what fast paths depend on")?;
     congestion::start(&host)?;
     lock(&host).fill_pools()?;
-    let functions = Arc::new(Functions::new(&lock(&host))?);
+    let functions = Arc::new(Functions::new(lock(&host).maker())?);
     let daemon = server::Daemon::new(
         Arc::clone(&host),
         controller,

@@ -240,7 +240,7 @@ impl Server for Daemon {
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
         let removed = self
             .controller()
-            .take_out(&request, crate::host::host_cpus());
+            .take_out(&request, nfluid_instance::machine::cpu_count());
         if let Some(removed) = removed {
             return self.stepped("destroy", removed);
         }

@@ -65,6 +65,12 @@ pub trait Catalogue {
         Vec::new()
     }
 
+    /// The names of those NFs with a fast path that can have a slow path other than the kernel's stack: they hand up what
+    /// another function can decide.
+    fn slow_path_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Checks the configuration of an NF that has one.
     ///
     /// # Errors

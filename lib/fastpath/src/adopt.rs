@@ -1,7 +1,7 @@
-//! Fast paths that an earlier daemon has left.
+//! Adopting the fast paths that an earlier daemon has left.
 
 use super::catalogue::Catalogue;
-use super::chain::{self, Row, RowRecord, Seat};
+use super::chain::{self, Attached, ChainRecord, InterfaceChain};
 use super::error::broken;
 use super::hold::LINK;
 use super::pins::{link_pin, remove_pins, remove_tables};
@@ -18,21 +18,21 @@ use std::path::Path;
 
 impl FastPaths {
     /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
-    /// configuration and the rules are by now is put in force.
+    /// configuration and the rules say by now is put in force.
     pub fn adopt(&mut self, desired: &Inventory, present: &mut Inventory) {
         let is_wanted = |name: &str| {
             let spec = desired.instances.get(name);
             spec.filter(|spec| spec.is_fast_path())
         };
         let names = nfluid_records::names(&self.paths.records());
-        // Before anybody is given one of them, or gives it back.
+        // Users are marked before a new process takes one, or an old one gives it back.
         for name in &names {
             let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
             if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
                 self.processes.mark_user(slow.user);
             }
         }
-        self.find_rows();
+        self.find_chains();
         for name in names {
             let adopted = match is_wanted(&name) {
                 Some(spec) => self.adopt_one(&name, spec),
@@ -46,12 +46,12 @@ impl FastPaths {
                 self.event(EventKind::Warning, &name, message);
             }
         }
-        for key in self.rows.keys().cloned().collect::<Vec<_>>() {
-            self.adopt_row(&key, |name| is_wanted(name).is_some());
+        for key in self.chains.keys().cloned().collect::<Vec<_>>() {
+            self.adopt_chain(&key, |name| is_wanted(name).is_some());
         }
         for (name, spec) in &desired.instances {
             if self.instances.contains_key(name) {
-                self.hold_again(name);
+                self.attach_again(name);
                 present.instances.insert(name.clone(), spec.clone());
                 self.report_places(name, EventKind::Adopted, "taken over on");
             }
@@ -59,13 +59,13 @@ impl FastPaths {
         self.remove_left_behind();
     }
 
-    /// The interfaces that have records.
-    fn find_rows(&mut self) {
+    /// Finds the chains that have records.
+    fn find_chains(&mut self) {
         for (file, record) in chain::recorded(&self.paths) {
             match record {
                 Ok(record) => {
-                    let row = Row::of(record, &self.paths);
-                    self.rows.insert(row.key(), row);
+                    let chain = InterfaceChain::of(record, &self.paths);
+                    self.chains.insert(chain.key(), chain);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "{} is damaged", file.display());
@@ -75,30 +75,30 @@ impl FastPaths {
         }
     }
 
-    /// Puts programs of this daemon in the place of those on an interface, if all who are to be there have been adopted. Else
-    /// what is there goes on until the others are made.
-    fn adopt_row(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
-        let Some(row) = self.rows.get_mut(key) else {
+    /// Replaces the programs on an interface by programs of this daemon, if all fast paths of the chain have been adopted. Else
+    /// the former programs go on until the missing fast paths are made.
+    fn adopt_chain(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
+        let Some(chain) = self.chains.get_mut(key) else {
             return;
         };
-        let mut seats = row.seats().to_vec();
-        seats.retain(|seat| is_wanted(&seat.name));
-        for seat in &mut seats {
-            match self.instances.get(&seat.name) {
-                Some(fast) => seat.order = fast.spec.order(),
-                None => seat.vacant = true,
+        let mut attached = chain.attached().to_vec();
+        attached.retain(|one| is_wanted(&one.name));
+        for one in &mut attached {
+            match self.instances.get(&one.name) {
+                Some(fast) => one.order = fast.spec.order(),
+                None => one.reserved = true,
             }
         }
-        let is_whole = !seats.iter().any(|seat| seat.vacant);
-        let adopted = if seats.is_empty() {
-            let ended = row.end();
-            self.rows.remove(key);
+        let is_whole = !attached.iter().any(|one| one.reserved);
+        let adopted = if attached.is_empty() {
+            let ended = chain.remove();
+            self.chains.remove(key);
             ended
         } else {
-            let written = row.set_seats(seats);
-            let is_there = row.holds();
+            let written = chain.set_attached(attached);
+            let is_there = chain.is_attached();
             written.and_then(|()| match is_whole && is_there {
-                true => self.renew_row(key),
+                true => self.renew_chain(key),
                 false => Ok(()),
             })
         };
@@ -107,7 +107,7 @@ impl FastPaths {
         }
     }
 
-    /// Pins and records of nobody.
+    /// Removes pins and records of fast paths and chains that were not adopted.
     fn remove_left_behind(&self) {
         let paths = &self.paths;
         for name in nfluid_records::names(&paths.records()) {
@@ -119,8 +119,8 @@ impl FastPaths {
         }
         let is_known = |name: &str| self.instances.contains_key(name);
         remove_left(&paths.pins_of_all(), is_known);
-        let is_known = |key: &str| self.rows.contains_key(key);
-        remove_left(&paths.row_pins_of_all(), is_known);
+        let is_known = |key: &str| self.chains.contains_key(key);
+        remove_left(&paths.chain_pins_of_all(), is_known);
     }
 
     fn adopt_one(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
@@ -138,7 +138,7 @@ impl FastPaths {
         record.features.clear();
         config.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        // Why the host does not go along with it any more.
+        // The reason why the host does not go along with it any more.
         let mut problem = config.check_host(&places).err().map(|why| why.message);
         let mut kept = true;
         let slow = slow_path(spec, &pins)?;
@@ -146,13 +146,13 @@ impl FastPaths {
         let function = match config.load(&site, &mut record.numbers) {
             Ok(function) => function,
             Err(why) => match config.load_unread(&site) {
-                // The rules that it knows are in force meanwhile, and the kernel's are.
+                // The programs of the earlier daemon go on meanwhile, and so do the kernel's rules.
                 Some(function) => {
                     problem = Some(format!("the rules cannot be read: {why}"));
                     function
                 }
                 None => {
-                    // Tables of another version: connections are lost, those of its successor begin.
+                    // The tables are of another version: connections are lost.
                     tracing::warn!(instance = name, "its tables cannot be used: {why}");
                     remove_tables(&pins).map_err(broken)?;
                     kept = false;
@@ -173,11 +173,12 @@ impl FastPaths {
         };
         self.enter(name, spec, loaded);
         self.act(name, |function, context| function.adopt(context, kept));
-        self.settle_slow(name);
+        self.update_slow_path(name);
         Ok(())
     }
 
-    /// A daemon that knew no rows has pinned holds beside the tables of the only fast path of an interface.
+    /// Moves the holds of a daemon that knew no chains: that daemon pinned the hold beside the tables of an interface's only
+    /// fast path.
     fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
         let paths = &self.paths;
         for (number, place) in places(spec).iter().enumerate() {
@@ -185,35 +186,35 @@ impl FastPaths {
             if !old.exists() {
                 continue;
             }
-            let found = RowRecord {
+            let found = ChainRecord {
                 interface: place.interface.clone(),
                 netns: place.netns.clone(),
                 mode: record.modes.get(number).cloned().unwrap_or_default(),
                 features: record.features.get(number).cloned().unwrap_or_default(),
-                ..RowRecord::default()
+                ..ChainRecord::default()
             };
-            let key = Row::key_of(place, Direction::Ingress);
-            let pins = paths.row_pins(&key);
+            let key = InterfaceChain::key_of(place, Direction::Ingress);
+            let pins = paths.chain_pins(&key);
             let moved =
                 std::fs::create_dir(&pins).and_then(|()| std::fs::rename(&old, pins.join(LINK)));
             if let Err(error) = moved {
                 tracing::warn!(instance = name, %error, "taking over its hold");
             }
-            let mut row = Row::of(found, paths);
-            let seat = Seat {
+            let mut chain = InterfaceChain::of(found, paths);
+            let one = Attached {
                 order: spec.order(),
                 name: name.to_owned(),
-                vacant: false,
+                reserved: false,
             };
-            if let Err(error) = row.set_seats(vec![seat]) {
+            if let Err(error) = chain.set_attached(vec![one]) {
                 tracing::warn!(instance = name, %error, "writing down its hold");
             }
-            self.rows.insert(key, row);
+            self.chains.insert(key, chain);
         }
     }
 }
 
-/// Removes folders of pins whose names are not known.
+/// Removes the folders of pins whose names are not known.
 fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -229,7 +230,7 @@ fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
 fn is_of_the_same_kind(catalogue: Catalogue, recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;
-        // The order is changed by itself.
+        // A change of the order does not remake the fast path.
         if let Some(attach) = value.get_mut("attach").and_then(Value::as_object_mut) {
             attach.remove("order");
         }

@@ -1,6 +1,6 @@
-//! Who is on which interface: fast paths take seats there, leave them, change them, and the interface's program follows.
+//! Attaching fast paths to interfaces, detaching them, and changing their order. The programs on an interface follow.
 
-use super::chain::{Row, Seat, Wanted};
+use super::chain::{Attached, InterfaceChain, Wanted};
 use super::placement::{direction, hook, mode, places, priority};
 use super::{FastPath, FastPaths};
 use nfluid_api::types::EventKind;
@@ -11,11 +11,11 @@ use nfluid_evnf::hook::Hook;
 use nfluid_netdev::{Mode, Place};
 
 impl FastPaths {
-    /// The interfaces on which a fast path has a seat, by key.
-    pub(super) fn rows_of(&self, name: &str) -> Vec<String> {
-        let is_there = |row: &Row| row.seats().iter().any(|seat| seat.name == name);
-        let rows = self.rows.iter().filter(|(_, row)| is_there(row));
-        rows.map(|(key, _)| key.clone()).collect()
+    /// Returns the keys of the interface chains that a fast path is attached to, or has a reserved position in.
+    pub(super) fn chains_of(&self, name: &str) -> Vec<String> {
+        let is_there = |chain: &InterfaceChain| chain.attached().iter().any(|one| one.name == name);
+        let chains = self.chains.iter().filter(|(_, chain)| is_there(chain));
+        chains.map(|(key, _)| key.clone()).collect()
     }
 
     fn direction_of(&self, name: &str) -> Direction {
@@ -23,16 +23,16 @@ impl FastPaths {
         fast.map_or_else(Direction::default, |fast| direction(&fast.spec))
     }
 
-    /// The row of an interface that a fast path is to be in.
+    /// Returns the key of the chain of an interface that a fast path belongs to.
     pub(super) fn key_at(&self, name: &str, place: &Place) -> String {
-        Row::key_of(place, self.direction_of(name))
+        InterfaceChain::key_of(place, self.direction_of(name))
     }
 
-    /// Puts a fast path on an interface, at its place among those that are there.
+    /// Attaches a fast path to an interface, at its position in the chain there.
     ///
     /// # Errors
-    /// When it cannot be there; the others are as before.
-    pub(super) fn take_seat(
+    /// When the fast path cannot be attached. The rest of the chain is as before.
+    pub(super) fn attach_to(
         &mut self,
         name: &str,
         place: &Place,
@@ -40,76 +40,79 @@ impl FastPaths {
     ) -> Result<(), PlatformError> {
         let key = self.key_at(name, place);
         let (paths, direction) = (&self.paths, self.direction_of(name));
-        let row = self
-            .rows
+        let chain = self
+            .chains
             .entry(key.clone())
-            .or_insert_with(|| Row::new(place, direction, paths));
-        let before = row.seats().to_vec();
-        let mut seats = before.clone();
-        seats.retain(|seat| seat.name != name);
-        seats.push(Seat {
+            .or_insert_with(|| InterfaceChain::new(place, direction, paths));
+        let before = chain.attached().to_vec();
+        let mut attached = before.clone();
+        attached.retain(|one| one.name != name);
+        attached.push(Attached {
             order,
             name: name.to_owned(),
-            vacant: false,
+            reserved: false,
         });
-        let taken = row.set_seats(seats).and_then(|()| self.renew_row(&key));
-        taken.inspect_err(|_| self.put_seats_back(&key, before))
+        let taken = chain
+            .set_attached(attached)
+            .and_then(|()| self.renew_chain(&key));
+        taken.inspect_err(|_| self.restore_attached(&key, before))
     }
 
-    /// What was refused has changed nothing but the record.
-    fn put_seats_back(&mut self, key: &str, before: Vec<Seat>) {
-        let Some(row) = self.rows.get_mut(key) else {
+    /// Restores the record of a chain after a refused change: a refused change has changed nothing but the record.
+    fn restore_attached(&mut self, key: &str, before: Vec<Attached>) {
+        let Some(chain) = self.chains.get_mut(key) else {
             return;
         };
         let none = before.is_empty();
-        let mut put = row.set_seats(before);
+        let mut put = chain.set_attached(before);
         if none {
-            put = row.end();
-            self.rows.remove(key);
+            put = chain.remove();
+            self.chains.remove(key);
         }
         if let Err(error) = put {
             tracing::warn!(%error, "writing down who is on an interface");
         }
     }
 
-    /// Takes a fast path off all its interfaces; those behind it get what it would have let pass.
+    /// Detaches a fast path from all its interfaces. The fast paths behind it get the packets that it would have let pass.
     ///
     /// # Errors
     /// When it is there still.
-    pub(super) fn leave_seats(&mut self, name: &str) -> Result<(), PlatformError> {
-        for key in self.rows_of(name) {
-            self.change_seats(&key, |seats| seats.retain(|seat| seat.name != name))?;
+    pub(super) fn detach(&mut self, name: &str) -> Result<(), PlatformError> {
+        for key in self.chains_of(name) {
+            self.change_attached(&key, |attached| attached.retain(|one| one.name != name))?;
         }
         Ok(())
     }
 
-    /// Takes the program of a fast path off all its interfaces, but keeps its seats: nobody behind it gets what it has not seen.
-    fn vacate_seats(&mut self, name: &str) -> Result<(), PlatformError> {
-        for key in self.rows_of(name) {
-            self.change_seats(&key, |seats| {
-                let own = seats.iter_mut().filter(|seat| seat.name == name);
-                own.for_each(|seat| seat.vacant = true);
+    /// Removes the program of a fast path from all its interfaces, but reserves its positions: no fast path behind a reserved
+    /// position gets packets that the missing one has not seen.
+    fn reserve_positions(&mut self, name: &str) -> Result<(), PlatformError> {
+        for key in self.chains_of(name) {
+            self.change_attached(&key, |attached| {
+                let own = attached.iter_mut().filter(|one| one.name == name);
+                own.for_each(|one| one.reserved = true);
             })?;
         }
         Ok(())
     }
 
-    /// Ends a fast path for another in its place.
+    /// Ends a fast path and reserves its positions for the one that replaces it.
     ///
     /// # Errors
     /// When it is there still.
-    pub fn vacate(&mut self, name: &str) -> Result<(), PlatformError> {
-        self.vacate_seats(name)?;
+    pub fn reserve(&mut self, name: &str) -> Result<(), PlatformError> {
+        self.reserve_positions(name)?;
         self.clear(name)?;
         self.instances.remove(name);
         Ok(())
     }
 
-    /// Gives up seats that a fast path has not taken again.
-    pub fn give_up_seats(&mut self, name: &str) {
-        for key in self.rows_of(name) {
-            let given = self.change_seats(&key, |seats| {
-                seats.retain(|seat| seat.name != name || !seat.vacant);
+    /// Gives up the reserved positions of a fast path that were not taken again.
+    pub fn release_reserved(&mut self, name: &str) {
+        for key in self.chains_of(name) {
+            let given = self.change_attached(&key, |attached| {
+                attached.retain(|one| one.name != name || !one.reserved);
             });
             if let Err(error) = given {
                 tracing::warn!(instance = name, %error, "leaving an interface");
@@ -117,49 +120,50 @@ impl FastPaths {
         }
     }
 
-    /// Has fewer be on an interface. If the others cannot be there without them, all is the kernel's until they can.
-    fn change_seats(
+    /// Removes fast paths from a chain. If the rest cannot be attached without them, the interface has no program, and the
+    /// kernel gets all packets, until the rest can be.
+    fn change_attached(
         &mut self,
         key: &str,
-        change: impl FnOnce(&mut Vec<Seat>),
+        change: impl FnOnce(&mut Vec<Attached>),
     ) -> Result<(), PlatformError> {
-        let Some(row) = self.rows.get_mut(key) else {
+        let Some(chain) = self.chains.get_mut(key) else {
             return Ok(());
         };
-        let mut seats = row.seats().to_vec();
-        change(&mut seats);
-        if seats == row.seats() {
+        let mut attached = chain.attached().to_vec();
+        change(&mut attached);
+        if attached == chain.attached() {
             return Ok(());
         }
-        if seats.is_empty() {
-            row.end()?;
-            self.rows.remove(key);
+        if attached.is_empty() {
+            chain.remove()?;
+            self.chains.remove(key);
             return Ok(());
         }
-        row.set_seats(seats)?;
-        if !row.holds() {
+        chain.set_attached(attached)?;
+        if !chain.is_attached() {
             return Ok(());
         }
-        if let Err(why) = self.renew_row(key)
-            && let Some(row) = self.rows.get_mut(key)
+        if let Err(why) = self.renew_chain(key)
+            && let Some(chain) = self.chains.get_mut(key)
         {
-            row.let_go()?;
-            row.note_problem(Some(why.message));
+            chain.release()?;
+            chain.note_problem(Some(why.message));
         }
         Ok(())
     }
 
-    /// Puts on an interface those who are to be there.
-    pub(super) fn renew_row(&mut self, key: &str) -> Result<(), PlatformError> {
-        let Some(row) = self.rows.get(key) else {
+    /// Installs on an interface the programs of all fast paths in its chain.
+    pub(super) fn renew_chain(&mut self, key: &str) -> Result<(), PlatformError> {
+        let Some(chain) = self.chains.get(key) else {
             return Ok(());
         };
-        let (place, names) = (row.place().clone(), row.members());
+        let (place, names) = (chain.place().clone(), chain.members());
         let first = names.first().and_then(|name| self.instances.get(name));
-        let hook = row.hook(first.map_or_else(Hook::default, |first| hook(&first.spec)));
+        let hook = chain.hook(first.map_or_else(Hook::default, |first| hook(&first.spec)));
         let hands_up = |name: &String| self.instances.get(name).is_some_and(|it| it.slow.is_some());
         let needs_driver = names.iter().any(hands_up);
-        if needs_driver && row.holds() && row.mode().0 != "native" {
+        if needs_driver && chain.is_attached() && chain.mode().0 != "native" {
             return Err(not_in_the_driver(&place.interface));
         }
         let mut members = Vec::new();
@@ -182,7 +186,7 @@ impl FastPaths {
                 Some(first) => mode(&first.spec),
                 None => Mode::default(),
             },
-            // A slow path of one's own gets packets as they are: they have to be whole.
+            // A slow path gets packets as they are, so they have to have their checksums and be in one piece.
             rewrites: rewrites || needs_driver,
             may_be_at_tc: !needs_driver
                 && names.iter().all(|name| {
@@ -190,48 +194,51 @@ impl FastPaths {
                     fast.is_some_and(FastPath::may_be_at_tc)
                 }),
             priority: first.and_then(|first| priority(&first.spec)),
-            beside: self.beside(key).and_then(Row::filter_seat).cloned(),
+            beside: self
+                .beside(key)
+                .and_then(InterfaceChain::filter_seat)
+                .cloned(),
         };
-        match self.rows.get_mut(key) {
-            Some(row) => row.stand(wanted),
+        match self.chains.get_mut(key) {
+            Some(chain) => chain.install(wanted),
             None => Ok(()),
         }
     }
 
-    /// Those of the same interface whom packets meet the other way.
-    fn beside(&self, key: &str) -> Option<&Row> {
-        let place = self.rows.get(key)?.place();
-        let mut rows = self.rows.iter();
-        let found = rows.find(|(other, row)| *other != key && row.place() == place);
-        found.map(|(_, row)| row)
+    /// Returns the chain of the same interface for the other direction.
+    fn beside(&self, key: &str) -> Option<&InterfaceChain> {
+        let place = self.chains.get(key)?.place();
+        let mut chains = self.chains.iter();
+        let found = chains.find(|(other, chain)| *other != key && chain.place() == place);
+        found.map(|(_, chain)| chain)
     }
 
-    /// Puts another program of a fast path in the place of the one that is on an interface.
+    /// Replaces the program of a fast path on an interface by a new one.
     pub(super) fn renew_member(&mut self, name: &str, place: &Place) -> Result<(), PlatformError> {
         let key = self.key_at(name, place);
-        let Some(row) = self.rows.get(&key).filter(|row| row.holds()) else {
-            // It is put there when the interface returns.
+        let Some(chain) = self.chains.get(&key).filter(|chain| chain.is_attached()) else {
+            // The new program is installed when the interface returns.
             return Ok(());
         };
-        let Some(at) = row.position(name) else {
-            return self.renew_row(&key);
+        let Some(at) = chain.position(name) else {
+            return self.renew_chain(&key);
         };
         let wanted = self.instances.get(name).map(|fast| hook(&fast.spec));
-        let hook = row.hook(wanted.unwrap_or_default());
+        let hook = chain.hook(wanted.unwrap_or_default());
         let member = self.member(name, place, hook, self.sends_behind(name, place))?;
-        match self.rows.get_mut(&key) {
-            Some(row) => row.replace(at, member),
+        match self.chains.get_mut(&key) {
+            Some(chain) => chain.replace(at, member),
             None => Ok(()),
         }
     }
 
-    /// Whether somebody behind a fast path on an interface sends on what it lets pass.
+    /// Returns true if a fast path behind this one on an interface sends on what this one lets pass.
     pub(super) fn sends_behind(&self, name: &str, place: &Place) -> bool {
-        let row = self.rows.get(&self.key_at(name, place));
-        let seats = row.map_or(&[][..], Row::seats).iter();
-        let mut behind = seats.skip_while(|seat| seat.name != name).skip(1);
-        behind.any(|seat| {
-            let fast = self.instances.get(&seat.name);
+        let chain = self.chains.get(&self.key_at(name, place));
+        let attached = chain.map_or(&[][..], InterfaceChain::attached).iter();
+        let mut behind = attached.skip_while(|one| one.name != name).skip(1);
+        behind.any(|one| {
+            let fast = self.instances.get(&one.name);
             fast.is_some_and(|fast| fast.function.rewrites())
         })
     }
@@ -256,10 +263,10 @@ impl FastPaths {
         })
     }
 
-    /// Changes the place of a fast path among the others: packets meet them in the old order, or in the new one.
+    /// Changes the position of a fast path in its chains. Each packet meets the old order or the new one.
     ///
     /// # Errors
-    /// When that cannot be; they are in the old one.
+    /// When the interfaces refuse. The order is the old one then.
     pub fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
         let Some(fast) = self.instances.get(name) else {
             return Err(no_instance(name));
@@ -267,10 +274,10 @@ impl FastPaths {
         let before = fast.spec.order();
         self.note_order(name, order)?;
         let mut done: Vec<String> = Vec::new();
-        for key in self.rows_of(name) {
-            if let Err(why) = self.move_seat(&key, name, order) {
+        for key in self.chains_of(name) {
+            if let Err(why) = self.reorder(&key, name, order) {
                 for key in done {
-                    if let Err(error) = self.move_seat(&key, name, before) {
+                    if let Err(error) = self.reorder(&key, name, before) {
                         tracing::warn!(instance = name, %error, "going back to the old order");
                     }
                 }
@@ -282,75 +289,71 @@ impl FastPaths {
         Ok(())
     }
 
-    fn move_seat(
-        &mut self,
-        key: &str,
-        name: &str,
-        order: Option<u16>,
-    ) -> Result<(), PlatformError> {
-        let Some(row) = self.rows.get_mut(key) else {
+    fn reorder(&mut self, key: &str, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
+        let Some(chain) = self.chains.get_mut(key) else {
             return Ok(());
         };
-        let (before, were) = (row.seats().to_vec(), row.members());
-        let mut seats = before.clone();
-        let own = seats.iter_mut().filter(|seat| seat.name == name);
-        own.for_each(|seat| seat.order = order);
-        row.set_seats(seats)?;
-        if row.members() == were || !row.holds() {
+        let (before, were) = (chain.attached().to_vec(), chain.members());
+        let mut attached = before.clone();
+        let own = attached.iter_mut().filter(|one| one.name == name);
+        own.for_each(|one| one.order = order);
+        chain.set_attached(attached)?;
+        if chain.members() == were || !chain.is_attached() {
             return Ok(());
         }
-        let renewed = self.renew_row(key);
-        renewed.inspect_err(|_| self.put_seats_back(key, before))
+        let renewed = self.renew_chain(key);
+        renewed.inspect_err(|_| self.restore_attached(key, before))
     }
 
-    /// Takes hold again of interfaces that have come back. Returns whether there was one since it was asked last.
-    pub fn hold_again(&mut self, name: &str) -> bool {
-        self.sit_down(name);
-        self.settle_slow(name);
-        for key in self.rows_of(name) {
-            if let Some(row) = self.rows.get_mut(&key)
-                && let Err(error) = row.settle()
+    /// Attaches a fast path again to interfaces that have come back. Returns true if an interface has come back since the last
+    /// call.
+    pub fn attach_again(&mut self, name: &str) -> bool {
+        self.attach_missing(name);
+        self.update_slow_path(name);
+        for key in self.chains_of(name) {
+            if let Some(chain) = self.chains.get_mut(&key)
+                && let Err(error) = chain.notify_peer()
             {
                 tracing::warn!(instance = name, %error, "redirecting to the other end");
             }
-            let Some(row) = self.rows.get_mut(&key) else {
+            let Some(chain) = self.chains.get_mut(&key) else {
                 continue;
             };
-            let is_gone = row.is_gone();
-            if !is_gone && row.holds() && !row.is_left() {
+            let is_gone = chain.is_gone();
+            if !is_gone && chain.is_attached() && !chain.is_left() {
                 continue;
             }
-            let (place, was_there) = (row.place().clone(), row.holds() && !is_gone);
+            let (place, was_there) = (chain.place().clone(), chain.is_attached() && !is_gone);
             if is_gone {
-                let _gone_with_it = row.lose();
-                self.tell_members(&key, EventKind::Warning, "is gone");
+                let _gone_with_it = chain.forget();
+                self.report_to_members(&key, EventKind::Warning, "is gone");
             }
             if place.look().is_err() {
                 continue;
             }
-            let renewed = self.renew_row(&key);
-            let Some(row) = self.rows.get_mut(&key) else {
+            let renewed = self.renew_chain(&key);
+            let Some(chain) = self.chains.get_mut(&key) else {
                 continue;
             };
             match renewed {
-                Ok(()) if row.holds() && !was_there => {
-                    for name in row.members() {
+                Ok(()) if chain.is_attached() && !was_there => {
+                    for name in chain.members() {
                         if let Some(fast) = self.instances.get_mut(&name) {
                             fast.regained = true;
                         }
                     }
-                    self.tell_members(&key, EventKind::Started, "has it again");
+                    self.report_to_members(&key, EventKind::Started, "has it again");
                 }
                 Ok(()) => {}
-                Err(why) => row.note_problem(Some(why.message)),
+                Err(why) => chain.note_problem(Some(why.message)),
             }
         }
         let fast = self.instances.get_mut(name);
         fast.is_some_and(|fast| std::mem::take(&mut fast.regained))
     }
 
-    /// Has a fast path hand up to its slow path, if that is one of its own and is there.
-    pub(super) fn settle_slow(&mut self, name: &str) {
+    /// Looks at the taps of a fast path's slow path, and has the fast path hand packets up to the tap that is there.
+    pub(super) fn update_slow_path(&mut self, name: &str) {
         let Some(fast) = self.instances.get_mut(name) else {
             return;
         };
@@ -358,7 +361,7 @@ impl FastPaths {
             return;
         };
         let before = slow.problem().map(str::to_owned);
-        let has_changed = slow.settle();
+        let has_changed = slow.update();
         let now = slow.problem().map(str::to_owned);
         if has_changed {
             fast.lead_to_slow_path(name);
@@ -375,35 +378,36 @@ impl FastPaths {
         }
     }
 
-    /// Has a fast path be on all its interfaces: one may have been gone when it was adopted, or it was being made.
-    fn sit_down(&mut self, name: &str) {
+    /// Attaches a fast path to those of its interfaces where it is missing: an interface may have been gone when the fast path
+    /// was adopted or made.
+    fn attach_missing(&mut self, name: &str) {
         let Some(fast) = self.instances.get(name) else {
             return;
         };
         let (places, order) = (places(&fast.spec), fast.spec.order());
-        let there = self.rows_of(name);
+        let there = self.chains_of(name);
         for place in places {
             if !there.contains(&self.key_at(name, &place))
                 && place.look().is_ok()
-                && let Err(error) = self.take_seat(name, &place, order)
+                && let Err(error) = self.attach_to(name, &place, order)
             {
                 tracing::debug!(instance = name, interface = place.interface, %error, "not on it");
             }
         }
     }
 
-    fn tell_members(&mut self, key: &str, kind: EventKind, what: &str) {
-        let Some(row) = self.rows.get(key) else {
+    fn report_to_members(&mut self, key: &str, kind: EventKind, what: &str) {
+        let Some(chain) = self.chains.get(key) else {
             return;
         };
-        let message = format!("{} {what}", row.place().interface);
-        for name in row.members() {
+        let message = format!("{} {what}", chain.place().interface);
+        for name in chain.members() {
             self.event(kind, &name, message.clone());
         }
     }
 }
 
-/// What a slow path gives back would meet a program again that is not in the driver.
+/// Refuses a slow path where XDP is generic: packets that the slow path returns would meet the program again.
 fn not_in_the_driver(interface: &str) -> PlatformError {
     let message = format!("the programs on {interface} are not in its driver");
     PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(

@@ -21,6 +21,12 @@ impl Catalogue {
         self.0.iter().map(|entry| entry.name.to_owned()).collect()
     }
 
+    /// Returns the names of functions that can have a slow path other than the kernel's stack.
+    pub fn slow_path_names(&self) -> Vec<String> {
+        let entries = self.0.iter().filter(|entry| entry.has_slow_path);
+        entries.map(|entry| entry.name.to_owned()).collect()
+    }
+
     fn entry(&self, nf: &str) -> Option<&'static Entry> {
         self.0.iter().find(|entry| entry.name == nf)
     }

@@ -1,10 +1,10 @@
-//! An interface with fast paths on it, one behind the other: which they are, their program, what is kept of it.
+//! A chain of fast paths on one interface, for one direction: which fast paths, their programs, and the record.
 //!
 //! | below `rows/KEY` of the BPF file system | |
 //! |---|---|
-//! | `link` | the hold on the interface |
-//! | `first` | instead of it, in libxdp's dispatcher: who is entered from there |
-//! | `next0`, `next1`, ... | who comes behind a member: without a holder the kernel would forget that |
+//! | `link` | the link that holds the first program on the interface |
+//! | `first` | instead of `link`, in libxdp's dispatcher: the map with the program that the dispatcher's component calls |
+//! | `next0`, `next1`, ... | the maps with each member's successor: the kernel empties such a map when nothing refers to it |
 
 use super::error::{broken, failed};
 use super::hold::{Held, Hold, LINK};
@@ -21,39 +21,40 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// All interfaces with fast paths, each way, by [`Row::key`].
-pub type Rows = BTreeMap<String, Row>;
+/// All chains, by [`InterfaceChain::key`].
+pub type InterfaceChains = BTreeMap<String, InterfaceChain>;
 
-/// What is kept of it beside its pins, for a later daemon. Written before the interface is changed.
+/// The record of a chain for a later daemon. It is written before the interface is changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct RowRecord {
+pub struct ChainRecord {
     /// The interface.
     pub interface: String,
     /// Path of its namespace; absent: the daemon's own.
     pub netns: Option<PathBuf>,
-    /// They see what goes out.
+    /// True if the chain sees packets that go out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
-    /// A filter at tc is the hold on it, or is about to be.
+    /// The filter at tc that holds the first program, or is about to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterSeat>,
-    /// Number of the interface, if libxdp's dispatcher calls them there, or is about to.
+    /// Number of the interface, if libxdp's dispatcher calls the chain, or is about to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<u32>,
-    /// Who is there, in the order in which packets meet them.
-    pub seats: Vec<Seat>,
-    /// In which mode, and why not natively.
+    /// The fast paths, in the order in which packets meet them.
+    #[serde(rename = "seats")]
+    pub attached: Vec<Attached>,
+    /// The mode of attachment, and the reason if it is not native XDP.
     pub mode: (String, String),
-    /// Features that were switched, to be put back.
+    /// Features of the interface that were changed, to be restored.
     pub features: ChangedFeatures,
-    /// Whether they were for programs that change packets.
+    /// True if they were changed for programs that change packets.
     pub rewrites: bool,
-    /// Frames could not go out of the interface when they were switched: what the other end has to take note of it may have missed.
+    /// True if the interface had no carrier when the features were changed: the other end may have missed the change.
     #[serde(default)]
     pub is_unsettled: bool,
 }
 
-impl RowRecord {
+impl ChainRecord {
     fn direction(&self) -> Direction {
         if self.leaves {
             Direction::Egress
@@ -63,54 +64,54 @@ impl RowRecord {
     }
 }
 
-/// A member's place.
+/// The position of a fast path in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
-    /// Its place among the others.
+pub struct Attached {
+    /// Its order among the others.
     pub order: Option<u16>,
     /// The instance.
     pub name: String,
-    /// It is about to be made: nobody behind it gets what it would have had a say in.
-    #[serde(default)]
-    pub vacant: bool,
+    /// The position is reserved: the fast path is about to be made. No fast path behind it gets packets until then.
+    #[serde(default, rename = "vacant")]
+    pub reserved: bool,
 }
 
-/// An interface with fast paths.
-pub struct Row {
+/// A chain of fast paths on one interface, for one direction.
+pub struct InterfaceChain {
     place: Place,
-    record: RowRecord,
+    record: ChainRecord,
     file: PathBuf,
     pins: PathBuf,
-    /// Absent: the interface is not there, or nobody is on it.
+    /// Absent: the interface does not exist, or has no program of the chain.
     hold: Option<Hold>,
-    /// What this daemon has put there. Absent: nothing yet, an earlier one's goes on.
-    chain: Option<Chain>,
-    /// The names of its members.
-    standing: Vec<String>,
-    /// Why nothing is there.
+    /// The programs that this daemon has installed. Absent: none yet, those of an earlier daemon go on.
+    programs: Option<Chain>,
+    /// The names of the fast paths of these programs.
+    installed: Vec<String>,
+    /// The reason why no program is attached.
     problem: Option<String>,
 }
 
-/// What is to be on an interface.
+/// What is to be installed on an interface.
 pub struct Wanted {
-    /// Members with their names.
+    /// Programs with the names of their fast paths.
     pub members: Vec<(String, Member)>,
-    /// Where.
+    /// The hook.
     pub hook: Hook,
-    /// How, at XDP.
+    /// The XDP mode, if the hook is XDP.
     pub mode: Mode,
-    /// One of them changes packets.
+    /// True if one of the programs changes packets.
     pub rewrites: bool,
-    /// It was not said how, and all of them have a form for tc.
+    /// True if the deployment leaves the hook open, and all functions have a form for tc.
     pub may_be_at_tc: bool,
-    /// Their place in libxdp's dispatcher, if they are to be there.
+    /// The priority in libxdp's dispatcher, if the chain is to be there.
     pub priority: Option<u32>,
-    /// Where the filter is that holds those of the other way.
+    /// The filter that holds the chain of the other direction.
     pub beside: Option<FilterSeat>,
 }
 
-impl Row {
-    /// The name of an interface's files, those for what goes this way.
+impl InterfaceChain {
+    /// Returns the name of the files of the chain of an interface and a direction.
     pub fn key_of(place: &Place, direction: Direction) -> String {
         let mut name = format!("{:?} {}", place.netns, place.interface);
         if direction == Direction::Egress {
@@ -119,61 +120,61 @@ impl Row {
         format!("{:016x}", xxh3_64(name.as_bytes()))
     }
 
-    /// The name of its files.
+    /// Returns the name of the files of this chain.
     pub fn key(&self) -> String {
         Self::key_of(&self.place, self.record.direction())
     }
 
-    /// With nobody on it.
+    /// Makes a chain without fast paths.
     pub fn new(place: &Place, direction: Direction, paths: &Paths) -> Self {
-        let record = RowRecord {
+        let record = ChainRecord {
             interface: place.interface.clone(),
             netns: place.netns.clone(),
             leaves: direction == Direction::Egress,
-            ..RowRecord::default()
+            ..ChainRecord::default()
         };
         Self::of(record, paths)
     }
 
-    /// As a record says that it was left.
-    pub fn of(record: RowRecord, paths: &Paths) -> Self {
+    /// Returns the chain that an earlier daemon has left, by its record.
+    pub fn of(record: ChainRecord, paths: &Paths) -> Self {
         let place = Place {
             interface: record.interface.clone(),
             netns: record.netns.clone(),
         };
         let key = Self::key_of(&place, record.direction());
-        let pins = paths.row_pins(&key);
-        Row {
+        let pins = paths.chain_pins(&key);
+        InterfaceChain {
             hold: Hold::left(&place, &pins, record.filter.as_ref(), record.component),
             place,
             record,
-            file: paths.row_record(&key),
+            file: paths.chain_record(&key),
             pins,
-            chain: None,
-            standing: Vec::new(),
+            programs: None,
+            installed: Vec::new(),
             problem: None,
         }
     }
 
-    /// Where it is.
+    /// Returns the interface.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Who is there, or is to be.
-    pub fn seats(&self) -> &[Seat] {
-        &self.record.seats
+    /// Returns the fast paths in the chain, those with a reserved position included.
+    pub fn attached(&self) -> &[Attached] {
+        &self.record.attached
     }
 
-    /// In which mode, and why not natively.
+    /// The mode of attachment, and the reason if it is not native XDP.
     pub fn mode(&self) -> &(String, String) {
         &self.record.mode
     }
 
-    /// Where the next program is to be: where one is that it takes the place of, else where it is `wanted`.
+    /// Returns the hook for the next program: that of the program which it replaces, or `wanted` if there is none.
     pub fn hook(&self, wanted: Hook) -> Hook {
         match self.record.mode.0.as_str() {
-            _ if !self.holds() => wanted,
+            _ if !self.is_attached() => wanted,
             hold::AT_TC if self.record.leaves => Hook::Egress,
             hold::AT_TC => Hook::Tc,
             _ if self.record.component.is_some() => Hook::Component,
@@ -181,23 +182,23 @@ impl Row {
         }
     }
 
-    /// Why nothing is there.
+    /// The reason why no program is attached.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Notes why nothing is there.
+    /// Notes the reason why no program is attached.
     pub fn note_problem(&mut self, why: Option<String>) {
         self.problem = why;
     }
 
-    /// Whether a program is on the interface.
-    pub fn holds(&self) -> bool {
+    /// Returns true if a program of the chain is on the interface.
+    pub fn is_attached(&self) -> bool {
         let hold = self.hold.as_ref();
         hold.is_some_and(Hold::is_attached)
     }
 
-    /// Whether the interface is gone with what was on it, or what was on it is on an interface of another name or namespace by now.
+    /// Returns true if the interface is gone with its program, or has another name or namespace by now.
     pub fn is_gone(&self) -> bool {
         let Some(hold) = &self.hold else {
             return false;
@@ -205,66 +206,68 @@ impl Row {
         let Some(number) = hold.interface() else {
             return true;
         };
-        // Who cannot be told stays.
+        // An error leaves the chain as it is.
         let there = self.place.number();
         there.is_ok_and(|there| there != Some(number))
     }
 
-    /// Where the filter is that holds it, if one does.
+    /// Returns the filter that holds the chain, if a filter does.
     pub fn filter_seat(&self) -> Option<&FilterSeat> {
         self.record.filter.as_ref()
     }
 
-    /// Whether what an earlier daemon has put there goes on, although nobody is missing.
+    /// Returns true if programs of an earlier daemon go on although no fast path is missing.
     pub fn is_left(&self) -> bool {
-        let is_whole = self.record.seats.iter().all(|seat| !seat.vacant);
-        self.chain.is_none() && is_whole && self.holds()
+        let is_whole = self.record.attached.iter().all(|one| !one.reserved);
+        self.programs.is_none() && is_whole && self.is_attached()
     }
 
-    /// Those of whom a program is to be there: whoever is behind one that is missing would get what that one would stop.
+    /// Returns the fast paths whose programs are to be installed: those before the first reserved position. A fast path behind
+    /// a missing one would get packets that the missing one would stop.
     pub fn members(&self) -> Vec<String> {
-        let there = self.record.seats.iter().take_while(|seat| !seat.vacant);
-        there.map(|seat| seat.name.clone()).collect()
+        let there = self.record.attached.iter().take_while(|one| !one.reserved);
+        there.map(|one| one.name.clone()).collect()
     }
 
-    /// Which member of what is there has this name.
+    /// Returns the position of a fast path among the installed programs.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.chain.as_ref()?;
-        self.standing.iter().position(|other| other == name)
+        self.programs.as_ref()?;
+        self.installed.iter().position(|other| other == name)
     }
 
-    /// Says who is there, in any order, and writes it down.
+    /// Sets the fast paths of the chain, given in any order, and writes the record.
     ///
     /// # Errors
-    /// When it cannot be written; then it is as before.
-    pub fn set_seats(&mut self, mut seats: Vec<Seat>) -> Result<(), PlatformError> {
-        seats.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-        let before = std::mem::replace(&mut self.record.seats, seats);
-        self.save().inspect_err(|_| self.record.seats = before)
+    /// When the record cannot be written. The chain is as before then.
+    pub fn set_attached(&mut self, mut attached: Vec<Attached>) -> Result<(), PlatformError> {
+        attached.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+        let before = std::mem::replace(&mut self.record.attached, attached);
+        self.save().inspect_err(|_| self.record.attached = before)
     }
 
     fn save(&self) -> Result<(), PlatformError> {
         nfluid_records::save(&self.record, &self.file).map_err(broken)
     }
 
-    /// Puts members on the interface, in the place of those that are there, between two packets. Nobody: it is left alone.
+    /// Installs programs on the interface in place of those that are there, between two packets. Without members the interface
+    /// is released.
     ///
     /// # Errors
-    /// When the interface or the kernel refuses; what was there is there still.
-    pub fn stand(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
+    /// When the interface or the kernel refuses. The former programs are in place then.
+    pub fn install(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
         if wanted.members.is_empty() {
-            return self.let_go();
+            return self.release();
         }
         if self.is_gone() {
-            self.lose()?;
+            self.forget()?;
         }
-        // At tc packets may be as they are.
+        // At tc packets need no preparation of the interface.
         let at_xdp = wanted.hook.is_xdp();
         if at_xdp && (self.hold.is_none() || wanted.rewrites && !self.record.rewrites) {
             self.prepare(wanted.rewrites)?;
         }
         let (names, members): (Vec<String>, Vec<Member>) = wanted.members.into_iter().unzip();
-        match (&self.hold, &mut self.chain) {
+        match (&self.hold, &mut self.programs) {
             (Some(hold), Some(chain)) => {
                 let replaced = chain.replace_all_under(members, |first| hold.put(first));
                 replaced.map_err(broken)?;
@@ -286,17 +289,17 @@ impl Row {
                     _ => why,
                 })?;
                 if at_xdp && wanted.may_be_at_tc && self.place.is_veth() {
-                    self.advise();
+                    self.note_better_hook();
                 }
             }
         }
-        self.standing = names;
+        self.installed = names;
         self.problem = None;
         Ok(())
     }
 
     fn prepare(&mut self, rewrites: bool) -> Result<(), PlatformError> {
-        // Before: what changes meanwhile is looked at again.
+        // Read before the change: a carrier that comes meanwhile is noticed later.
         let is_unsettled = rewrites && !self.place.has_carrier();
         let changed = self.place.prepare(rewrites);
         let changed = changed.map_err(|error| failed(&error))?;
@@ -306,12 +309,12 @@ impl Row {
         self.save()
     }
 
-    /// Has the other end of a veth take note that frames are redirected there, when it has come up.
+    /// Has the other end of a veth, when that has come up, take note that frames are redirected to it.
     ///
     /// # Errors
-    /// When the kernel refuses, or that cannot be written down.
-    pub fn settle(&mut self) -> Result<(), PlatformError> {
-        if !self.record.is_unsettled || !self.holds() || !self.place.has_carrier() {
+    /// When the kernel refuses, or the record cannot be written.
+    pub fn notify_peer(&mut self) -> Result<(), PlatformError> {
+        if !self.record.is_unsettled || !self.is_attached() || !self.place.has_carrier() {
             return Ok(());
         }
         self.place.renew_peer().map_err(|error| failed(&error))?;
@@ -335,9 +338,9 @@ impl Row {
         chain.take_over();
         let head = chain.head().map_err(broken)?;
         self.record.component = None;
-        let (hold, mode) = self.take_hold(head.as_fd(), at, beside)?;
+        let (hold, mode) = self.hold_on_to(head.as_fd(), at, beside)?;
         self.hold = Some(hold);
-        self.chain = Some(chain);
+        self.programs = Some(chain);
         self.record.mode = mode;
         if let Err(error) = self.save() {
             tracing::warn!(interface = self.place.interface, %error, "writing down the mode");
@@ -345,8 +348,8 @@ impl Row {
         Ok(())
     }
 
-    /// Says what would be better than being at XDP.
-    fn advise(&mut self) {
+    /// Adds a hint to the mode: tc is better than XDP here.
+    fn note_better_hook(&mut self) {
         let why = &mut self.record.mode.1;
         if !why.is_empty() {
             why.push_str("; ");
@@ -357,7 +360,7 @@ impl Row {
         }
     }
 
-    fn take_hold(
+    fn hold_on_to(
         &mut self,
         head: BorrowedFd<'_>,
         (hook, mode, priority): (Hook, Mode, Option<u32>),
@@ -367,7 +370,7 @@ impl Row {
         let side = match hook {
             Hook::Xdp => return hold::at_xdp(&self.place, head, mode, &pin),
             Hook::Component => {
-                // Before it is there: by this it is found.
+                // Recorded before it exists, so that a later daemon finds it.
                 self.record.component = self.place.number().map_err(|error| failed(&error))?;
                 self.save()?;
                 let priority = priority.unwrap_or(PRIORITY);
@@ -381,44 +384,45 @@ impl Row {
         }
         let seat = FilterSeat::prepare(&self.place, side, beside);
         let seat = seat.map_err(|error| failed(&error))?;
-        // Before it is there: by this it is found.
+        // Recorded before it exists, so that a later daemon finds it.
         self.record.filter = Some(seat.clone());
         self.save()?;
         hold::by_filter(&self.place, seat, head)
     }
 
-    /// Puts another program in the place of a member, between two packets.
+    /// Replaces the program of one member, between two packets.
     ///
     /// # Errors
-    /// When the kernel refuses; what was there is there still.
+    /// When the kernel refuses. The former program is in place then.
     pub fn replace(&mut self, at: usize, member: Member) -> Result<(), PlatformError> {
-        let (Some(hold), Some(chain)) = (&self.hold, &mut self.chain) else {
+        let (Some(hold), Some(chain)) = (&self.hold, &mut self.programs) else {
             return Ok(());
         };
         let replaced = chain.replace_under(at, member, |first| hold.put(first));
         replaced.map_err(broken)
     }
 
-    /// Takes everything off the interface: packets are the kernel's. Who has a seat keeps it.
+    /// Removes all programs from the interface: the kernel gets all packets. The chain keeps its fast paths.
     ///
     /// # Errors
     /// When a pin cannot be removed.
-    pub fn let_go(&mut self) -> Result<(), PlatformError> {
+    pub fn release(&mut self) -> Result<(), PlatformError> {
         if let Some(hold) = self.hold.take() {
             hold.remove().map_err(|error| failed(&error))?;
         }
         self.record.filter = None;
         self.record.component = None;
-        self.chain = None;
-        self.standing.clear();
+        self.programs = None;
+        self.installed.clear();
         pins::remove_pins(&self.pins).map_err(broken)
     }
 
-    /// Forgets the interface, which is gone: one that comes in its place is another. If it is only called otherwise, it is as before.
+    /// Forgets an interface that is gone: an interface that comes in its place is another one. An interface that has only been
+    /// renamed gets its features back.
     ///
     /// # Errors
-    /// As [`Row::let_go`].
-    pub fn lose(&mut self) -> Result<(), PlatformError> {
+    /// As [`InterfaceChain::release`].
+    pub fn forget(&mut self) -> Result<(), PlatformError> {
         let number = self.hold.as_ref().and_then(Hold::interface);
         let called = number.and_then(|number| self.place.name_of(number).ok().flatten());
         if let Some(interface) = called {
@@ -432,15 +436,15 @@ impl Row {
         self.record.rewrites = false;
         self.record.is_unsettled = false;
         self.problem = None;
-        self.let_go()
+        self.release()
     }
 
-    /// Leaves the interface as it was, and no trace.
+    /// Removes the chain: the interface is as it was before, and no pin or record is left.
     ///
     /// # Errors
     /// When a pin or the record cannot be removed.
-    pub fn end(&mut self) -> Result<(), PlatformError> {
-        self.let_go()?;
+    pub fn remove(&mut self) -> Result<(), PlatformError> {
+        self.release()?;
         if let Err(error) = self.place.restore(&self.record.features) {
             tracing::debug!(interface = self.place.interface, %error, "features stay");
         }
@@ -451,16 +455,16 @@ impl Row {
     }
 }
 
-/// Where another's program is at XDP.
+/// The remedy where a program of somebody else is at XDP.
 const BESIDE_OTHERS: &str =
     "or write 'mode: tc' on all interfaces of the row, which is beside what others have at XDP";
 
-/// For an end of a veth, at XDP.
+/// The hint for an end of a veth at XDP.
 const BETTER_AT_TC: &str = "XDP has a veth's packets copied: 'mode: tc' on all interfaces of the row takes them as they are";
 
-/// The records of an earlier daemon.
-pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<RowRecord>)> {
-    let files = std::fs::read_dir(paths.row_records());
+/// Returns the records of chains that an earlier daemon has left.
+pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result<ChainRecord>)> {
+    let files = std::fs::read_dir(paths.chain_records());
     let files = files.into_iter().flatten().flatten();
     files.map(|file| (file.path(), nfluid_records::load(Path::new(&file.path()))))
 }
@@ -469,46 +473,52 @@ pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result
 mod tests {
     use super::*;
 
-    fn seat(name: &str, order: u16) -> Seat {
-        Seat {
+    fn attached(name: &str, order: u16) -> Attached {
+        Attached {
             order: Some(order),
             name: name.to_owned(),
-            vacant: false,
+            reserved: false,
         }
     }
 
-    fn row() -> Row {
+    fn chain() -> InterfaceChain {
         let place = Place {
             interface: "eth1".to_owned(),
             netns: None,
         };
         let folder = std::env::temp_dir().join(format!("nfluid-row-{}", std::process::id()));
         let paths = Paths::new(folder.join("run"), folder.join("pins"));
-        std::fs::create_dir_all(paths.row_records()).expect("the directory is ours");
-        Row::new(&place, Direction::Ingress, &paths)
+        std::fs::create_dir_all(paths.chain_records()).expect("the directory is ours");
+        InterfaceChain::new(&place, Direction::Ingress, &paths)
     }
 
     #[test]
     fn nobody_gets_what_a_missing_member_before_it_would_have_had_a_say_in() {
-        let mut row = row();
-        row.set_seats(vec![seat("c", 30), seat("a", 20), seat("b", 10)])
+        let mut chain = chain();
+        chain
+            .set_attached(vec![
+                attached("c", 30),
+                attached("a", 20),
+                attached("b", 10),
+            ])
             .expect("it is written down");
-        assert_eq!(row.members(), ["b", "a", "c"]);
-        let missing = Seat {
-            vacant: true,
-            ..seat("a", 20)
+        assert_eq!(chain.members(), ["b", "a", "c"]);
+        let missing = Attached {
+            reserved: true,
+            ..attached("a", 20)
         };
-        row.set_seats(vec![seat("c", 30), missing, seat("b", 10)])
+        chain
+            .set_attached(vec![attached("c", 30), missing, attached("b", 10)])
             .expect("it is written down");
-        assert_eq!(row.members(), ["b"], "what it lets pass is the kernel's");
-        row.end().expect("its record is ours");
+        assert_eq!(chain.members(), ["b"], "what it lets pass is the kernel's");
+        chain.remove().expect("its record is ours");
     }
 
     #[test]
     fn what_cannot_be_written_down_is_not_done() {
-        let mut row = row();
-        row.file = row.file.join("nowhere");
-        assert!(row.set_seats(vec![seat("a", 1)]).is_err());
-        assert!(row.members().is_empty());
+        let mut chain = chain();
+        chain.file = chain.file.join("nowhere");
+        assert!(chain.set_attached(vec![attached("a", 1)]).is_err());
+        assert!(chain.members().is_empty());
     }
 }

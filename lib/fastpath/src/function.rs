@@ -7,11 +7,10 @@
 //! The room makes fast paths, attaches them to interfaces, keeps their records, and follows what they depend on. The function
 //! has the program in the kernel, its tables, and what belongs to these.
 
-use crate::Event;
+use crate::event::Event;
 use crate::figures::Exits;
 use crate::processes::Processes;
 use crate::record::{Numbers, Record};
-use crate::shared::Watched;
 use crate::slow::{Entrance, Slow};
 use nfluid_api::types::{EventKind, FastPathStatus};
 use nfluid_control::apply::PlatformError;
@@ -26,12 +25,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// An entry of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Name in a deployment: `nf: efw`.
     pub name: &'static str,
+    /// True if a slow path other than the kernel's stack can have what the function hands up ([`FastFunction::lead_to`]).
+    pub has_slow_path: bool,
     /// Checks whether the function has a form for the hooks and directions where it is asked for.
     pub check_attach: fn(&Attach) -> Result<(), NfAttachError>,
     /// Reads a configuration, and refuses it with the key that is wrong. A configuration that was left out is `{}`.
@@ -161,7 +163,7 @@ pub trait FastFunction: Send {
 
     /// Starts the threads that follow what the function depends on, and ends those that are not wanted any more. It is
     /// called again and again. The threads of a function end when it is dropped.
-    fn follow(&mut self, _name: &str, _place: &Place, _watched: &Watched) {}
+    fn follow(&mut self, _name: &str, _place: &Place, _waker: &Waker) {}
 
     /// Returns descriptors that become readable when [`FastFunction::look`] has something to see.
     fn descriptors(&self) -> Vec<OwnedFd> {
@@ -224,6 +226,21 @@ pub enum Exchanged {
     First,
     /// The function has another program. Exchanging once more puts the former one back.
     Other,
+}
+
+/// By which a thread of a function has [`FastFunction::look`] called.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    pub(crate) fn new(look: impl Fn() + Send + Sync + 'static) -> Self {
+        Waker(Arc::new(look))
+    }
+
+    /// Has the function look. Not to be called by a method of the function: that has the lock.
+    pub fn wake(&self) {
+        (self.0)();
+    }
 }
 
 /// What a function gets of the fast path that it belongs to.

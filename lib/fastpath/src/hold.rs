@@ -1,4 +1,4 @@
-//! The hold on an interface: what keeps the first program of a row there when no daemon is.
+//! The hold on an interface: what keeps the first program of a chain there while no daemon runs.
 
 use super::error::failed;
 use nfluid_control::apply::PlatformError;
@@ -10,32 +10,33 @@ use nfluid_netdev::{
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The pin of a link, in a row's folder.
+/// The pin of a link, in the folder of a chain.
 pub const LINK: &str = "link";
 /// The pin of the map of a component in libxdp's dispatcher.
 const FIRST: &str = "first";
-/// Where a row is to be that libxdp's dispatcher has to itself by now.
+/// The remedy where libxdp's dispatcher is on the interface.
 const IN_DISPATCHER: &str = "or write 'beside: libxdp' in all instances on it: they are in the dispatcher then, beside the programs of others";
-/// What the mode at tc is called.
+/// The name of the mode at tc.
 pub const AT_TC: &str = "tc";
-/// Why the hold at tc is a filter.
+/// The reason for a filter at tc.
 const BY_FILTER: &str = "by a filter of clsact: this kernel has no links at tc (Linux 6.6 has)";
 
-/// A hold, and the mode with why it is no better one.
+/// A hold, and the mode with the reason why it is no better one.
 pub type Held = (Hold, (String, String));
 
 /// A hold on an interface.
 pub enum Hold {
-    /// Pinned in the row's folder.
+    /// A link that is pinned in the folder of the chain.
     Link(PinnedProgram),
-    /// The interface's own, in the seat that the row's record says.
+    /// A filter of the interface, at the place that the record of the chain says.
     Filter(FilteredProgram),
-    /// In libxdp's dispatcher.
+    /// A component in libxdp's dispatcher.
     Dispatched(DispatchedProgram),
 }
 
 impl Hold {
-    /// What an earlier daemon has left: a filter in this seat, a component in the dispatcher on the interface of this number, or a link.
+    /// Returns the hold that an earlier daemon has left: this filter, a component in the dispatcher on the interface of this
+    /// number, or a link.
     pub fn left(
         place: &Place,
         pins: &Path,
@@ -54,7 +55,7 @@ impl Hold {
         found.and_then(Result::ok).map(Hold::Link)
     }
 
-    /// The number of the interface; `None`: it is gone, or the program on it.
+    /// Returns the number of the interface. `None`: the interface or the program on it is gone.
     pub fn interface(&self) -> Option<u32> {
         match self {
             Hold::Link(link) => link.interface(),
@@ -63,7 +64,7 @@ impl Hold {
         }
     }
 
-    /// Whether the interface is there still, and the program on it.
+    /// Returns true if the interface and the program on it are still there.
     pub fn is_attached(&self) -> bool {
         match self {
             Hold::Link(link) => link.is_attached(),
@@ -72,10 +73,10 @@ impl Hold {
         }
     }
 
-    /// Puts another program in the place of the one that is there, between two packets.
+    /// Replaces the program by another one, between two packets.
     ///
     /// # Errors
-    /// When the kernel refuses; the first one is there still.
+    /// When the kernel refuses. The former program is in place then.
     pub fn replace(&self, program: BorrowedFd<'_>) -> Result<(), UplinkError> {
         match self {
             Hold::Link(link) => link.replace(program),
@@ -84,7 +85,7 @@ impl Hold {
         }
     }
 
-    /// The same with a member of a chain.
+    /// Replaces the program by that of a member of a chain.
     ///
     /// # Errors
     /// As [`Hold::replace`].
@@ -92,10 +93,10 @@ impl Hold {
         Ok(self.replace(first.descriptor()?.as_fd())?)
     }
 
-    /// Takes the program off the interface.
+    /// Removes the program from the interface.
     ///
     /// # Errors
-    /// When it is there still, or a pin of it.
+    /// When the program or its pin cannot be removed.
     pub fn remove(self) -> Result<(), UplinkError> {
         match self {
             Hold::Link(link) => link.remove(),
@@ -105,7 +106,7 @@ impl Hold {
     }
 }
 
-/// Puts a program on an interface at XDP.
+/// Attaches a program to an interface at XDP.
 pub fn at_xdp(
     place: &Place,
     program: BorrowedFd<'_>,
@@ -120,7 +121,7 @@ pub fn at_xdp(
     Ok((Hold::Link(hold), mode_of(attached)))
 }
 
-/// The same in libxdp's dispatcher, with its priority there.
+/// Attaches a program in libxdp's dispatcher, with its priority there.
 pub fn in_dispatcher(
     place: &Place,
     program: BorrowedFd<'_>,
@@ -142,7 +143,7 @@ fn mode_of(attached: AttachedProgram) -> (String, String) {
     (path.to_owned(), attached.why)
 }
 
-/// The same at tc. `None`: this kernel has no links there.
+/// Attaches a program at tc by a link. `None`: this kernel has no links at tc.
 pub fn at_tc(
     place: &Place,
     program: BorrowedFd<'_>,
@@ -154,7 +155,7 @@ pub fn at_tc(
     Ok(hold.map(|hold| (Hold::Link(hold), (AT_TC.to_owned(), String::new()))))
 }
 
-/// The same by a filter, in a seat that is written down.
+/// Attaches a program at tc by a filter, whose place has been recorded.
 pub fn by_filter(
     place: &Place,
     seat: FilterSeat,

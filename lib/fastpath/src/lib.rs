@@ -1,16 +1,30 @@
-//! Instances of tier `xdp`: fast paths on interfaces, in front of the kernel's stack, which sees all that they do not decide.
+//! Instances of tier `xdp`: fast paths on interfaces, in front of the kernel's stack. The stack gets all packets that they do
+//! not decide.
 //!
-//! What they are made of is pinned, so that packets need no daemon (docs/adr/0019-xdp-tier.md):
+//! Programs and tables are pinned, so that packets need no daemon (docs/adr/0019-xdp-tier.md):
 //!
 //! | below `fast/NAME` of the BPF file system | |
 //! |---|---|
-//! | `exits` | a firewall's counter of how packets left: another rule set is another program, which counts on |
+//! | `exits` | a firewall's counters of how packets left: other rules are another program on the same counters |
 //! | `lb_...` | a balancer's tables, connections among them |
 //! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
-//! | `guard_...` | a guard's tables: other limits are another program on them |
+//! | `guard_...` | a guard's tables: other limits are another program on the same tables |
 //!
-//! What is of an interface, where several may be one behind the other, is in `chain`. What a network function is to this room
+//! Fast paths on one interface form a chain: `chain` has its pins and its record. What a network function is to this room
 //! is in [`function`]; which there are, in [`catalogue`].
+//!
+//! # Adding a network function
+//!
+//! A function `x` is a folder `x` with three files, and one entry of [`catalogue::CATALOGUE`]. Its program is in `bpf/evnf`, the
+//! user half of that in `lib/evnf`.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `config.rs` | the configuration, which implements [`function::FunctionConfig`] |
+//! | `mod.rs` | the entry of the catalogue, and the function at work, which implements [`function::FastFunction`] |
+//! | `figures.rs` | how packets leave it, and what else it counts |
+//!
+//! `tests/count` is a function that passes and counts all packets. `tests` has its life without a daemon.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +37,7 @@ mod edpi;
 mod efw;
 mod elb;
 mod error;
+mod event;
 mod figures;
 pub mod function;
 mod guard;
@@ -37,15 +52,18 @@ mod reread;
 mod shared;
 mod slow;
 mod status;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use edpi::inspector::run as run_inspector;
+pub use event::Event;
 pub use paths::Paths;
 pub use shared::Shared;
 pub use watch::run as watch;
 
 use catalogue::Catalogue;
-use chain::Rows;
+use chain::InterfaceChains;
 use function::{Context, FastFunction, Site};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::PlatformError;
@@ -66,22 +84,11 @@ pub struct FastPaths {
     catalogue: Catalogue,
     /// By name of the instance.
     instances: BTreeMap<String, FastPath>,
-    rows: Rows,
-    /// What has happened and was not reported yet.
+    chains: InterfaceChains,
+    /// Events that the daemon has not fetched yet.
     events: Vec<Event>,
-    /// How many fast paths there have been.
+    /// How many fast paths have been made.
     made: u64,
-}
-
-/// What has happened to a fast path, for the daemon's log of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What sort of event.
-    pub kind: EventKind,
-    /// The instance.
-    pub instance: String,
-    /// What has happened, for the operator.
-    pub message: String,
 }
 
 /// A fast path of the platform.
@@ -91,20 +98,20 @@ struct FastPath {
     function: Box<dyn FastFunction>,
     /// Its slow path, if that is one of its own.
     slow: Option<Slow>,
-    /// Where its pins are.
+    /// The folder of its pins.
     pins: PathBuf,
-    /// Why it is not as it should be.
+    /// The reason why it is not as it should be.
     problem: Option<String>,
     since: Instant,
     restarts: u64,
-    /// An interface has come back since somebody asked.
+    /// An interface has come back since the last call of `attach_again`.
     regained: bool,
-    /// Tells it from others that had the name before.
+    /// Tells the fast path from others that had the name before.
     number: u64,
 }
 
 impl FastPaths {
-    /// No fast paths yet. The directories of `paths` exist. `catalogue`: the network functions that there are, usually
+    /// Starts without fast paths. The directories of `paths` exist. `catalogue`: the network functions that there are, usually
     /// [`catalogue::CATALOGUE`].
     pub fn new(paths: Paths, processes: Arc<dyn Processes>, catalogue: Catalogue) -> Self {
         FastPaths {
@@ -112,7 +119,7 @@ impl FastPaths {
             processes,
             catalogue,
             instances: BTreeMap::new(),
-            rows: Rows::new(),
+            chains: InterfaceChains::new(),
             events: Vec::new(),
             made: 0,
         }
@@ -170,7 +177,7 @@ impl FastPaths {
     }
 }
 
-/// What a fast path is made of.
+/// The parts of a fast path that has been loaded.
 struct Parts {
     record: Record,
     function: Box<dyn FastFunction>,
@@ -179,12 +186,12 @@ struct Parts {
 }
 
 impl FastPath {
-    /// Returns true if nobody has said how it is to be on its interfaces, and it has a form for tc.
+    /// Returns true if the deployment leaves the hook open, and the function has a form for tc.
     fn may_be_at_tc(&self) -> bool {
         !placement::says_how(&self.spec) && self.function.has_tc_form()
     }
 
-    /// Has its programs hand up to the tap that is there, or to none.
+    /// Has the programs hand packets up to the tap that is there, or to none.
     fn lead_to_slow_path(&self, name: &str) {
         if let Some(slow) = &self.slow {
             self.function.lead_to(slow.entrance(), name);
@@ -192,7 +199,8 @@ impl FastPath {
     }
 }
 
-/// The slow path that a specification asks for, its tables made or taken over; nothing: it is the kernel's stack.
+/// Returns the slow path that a specification asks for, with its tables made or opened. `None`: the slow path is the kernel's
+/// stack.
 fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformError> {
     let taps = spec.attach.as_ref().and_then(|attach| attach.slow.as_ref());
     let place = places(spec).into_iter().next();
@@ -202,7 +210,7 @@ fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformE
     made.transpose()
 }
 
-/// Where the function of a specification is loaded.
+/// Returns where the function of a specification is loaded.
 fn site<'a>(
     spec: &InstanceSpec,
     places: &'a [nfluid_netdev::Place],

@@ -17,7 +17,7 @@ impl FastPaths {
     /// Makes a fast path, and attaches it to its interfaces.
     ///
     /// # Errors
-    /// Why it cannot be made; everything is as before, but that an interface where it had a place has none of its programs.
+    /// When the fast path cannot be made. Everything is as before; a position that was reserved for it stays reserved.
     pub fn create(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let config = self.catalogue.function_of(spec)?;
         let places = places(spec);
@@ -25,18 +25,18 @@ impl FastPaths {
             place.look().map_err(|error| failed(&error))?;
         }
         config.check_host(&places)?;
-        // Of one that could not be adopted, for example.
+        // Left by a fast path that could not be adopted, for example.
         self.clear(name)?;
-        let has_seats = !self.rows_of(name).is_empty();
+        let has_positions = !self.chains_of(name).is_empty();
         match self.make(name, spec, &*config) {
             Ok(()) => {
-                self.give_up_seats(name);
+                self.release_reserved(name);
                 self.report_places(name, EventKind::Started, "runs on");
                 Ok(())
             }
             Err(why) => {
-                if has_seats {
-                    self.vacate(name)?;
+                if has_positions {
+                    self.reserve(name)?;
                 } else {
                     self.remove(name)?;
                 }
@@ -70,27 +70,27 @@ impl FastPaths {
         self.enter(name, spec, loaded);
         let begun = self.act(name, |function, context| function.begin(context));
         begun.unwrap_or(Ok(()))?;
-        self.settle_slow(name);
+        self.update_slow_path(name);
         places
             .iter()
-            .try_for_each(|place| self.take_seat(name, place, spec.order()))
+            .try_for_each(|place| self.attach_to(name, place, spec.order()))
     }
 
-    /// Says where it is, and how.
+    /// Reports the interfaces of a fast path, and its mode there.
     pub(super) fn report_places(&mut self, name: &str, kind: EventKind, what: &str) {
         let Some(fast) = self.instances.get(name) else {
             return;
         };
-        let rows = places(&fast.spec).into_iter();
-        let rows = rows.filter_map(|place| self.rows.get(&self.key_at(name, &place)));
-        let places = rows.map(|row| {
-            let (mode, why) = row.mode();
+        let chains = places(&fast.spec).into_iter();
+        let chains = chains.filter_map(|place| self.chains.get(&self.key_at(name, &place)));
+        let places = chains.map(|chain| {
+            let (mode, why) = chain.mode();
             let why = if why.is_empty() {
                 String::new()
             } else {
                 format!(": {why}")
             };
-            format!("{} ({mode}{why})", row.place().interface)
+            format!("{} ({mode}{why})", chain.place().interface)
         });
         let places: Vec<String> = places.collect();
         let message = format!("{} {what} {}", fast.spec.program.name(), places.join(", "));
@@ -100,16 +100,16 @@ impl FastPaths {
     /// Takes a fast path off its interfaces and removes it.
     ///
     /// # Errors
-    /// When it is there still.
+    /// When the fast path cannot be removed.
     pub fn remove(&mut self, name: &str) -> Result<(), PlatformError> {
-        // Interfaces first, so that nothing is on one without its tables being there for the next daemon to see.
-        self.leave_seats(name)?;
+        // Interfaces first: no program is left on an interface without tables that show it to the next daemon.
+        self.detach(name)?;
         self.clear(name)?;
         self.instances.remove(name);
         Ok(())
     }
 
-    /// Ends the process of a slow path by its record, and takes away what it had.
+    /// Ends the process of a slow path by its record, and frees what the process had.
     fn clear_process(&self, name: &str) {
         let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
         let Some(mut process) = recorded.ok().and_then(|record| record.slow) else {
@@ -120,7 +120,7 @@ impl FastPaths {
         self.processes.free_user(process.user);
     }
 
-    /// Takes everything of a fast path out of the kernel: what is pinned says what there is.
+    /// Removes everything of a fast path from the kernel, by what is pinned.
     pub(super) fn clear(&self, name: &str) -> Result<(), PlatformError> {
         self.clear_process(name);
         let paths = &self.paths;
@@ -154,7 +154,8 @@ impl FastPaths {
                 ),
             );
         }
-        // With the old numbers and the new ones, before a table has any of those: who comes after a crash gives none away twice.
+        // The record has the old numbers and the new ones before a table has the new ones: a daemon that starts after a crash
+        // assigns no number twice.
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
         new.number(&mut record.numbers).map_err(broken)?;
@@ -174,10 +175,10 @@ impl FastPaths {
         self.reread(name)
     }
 
-    /// Puts the function that a change has made, if it has, in the place of the one that is there.
+    /// Replaces the function of a fast path, if a change has made another one.
     ///
     /// # Errors
-    /// That of the change, or when the interfaces refuse; the former function is there then.
+    /// The error of the change, or that of an interface. The former function is in place then.
     fn replace_function(
         &mut self,
         name: &str,
@@ -206,7 +207,7 @@ impl FastPaths {
         })
     }
 
-    /// Writes down the place of a fast path among others.
+    /// Records the order of a fast path among others.
     pub(super) fn note_order(
         &mut self,
         name: &str,
@@ -228,10 +229,10 @@ impl FastPaths {
         Ok(())
     }
 
-    /// An operator's restart: everything is read and entered anew; packets go on.
+    /// Restarts a fast path for an operator: everything is read and entered anew. Packets go on.
     ///
     /// # Errors
-    /// When something cannot be read or entered.
+    /// When the configuration or the rules cannot be put in force again.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         if let Some(fast) = self.instances.get_mut(name) {
             fast.restarts += 1;
@@ -241,16 +242,16 @@ impl FastPaths {
         let restarted = self.act(name, |function, context| function.restart(context));
         self.replace_function(name, restarted)?;
         self.reread(name)?;
-        self.hold_again(name);
+        self.attach_again(name);
         self.report_places(name, EventKind::Restarting, "reads everything anew, on");
         Ok(())
     }
 
-    /// Takes all fast paths off their interfaces: the daemon ends in order. The next one makes them again.
+    /// Removes all fast paths, at an orderly end of the daemon. The next daemon makes them again.
     pub fn close(&mut self) {
-        for mut row in std::mem::take(&mut self.rows).into_values() {
-            if let Err(error) = row.end() {
-                tracing::warn!(interface = row.place().interface, %error, "leaving an interface");
+        for mut chain in std::mem::take(&mut self.chains).into_values() {
+            if let Err(error) = chain.remove() {
+                tracing::warn!(interface = chain.place().interface, %error, "leaving an interface");
             }
         }
         for name in std::mem::take(&mut self.instances).into_keys() {
@@ -261,7 +262,8 @@ impl FastPaths {
     }
 }
 
-/// What was written down before a change holds more than what is true after it: that is as good.
+/// Writes a record after a change. A failure is only logged: the record from before the change holds more numbers than are in
+/// use, which does no harm.
 fn note(record: &Record, file: &Path) {
     if let Err(error) = nfluid_records::save(record, file) {
         tracing::warn!(%error, "writing down a fast path after a change");

@@ -15,53 +15,53 @@ impl Paths {
         Paths { run, pin }
     }
 
-    /// The directories that have to exist before fast paths are made.
+    /// Returns the directories that have to exist before fast paths are made.
     pub fn directories(&self) -> [PathBuf; 4] {
         [
             self.records(),
-            self.row_records(),
+            self.chain_records(),
             self.pins_of_all(),
-            self.row_pins_of_all(),
+            self.chain_pins_of_all(),
         ]
     }
 
-    /// The record by which a fast path is found again.
+    /// Returns the record of a fast path.
     pub fn record(&self, name: &str) -> PathBuf {
         self.records().join(format!("{name}.json"))
     }
 
-    /// All of them.
+    /// Returns the folder of the records of all fast paths.
     pub fn records(&self) -> PathBuf {
         self.run.join("fast")
     }
 
-    /// Pinned tables of one fast path.
+    /// Returns the folder of the pinned tables of a fast path.
     pub fn pins(&self, name: &str) -> PathBuf {
         self.pins_of_all().join(name)
     }
 
-    /// Those of all.
+    /// Returns the folder of the pins of all fast paths.
     pub fn pins_of_all(&self) -> PathBuf {
         self.pin.join("fast")
     }
 
-    /// The record of who is on an interface with fast paths.
-    pub fn row_record(&self, key: &str) -> PathBuf {
-        self.row_records().join(format!("{key}.json"))
+    /// Returns the record of a chain.
+    pub fn chain_record(&self, key: &str) -> PathBuf {
+        self.chain_records().join(format!("{key}.json"))
     }
 
-    /// All of them.
-    pub fn row_records(&self) -> PathBuf {
+    /// Returns the folder of the records of all chains.
+    pub fn chain_records(&self) -> PathBuf {
         self.run.join("rows")
     }
 
-    /// The hold on such an interface, and what leads from member to member.
-    pub fn row_pins(&self, key: &str) -> PathBuf {
-        self.row_pins_of_all().join(key)
+    /// Returns the folder of the pins of a chain: its hold on the interface, and the maps of successors.
+    pub fn chain_pins(&self, key: &str) -> PathBuf {
+        self.chain_pins_of_all().join(key)
     }
 
-    /// Those of all.
-    pub fn row_pins_of_all(&self) -> PathBuf {
+    /// Returns the folder of the pins of all chains.
+    pub fn chain_pins_of_all(&self) -> PathBuf {
         self.pin.join("rows")
     }
 }

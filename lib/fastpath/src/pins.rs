@@ -1,14 +1,15 @@
-//! What is pinned of fast paths and of their interfaces: found and undone by what is there.
+//! Pins of fast paths and of their chains. Pins are removed by what the folders contain, not by records.
 
 use nfluid_netdev::PinnedProgram;
 use std::path::{Path, PathBuf};
 
-/// Where a daemon that knew no rows has pinned the hold on the interface of this number.
+/// Returns the pin of the hold on the interface of this number, as a daemon has made it that knew no chains.
 pub fn link_pin(pins: &Path, number: usize) -> PathBuf {
     pins.join(format!("link{number}"))
 }
 
-/// Removes pins: holds first, so that nothing is on an interface without its tables being there for the next daemon to see.
+/// Removes the pins in a folder. Holds come first: no program is left on an interface without tables that show it to the next
+/// daemon.
 pub fn remove_pins(folder: &Path) -> anyhow::Result<()> {
     let names = names_in(folder)?;
     for name in names.iter().filter(|name| name.starts_with("link")) {
@@ -34,7 +35,7 @@ pub fn remove_tables(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names of what is in a folder; none: it is not there.
+/// Returns the names in a folder. Empty if there is no such folder.
 fn names_in(folder: &Path) -> std::io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What is kept of a fast path beside its pins, for a later daemon.
+//! The record of a fast path, for a later daemon.
 
 use crate::processes::Processes;
 use nfluid_control::spec::InstanceSpec;
@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Record {
     /// The specification, as JSON.
     pub spec: String,
-    /// Of a daemon that knew no rows, for each interface: in which mode the program is there, and why not natively.
+    /// Written by daemons that knew no chains, for each interface: the mode, and the reason if it is not native XDP.
     #[serde(default)]
     pub modes: Vec<(String, String)>,
-    /// The same: features that were switched, to be put back.
+    /// Written by the same daemons: features of the interface that were changed, to be restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<ChangedFeatures>,
-    /// A balancer's servers and services.
+    /// Numbers of a balancer's servers and services.
     #[serde(default)]
     pub numbers: Numbers,
     /// The process of an eDPI's slow path.
@@ -29,34 +29,34 @@ pub struct Record {
 /// The process of a slow path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowRecord {
-    /// Its kernel user; it keeps that as long as there is the instance.
+    /// Its kernel user, for the life of the instance.
     pub user: u32,
-    /// Which it is, or was last.
+    /// The process that runs, or ran last.
     pub process: Option<ProcessIdentity>,
-    /// The file that it runs.
+    /// The version of the file that it runs.
     pub program: Option<FileVersion>,
-    /// What nDPI says of its version.
+    /// nDPI's version, as nDPI tells it.
     pub library: String,
     /// nDPI's names of applications, by its numbers.
     pub applications: Vec<String>,
-    /// How often one has died.
+    /// How many processes have died.
     pub deaths: u64,
 }
 
-/// Numbers under which the tables in the kernel know servers and services.
+/// The numbers of servers and services in tables of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     /// By key of the service.
     pub services: BTreeMap<String, u32>,
     /// By key of the server.
     pub servers: BTreeMap<String, u32>,
-    /// The lowest that no server has had.
+    /// The lowest number that no server has had.
     pub next_server: u32,
-    /// Those whose server is in no service any more, but may have connections: the longest gone first.
+    /// Numbers of servers that are in no service any more, but may have connections. The longest gone comes first.
     pub gone: Vec<u32>,
-    /// Keys of servers that were found down.
+    /// Keys of servers that are down.
     pub down: BTreeSet<String>,
-    /// Percent of its configured weight that a server has because of its load, by key; absent: all.
+    /// Percent of its configured weight that a server has because of its load, by key. Absent: 100.
     #[serde(default)]
     pub percents: BTreeMap<String, u32>,
 }
@@ -69,7 +69,7 @@ impl SlowRecord {
 }
 
 impl Record {
-    /// Of a fast path that is to be made.
+    /// Makes the record of a fast path that is to be made.
     ///
     /// # Errors
     /// When the specification cannot be written as JSON.
@@ -82,7 +82,7 @@ impl Record {
 }
 
 impl Numbers {
-    /// The number of a service, a free one if it is new. `None`: there are `most` already.
+    /// Returns the number of a service: its own, or a free one. `None`: there are `most` services.
     pub fn service(&mut self, key: &str, most: u32) -> Option<u32> {
         if let Some(id) = self.services.get(key) {
             return Some(*id);
@@ -93,8 +93,8 @@ impl Numbers {
         Some(id)
     }
 
-    /// The number of a server: its own, else one that nobody has had, else that of the server that is gone the longest.
-    /// `None`: there are `most` already.
+    /// Returns the number of a server: its own, else one that no server has had, else that of the server that is gone the
+    /// longest. `None`: there are `most` servers.
     pub fn server(&mut self, key: &str, most: u32) -> Option<u32> {
         if let Some(number) = self.servers.get(key) {
             return Some(*number);
@@ -111,7 +111,7 @@ impl Numbers {
         Some(number)
     }
 
-    /// Takes out the servers that are not wanted any more; their keys and numbers.
+    /// Removes the servers that are not wanted any more. Returns their keys and numbers.
     pub fn leave_out(&mut self, wanted: &BTreeSet<String>) -> Vec<(String, u32)> {
         let servers = std::mem::take(&mut self.servers);
         let (kept, gone) = servers

@@ -1,4 +1,4 @@
-//! Rules of the host that have changed: read and loaded without the lock, put in force under it.
+//! Reading the host's rules anew: they are read and loaded without the lock, and put in force under it.
 
 use super::function::{Exchanged, Reading};
 use super::placement::places;
@@ -9,7 +9,7 @@ use nfluid_netdev::Place;
 /// A reading of the host's rules for a fast path.
 pub struct RuleReading {
     reading: Box<dyn Reading>,
-    /// Number of the fast path: another may have the name by now.
+    /// Number of the fast path: another one may have the name by now.
     number: u64,
     places: Vec<Place>,
 }
@@ -25,7 +25,7 @@ impl RuleReading {
 }
 
 impl FastPaths {
-    /// What reading a firewall's rules anew needs; nothing: it is none.
+    /// Returns what reading the rules of a fast path anew needs. `None`: the fast path does not go by rules.
     pub fn reading(&self, name: &str) -> Option<RuleReading> {
         let fast = self.instances.get(name)?;
         let places = places(&fast.spec);
@@ -39,7 +39,7 @@ impl FastPaths {
         })
     }
 
-    /// Reads the rules of a firewall anew, and puts them in force.
+    /// Reads the rules of a fast path anew, and puts them in force.
     pub(super) fn reread(&mut self, name: &str) -> Result<(), PlatformError> {
         let Some(mut reading) = self.reading(name) else {
             return Ok(());
@@ -48,7 +48,7 @@ impl FastPaths {
         self.put_rules_in_force(name, &mut reading).map(drop)
     }
 
-    /// Puts programs of a rule set in the place of those that were there when `reading` was made. Returns whether any was.
+    /// Replaces the programs that were there when `reading` was made by those that were read. Returns true if there were any.
     pub(super) fn put_rules_in_force(
         &mut self,
         name: &str,
@@ -65,10 +65,10 @@ impl FastPaths {
             if exchanged == Exchanged::Nothing {
                 continue;
             }
-            // It was loaded without the lock: the tap may have come or gone since.
+            // The programs were loaded without the lock: the tap may have come or gone since.
             self.lead_to_slow_path(name);
             if let Err(why) = self.renew_member(name, place) {
-                // What an earlier daemon has loaded goes on until all who are there can be.
+                // Without a former program, that of an earlier daemon goes on until the whole chain can be installed.
                 if exchanged == Exchanged::Other {
                     reading.reading.exchange(number);
                     self.lead_to_slow_path(name);

@@ -57,3 +57,32 @@ impl Watched {
         done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::empty;
+    use nfluid_api::types::EventKind;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn events_are_fetched_without_the_lock_in_their_order() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let shared = Shared::new(empty(folder.path()));
+        let (sender, fetched) = channel();
+        let daemon = shared.clone();
+        let watched = Watched::new(shared, move || {
+            // A daemon has its own lock here. If this one were held, the test would not end.
+            for event in daemon.lock().take_events() {
+                sender.send(event.message).expect("the test listens");
+            }
+        });
+        watched.with(|paths| {
+            paths.event(EventKind::Healthy, "a", "first");
+            paths.event(EventKind::Healthy, "b", "second");
+        });
+        watched.with(|_| ());
+        let fetched: Vec<String> = fetched.try_iter().collect();
+        assert_eq!(fetched, ["first", "second"]);
+    }
+}

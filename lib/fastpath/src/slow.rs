@@ -1,10 +1,10 @@
-//! A slow path of a fast path's own: taps that a program or an uplink has open, and the way back from there
+//! A slow path other than the kernel's stack: taps that a program or an uplink has open, and the way back from there
 //! (docs/adr/0027-slow-path.md).
 //!
 //! | below `fast/NAME` of the BPF file system | |
 //! |---|---|
-//! | `slow_flows`, `slow_exits` | what is in the slow path, and what became of it |
-//! | `link_tap`, `link_back` | the way back: programs on the taps |
+//! | `slow_flows`, `slow_exits` | flows that are in the slow path; counters of what became of packets |
+//! | `link_tap`, `link_back` | links of the programs on the taps: the way back |
 
 use crate::error::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -23,17 +23,17 @@ pub struct Slow {
     entrance: Entrance,
     back: Option<String>,
     pins: PathBuf,
-    /// What is there, as it was seen last.
+    /// The interfaces as they were seen last.
     seen: Seen,
     /// Holds on the taps.
     ways: Vec<PinnedProgram>,
-    /// Why it does not work.
+    /// The reason why it does not work.
     problem: Option<String>,
-    /// Packets handed up, and read from the tap, when that came.
+    /// Packets handed up, and read from the tap, when the tap came.
     since: (u64, u64),
 }
 
-/// Where what is handed up goes; for those who load programs without the host's lock.
+/// Where packets that are handed up go. A copy is for code that loads programs without the lock of the fast paths.
 #[derive(Clone)]
 pub struct Entrance {
     tables: SlowTables,
@@ -48,17 +48,18 @@ struct Seen {
     interface: Option<u32>,
     tap: Option<u32>,
     back: Option<u32>,
-    /// Somebody has the tap open.
+    /// A program has the tap open.
     is_read: bool,
 }
 
 impl Entrance {
-    /// The tables that are to be shared.
+    /// Returns the tables that the fast path's programs share with the slow path.
     pub fn tables(&self) -> &SlowTables {
         &self.tables
     }
 
-    /// Has a program hand up to the tap, if somebody has it open; else what it hands up is dropped, and counted.
+    /// Has a firewall hand packets up to the tap, if a program has that open. Else packets that are handed up are dropped and
+    /// counted.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -81,7 +82,7 @@ impl Entrance {
 }
 
 impl Slow {
-    /// Makes the tables, or takes those that an earlier daemon has left. Nothing is on the taps yet, see [`Slow::settle`].
+    /// Makes the tables, or opens those that an earlier daemon has left. No program is on the taps yet, see [`Slow::update`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -103,25 +104,26 @@ impl Slow {
         })
     }
 
-    /// Where what is handed up goes.
+    /// Returns where packets that are handed up go.
     pub fn entrance(&self) -> &Entrance {
         &self.entrance
     }
 
-    /// Why it does not work: what is handed up is dropped meanwhile.
+    /// Returns the reason why the slow path does not work. Packets that are handed up are dropped meanwhile.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// As it is shown: `tap up, back on`.
+    /// Describes the slow path for the API: `tap up, back on`.
     pub fn describe(&self) -> String {
         let back = self.back.as_deref();
         let back = back.map_or_else(String::new, |back| format!(", back {back}"));
         format!("tap {}{back}", self.entrance.tap)
     }
 
-    /// Looks at the taps: the way back is put on those that have come. Returns whether the entrance has opened or closed.
-    pub fn settle(&mut self) -> bool {
+    /// Looks at the taps, and attaches the programs of the way back to those that have come. Returns true if the entrance has
+    /// opened or closed.
+    pub fn update(&mut self) -> bool {
         let seen = self.look();
         if seen == self.seen && self.problem.is_none() {
             return false;
@@ -154,7 +156,7 @@ impl Slow {
         }
     }
 
-    /// What is missing.
+    /// Returns what is missing.
     fn lacks(&self) -> Option<String> {
         let tap = &self.entrance.tap;
         let none = |tap: &str| {
@@ -168,12 +170,12 @@ impl Slow {
             (Seen { is_read: false, .. }, _) => Some(format!(
                 "its slow path: nobody has the tap '{tap}' open, or it is down; what is handed up is dropped"
             )),
-            // That is told of the interface.
+            // A missing interface is reported by its chain.
             _ => None,
         }
     }
 
-    /// Puts programs on the taps for what is sent into them.
+    /// Attaches programs to the taps, for packets that are sent into them.
     fn put_ways(&mut self) -> Result<(), PlatformError> {
         let Some(interface) = self.seen.interface else {
             return Ok(());
@@ -202,19 +204,19 @@ impl Slow {
         Ok(())
     }
 
-    /// What has become of packets on the way there and back.
+    /// Returns what became of packets on the way to the slow path and back.
     pub fn exits(&self) -> Vec<(SlowExit, Counts)> {
         self.path.exits().unwrap_or_default()
     }
 
-    /// Packets that were handed up and not read from the tap: they wait, or it had no room.
+    /// Returns how many packets were handed up and not read from the tap: they wait, or the tap had no room.
     fn not_taken(&self, handed: u64) -> u64 {
         let (handed_before, taken_before) = self.since;
         let handed = handed.saturating_sub(handed_before);
         handed.saturating_sub(self.taken().saturating_sub(taken_before))
     }
 
-    /// Adds its figures.
+    /// Adds the figures of the slow path.
     pub fn add_metrics(&self, metrics: &mut BTreeMap<String, f64>) {
         let exits = self.exits();
         for (exit, counts) in &exits {
@@ -222,7 +224,7 @@ impl Slow {
                 SlowExit::Returned => ("pass", "returned"),
                 SlowExit::Answered => ("send", "answered"),
                 SlowExit::Late => ("drop", "late"),
-                // What the fast path counts.
+                // The fast path counts these.
                 SlowExit::Behind | SlowExit::Absent | SlowExit::Handed => continue,
             };
             let labels = format!("{{verdict=\"{verdict}\",reason=\"{reason}\"}}");
@@ -245,7 +247,7 @@ impl Slow {
     }
 }
 
-/// Packets that were handed up.
+/// Returns how many packets were handed up.
 fn handed(exits: &[(SlowExit, Counts)]) -> u64 {
     let mut exits = exits.iter();
     let found = exits.find(|(exit, _)| *exit == SlowExit::Handed);
@@ -265,7 +267,7 @@ fn too_old(tap: &Place) -> PlatformError {
         .with_remedy("a slow path of its own needs Linux 6.6")
 }
 
-/// Puts a program on a tap, in the place of an earlier daemon's. `None`: this kernel has no links at tc.
+/// Attaches a program to a tap, in place of an earlier daemon's. `None`: this kernel has no links at tc.
 fn put(
     tap: &Place,
     program: std::os::fd::BorrowedFd<'_>,
@@ -277,20 +279,20 @@ fn put(
             before.replace(program)?;
             return Ok(Some(before));
         }
-        // Of a tap that is gone.
+        // The link is of a tap that is gone.
         before.remove()?;
     }
     PinnedProgram::attach_tc(tap, program, Side::Ingress, pin)
 }
 
-/// Has the kernel's stack send nothing of its own into a tap: what comes out of it is what was handed up.
+/// Keeps the kernel's stack from sending packets of its own into a tap: a reader gets only packets that were handed up.
 fn silence(tap: &Place) {
     let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", tap.interface);
-    // A kernel without IPv6 has nothing to say.
+    // A kernel without IPv6 sends none.
     let _silent = tap.within(|| Ok(std::fs::write(&file, "1").is_ok()));
 }
 
-/// Packets that an interface has sent, of `/proc/net/dev`.
+/// Returns how many packets an interface has sent, by `/proc/net/dev`.
 fn sent(table: &str, interface: &str) -> Option<u64> {
     let mut lines = table.lines().filter_map(|line| line.split_once(':'));
     let (_, figures) = lines.find(|(name, _)| name.trim() == interface)?;

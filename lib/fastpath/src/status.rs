@@ -1,6 +1,6 @@
-//! What fast paths are and what they have done, for the API.
+//! Status and figures of fast paths, for the API.
 
-use super::chain::Row;
+use super::chain::InterfaceChain;
 use super::figures::Exits;
 use super::placement::{direction, places};
 use super::slow::Slow;
@@ -25,23 +25,23 @@ impl FastPaths {
         fast.is_some_and(|fast| fast.function.has_process())
     }
 
-    /// All fast paths.
+    /// Returns the status of all fast paths.
     pub fn statuses(&self) -> Vec<InstanceStatus> {
         let all = self.instances.iter();
-        all.map(|(name, fast)| fast.status(name, &self.rows_at(fast)))
+        all.map(|(name, fast)| fast.status(name, &self.chains_at(fast)))
             .collect()
     }
 
-    /// For each interface of a fast path what is there.
-    fn rows_at(&self, fast: &FastPath) -> Vec<Option<&Row>> {
+    /// Returns for each interface of a fast path the chain there.
+    fn chains_at(&self, fast: &FastPath) -> Vec<Option<&InterfaceChain>> {
         let places = places(&fast.spec).into_iter();
         let direction = direction(&fast.spec);
         places
-            .map(|place| self.rows.get(&Row::key_of(&place, direction)))
+            .map(|place| self.chains.get(&InterfaceChain::key_of(&place, direction)))
             .collect()
     }
 
-    /// Their figures.
+    /// Returns the figures of all fast paths.
     pub fn stats(&self) -> Vec<InstanceStats> {
         let all = self.instances.iter().map(|(name, fast)| {
             let (used, limit) = fast.function.usage();
@@ -51,7 +51,7 @@ impl FastPaths {
                 memory_bytes: used.memory_bytes,
                 memory_limit_bytes: limit,
                 restarts: fast.restarts,
-                healthy: Some(fast.trouble(&self.rows_at(fast)).is_none()),
+                healthy: Some(fast.trouble(&self.chains_at(fast)).is_none()),
                 metrics: fast.metrics(),
                 ..InstanceStats::default()
             }
@@ -61,9 +61,9 @@ impl FastPaths {
 }
 
 impl FastPath {
-    /// Why it is not as it should be.
-    fn trouble(&self, rows: &[Option<&Row>]) -> Option<String> {
-        let mut missing = self.interfaces(rows).into_iter();
+    /// Returns the reason why the fast path is not as it should be.
+    fn trouble(&self, chains: &[Option<&InterfaceChain>]) -> Option<String> {
+        let mut missing = self.interfaces(chains).into_iter();
         let missing = missing.find(|interface| interface.mode.is_none());
         let missing = missing.map(|interface| {
             let why = interface.reason.unwrap_or_default();
@@ -79,20 +79,20 @@ impl FastPath {
             .or(missing)
     }
 
-    /// Its interfaces, each with what is there.
-    fn interfaces(&self, rows: &[Option<&Row>]) -> Vec<FastInterface> {
+    /// Returns the interfaces of the fast path.
+    fn interfaces(&self, chains: &[Option<&InterfaceChain>]) -> Vec<FastInterface> {
         let places = places(&self.spec);
-        let each = places.iter().zip(rows);
+        let each = places.iter().zip(chains);
         let leaves = direction(&self.spec) == Direction::Egress;
-        each.map(|(place, row)| FastInterface {
+        each.map(|(place, chain)| FastInterface {
             direction: leaves.then(|| "egress".to_owned()),
-            ..interface(place, *row)
+            ..interface(place, *chain)
         })
         .collect()
     }
 
-    fn status(&self, name: &str, rows: &[Option<&Row>]) -> InstanceStatus {
-        let trouble = self.trouble(rows);
+    fn status(&self, name: &str, chains: &[Option<&InterfaceChain>]) -> InstanceStatus {
+        let trouble = self.trouble(chains);
         InstanceStatus {
             name: name.to_owned(),
             nf: self.spec.program.name().to_owned(),
@@ -108,19 +108,19 @@ impl FastPath {
             io: "xdp".to_owned(),
             placement: "free".to_owned(),
             config: self.spec.config.clone(),
-            fast: Some(self.fast_status(rows)),
+            fast: Some(self.fast_status(chains)),
             ..InstanceStatus::default()
         }
     }
 
-    fn fast_status(&self, rows: &[Option<&Row>]) -> FastPathStatus {
+    fn fast_status(&self, chains: &[Option<&InterfaceChain>]) -> FastPathStatus {
         let attach = self.spec.attach.as_ref();
         let packets = self
             .exits()
             .into_iter()
             .map(|(verdict, exit, counts)| (format!("{verdict} {exit}"), counts.packets));
         let mut status = FastPathStatus {
-            interfaces: self.interfaces(rows),
+            interfaces: self.interfaces(chains),
             netns: attach.and_then(|attach| attach.netns.clone()),
             slow_path: match &self.slow {
                 Some(slow) => slow.describe(),
@@ -134,7 +134,7 @@ impl FastPath {
         status
     }
 
-    /// How packets have left, since it was made.
+    /// Returns how packets have left, since the tables were made.
     fn exits(&self) -> Exits {
         let mut exits = self.function.exits();
         let slow = self.slow.iter().flat_map(Slow::exits);
@@ -145,7 +145,7 @@ impl FastPath {
         exits
     }
 
-    /// Its metrics, by name with labels.
+    /// Returns the metrics, by name with labels.
     fn metrics(&self) -> BTreeMap<String, f64> {
         let mut metrics = BTreeMap::new();
         for (verdict, exit, counts) in self.exits() {
@@ -162,18 +162,18 @@ impl FastPath {
     }
 }
 
-fn interface(place: &Place, row: Option<&Row>) -> FastInterface {
-    let seats = row.map_or(&[][..], Row::seats).iter();
-    let chain: Vec<String> = seats.map(|seat| seat.name.clone()).collect();
-    let is_alone = chain.len() < 2;
+fn interface(place: &Place, chain: Option<&InterfaceChain>) -> FastInterface {
+    let attached = chain.map_or(&[][..], InterfaceChain::attached).iter();
+    let names: Vec<String> = attached.map(|one| one.name.clone()).collect();
+    let is_alone = names.len() < 2;
     let found = FastInterface {
         name: place.interface.clone(),
-        chain: if is_alone { Vec::new() } else { chain },
+        chain: if is_alone { Vec::new() } else { names },
         ..FastInterface::default()
     };
-    match row.filter(|row| row.holds()) {
-        Some(row) => {
-            let (mode, why) = row.mode();
+    match chain.filter(|chain| chain.is_attached()) {
+        Some(chain) => {
+            let (mode, why) = chain.mode();
             FastInterface {
                 mode: Some(mode.clone()),
                 reason: (!why.is_empty()).then(|| why.clone()),
@@ -181,7 +181,7 @@ fn interface(place: &Place, row: Option<&Row>) -> FastInterface {
             }
         }
         None => {
-            let why = row.and_then(Row::problem);
+            let why = chain.and_then(InterfaceChain::problem);
             FastInterface {
                 reason: Some(why.unwrap_or("the interface is gone").to_owned()),
                 ..found
@@ -190,7 +190,7 @@ fn interface(place: &Place, row: Option<&Row>) -> FastInterface {
     }
 }
 
-/// What a packet met on its way to a slow path of its own, if it has no other reason there.
+/// Returns verdict and reason of packets on the way to a slow path. `None`: they are counted under another reason.
 fn of_handing_up(exit: SlowExit) -> Option<(&'static str, &'static str)> {
     match exit {
         SlowExit::Behind => Some(("up", "behind")),

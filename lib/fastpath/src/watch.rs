@@ -1,9 +1,10 @@
-//! Following what fast paths depend on: a thread that reads rule sets anew when the kernel says that they have changed, takes
-//! hold of interfaces that return, has servers looked after, and slow paths started again.
+//! Following what fast paths depend on: a thread that reads rules anew when the kernel reports a change, attaches fast paths
+//! again to interfaces that return, and has functions look at their servers and processes.
 //!
 //! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
 
 use super::FastPaths;
+use super::function::Waker;
 use super::placement::places;
 use super::shared::{Shared, Watched};
 use nfluid_api::types::EventKind;
@@ -14,11 +15,11 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often it is asked which fast paths there are, if the kernel says nothing.
+/// Time between two looks at which fast paths there are, if the kernel reports nothing.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often interfaces that are gone are looked for, and rules that could not be read.
+/// Time between two tries to attach to interfaces that are gone, and to read rules that could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Rules are changed in bursts: how long nothing more must have been said of them, and how long at most is waited for that.
+/// Rules are changed in bursts: a burst has ended when the kernel has reported nothing for `CALM`, or after `PATIENCE`.
 const CALM: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -28,7 +29,7 @@ struct Followed {
     monitors: Vec<Monitor>,
     /// Its rules are to be read.
     is_stale: bool,
-    /// Tables of iptables-legacy, which nobody announces, if it goes by the host's rules.
+    /// Tables of iptables-legacy, if the function goes by the host's rules: the kernel does not report changes of them.
     legacy: Option<Vec<String>>,
     tried: Instant,
 }
@@ -40,7 +41,7 @@ struct Subject {
 }
 
 impl Followed {
-    /// Whether there is another table of iptables-legacy than when it was asked last.
+    /// Returns true if the tables of iptables-legacy are others than at the last call.
     fn has_other_tables(&mut self) -> bool {
         let Some(known) = &mut self.legacy else {
             return false;
@@ -69,8 +70,8 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
         for (name, one) in &mut followed {
             if one.is_stale || one.tried.elapsed() > AGAIN {
                 one.tried = Instant::now();
-                if paths.with(|paths| paths.hold_again(name)) {
-                    // Its namespace may be another of the same name.
+                if paths.with(|paths| paths.attach_again(name)) {
+                    // The namespace may be another one of the same name.
                     one.monitors = monitors(name, &one.place);
                     one.is_stale = true;
                 }
@@ -84,7 +85,7 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
     }
 }
 
-/// Begins to follow those that are new, and ends to follow those that are gone.
+/// Begins to follow fast paths that are new, and stops following those that are gone.
 fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
     let now = paths.with(|all| all.subjects(paths));
     followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
@@ -93,7 +94,7 @@ fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
         followed.entry(name.clone()).or_insert_with(|| Followed {
             monitors: monitors(),
             place: place.clone(),
-            // What has changed before the kernel was asked to tell.
+            // Rules may have changed before the monitors were made.
             is_stale: true,
             legacy: has_rules.then(Vec::new),
             tried: Instant::now(),
@@ -109,7 +110,7 @@ fn monitors(name: &str, place: &Place) -> Vec<Monitor> {
     })
 }
 
-/// Waits until the kernel says something, or one of these descriptors is readable.
+/// Waits until the kernel reports a change, one of these descriptors is readable, or `LOOK` is over.
 fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
     let monitors = followed.values().flat_map(|one| &one.monitors);
     let mut fds: Vec<PollFd<'_>> = monitors
@@ -122,7 +123,7 @@ fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
     let _ = poll(&mut fds, Some(&timeout));
 }
 
-/// Notes of whom the kernel has said something, whatever that was, until it says no more.
+/// Notes for which fast paths the kernel has reported a change, until the burst has ended.
 fn listen(followed: &mut BTreeMap<String, Followed>) {
     let begun = Instant::now();
     loop {
@@ -142,7 +143,7 @@ fn listen(followed: &mut BTreeMap<String, Followed>) {
     }
 }
 
-/// Reads the rules of a firewall, and puts them in force if they are others.
+/// Reads the rules of a fast path, and puts them in force if they have changed.
 fn read_again(paths: &Watched, name: &str) {
     let Some(mut reading) = paths.with(|paths| paths.reading(name)) else {
         return;
@@ -167,11 +168,13 @@ fn read_again(paths: &Watched, name: &str) {
 }
 
 impl FastPaths {
-    /// What is to be followed of each fast path. Threads of functions are started and ended.
+    /// Returns what is to be followed of each fast path, and has functions start and end their threads.
     fn subjects(&mut self, watched: &Watched) -> BTreeMap<String, Subject> {
         let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
             let place = places(&fast.spec).into_iter().next()?;
-            fast.function.follow(name, &place, watched);
+            let (watched, own) = (watched.clone(), name.clone());
+            let waker = Waker::new(move || watched.with(|paths| paths.look(&own)));
+            fast.function.follow(name, &place, &waker);
             let has_rules = fast.function.has_host_rules();
             Some((name.clone(), Subject { place, has_rules }))
         });
@@ -186,7 +189,7 @@ impl FastPaths {
         })
     }
 
-    /// Descriptors that become readable when a function has something to see.
+    /// Returns descriptors that become readable when a function has something to look at.
     fn descriptors(&self) -> Vec<OwnedFd> {
         let functions = self.instances.values().map(|fast| &fast.function);
         functions
@@ -203,7 +206,7 @@ impl FastPaths {
     }
 
     /// Has a function look at what has happened to it.
-    pub(super) fn look(&mut self, name: &str) {
+    fn look(&mut self, name: &str) {
         self.act(name, |function, context| function.look(context));
     }
 

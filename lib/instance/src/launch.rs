@@ -1,13 +1,13 @@
 //! Starting the program of an instance in its sandbox.
 
-use crate::running::give_slice;
+use crate::cores::pinned_to;
+use crate::descriptors;
+use crate::doorbell;
 use crate::making::shell::{Hosting, Numbers};
 use crate::making::{self, Maker};
-use crate::cores::pinned_to;
 use crate::record::Record;
+use crate::running::give_slice;
 use crate::terminator::{self, Connecting};
-use crate::doorbell;
-use crate::descriptors;
 use anyhow::Context;
 use nfluid_control::model::Program as ProgramModel;
 use nfluid_control::spec::InstanceSpec;
@@ -156,9 +156,13 @@ pub struct Launched {
 
 /// The instance whose program is started.
 pub struct Target<'a> {
+    /// The name of the instance.
     pub name: &'a str,
+    /// What it is made from.
     pub spec: &'a InstanceSpec,
+    /// Its cgroup.
     pub cgroup: &'a Cgroup,
+    /// What is written down of it.
     pub record: &'a Record,
     /// Its program, if that is open already.
     pub program: Option<OpenProgram>,
@@ -500,7 +504,8 @@ impl Maker {
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
                 Some(peer) => give(
-                    doorbell::open_ringing(&paths.bell(peer)).context("opening a peer's doorbell")?,
+                    doorbell::open_ringing(&paths.bell(peer))
+                        .context("opening a peer's doorbell")?,
                 ),
                 None => -1,
             });

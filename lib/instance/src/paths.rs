@@ -144,11 +144,11 @@ impl Paths {
         self.run.join("switches.json")
     }
 
-    /// Makes the directories, for root only.
+    /// Makes the directories, and `others` besides, for root only. Removes what a daemon has left that was killed while it wrote.
     ///
     /// # Errors
     /// Names the directory that could not be made.
-    pub fn create(&self) -> anyhow::Result<()> {
+    pub fn create(&self, others: &[PathBuf]) -> anyhow::Result<()> {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;
         let below = [
@@ -163,13 +163,14 @@ impl Paths {
         ];
         let below = below.map(|name| self.run.join(name));
         let pins = ["instances", "uplinks", "groups"].map(|name| self.pin.join(name));
-        let fast = self.fast().directories();
-        for directory in below.iter().chain([&self.pin]).chain(&pins).chain(&fast) {
+        let all = below.iter().chain([&self.pin]).chain(&pins);
+        for directory in all.chain(others) {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(directory)
                 .with_context(|| format!("creating {}", directory.display()))?;
+            nfluid_records::remove_unfinished(directory);
         }
         Ok(())
     }

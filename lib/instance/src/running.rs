@@ -1,8 +1,8 @@
 //! A running instance, as the daemon knows it.
 
 use crate::cores::Load;
-use crate::record::Record;
 use crate::paths::Paths;
+use crate::record::Record;
 use crate::{doorbell, machine};
 use anyhow::Context;
 use nfluid_api::types::InstanceState;

@@ -1,7 +1,7 @@
 //! Trust groups: the pools that instances of one `trust` share. A group is there as long as it has members.
 
-use crate::paths::Paths;
 use crate::numbers::Ids;
+use crate::paths::Paths;
 use anyhow::Context;
 use nfluid_control::host::slots;
 use nfluid_control::pool::Pools;
@@ -35,6 +35,7 @@ struct Known {
 }
 
 impl Groups {
+    /// No group of trust is known yet.
     pub fn new(paths: Paths) -> Self {
         Groups {
             paths,

@@ -10,12 +10,15 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
+/// The extension of a record that is not whole yet.
+const UNFINISHED: &str = "new";
+
 /// Writes a record. A reader sees the old state or the new one.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn save<T: Serialize>(what: &T, path: &Path) -> io::Result<()> {
-    let fresh = path.with_extension("new");
+    let fresh = path.with_extension(UNFINISHED);
     let saved = std::fs::write(&fresh, serde_json::to_vec(what)?)
         .and_then(|()| std::fs::rename(&fresh, path));
     if saved.is_err() {
@@ -23,6 +26,16 @@ pub fn save<T: Serialize>(what: &T, path: &Path) -> io::Result<()> {
         let _absent = std::fs::remove_file(&fresh);
     }
     saved
+}
+
+/// Removes what a daemon has left in a directory of records that was killed in [`save`]. No other process may save there.
+pub fn remove_unfinished(directory: &Path) {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for path in files.map(|file| file.path()) {
+        if path.extension().is_some_and(|end| end == UNFINISHED) {
+            let _absent = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Reads what [`save`] has written.
@@ -61,5 +74,18 @@ mod tests {
         assert_eq!(names(folder.path()), BTreeSet::from(["web".to_owned()]));
         assert!(save(&1, &folder.path().join("absent").join("x.json")).is_err());
         assert!(names(&folder.path().join("absent")).is_empty());
+    }
+
+    /// Catches: records of a daemon that is killed again and again, which fill the directory.
+    #[test]
+    fn what_was_not_finished_is_removed_and_records_stay() {
+        let folder = tempfile::tempdir().expect("a directory");
+        save(&1, &folder.path().join("web.json")).expect("the directory is ours");
+        std::fs::write(folder.path().join("dns.new"), "{").expect("the directory is ours");
+        remove_unfinished(folder.path());
+        let left = std::fs::read_dir(folder.path()).expect("it is there");
+        let left: Vec<_> = left.flatten().map(|file| file.file_name()).collect();
+        assert_eq!(left, ["web.json"]);
+        remove_unfinished(Path::new("/nonexistent"));
     }
 }

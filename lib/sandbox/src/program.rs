@@ -29,6 +29,8 @@ pub fn file_version(path: &Path) -> Option<FileVersion> {
 
 /// Longest program that is copied because others than root can change it.
 const COPY_BYTES_MAX: u64 = 256 << 20;
+/// Tries to seal a copy. The kernel waits some 150 ms in each.
+const SEAL_TRIES: u32 = 8;
 const NO_FILE: &str = "it is not a regular file";
 /// An executable file, open.
 #[derive(Debug)]
@@ -253,9 +255,21 @@ fn sealed(
     fill(&mut to).map_err(|error| copying(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     rustix::fs::fchmod(&to, Mode::from_raw_mode(0o111)).map_err(copying)?;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&to, seals).map_err(copying)?;
+    seal(&to, seals).map_err(copying)?;
     // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
     regular::reopen(to.as_fd()).map_err(copying)
+}
+
+/// Seals a memory file. The kernel refuses a seal against writing while it moves a page of the file (compaction, for example): the
+/// page is busy for a moment.
+fn seal(file: &File, seals: SealFlags) -> Result<(), Errno> {
+    for _ in 0..SEAL_TRIES {
+        match rustix::fs::fcntl_add_seals(file, seals) {
+            Err(Errno::BUSY) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::BUSY)
 }
 
 fn not_executable(path: &Path, why: &'static str) -> ProgramError {

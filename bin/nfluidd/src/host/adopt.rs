@@ -1,18 +1,18 @@
 //! Taking over what an earlier daemon left running.
 
 use super::Host;
-use super::health::Condition;
-use super::ids::InUse;
-use super::instance::{Running, cgroup_name, port_specs, supervisor_time};
-use super::making::shell::is_shell;
-use super::placing::Load;
-use super::record::Record;
-use super::{bells, tenants, written};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::supervise::Supervisor;
+use nfluid_instance::cores::Load;
+use nfluid_instance::doorbell;
+use nfluid_instance::making::shell::is_shell;
+use nfluid_instance::numbers::InUse;
+use nfluid_instance::record::Record;
+use nfluid_instance::running::Condition;
+use nfluid_instance::running::{Running, cgroup_name, port_specs, supervisor_time};
 use nfluid_switch::InstanceMemory;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -72,8 +72,8 @@ impl Host {
     }
 
     fn adopt_instance(&mut self, name: &str, spec: &InstanceSpec) -> anyhow::Result<()> {
-        let mut record: Record =
-            written::load(&self.settings.paths.record(name)).context("reading its record")?;
+        let mut record: Record = nfluid_records::load(&self.settings.paths.record(name))
+            .context("reading its record")?;
         if record.spec != serde_json::to_string(spec)? {
             bail!("it was made from another specification");
         }
@@ -93,12 +93,12 @@ impl Host {
         )?;
         let lost = self.switch.fill_gaps(&memory, &maps)?;
         let own = record.cgroup.clone().unwrap_or_else(|| cgroup_name(name));
-        let cgroup = tenants::cgroup_of(&self.maker.cgroups, &own, process.pid())
+        let cgroup = nfluid_instance::cgroups::cgroup_of(&self.maker.cgroups, &own, process.pid())
             .context("it is in no cgroup of the platform")?;
         let io_bell = record
             .io_bell
             .filter(|_| record.io.has_threads())
-            .map(|number| bells::take_io(&process, number));
+            .map(|number| doorbell::take_io(&process, number));
         let io_bell = io_bell.transpose().unwrap_or_else(|why| {
             tracing::warn!(instance = name, "{why:#}; its I/O model cannot be changed");
             None
@@ -111,7 +111,7 @@ impl Host {
             } else {
                 std::fs::remove_file(next)
             };
-            written::save(&record, &self.settings.paths.record(name))?;
+            nfluid_records::save(&record, &self.settings.paths.record(name))?;
         }
         self.maker.make_pipes(name)?;
         self.maker.numbers.mark(&InUse {
@@ -195,7 +195,7 @@ impl Host {
             if self.instances.contains_key(&name) {
                 continue;
             }
-            if let Ok(record) = written::load::<Record>(&paths.record(&name))
+            if let Ok(record) = nfluid_records::load::<Record>(&paths.record(&name))
                 && let Some(end) = record.first_port.checked_add(record.ports)
                 && end <= nfluid_switch::abi::PORTS_MAX
                 && record.pool < nfluid_switch::abi::PORTS_MAX

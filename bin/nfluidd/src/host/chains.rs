@@ -7,9 +7,7 @@ use nfluid_api::types::{ChainStats, ChainStatus, PortState};
 use nfluid_control::matching::MatchRule;
 use nfluid_control::members::{front_of, member_names};
 use nfluid_control::model::{Chain, PortRef};
-use nfluid_switch::{DropReason, PortCounters};
-use serde::{Deserialize, Serialize};
-use std::ops::AddAssign;
+use nfluid_instance::record::Came;
 
 impl Host {
     /// A chain.
@@ -126,7 +124,7 @@ impl Host {
             *running.record.came_to_members.entry(port).or_default() += came;
         }
         let path = self.settings.paths.record(first);
-        if let Err(error) = super::written::save(&running.record, &path) {
+        if let Err(error) = nfluid_records::save(&running.record, &path) {
             tracing::warn!(instance = first, %error, "writing down what came to a member that has gone");
         }
     }

@@ -1,12 +1,13 @@
 //! Fast paths (tier `xdp`) under this daemon: [`nfluid_fastpath`] has them; here is what that room needs of the daemon.
 
-use super::launch::control_socket;
-use super::making::{self, Maker};
-use super::{Host, Shared, bells, lock};
+use super::{Host, Shared, lock};
 use anyhow::Context;
 use nfluid_api::types::Kind;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::processes::{Answer, PROGRAM, Processes, Running, Start};
+use nfluid_instance::doorbell;
+use nfluid_instance::launch::control_socket;
+use nfluid_instance::making::{self, Maker};
 use nfluid_protocol::daemon::{self, Asked};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::{Cgroup, Share};
@@ -57,26 +58,20 @@ fn cgroup_name(name: &str) -> String {
     format!("x-{name}")
 }
 
-impl Maker {
-    fn follow_log(&self, name: &str) -> anyhow::Result<()> {
-        let (pipe, log) = (self.paths.log_pipe(name), self.paths.log(name));
-        bells::make(&pipe).context("making the log pipe")?;
-        self.logs.follow(name, pipe, log);
-        Ok(())
-    }
-}
+/// Starts and ends the processes of slow paths.
+pub(super) struct SlowPathProcesses(pub(super) Arc<Maker>);
 
-impl Processes for Maker {
+impl Processes for SlowPathProcesses {
     fn take_user(&self) -> Option<u32> {
-        self.numbers.users.take(1)
+        self.0.numbers.users.take(1)
     }
 
     fn mark_user(&self, user: u32) {
-        self.numbers.users.mark(user);
+        self.0.numbers.users.mark(user);
     }
 
     fn free_user(&self, user: u32) {
-        self.numbers.users.free(user);
+        self.0.numbers.users.free(user);
     }
 
     fn start(&self, start: &Start<'_>) -> anyhow::Result<Running> {
@@ -87,20 +82,21 @@ impl Processes for Maker {
         let filter = Policy::new(program.linkage(), SOL_NFLUID as u32).with_handed_maps();
         let filter = filter.compile()?;
         let own = cgroup_name(name);
-        let cgroup = self.cgroups.create(&own).or_else(|_| {
-            self.cgroups.remove_leftover(&own)?;
-            self.cgroups.create(&own)
+        let cgroup = self.0.cgroups.create(&own).or_else(|_| {
+            self.0.cgroups.remove_leftover(&own)?;
+            self.0.cgroups.create(&own)
         })?;
         cgroup.set_weight(Share::from_per_mille(start.weight_per_mille)?)?;
         cgroup.set_memory(start.memory)?;
         cgroup.set_pids(start.tasks)?;
-        self.follow_log(name)?;
-        let log = bells::open_both(&self.paths.log_pipe(name)).context("opening the log pipe")?;
-        let socket = control_socket(&self.paths.control(name))?;
+        self.0.follow_log(name)?;
+        let log =
+            doorbell::open_both(&self.0.paths.log_pipe(name)).context("opening the log pipe")?;
+        let socket = control_socket(&self.0.paths.control(name))?;
         let root = Root::for_linkage(program.linkage());
         let shell = ShellSpec {
-            zygote: Some(&self.zygote),
-            ..self.sandbox(name.to_owned(), start.user, &cgroup, root)?
+            zygote: Some(&self.0.zygote),
+            ..self.0.sandbox(name.to_owned(), start.user, &cgroup, root)?
         };
         let mut launch = Launch::new(&program, &filter);
         launch.argv = ["nfluidd", start.role, name]
@@ -120,8 +116,8 @@ impl Processes for Maker {
     }
 
     fn take_over(&self, name: &str) -> anyhow::Result<Cgroup> {
-        self.follow_log(name)?;
-        Ok(self.cgroups.open(&cgroup_name(name))?)
+        self.0.follow_log(name)?;
+        Ok(self.0.cgroups.open(&cgroup_name(name))?)
     }
 
     fn ask(
@@ -130,7 +126,7 @@ impl Processes for Maker {
         line: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> anyhow::Result<Box<dyn Answer>> {
-        let stream = daemon::open(&self.paths.control(name));
+        let stream = daemon::open(&self.0.paths.control(name));
         let stream = stream.context("connecting to its process")?;
         send_line(&stream, line, fds).context("its process does not take the question")?;
         Ok(Box::new(SlowPathAnswer(Asked::on(stream))))
@@ -153,13 +149,13 @@ impl Processes for Maker {
             let pid = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
             let _another_daemons = waitpid(pid, WaitOptions::NOHANG);
         }
-        let _gone = self.cgroups.remove_leftover(&cgroup_name(name));
+        let _gone = self.0.cgroups.remove_leftover(&cgroup_name(name));
     }
 
     fn remove(&self, name: &str) {
-        let _gone = self.cgroups.remove_leftover(&cgroup_name(name));
-        self.logs.forget(name);
-        let paths = &self.paths;
+        let _gone = self.0.cgroups.remove_leftover(&cgroup_name(name));
+        self.0.logs.forget(name);
+        let paths = &self.0.paths;
         for file in [paths.control(name), paths.log_pipe(name), paths.log(name)] {
             let _absent = std::fs::remove_file(file);
         }

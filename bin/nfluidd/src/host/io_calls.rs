@@ -1,12 +1,14 @@
 //! Who makes an instance's calls: itself, or an I/O thread.
 
-use super::instance::Running;
-use super::launch::peers_by_queue;
-use super::{Host, Paths, bells, written};
+use super::Host;
 use crate::io_process::{self, CORES_MAX, Entrusted, Order};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::io::IoModel;
+use nfluid_instance::doorbell;
+use nfluid_instance::launch::peers_by_queue;
+use nfluid_instance::paths::Paths;
+use nfluid_instance::running::Running;
 use nfluid_io::{Idle, Worker};
 use nfluid_switch::Maps;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +33,7 @@ impl<'a> Portfolio<'a> {
     ) -> anyhow::Result<Self> {
         let mut peer_bells = Vec::new();
         for peer in peers_by_queue(&running.spec, &running.record.bells) {
-            let bell = peer.map(|peer| bells::open_ringing(&paths.bell(peer)));
+            let bell = peer.map(|peer| doorbell::open_ringing(&paths.bell(peer)));
             peer_bells.push(bell.transpose().context("opening a peer's doorbell")?);
         }
         let cores = running.spec.resources.cpus.iter();
@@ -48,7 +50,7 @@ impl<'a> Portfolio<'a> {
             },
             io,
             maps: running.maps(paths, name)?,
-            own_bell: bells::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
+            own_bell: doorbell::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
             peer_bells,
         })
     }
@@ -107,7 +109,7 @@ impl Host {
         let running = running.context("there is no such instance")?;
         let mut record = running.record.clone();
         record.io = model;
-        written::save(&record, &path).context("writing down the instance")?;
+        nfluid_records::save(&record, &path).context("writing down the instance")?;
         running.record = record;
         running.spec.io = model;
         if !model.has_threads() {
@@ -162,7 +164,7 @@ impl Host {
         let running = self.instances.get(name);
         let running = running.context("there is no such instance")?;
         // Nobody listens to it.
-        let io = bells::make_io().context("making a bell")?;
+        let io = doorbell::make_io().context("making a bell")?;
         let paths = &self.settings.paths;
         let portfolio = Portfolio::of(name, running, io.as_fd(), IoModel::Inline, paths)?;
         let fds = portfolio.fds().into_iter();

@@ -1,10 +1,9 @@
 //! Life of the process that has the I/O threads: started when the first instance needs it, adopted,
 //! started again, ended when none does.
 
-use super::instance::{Running, supervisor_time};
+use super::Host;
 use super::io_side::IoRecord;
 use super::uplink_life::RESTART;
-use super::{Host, bells, written};
 use crate::facts::ThisHost;
 use crate::io_process::{IoProcess, IoService, IoStatus, Order, Setup};
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
@@ -14,6 +13,8 @@ use nfluid_control::host::Host as _;
 use nfluid_control::io::{IoModel, IoSettings};
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
+use nfluid_instance::doorbell;
+use nfluid_instance::running::{Running, supervisor_time};
 use nfluid_sandbox::cgroup::{Cgroup, Share};
 use nfluid_switch::serve::Sleeper;
 use std::fs::File;
@@ -97,7 +98,10 @@ impl Host {
             // Whatever it costs counts there, from its first instruction on.
             cgroup.attach(identity.pid)?;
             let process = identity.clone();
-            Ok(written::save(&IoRecord { process }, &paths.io_record())?)
+            Ok(nfluid_records::save(
+                &IoRecord { process },
+                &paths.io_record(),
+            )?)
         })?;
         self.io.process = Some(process);
         self.io.cgroup = Some(cgroup);
@@ -160,7 +164,7 @@ impl Host {
     pub(super) fn adopt_io(&mut self, desired: &IoSettings) {
         self.io.settings = desired.clone();
         let paths = &self.settings.paths;
-        let record = written::load::<IoRecord>(&paths.io_record()).ok();
+        let record = nfluid_records::load::<IoRecord>(&paths.io_record()).ok();
         if let Some(record) = record
             && let Err(why) = self.adopt_io_process(&record)
         {
@@ -265,7 +269,7 @@ impl Host {
     /// A thread that was killed between a frame and its ring has let somebody sleep.
     fn ring_everybody(&self) {
         for (name, running) in &self.instances {
-            let Ok(bell) = bells::open_ringing(&self.settings.paths.bell(name)) else {
+            let Ok(bell) = doorbell::open_ringing(&self.settings.paths.bell(name)) else {
                 continue;
             };
             // A full pipe was filled by a peer, and would wake nobody.

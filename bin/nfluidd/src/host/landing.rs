@@ -1,10 +1,11 @@
 //! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
 
-use super::{Shared, bells, lock};
+use super::{Shared, lock};
 use anyhow::{Context, ensure};
 use nfluid_control::apply::no_instance;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
+use nfluid_instance::doorbell;
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::{DropReason, Inlet};
@@ -47,7 +48,7 @@ impl Landing {
             name: name.to_owned(),
             process: process.clone(),
             inlets: inlets.collect::<Result<_, _>>()?,
-            bell: bells::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
+            bell: doorbell::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
         })
     }
 

@@ -35,55 +35,50 @@ pub use capture::capture;
 pub use changes::Changed;
 pub use clients::{ClientPorts, by as client_by};
 pub use fast::follow as follow_fast;
-pub use functions::Functions;
 pub use health::run as look_after;
-pub use paths::Paths;
+pub use nfluid_instance::functions::Functions;
+pub use nfluid_instance::paths::Paths;
 pub use platform::HostPlatform;
 pub use saving::{Moved, export, give, rehearse, state_now};
 pub use scaling::one_of_several;
 pub use statistics::{nf_command, nf_metrics};
 pub use subjects::Subject;
 pub use supervise::run as supervise;
-pub use terminator::{
-    NAME as TERMINATOR, check_config as check_terminator_config, drain as drain_terminator,
-};
+pub use terminator::drain as drain_terminator;
 pub use upgrade::upgrade;
 pub use uplinks::{interface_fact, steering_fact};
 
 use crate::congestion::Congestion;
-use crate::facts::ThisHost;
 use anyhow::Context;
 use changes::Changes;
-use ends::Ends;
-use groups::Groups;
-use ids::{Ids, Numbers};
-use instance::Running;
 use io_side::IoSide;
-use making::shell::number_of;
-use making::{Maker, Making};
 use nfluid_api::types::{EventKind, Kind, ScaleReport};
 use nfluid_control::events::EventLog;
 use nfluid_control::group::Groups as Tenants;
-use nfluid_control::host::Host as _;
 use nfluid_control::members::Members;
 use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
-use nfluid_records as written;
+use nfluid_instance::cleaner::Undertaker;
+use nfluid_instance::exits::Ends;
+use nfluid_instance::making::shell::number_of;
+use nfluid_instance::making::{Maker, Making};
+use nfluid_instance::numbers::{Ids, Numbers};
+use nfluid_instance::pool::Pool;
+use nfluid_instance::running::Running;
+use nfluid_instance::trust::Groups;
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
 use nfluid_switch::client::{Client, TEMPLATES_MAX};
 use nfluid_wiring::Wires;
-use pool::Pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
-use undertaker::Undertaker;
 use uplink_meter::UplinkMeter;
 use uplinks::RunningUplink;
 
@@ -185,11 +180,6 @@ pub struct Host {
 /// The host, shared by the parts of the daemon.
 pub type Shared = Arc<Mutex<Host>>;
 
-/// On how many CPUs instances may run.
-pub fn host_cpus() -> usize {
-    ThisHost.cpus().len().max(1)
-}
-
 /// Locks the host. A thread that panicked while it held the lock has left tables that are whole:
 /// they change in single steps.
 pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
@@ -217,12 +207,21 @@ fn platform_cgroup(name: &str) -> anyhow::Result<CgroupRoot> {
 }
 
 impl Host {
+    /// Makes and ends instances.
+    pub fn maker(&self) -> Arc<Maker> {
+        Arc::clone(&self.maker)
+    }
+
     /// Loads the switch and takes the platform's place on the host.
     ///
     /// # Errors
     /// Says what is missing on the host.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
-        settings.paths.create()?;
+        let fast_paths = nfluid_fastpath::Paths::new(
+            settings.paths.run().to_owned(),
+            settings.paths.pin().to_owned(),
+        );
+        settings.paths.create(&fast_paths.directories())?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
         // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
@@ -251,17 +250,17 @@ impl Host {
             zygote,
             shell_zygote,
             uses_zygote: !settings.without.contains(&Mechanism::Zygote),
-            programs: launch::Programs::new(&settings.nf_program)?,
-            logs: logs::LogCollector::start()?,
+            programs: nfluid_instance::launch::Programs::new(&settings.nf_program)?,
+            logs: nfluid_instance::logs::LogCollector::start()?,
             numbers: numbers.clone(),
             groups: Groups::new(settings.paths.clone()),
             undertaker: Undertaker::start(Arc::clone(&switch), numbers.clone())?,
-            connectors: terminator::Connectors::default(),
+            connectors: nfluid_instance::terminator::Connectors::default(),
             kernel_ids,
         };
         let maker = Arc::new(maker);
-        let processes: Arc<dyn Processes> = Arc::clone(&maker) as _;
-        let fast = FastPaths::new(settings.paths.fast(), processes, CATALOGUE);
+        let processes: Arc<dyn Processes> = Arc::new(fast::SlowPathProcesses(Arc::clone(&maker)));
+        let fast = FastPaths::new(fast_paths, processes, CATALOGUE);
         let fast = nfluid_fastpath::Shared::new(fast);
         Ok(Host {
             listeners: capture::Listeners::default(),

@@ -1,7 +1,7 @@
 //! Instances that stand still, and what becomes of frames for them meanwhile.
 
+use super::Host;
 use super::scaling::one_of_several;
-use super::{Host, written};
 use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
 use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -201,7 +201,7 @@ impl Host {
             .get_mut(name)
             .ok_or_else(|| no_instance(name))?;
         let before = std::mem::replace(&mut running.record.paused, traffic);
-        written::save(&running.record, &path).map_err(|error| {
+        nfluid_records::save(&running.record, &path).map_err(|error| {
             if traffic.is_some() {
                 running.record.paused = before;
             }

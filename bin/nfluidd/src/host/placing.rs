@@ -1,20 +1,21 @@
 //! Instances on cores: measured, put and moved by [`nfluid_control::balance`].
 
-use super::instance::{Running, supervisor_time};
-use super::{Host, host_cpus, written};
+use super::Host;
 use crate::facts::ThisHost;
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
-use nfluid_control::balance::{Move, Placed, Rules, first_core, moves, unkept, window};
+use nfluid_control::balance::{Move, Placed, Rules, first_core, moves, unkept};
 use nfluid_control::group::Groups;
 use nfluid_control::host::Host as _;
 use nfluid_control::placement::Placement;
 use nfluid_control::promise::parts;
 use nfluid_control::quantity::{Millis, Share};
 use nfluid_control::spec::{InstanceSpec, Resources};
-use nfluid_sandbox::{Instance, InstanceError};
+use nfluid_instance::cores::{pin, pinned_to, usable, width};
+use nfluid_instance::machine;
+use nfluid_instance::running::{Running, supervisor_time};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often loads are measured and moves thought about.
 pub const ROUND: Duration = Duration::from_secs(1);
@@ -24,7 +25,7 @@ fn on_core(name: &str, spec: &InstanceSpec, core: u32, promised: f64) -> Placed 
     let guaranteed = spec
         .resources
         .guarantee
-        .map_or(0, |it| it.hundredths(host_cpus()));
+        .map_or(0, |it| it.hundredths(machine::cpu_count()));
     Placed {
         name: name.to_owned(),
         core,
@@ -70,7 +71,7 @@ impl Host {
             .map(|(name, running)| (name.as_str(), &running.spec.resources));
         let coming = coming.iter().map(|(name, spec)| (*name, &spec.resources));
         let all: Vec<(&str, &Resources)> = running.chain(coming).collect();
-        let parts = parts(groups, &all, host_cpus());
+        let parts = parts(groups, &all, machine::cpu_count());
         parts
             .into_iter()
             .map(|(name, part)| (name.to_owned(), part))
@@ -190,7 +191,7 @@ impl Host {
             running.core = core;
             running.moved_at = now;
             running.record.core = core;
-            written::save(&running.record, &path).context("writing down its core")?;
+            nfluid_records::save(&running.record, &path).context("writing down its core")?;
         }
         Ok(())
     }

@@ -1,12 +1,8 @@
 //! The actions of a plan, one by one.
 
-use super::instance::{Running, cap_of, port_specs, supervisor_time, tx_slots};
-use super::launch::{GivenBells, Target};
-use super::making::{self, Making, Site};
-use super::placing::Load;
 use super::terminator::drain;
 use super::wires::failed;
-use super::{Host, Shared, launch, lock, scaling, tenants, upgrade, written};
+use super::{Host, Shared, lock, scaling, tenants, upgrade};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::action::Action;
@@ -23,6 +19,10 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_control::supervise::{Exit, Supervisor};
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
+use nfluid_instance::cores::Load;
+use nfluid_instance::launch::{GivenBells, Target};
+use nfluid_instance::making::{self, Making, Site};
+use nfluid_instance::running::{Running, cap_of, port_specs, supervisor_time, tx_slots};
 use nfluid_protocol::Request;
 use nfluid_protocol::daemon::Budget;
 use serde_json::Value;
@@ -169,7 +169,7 @@ impl Platform for HostPlatform {
                 },
             }
         });
-        host.with_fast(|fast| fast.give_up_seats(name));
+        host.with_fast(|fast| fast.release_reserved(name));
         put?;
         host.event(
             EventKind::Replaced,
@@ -196,8 +196,9 @@ impl Platform for HostPlatform {
             let host = lock(&self.0);
             host.check_awake(name)?;
             let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
-            let seeded =
-                |config| launch::seeded(&running.spec.program, config, running.record.seed);
+            let seeded = |config| {
+                nfluid_instance::launch::seeded(&running.spec.program, config, running.record.seed)
+            };
             let control = host.settings.paths.control(name);
             (control, seeded(&running.spec.config), seeded(config))
         };
@@ -452,7 +453,7 @@ impl Host {
     /// Ends what an instance was, for another in its place.
     fn take_out(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         if spec.is_fast_path() {
-            return self.with_fast(|fast| fast.vacate(name));
+            return self.with_fast(|fast| fast.reserve(name));
         }
         let mut ended = self.end_instance(name).map_err(error)?;
         if let Some(ended) = &mut ended {
@@ -591,7 +592,8 @@ impl Host {
             let bells = running.record.bells.iter_mut();
             let stale = bells.filter(|bell| bell.as_deref() == Some(name));
             stale.for_each(|bell| *bell = None);
-            if let Err(error) = written::save(&running.record, &self.settings.paths.record(&holder))
+            if let Err(error) =
+                nfluid_records::save(&running.record, &self.settings.paths.record(&holder))
             {
                 tracing::warn!(instance = holder, %error, "writing down a bell that is gone");
             }
@@ -627,7 +629,7 @@ impl Host {
         record.process = Some(process.identity().clone());
         record.bells = peers;
         record.io_bell = Some(launched.io_bell);
-        if let Err(why) = written::save(&record, &self.settings.paths.record(name)) {
+        if let Err(why) = nfluid_records::save(&record, &self.settings.paths.record(name)) {
             making::end(&process)?;
             return Err(why).context("writing down the instance");
         }
@@ -673,7 +675,7 @@ impl Host {
         change(&mut spec);
         let mut record = running.record.clone();
         record.spec = serde_json::to_string(&spec)?;
-        written::save(&record, &path).context("writing down the instance")?;
+        nfluid_records::save(&record, &path).context("writing down the instance")?;
         running.spec = spec;
         running.record = record;
         Ok(())

@@ -1,15 +1,16 @@
 //! Saving an instance's state, and giving one to an instance that was made from an image.
 
-use super::launch::memory_file;
 use super::platform::error;
 use super::wires::failed;
-use super::{Host, Shared, bells, lock};
+use super::{Host, Shared, lock};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::apply::no_instance;
 use nfluid_control::stopwatch::Lap;
 use nfluid_formats::frames::frames;
+use nfluid_instance::doorbell;
+use nfluid_instance::launch::memory_file;
 use nfluid_protocol::answer::{self, Exported, Imported};
 use nfluid_protocol::{Request, daemon};
 use nfluid_switch::DropReason;
@@ -191,7 +192,7 @@ impl Host {
 
     /// Wakes an instance, as the peers of its links do.
     pub(super) fn ring(&self, name: &str) {
-        let bell = bells::open_ringing(&self.settings.paths.bell(name));
+        let bell = doorbell::open_ringing(&self.settings.paths.bell(name));
         // A full pipe is a ring that has not been answered yet.
         if let Ok(bell) = bell {
             let _ = rustix::io::write(bell, &[1]);

@@ -1,7 +1,6 @@
 //! What exists and how it is, for the API.
 
-use super::instance::Running;
-use super::{Host, host_cpus, io_life, logs};
+use super::{Host, io_life};
 use crate::congestion::Figures;
 use crate::io_process::IoProcess;
 use nfluid_api::types::{
@@ -11,6 +10,8 @@ use nfluid_api::types::{
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
+use nfluid_instance::machine;
+use nfluid_instance::running::Running;
 use nfluid_protocol::{Request, daemon};
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::Value;
@@ -249,7 +250,8 @@ impl Host {
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
         let writes_one = self.instances.contains_key(name) || self.fast.lock().has_process(name);
-        writes_one.then(|| logs::read_lines(&self.settings.paths.log(name), since, tail))
+        writes_one
+            .then(|| nfluid_instance::logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
 }
 
@@ -351,7 +353,7 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
 
 /// In percent of a core.
 fn percent(portion: Option<Portion>) -> Option<f64> {
-    portion.map(|portion| portion.percent(host_cpus()))
+    portion.map(|portion| portion.percent(machine::cpu_count()))
 }
 
 fn instance_stats(name: &str, running: &Running, found: &Figures) -> InstanceStats {

@@ -1,11 +1,12 @@
 //! Watching instances and uplinks: what ends is reclaimed at once, and started again as its policy
 //! says.
 
-use super::instance::{exit_of, supervisor_time};
 use super::uplinks::RunningUplink;
-use super::{Host, Shared, bells, lock, placing};
+use super::{Host, Shared, lock, placing};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
+use nfluid_instance::doorbell;
+use nfluid_instance::running::{exit_of, supervisor_time};
 use nfluid_sandbox::Instance;
 use nfluid_switch::Gaps;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -142,7 +143,7 @@ impl Host {
         self.ended_names.insert(name.to_owned());
         // What it has sent and not rung for any more would wait until its peers look by themselves.
         for peer in running.record.bells.iter().flatten() {
-            bells::ring(&self.settings.paths.bell(peer));
+            doorbell::ring(&self.settings.paths.bell(peer));
         }
         running.last_exit = Some(how.to_owned());
         // Its successor would be born standing still.

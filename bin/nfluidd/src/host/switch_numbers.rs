@@ -1,7 +1,7 @@
 //! The numbers of the switches, written down: a daemon that comes later gives each the same, so that
 //! the ports on it need not be touched.
 
-use super::{Host, written};
+use super::Host;
 use nfluid_control::model::Switch;
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ impl Host {
     /// Remembers the numbers that the switches of `desired` had under an earlier daemon.
     pub(super) fn recall_switches(&mut self, desired: &BTreeMap<String, Switch>) {
         let path = self.settings.paths.switch_numbers();
-        let mut left: BTreeMap<String, u32> = written::load(&path).unwrap_or_default();
+        let mut left: BTreeMap<String, u32> = nfluid_records::load(&path).unwrap_or_default();
         left.retain(|name, number| {
             desired.contains_key(name) && *number < nfluid_switch::abi::SWITCHES_MAX
         });
@@ -31,7 +31,7 @@ impl Host {
         let present = self.switches.iter();
         numbers.extend(present.map(|(name, (number, _))| (name.clone(), *number)));
         let path = self.settings.paths.switch_numbers();
-        if let Err(error) = written::save(&numbers, &path) {
+        if let Err(error) = nfluid_records::save(&numbers, &path) {
             tracing::warn!(%error, "writing {}", path.display());
         }
     }

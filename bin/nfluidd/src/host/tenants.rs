@@ -1,13 +1,15 @@
 //! Groups of tenants as nested cgroups: `g-GROUP/g-GROUP/i-INSTANCE` below the platform's own.
 
-use super::instance::{Running, cap_of, cgroup_name, portion};
-use super::{Host, host_cpus};
+use super::Host;
 use anyhow::Context;
 use nfluid_api::types::{EventKind, GroupStats, GroupStatus, Kind};
 use nfluid_control::action::Action;
-use nfluid_control::group::{Group, Groups, path, weight};
+use nfluid_control::group::{Group, Groups, path};
 use nfluid_control::spec::Resources;
-use nfluid_sandbox::cgroup::{Cgroup, CgroupError, CgroupRoot};
+use nfluid_instance::cgroups;
+use nfluid_instance::machine;
+use nfluid_instance::running::{Running, cap_of};
+use nfluid_sandbox::cgroup::CgroupRoot;
 use std::collections::BTreeMap;
 
 impl Host {
@@ -18,8 +20,8 @@ impl Host {
     pub(super) fn make_group(&mut self, name: &str, spec: &Group) -> anyhow::Result<()> {
         let mut groups = self.tenants.clone();
         groups.insert(name.to_owned(), spec.clone());
-        let root = place(&self.maker.cgroups, &groups, Some(name))?;
-        if let Err(why) = limit(&root, &groups, name, spec) {
+        let root = cgroups::place(&self.maker.cgroups, &groups, Some(name))?;
+        if let Err(why) = cgroups::limit(&root, &groups, name, spec) {
             let _empty = root.remove_empty();
             return Err(why.context(format!("limiting group {name}")));
         }
@@ -96,7 +98,7 @@ impl Host {
         let inside = Self::groups_in(groups, name);
         let roots: Vec<CgroupRoot> = inside
             .iter()
-            .map(|group| place(&self.maker.cgroups, groups, Some(group)))
+            .map(|group| cgroups::place(&self.maker.cgroups, groups, Some(group)))
             .collect::<Result<_, _>>()?;
         let instances = self.instances_in(&inside);
         let running = || instances.iter().filter_map(|name| self.instances.get(name));
@@ -108,7 +110,7 @@ impl Host {
         }
         for (root, group) in roots.iter().zip(&inside) {
             if let Some(spec) = groups.get(group) {
-                limit(root, groups, group, spec)
+                cgroups::limit(root, groups, group, spec)
                     .with_context(|| format!("limiting group {group}"))?;
             }
         }
@@ -124,9 +126,9 @@ impl Host {
     fn move_group(&mut self, name: &str, groups: &Groups) -> anyhow::Result<()> {
         let inside = Self::groups_in(groups, name);
         for group in &inside {
-            let root = place(&self.maker.cgroups, groups, Some(group))?;
+            let root = cgroups::place(&self.maker.cgroups, groups, Some(group))?;
             if let Some(spec) = groups.get(group) {
-                limit(&root, groups, group, spec)
+                cgroups::limit(&root, groups, group, spec)
                     .with_context(|| format!("limiting group {group}"))?;
             }
         }
@@ -135,7 +137,7 @@ impl Host {
                 continue;
             };
             let resources = running.spec.resources.clone();
-            let place = place(&self.maker.cgroups, groups, resources.group.as_deref())?;
+            let place = cgroups::place(&self.maker.cgroups, groups, resources.group.as_deref())?;
             let there = place.open(running.cgroup.name());
             // One that is there already was not moved yet when another failed.
             if there.is_ok_and(|there| there.directory() == running.cgroup.directory()) {
@@ -151,7 +153,7 @@ impl Host {
     fn note_move(&self, name: &str) {
         let path = self.settings.paths.record(name);
         if let Some(running) = self.instances.get(name)
-            && let Err(error) = super::written::save(&running.record, &path)
+            && let Err(error) = nfluid_records::save(&running.record, &path)
         {
             tracing::warn!(instance = name, %error, "writing down what it used");
         }
@@ -182,7 +184,7 @@ impl Host {
     }
 
     pub(super) fn put_in_force(&mut self, name: &str, resources: &Resources) -> anyhow::Result<()> {
-        let place = place(
+        let place = cgroups::place(
             &self.maker.cgroups,
             &self.tenants,
             resources.group.as_deref(),
@@ -193,7 +195,7 @@ impl Host {
             .context("there is no such instance")?;
         let there = place.open(running.cgroup.name());
         if there.is_ok_and(|there| there.directory() == running.cgroup.directory()) {
-            super::instance::set_resources(&running.cgroup, &self.tenants, resources)?;
+            nfluid_instance::running::set_resources(&running.cgroup, &self.tenants, resources)?;
         } else {
             running.relocate(name, &place, &self.tenants, resources)?;
         }
@@ -225,7 +227,7 @@ impl Host {
         let used: BTreeMap<&str, &Running> = adopted
             .map(|running| (running.cgroup.name(), running))
             .collect();
-        for (names, place) in places(&self.maker.cgroups) {
+        for (names, place) in cgroups::places(&self.maker.cgroups) {
             let inside = place.names().unwrap_or_default();
             for name in inside.iter().filter(|name| name.starts_with("i-")) {
                 let is_its_place = used.get(name.as_str()).is_some_and(|running| {
@@ -241,7 +243,7 @@ impl Host {
 
     /// Removes the cgroups of groups that are not there, or not there any more.
     pub(super) fn remove_empty_groups(&self) {
-        for (names, place) in places(&self.maker.cgroups).into_iter().rev() {
+        for (names, place) in cgroups::places(&self.maker.cgroups).into_iter().rev() {
             let Some(name) = names.last() else { continue };
             let is_its_place =
                 self.tenants.contains_key(name) && path(&self.tenants, Some(name)) == names;
@@ -253,7 +255,7 @@ impl Host {
 
     /// All groups.
     pub fn group_statuses(&self) -> Vec<GroupStatus> {
-        let cpus = host_cpus();
+        let cpus = machine::cpu_count();
         let status = |(name, spec): (&String, &Group)| {
             let percent = |portion: Option<nfluid_control::portion::Portion>| {
                 portion.map(|portion| portion.percent(cpus))
@@ -276,9 +278,9 @@ impl Host {
     /// What the groups have used. `own_io` has, by instance, what the I/O thread has used that makes no other's calls: the
     /// threads are one process, in a cgroup of its own.
     pub(super) fn group_stats(&self, own_io: &BTreeMap<&str, u64>) -> Vec<GroupStats> {
-        let cpus = host_cpus();
+        let cpus = machine::cpu_count();
         let stats = |(name, spec): (&String, &Group)| {
-            let root = place(&self.maker.cgroups, &self.tenants, Some(name)).ok();
+            let root = cgroups::place(&self.maker.cgroups, &self.tenants, Some(name)).ok();
             let used = root.and_then(|root| root.stats().ok()).unwrap_or_default();
             GroupStats {
                 name: name.clone(),

@@ -3,12 +3,8 @@
 //! Which of the two has the ports, they settle by themselves (`docs/adr/0013-state-of-nfs.md`): should this daemon die in
 //! between, the next one finds exactly one of them.
 
-use super::instance::supervisor_time;
-use super::launch::{GivenBells, Succession, Target, memory_file};
-use super::placing::{pin, pinned_to};
 use super::platform::error;
-use super::record::Record;
-use super::{Host, Shared, lock, making, written};
+use super::{Host, Shared, lock};
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
@@ -17,6 +13,11 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::Host as _;
 use nfluid_control::plan::is_handed_over;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_instance::cores::{pin, pinned_to};
+use nfluid_instance::launch::{GivenBells, Succession, Target, memory_file};
+use nfluid_instance::making;
+use nfluid_instance::record::Record;
+use nfluid_instance::running::supervisor_time;
 use nfluid_protocol::answer::{self, Exported, HandedOver};
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::{Instance, ProcessIdentity};
@@ -318,7 +319,7 @@ impl Host {
             .get_mut(name)
             .context("there is no such instance")?;
         running.record.successor = successor;
-        written::save(&running.record, &path).context("writing down the instance")
+        nfluid_records::save(&running.record, &path).context("writing down the instance")
     }
 
     /// The successor has the ports: what is known of the instance is known of it.
@@ -368,7 +369,7 @@ impl Host {
         std::fs::rename(&sites.next_control, &sites.control)
             .context("taking over the control socket")?;
         let record = running.record.clone();
-        written::save(&record, &self.settings.paths.record(name))
+        nfluid_records::save(&record, &self.settings.paths.record(name))
             .context("writing down the instance")?;
         if new.io.has_threads()
             && let Err(why) = self.entrust(name, new.io)

@@ -1,10 +1,8 @@
 //! Life of the uplinks' processes: started, adopted, started again, ended.
 
 use super::Host;
-use super::instance::supervisor_time;
 use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
-use super::written;
 use crate::process::{End, Job, PROTOCOL, end_if_alive};
 use crate::uplink_process::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
@@ -14,6 +12,7 @@ use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
+use nfluid_instance::running::supervisor_time;
 use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -148,7 +147,7 @@ impl Host {
         })?;
         UplinkProcess::start(name, &job, file, |identity| {
             record.process = Some(identity.clone());
-            Ok(written::save(record, &paths.uplink_record(name))?)
+            Ok(nfluid_records::save(record, &paths.uplink_record(name))?)
         })
     }
 
@@ -214,7 +213,7 @@ impl Host {
         let mut adopted = BTreeMap::new();
         for name in nfluid_records::names(&self.settings.paths.uplink_records()) {
             let path = self.settings.paths.uplink_record(&name);
-            let record: UplinkRecord = match written::load(&path) {
+            let record: UplinkRecord = match nfluid_records::load(&path) {
                 Ok(record) => record,
                 Err(error) => {
                     tracing::warn!(uplink = name, %error, "reading {}", path.display());

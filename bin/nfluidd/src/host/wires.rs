@@ -1,6 +1,5 @@
 //! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
 
-use super::instance::Running;
 use super::uplinks::{RunningUplink, rules};
 use super::{Host, pausing};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -9,6 +8,7 @@ use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
+use nfluid_instance::running::Running;
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
 use nfluid_wiring::{Change, Join, Operation, Ports, Wires, WiringError};

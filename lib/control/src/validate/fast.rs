@@ -46,7 +46,7 @@ pub fn check(
         }
         check_neighbours(attach, &path, report);
         check_interfaces(attach, &path, &mut users, name, report);
-        slow::check(deployment, name, instance, &mut taps, report);
+        slow::check(deployment, name, instance, &mut taps, environment, report);
         // One in use may vanish and return at any time: that the daemon sees to.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {

@@ -1,12 +1,10 @@
 //! Slow paths of fast paths: who can have one of its own, and its taps.
 
+use super::Environment;
 use super::uplinks::{is_interface_name, not_an_interface};
 use crate::model::{Deployment, Instance, UplinkKind, XdpMode};
 use crate::report::Report;
 use std::collections::HashMap;
-
-/// Functions that hand up what another one can decide. The others' slow path is a part of themselves, or the kernel.
-const FUNCTIONS: [&str; 1] = ["efw"];
 
 /// The fast path that has a tap, by its name and namespace.
 pub type Taps<'a> = HashMap<(&'a str, Option<&'a str>), &'a str>;
@@ -16,6 +14,7 @@ pub fn check<'a>(
     name: &'a str,
     instance: &'a Instance,
     taps: &mut Taps<'a>,
+    environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
     let Some(attach) = &instance.attach else {
@@ -25,7 +24,9 @@ pub fn check<'a>(
         return;
     };
     let path = format!("instances.{name}.slow");
-    if !FUNCTIONS.contains(&instance.program.name()) {
+    // Functions that hand up what another one can decide. The others' slow path is a part of themselves, or the kernel.
+    let functions = environment.catalogue.slow_path_names();
+    if !functions.iter().any(|nf| nf == instance.program.name()) {
         report.error(
             &path,
             format!(
@@ -35,7 +36,7 @@ pub fn check<'a>(
             format!(
                 "remove 'slow', or write 'slow: kernel'; an instance of {} in front of it on the interface (a lower 'order') can have \
                  another, which gets what neither can read",
-                FUNCTIONS.join(", ")
+                functions.join(", ")
             ),
         );
     }

@@ -112,6 +112,10 @@ impl Catalogue for TestCatalogue {
         vec!["efw".into(), "elb".into()]
     }
 
+    fn slow_path_names(&self) -> Vec<String> {
+        vec!["efw".into()]
+    }
+
     fn validate_fast(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
         match (nf, config.get("services")) {
             ("elb", None) => Err(NfConfigError {

@@ -33,6 +33,7 @@ use std::path::Path;
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "edpi",
+    has_slow_path: false,
     check_attach: |attach| match attach.direction {
         Direction::Egress => Err(ingress_only("edpi")),
         Direction::Ingress => Ok(()),
@@ -43,7 +44,7 @@ pub const ENTRY: Entry = Entry {
 /// An eDPI at work.
 struct Edpi {
     fast: Inspector,
-    /// What its slow path counts in: it is there whether or not that runs.
+    /// The counters of the slow path, which exist whether or not its process runs.
     ledger: Ledger,
     config: InspectorConfig,
     slow: InspectorProcess,
@@ -75,7 +76,7 @@ impl Edpi {
         Accounts::of(&self.ledger, &self.counted())
     }
 
-    /// Has the fast path do nothing that no rule of a configuration asks for.
+    /// Forbids the fast path all actions that no rule of a configuration asks for.
     fn forbid(&self, config: &InspectorConfig) -> Result<(), PlatformError> {
         self.fast.forbid(&config.forbidden()).map_err(broken)
     }
@@ -114,7 +115,7 @@ impl Edpi {
             .start(context.processes, context.name, record, context.pins)
             .and_then(|()| self.slow.await_begun(record));
         begun.map_err(|why| {
-            // The former one again; when it cannot either, it is tried again and again.
+            // The former configuration again. If that cannot be started either, it is tried again and again.
             self.config = before;
             if let Err(why) = self.forbid(&self.config) {
                 return why;
@@ -153,7 +154,7 @@ impl FastFunction for Edpi {
                 user,
                 ..SlowRecord::default()
             });
-            // From here on it is found, and given back.
+            // A daemon that finds this record gives the user back.
             context.save().map_err(broken)?;
         }
         let record = context.record.slow.get_or_insert_default();

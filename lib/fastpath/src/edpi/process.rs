@@ -1,4 +1,4 @@
-//! The process of a slow path: started in a sandbox, asked, ended.
+//! The process of an eDPI's slow path, as the daemon sees it: started in a sandbox, asked, ended.
 
 use super::config::InspectorConfig;
 use super::inspector::{Hello, PROTOCOL, ROLE, Request, line_of};
@@ -11,26 +11,26 @@ use nfluid_sandbox::cgroup::{Cgroup, CgroupStats};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long nDPI may take to be set up.
+/// How long the setup of nDPI may take.
 const OPENING: Duration = Duration::from_secs(60);
-/// How long a process that works may take to answer.
+/// How long a process may take to answer after its setup.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// It has one thread.
+/// The process has one thread.
 const TASKS_MAX: u32 = 4;
-/// What it may use beside others: a core's.
+/// The CPU time of the process beside others: the share of a core.
 const WEIGHT_PER_MILLE: u32 = 1000;
-/// After the first death it is started at once; after so many more in a row ever later.
+/// After the first death the process is started again at once; after each further one in a row the wait doubles.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// Who has lived so long has not died of its beginning.
+/// A process that has lived so long starts a new row of deaths.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The process of one.
+/// The process of a slow path.
 #[derive(Default)]
 pub struct InspectorProcess {
     process: Option<Instance>,
     cgroup: Option<Cgroup>,
-    /// Where it answers that it has begun, and until when.
+    /// The answer to the request to begin, and the deadline for it.
     beginning: Option<(Box<dyn Answer>, Instant)>,
     since: Option<Instant>,
     /// Deaths in a row.
@@ -40,7 +40,7 @@ pub struct InspectorProcess {
 }
 
 impl InspectorProcess {
-    /// None yet; it is to be started.
+    /// Returns one that does not run, and is to be started at the next look.
     pub fn due_now() -> Self {
         InspectorProcess {
             due: Some(Instant::now()),
@@ -48,17 +48,17 @@ impl InspectorProcess {
         }
     }
 
-    /// Whether there is a process.
+    /// Returns true if the process runs.
     pub fn runs(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Its number.
+    /// Returns the process ID.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Instance::pid)
     }
 
-    /// What it has used.
+    /// Returns what the process has used.
     pub fn used(&self) -> CgroupStats {
         let cgroup = self.cgroup.as_ref();
         cgroup
@@ -66,17 +66,17 @@ impl InspectorProcess {
             .unwrap_or_default()
     }
 
-    /// Why it is not as it should be.
+    /// Returns the reason why the process is not as it should be.
     pub fn problem(&self) -> Option<String> {
         self.problem.clone()
     }
 
-    /// Whether it is time to start it.
+    /// Returns true if it is time to start the process.
     pub fn is_due(&self) -> bool {
         self.process.is_none() && self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Readable when it has ended, or says that it has begun.
+    /// Returns descriptors that are readable when the process has ended, or has answered that it has begun.
     pub fn descriptors(&self) -> Vec<OwnedFd> {
         let process = self.process.as_ref().map(AsFd::as_fd);
         let beginning = self.beginning.as_ref().map(|(asked, _)| asked.as_fd());
@@ -84,7 +84,7 @@ impl InspectorProcess {
         all.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
 
-    /// Starts it, and asks it to begin on these tables; does not wait for the answer.
+    /// Starts the process, and asks it to begin on these tables. Does not wait for the answer.
     ///
     /// # Errors
     /// Nothing runs.
@@ -130,7 +130,7 @@ impl InspectorProcess {
         }
     }
 
-    /// Waits until it has begun.
+    /// Waits until the process has begun.
     ///
     /// # Errors
     /// Why it has not.
@@ -159,7 +159,7 @@ impl InspectorProcess {
         }
     }
 
-    /// What it has said, if it said that it has begun. It is not waited for, whatever it says.
+    /// Returns an event's text if the process has answered that it has begun. Does not wait.
     pub fn heard(&mut self, record: &mut SlowRecord) -> Option<String> {
         let (asked, until) = self.beginning.as_mut()?;
         if !asked.listen() && Instant::now() < *until {
@@ -172,14 +172,14 @@ impl InspectorProcess {
             .then(|| format!("classifies with nDPI {}", record.library))
     }
 
-    /// How it has ended, if it has. It is started again.
+    /// Returns an event's text if the process has ended. The process is started again later.
     pub fn look(&mut self, record: &mut SlowRecord) -> Option<String> {
         let ended = match self.process.as_ref()?.try_wait() {
             Ok(None) => return None,
             Ok(Some(ended)) => ended.to_string(),
             Err(error) => error.to_string(),
         };
-        // What it said last.
+        // Its last answer may say why.
         let why = self
             .beginning
             .take()
@@ -195,7 +195,7 @@ impl InspectorProcess {
         Some(self.failed(format!("the process of its slow path: {why}")))
     }
 
-    /// Notes that there is none, and when it is tried again.
+    /// Notes that no process runs, and when the next start is due. Returns the text for the operator.
     pub fn failed(&mut self, why: String) -> String {
         let wait = match self.failures {
             0 => Duration::ZERO,
@@ -211,7 +211,7 @@ impl InspectorProcess {
         problem
     }
 
-    /// Has it do something.
+    /// Has the process do something, and waits for the answer.
     ///
     /// # Errors
     /// Why it has not done it.
@@ -256,7 +256,7 @@ impl InspectorProcess {
     }
 }
 
-/// What it answers. It may be anything by now: only the beginning counts.
+/// Waits for an answer.
 fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello> {
     asked.wait(Instant::now() + patience);
     if !asked.listen() {
@@ -265,7 +265,7 @@ fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello>
     understood(asked.line())
 }
 
-/// The same of what has come by now.
+/// Reads an answer that has come by now.
 fn said(asked: &mut dyn Answer) -> anyhow::Result<Hello> {
     if !asked.listen() {
         bail!("it does not answer");

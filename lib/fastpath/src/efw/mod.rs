@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "efw",
+    has_slow_path: true,
     check_attach: |_| Ok(()),
     parse: |config| Ok(Box::new(config::parse(config)?)),
 };

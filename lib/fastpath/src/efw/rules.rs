@@ -17,13 +17,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// What is known of a firewall at one of its interfaces.
 #[derive(Clone, Copy, Default)]
 pub struct Before {
-    /// What is loaded; where that is the same, nothing is.
+    /// The print of the loaded rules. Rules with the same print are not loaded again.
     pub print: Option<u64>,
-    /// Somebody behind it sends on what it lets pass.
+    /// A fast path behind the firewall sends on what the firewall lets pass.
     pub senders: bool,
 }
 
-/// The host's rules as programs for these interfaces, all of one namespace, at a hook.
+/// Loads the host's rules as programs for these interfaces, all of one namespace, at a hook.
 pub fn splittings(
     places: &[Place],
     hook: Hook,
@@ -41,7 +41,7 @@ pub fn splittings(
     loaded.collect()
 }
 
-/// What programs of a fast path have in common with those before and behind them.
+/// What the programs of a fast path share with those that they replace and that replace them.
 #[derive(Clone)]
 pub struct Common {
     /// Where counters are pinned.
@@ -51,7 +51,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Of a fast path with these pins.
+    /// Returns what programs of a fast path with these pins share.
     pub fn of(pins: &Path, slow: Option<&Slow>) -> Self {
         Common {
             exits: pins.join("exits"),
@@ -60,13 +60,13 @@ impl Common {
     }
 }
 
-/// What a host's own firewall is made of.
+/// The host's own firewall: its rules, and the addresses that are local.
 pub struct HostRules {
     ruleset: Ruleset,
     addresses: Vec<IpAddr>,
 }
 
-/// A rule set as the fast path of one interface.
+/// The host's rules as the fast path of one interface.
 pub struct Splitting {
     /// The program.
     pub firewall: Firewall,
@@ -74,14 +74,14 @@ pub struct Splitting {
     addresses: Vec<IpAddr>,
     print: u64,
     common: Common,
-    /// What the kernel may stop behind the stages is left to it: others send on what they accept.
+    /// Packets that the kernel may stop behind the stages are left to it: a fast path behind sends on what the stages accept.
     before_senders: bool,
-    /// Loaded with it for a hook, to be the next that stands in a row.
+    /// The program for a hook, loaded with the rules, to be the next that is installed in a chain.
     prepared: Option<(Hook, Member)>,
 }
 
 impl HostRules {
-    /// Those of an interface's namespace, in force.
+    /// Reads the rules in force in an interface's namespace.
     ///
     /// # Errors
     /// When nft is missing or fails, or there is no such namespace.
@@ -95,7 +95,8 @@ impl HostRules {
         Ok(HostRules { ruleset, addresses })
     }
 
-    /// The fast path's part of them at an interface, at a hook. `common`: what it shares with those before. `None`: it is what is there.
+    /// Loads the fast path's part of the rules for an interface, at a hook. `common`: what it shares with earlier programs.
+    /// `None`: these rules are loaded already.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -151,7 +152,7 @@ fn load(
         Firewall::load_with(&split.stages, addresses, sharing)
     };
     let firewall = loaded.map_err(refused)?;
-    // Before it is anywhere: nothing is dropped for want of a slow path.
+    // Before the program is attached: no packet is dropped for want of a slow path.
     if let Some(slow) = &common.slow {
         slow.lead(&firewall)?;
     }
@@ -163,8 +164,8 @@ fn refused(error: LoadError) -> PlatformError {
 }
 
 impl Splitting {
-    /// It as a part of a row. `before_senders`: somebody behind it sends on what it lets pass, so what only the kernel can stop
-    /// does not go there.
+    /// Returns the program for a chain. `before_senders`: a fast path behind it sends on what it lets pass, so what only
+    /// the kernel can stop does not go there.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -182,12 +183,12 @@ impl Splitting {
         }
     }
 
-    /// What tells it from others.
+    /// Returns the print, which tells these rules from others.
     pub fn print(&self) -> u64 {
         self.print
     }
 
-    /// Adds who decides its rules.
+    /// Adds which rules the fast path decides, and which the kernel.
     pub fn describe(&self, interface: &str, rules: &mut FastRules) {
         for line in &self.split.lines {
             let left_out = line.number.is_some_and(|number| self.is_left_out(number));
@@ -226,8 +227,8 @@ impl Splitting {
         }
     }
 
-    /// Whether the tables had no room for a rule: what is behind the first such of a chain is the kernel's too, and behind the
-    /// first of a chain's rules all chains behind it.
+    /// Returns true if the tables had no room for a rule. The rules behind the first such rule of a chain are the kernel's
+    /// too. If that is the chain's first rule, so are all chains behind it.
     fn is_left_out(&self, number: u32) -> bool {
         let line = |number: u32| {
             let mut lines = self.split.lines.iter();
@@ -242,8 +243,8 @@ impl Splitting {
     }
 }
 
-/// The addresses of the calling thread's namespace. One that is missing is taken for somebody else's, whose packets the kernel
-/// gets.
+/// Returns the addresses of the calling thread's namespace. An address that is missing here counts as another host's, whose
+/// packets the kernel gets.
 fn addresses() -> Vec<IpAddr> {
     let read = |file: &str| {
         std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()
@@ -255,7 +256,7 @@ fn addresses() -> Vec<IpAddr> {
     found
 }
 
-/// Local addresses of `/proc/net/fib_trie`: a line with the address, then one with what it is.
+/// Returns the local addresses in `/proc/net/fib_trie`: a line has the address, the next line its type.
 fn local_of_trie(text: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -270,7 +271,7 @@ fn local_of_trie(text: &str) -> Vec<IpAddr> {
     found
 }
 
-/// The addresses of `/proc/net/if_inet6`.
+/// Returns the addresses in `/proc/net/if_inet6`.
 fn of_if_inet6(text: &str) -> Vec<IpAddr> {
     let address = |line: &str| {
         let bits = u128::from_str_radix(line.split_whitespace().next()?, 16).ok()?;

@@ -1,4 +1,5 @@
-//! Looking after a balancer's servers: a thread in their namespace that connects to them, and asks those that speak HTTP.
+//! Health checks of a balancer's servers: a thread in the namespace of the interface connects to them, and sends requests to
+//! those that speak HTTP.
 
 use super::config::{BalancerConfig, Check, CheckConfig};
 use super::{Finding, Findings};
@@ -15,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How soon it notices that it is to end.
+/// How soon the thread notices that it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of an answer that tell its status: `HTTP/1.1 200`.
 const STATUS_BYTES: usize = 12;
 
-/// Whom to look after.
+/// The servers to check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     servers: Vec<(String, SocketAddr, CheckConfig)>,
 }
 
 impl Subject {
-    /// The servers of services that ask for it; `None`: there is none.
+    /// Returns the servers of services with health checks. `None`: there are none.
     pub fn of(config: &BalancerConfig) -> Option<Self> {
         let services = config.services.values();
         let servers = services.filter_map(|service| Some((service, service.health.as_ref()?)));
@@ -40,14 +41,14 @@ impl Subject {
     }
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread of the checks. The thread ends when this is dropped.
 pub struct Checks {
     subject: Subject,
     stop: Arc<AtomicBool>,
 }
 
 impl Checks {
-    /// Begins to look after the servers of an instance, from where it is.
+    /// Starts checking the servers of an instance, from the namespace of its interface.
     pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (there, servers) = (Arc::clone(&stop), subject.servers.clone());
@@ -69,7 +70,7 @@ impl Checks {
         Checks { subject, stop }
     }
 
-    /// Whom it looks after.
+    /// Returns the servers that are checked.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -81,14 +82,14 @@ impl Drop for Checks {
     }
 }
 
-/// A server, as it was found lately.
-struct Patient {
+/// A server, and what its last checks have found.
+struct Server {
     key: String,
     at: SocketAddr,
     check: CheckConfig,
     due: Instant,
-    /// Answers of the same kind in a row, and which kind.
-    row: (bool, u32),
+    /// Whether the last checks have succeeded, and how many in a row.
+    streak: (bool, u32),
     why: String,
 }
 
@@ -97,23 +98,23 @@ fn look_after(
     servers: Vec<(String, SocketAddr, CheckConfig)>,
     stop: &AtomicBool,
 ) {
-    let patient = |(key, at, check)| Patient {
+    let server = |(key, at, check)| Server {
         key,
         at,
         check,
         due: Instant::now(),
-        row: (true, 0),
+        streak: (true, 0),
         why: String::new(),
     };
-    let mut patients: Vec<Patient> = servers.into_iter().map(patient).collect();
+    let mut checked: Vec<Server> = servers.into_iter().map(server).collect();
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let mut due: Vec<&mut Patient> = patients.iter_mut().filter(|one| one.due <= now).collect();
+        let mut due: Vec<&mut Server> = checked.iter_mut().filter(|one| one.due <= now).collect();
         let probes = due.iter().map(|one| Probe::start(one.at, &one.check));
         let answers = answers(probes.collect());
         for (one, answer) in due.iter_mut().zip(answers) {
             one.note(answer);
-            // Only while it is wanted: its instance may be another by now.
+            // Only while the checks are wanted: the configuration may be another by now.
             if !stop.load(Ordering::Relaxed)
                 && let Some(down) = one.verdict()
             {
@@ -123,36 +124,36 @@ fn look_after(
                 });
             }
         }
-        let next = patients.iter().map(|one| one.due).min();
+        let next = checked.iter().map(|one| one.due).min();
         let wait = next.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
         std::thread::sleep(wait.min(LOOK));
     }
 }
 
-impl Patient {
+impl Server {
     fn note(&mut self, answer: Result<(), String>) {
         self.due = Instant::now() + Duration::from_millis(self.check.times().0.0);
         let is_well = answer.is_ok();
-        self.row = match self.row {
+        self.streak = match self.streak {
             (kind, count) if kind == is_well => (kind, count.saturating_add(1)),
             _ => (is_well, 1),
         };
         self.why = answer.err().unwrap_or_default();
     }
 
-    /// Whether it is down, as soon as that is sure.
+    /// Returns whether the server is down. `None`: not yet decided.
     fn verdict(&self) -> Option<bool> {
-        match self.row {
+        match self.streak {
             (true, count) => (count >= self.check.rise).then_some(false),
             (false, count) => (count >= self.check.fall).then_some(true),
         }
     }
 }
 
-/// A question to a server.
+/// A check in progress.
 struct Probe {
     socket: Result<OwnedFd, String>,
-    /// What is still to be sent; nothing is asked of those that only have to take a connection.
+    /// The rest of the request. Empty for servers that only have to accept a connection.
     request: Vec<u8>,
     is_connected: bool,
     answer: Vec<u8>,
@@ -192,7 +193,7 @@ impl Probe {
         }
     }
 
-    /// Whether the answer is there and good.
+    /// Returns true if the answer is there and good.
     fn step(&mut self) -> Result<bool, String> {
         let socket = self.socket.as_ref().map_err(Clone::clone)?;
         let told = |error: Errno| error.to_string();
@@ -244,7 +245,7 @@ fn connecting(at: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whether an answer that begins like this is a good one.
+/// Checks the status of an answer that begins like this.
 fn status_of(answer: &[u8]) -> Result<(), String> {
     let head = String::from_utf8_lossy(&answer[..STATUS_BYTES]);
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
@@ -255,7 +256,7 @@ fn status_of(answer: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The answers to all, each after its time at the latest.
+/// Waits for the answers to all checks, each until its timeout.
 fn answers(mut probes: Vec<Probe>) -> Vec<Result<(), String>> {
     loop {
         for probe in probes.iter_mut().filter(|probe| probe.result.is_none()) {
@@ -342,21 +343,21 @@ mod tests {
 
     #[test]
     fn one_failure_is_none() {
-        let mut patient = Patient {
+        let mut server = Server {
             key: String::new(),
             at: "127.0.0.1:1".parse().expect("one"),
             check: check("tcp"),
             due: Instant::now(),
-            row: (true, 0),
+            streak: (true, 0),
             why: String::new(),
         };
         let verdicts = [false, false, true, false, true, true].map(|is_well| {
-            patient.note(if is_well {
+            server.note(if is_well {
                 Ok(())
             } else {
                 Err("no".to_owned())
             });
-            patient.verdict()
+            server.verdict()
         });
         assert_eq!(verdicts, [None, Some(true), None, None, None, Some(false)]);
     }

@@ -8,10 +8,9 @@ mod services;
 
 use crate::error::broken;
 use crate::figures::{Exits, named};
-use crate::function::{Changed, Context, Entry, FastFunction};
+use crate::function::{Changed, Context, Entry, FastFunction, Waker};
 use crate::placement::ingress_only;
 use crate::record::{Numbers, Record};
-use crate::shared::Watched;
 use checks::Checks;
 use config::BalancerConfig;
 use load::{Loads, Reading};
@@ -30,6 +29,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "elb",
+    has_slow_path: false,
     check_attach: |attach| match attach.direction {
         Direction::Egress => Err(ingress_only("elb")),
         Direction::Ingress => Ok(()),
@@ -61,7 +61,7 @@ enum Finding {
 struct Findings {
     instance: String,
     sender: Sender<Finding>,
-    watched: Watched,
+    waker: Waker,
 }
 
 impl Findings {
@@ -71,7 +71,7 @@ impl Findings {
 
     fn report(&self, finding: Finding) {
         if self.sender.send(finding).is_ok() {
-            self.watched.with(|paths| paths.look(&self.instance));
+            self.waker.wake();
         }
     }
 }
@@ -160,12 +160,12 @@ impl FastFunction for Elb {
         changed.map(|()| None).map_err(broken)
     }
 
-    fn follow(&mut self, name: &str, place: &Place, watched: &Watched) {
+    fn follow(&mut self, name: &str, place: &Place, waker: &Waker) {
         let config = self.balancing.config();
         let findings = || Findings {
             instance: name.to_owned(),
             sender: self.findings.0.clone(),
-            watched: watched.clone(),
+            waker: waker.clone(),
         };
         // The former threads end when they are dropped.
         let checked = checks::Subject::of(config);

@@ -19,27 +19,27 @@ pub struct Balancing {
     pub(super) config: BalancerConfig,
     /// Services as they were entered last, with the states of their servers.
     entered: BTreeMap<u32, (Service, Vec<State>)>,
-    /// Why servers are down, by key.
+    /// Reasons why servers are down, by key.
     pub(super) reasons: BTreeMap<String, String>,
-    /// What is known of the load of servers, by key.
+    /// Estimates of the load of servers, by key.
     pub(super) loads: BTreeMap<String, Estimate>,
 }
 
-/// What has become of a server's weight.
+/// What has become of a server's weight after a reading of its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Nothing.
+    /// The weight is the same.
     Same,
-    /// It is another.
+    /// The weight is another.
     Changed,
-    /// Its load is not known any more: it is the configured one.
+    /// The load is not known any more: the weight is the configured one.
     GivenUp,
-    /// Its load is known again.
+    /// The load is known again.
     Again,
 }
 
 impl Balancing {
-    /// Loads one on the tables in `folder`, and enters its services. Where the tables are new, nothing is in them; else
+    /// Loads a balancer on the tables in `folder`, and enters its services. New tables are made if there are none; else
     /// connections and counters go on.
     ///
     /// # Errors
@@ -60,23 +60,23 @@ impl Balancing {
         Ok(balancing)
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn balancer(&self) -> &Balancer {
         &self.balancer
     }
 
-    /// What it was told last.
+    /// Returns the configuration in force.
     pub fn config(&self) -> &BalancerConfig {
         &self.config
     }
 
-    /// Forgets what has been entered: all of it will be again.
+    /// Forgets what has been entered, so that all of it is entered again.
     pub fn forget(&mut self) {
         self.entered.clear();
     }
 
     /// Puts another configuration in place of the one that is in force. Each service changes in one step; connections stay
-    /// where they are, those to servers that are taken out too.
+    /// with their servers, also with servers that are taken out.
     ///
     /// # Errors
     /// When the kernel refuses; the former configuration is in force again, as far as that can be.
@@ -164,7 +164,8 @@ impl Balancing {
         Ok(())
     }
 
-    /// Notes what looking at a server has found. Its connections go to others if it is down.
+    /// Notes what a check of a server has found. Connections of a server that is down go to others. Returns true if the state
+    /// has changed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -198,7 +199,7 @@ impl Balancing {
         Ok(true)
     }
 
-    /// Takes in what a server's agent has said of its load, or why it has said nothing. New connections follow the weight.
+    /// Takes in a reading of a server's load, or the reason why there is none. New connections follow the weight.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -236,14 +237,14 @@ impl Balancing {
         })
     }
 
-    /// Why a server's load is not known.
+    /// Returns the reason why a server's load is not known.
     pub fn load_reason(&self, key: &str) -> Option<&str> {
         self.loads.get(key)?.reason()
     }
 }
 
-/// Gives the services and servers of a configuration their numbers; those that have some keep them. To be written down before a
-/// table has them.
+/// Assigns numbers to the services and servers of a configuration. Those that have numbers keep them. Numbers are recorded
+/// before a table has them.
 ///
 /// # Errors
 /// When there are more than the tables have room for.
@@ -259,7 +260,7 @@ pub fn number(config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<
     Ok(())
 }
 
-/// A server's weight. Where weights follow loads, they are counted in percent of those that are configured.
+/// Returns a server's weight. Weights that follow loads are counted in percent of the configured ones.
 fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> u32 {
     if service.load.is_none() {
         return server.weight;
@@ -272,8 +273,8 @@ fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) 
             .map_or(ALL, |percent| *percent.min(&ALL))
 }
 
-/// What the tables say of a server: one that has no weight gets none of those connections either that a client begins with a
-/// port which it has used before.
+/// Returns the state of a server in the tables. A server without weight also gets none of the connections that a client
+/// begins with a port which it has used before.
 fn entered_state(state: State, weight: u32) -> State {
     match state {
         State::Up if weight == 0 => State::Draining,
@@ -292,7 +293,7 @@ pub(super) fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: 
     }
 }
 
-/// What [`ServiceConfig::key`] has written.
+/// Reads what [`ServiceConfig::key`] has written.
 fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
     let (protocol, at) = key.split_once(' ')?;
     let transport = match protocol {
@@ -303,7 +304,7 @@ fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
     Some((at.parse().ok()?, transport))
 }
 
-/// The server of what [`ServiceConfig::server_key`] has written.
+/// Reads the server from what [`ServiceConfig::server_key`] has written.
 fn server_of(key: &str) -> Option<SocketAddr> {
     key.split_once(" > ")?.1.parse().ok()
 }

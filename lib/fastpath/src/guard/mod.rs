@@ -20,6 +20,7 @@ use std::path::Path;
 /// The entry of the catalogue.
 pub const ENTRY: Entry = Entry {
     name: "guard",
+    has_slow_path: false,
     check_attach,
     parse: |config| Ok(Box::new(GuardConfig::read(config)?)),
 };

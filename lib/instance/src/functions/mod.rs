@@ -10,8 +10,8 @@ mod program;
 mod running;
 
 use crate::machine;
-use crate::numbers::Ids;
 use crate::making::Maker;
+use crate::numbers::Ids;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
@@ -167,7 +167,9 @@ impl Functions {
         let cgroup = function.cgroup.insert(cgroup.context("making its cgroup")?);
         cgroup.set_weight(Share::from_per_mille(limits.share_per_mille)?)?;
         // Above what the host has, a cap caps nothing, and some kernels refuse it.
-        let all = u32::try_from(machine::cpu_count()).unwrap_or(1).saturating_mul(1000);
+        let all = u32::try_from(machine::cpu_count())
+            .unwrap_or(1)
+            .saturating_mul(1000);
         cgroup.set_cap(Some(Share::from_per_mille(limits.cap_per_mille.min(all))?))?;
         cgroup.set_memory(limits.memory_bytes)?;
         cgroup.set_pids(limits.tasks)?;

@@ -3,9 +3,9 @@
 
 use super::shell::Waiting;
 use super::{Maker, Making};
+use crate::cores::pinned_to;
 use crate::descriptors;
 use crate::launch::{control_socket, io_bell_number};
-use crate::cores::pinned_to;
 use crate::record::Record;
 use nfluid_control::stopwatch::Lap;
 use nfluid_sandbox::cgroup::Cgroup;

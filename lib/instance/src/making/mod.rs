@@ -3,19 +3,18 @@
 mod empty;
 pub mod shell;
 
-use crate::trust::Groups;
-use crate::running::Condition;
-use crate::numbers::{InUse, Numbers};
-use crate::running::{Running, cap_of, limit_new, port_specs};
+use crate::cleaner::{Remains, Undertaker};
+use crate::cores::{Load, pinned_to};
 use crate::launch::{GivenBells, OpenProgram, Programs, Target};
 use crate::logs::LogCollector;
-use crate::cores::{Load, pinned_to};
-use crate::record::Record;
-use crate::terminator::Connectors;
-use crate::cleaner::{Remains, Undertaker};
+use crate::numbers::{InUse, Numbers};
 use crate::paths::Paths;
+use crate::record::Record;
+use crate::running::Condition;
+use crate::running::{Running, cap_of, limit_new, port_specs};
+use crate::terminator::Connectors;
+use crate::trust::Groups;
 use crate::{cgroups, doorbell};
-use nfluid_records as records;
 use anyhow::Context;
 use nfluid_api::types::InstanceState;
 use nfluid_control::group::Groups as Tenants;
@@ -41,26 +40,50 @@ const HANDS: usize = 4;
 
 /// What instances are made with. It needs no lock of the host.
 pub struct Maker {
+    /// Where files, sockets and pins are.
     pub paths: Paths,
+    /// The switch.
     pub switch: Arc<Switch>,
+    /// The platform's cgroup.
     pub cgroups: CgroupRoot,
+    /// The kernel users of instances.
     pub kernel_ids: KernelIdRange,
+    /// The network namespace without an interface.
     pub empty_net: EmptyNetNs,
+    /// A memory file system that cannot be changed, as the root of sandboxes.
     pub sealed: Sealed,
+    /// The process from which instances are forked.
     pub zygote: Zygote,
     /// Of shells: who makes an instance does not wait for one that is being made.
     pub shell_zygote: Zygote,
     /// Whether instances come from them.
     pub uses_zygote: bool,
+    /// The program that hosts built-in NFs.
     pub programs: Programs,
+    /// Follows the logs of instances.
     pub logs: LogCollector,
+    /// Numbers of ports, pools and users.
     pub numbers: Numbers,
+    /// Groups of instances that trust each other.
     pub groups: Groups,
+    /// Removes what is left of ended instances.
     pub undertaker: Undertaker,
+    /// The connectors of TLS terminators.
     pub connectors: Connectors,
 }
 
 impl Maker {
+    /// Has the log of an instance be written, from a pipe of its own.
+    ///
+    /// # Errors
+    /// The pipe cannot be made.
+    pub fn follow_log(&self, name: &str) -> anyhow::Result<()> {
+        let (pipe, log) = (self.paths.log_pipe(name), self.paths.log(name));
+        doorbell::make(&pipe).context("making the log pipe")?;
+        self.logs.follow(name, pipe, log);
+        Ok(())
+    }
+
     /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
     pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
         doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
@@ -157,7 +180,7 @@ impl Making {
     }
 
     fn write_down(&self) -> anyhow::Result<()> {
-        records::save(&self.record, &self.maker.paths.record(&self.name))
+        nfluid_records::save(&self.record, &self.maker.paths.record(&self.name))
             .context("writing down the instance")
     }
 

@@ -8,11 +8,11 @@
 
 use super::empty::Empty;
 use super::{Making, Site};
-use crate::doorbell;
-use crate::running::{cap_of, give_slice, port_specs, set_weight};
-use crate::launch::seeded;
 use crate::cores::{pin, pinned_to};
+use crate::doorbell;
+use crate::launch::seeded;
 use crate::record::Record;
+use crate::running::{cap_of, give_slice, port_specs, set_weight};
 use anyhow::Context;
 use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
 use nfluid_control::pool::{PoolSpec, Purpose};

@@ -4,12 +4,13 @@
 
 mod patient;
 
-use super::{Changed, Host, Shared, lock, making};
+use super::{Changed, Host, Shared, lock};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
+use nfluid_instance::making;
 use nfluid_switch::Switch;
 use patient::Patient;
 use std::collections::{BTreeMap, HashMap};

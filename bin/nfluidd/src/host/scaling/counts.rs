@@ -2,9 +2,9 @@
 //!
 //! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
 
-use crate::host::launch::memory_file;
 use crate::host::{Shared, lock};
 use nfluid_control::members::front_of;
+use nfluid_instance::launch::memory_file;
 use nfluid_protocol::Request;
 use nfluid_protocol::answer::{self, Exported};
 use nfluid_protocol::daemon::Budget;

@@ -2,9 +2,9 @@
 
 use super::division::Member;
 use super::note::Note;
-use crate::host::launch::memory_file;
 use anyhow::Context;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_instance::launch::memory_file;
 use nfluid_protocol::answer::{self, Drained, Imported};
 use nfluid_protocol::request::Part;
 use nfluid_protocol::{Request, daemon};

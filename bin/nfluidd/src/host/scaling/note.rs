@@ -1,6 +1,5 @@
 //! What is written down of a division before it is made: a later daemon carries on with what this one could not end.
 
-use crate::host::written;
 use nfluid_ring::flow::{BUCKETS, Buckets, Shares};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -57,13 +56,13 @@ impl Note {
             after: self.after.members().to_vec(),
             is_given: self.is_given,
         };
-        written::save(&written, path)
+        nfluid_records::save(&written, path)
     }
 
     /// # Errors
     /// There is none, or it makes no sense.
     pub fn load(path: &Path) -> io::Result<Self> {
-        let written: Written = written::load(path)?;
+        let written: Written = nfluid_records::load(path)?;
         let shares = |members: Vec<u8>| {
             let members: [u8; BUCKETS] = members
                 .try_into()

@@ -1,9 +1,9 @@
 //! The process of an eDPI's slow path: `nfluidd inspect NAME`.
 //!
-//! nDPI parses what strangers send, in C. So it runs here: in a sandbox like that of every network function, as a user of its own,
-//! without a file but libraries, without a network. Its standard input is the socket on which the daemon asks it; the tables of
-//! the fast path come over that. Of the kernel it can ask for nothing but their values, and when it is gone packets go on
-//! (`docs/adr/0020-edpi.md`).
+//! nDPI is C code that parses what strangers send. So nDPI runs in this process: in a sandbox like that of every network
+//! function, as a user of its own, without a network, and with no files but libraries. The standard input of the process is
+//! the socket on which the daemon asks; the tables of the fast path come over that socket. The process can ask the kernel
+//! for nothing but values of these tables. Packets go on when the process is gone (`docs/adr/0020-edpi.md`).
 
 mod talk;
 
@@ -26,13 +26,13 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The word after `nfluidd` by which it is started.
 pub const ROLE: &str = "inspect";
 
-/// What works.
+/// A slow path at work.
 struct Working {
     slow: SlowPath,
     hello: Hello,
 }
 
-/// Is the process of a slow path, until it is killed.
+/// Runs the process of a slow path, until the process is killed.
 ///
 /// # Errors
 /// When it cannot begin, which the daemon has been told, or the kernel does not let it work with its tables.
@@ -52,7 +52,7 @@ pub fn run() -> anyhow::Result<()> {
             }
         }
         while let Ok((stream, _)) = listener.accept() {
-            // Who does not ask is not answered.
+            // A connection without a request gets no answer.
             let Ok((request, fds)) = talk::listen(&stream) else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! What the daemon and the process of a slow path say to each other: JSON, a line each, over the socket that the process was
-//! started with. The daemon asks once per connection.
+//! The protocol between the daemon and the process of a slow path: requests and answers are lines of JSON on the socket
+//! that the process was started with. A connection has one request.
 
 use nfluid_sandbox::fds::receive_line;
 use serde::{Deserialize, Serialize};
@@ -8,36 +8,36 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Version of all this, and of what is in the tables. A process of another version is replaced.
+/// Version of this protocol, and of what is in the tables. A process of another version is replaced.
 pub const PROTOCOL: u32 = 1;
 /// Longer than any request and any answer: nDPI has a few hundred names.
 const LINE_MAX: usize = 512 * 1024;
 
-/// What the daemon asks.
+/// A request of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// To begin, with the tables that come along.
+    /// Begin, with the tables that come along.
     Work {
-        /// As the user has written it.
+        /// The configuration as the user has written it.
         config: Value,
-        /// How many CPUs the kernel can have.
+        /// How many CPUs the kernel can have: values of tables per CPU have that length.
         cpus: usize,
     },
-    /// To go on with another configuration.
+    /// Go on with another configuration.
     Change(Value),
-    /// Who it is.
+    /// Tell version and state.
     Hello,
 }
 
-/// Who it is.
+/// Tell version and state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
     pub protocol: u32,
-    /// Whether it has been told to begin.
+    /// True if the process has begun.
     pub works: bool,
-    /// What nDPI says of its version.
+    /// nDPI's version, as nDPI tells it.
     pub library: String,
     /// The names of applications, by nDPI's numbers.
     pub applications: Vec<String>,
@@ -54,16 +54,16 @@ pub fn line_of(request: &Request) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A question, on the process's side.
+/// Reads a request, in the process.
 ///
 /// # Errors
-/// When it cannot be understood.
+/// When the request cannot be understood.
 pub fn listen(stream: &UnixStream) -> anyhow::Result<(Request, Vec<OwnedFd>)> {
     let (line, fds) = receive_line(stream, LINE_MAX)?;
     Ok((serde_json::from_slice(&line)?, fds))
 }
 
-/// An answer, on the process's side. Who does not wait for it does not get it.
+/// Sends an answer, in the process. A client that is gone gets none.
 pub fn answer(mut stream: &UnixStream, answer: &Result<Hello, String>) {
     if let Ok(mut line) = serde_json::to_vec(answer) {
         line.push(b'\n');

@@ -22,19 +22,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How soon it notices that it is to end.
+/// How soon the thread notices that it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 /// Agents that are asked at the same time.
 const AT_ONCE: usize = 16;
 
-/// Whose load is asked for.
+/// The agents to ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     agents: Vec<(String, SocketAddr, LoadConfig)>,
 }
 
 impl Subject {
-    /// The servers of services that ask for it; `None`: there is none.
+    /// Returns the agents of servers whose weights follow their load. `None`: there are none.
     pub fn of(config: &BalancerConfig) -> Option<Self> {
         let services = config.services.values();
         let services = services.filter_map(|service| Some((service, service.load.as_ref()?)));
@@ -50,14 +50,14 @@ impl Subject {
     }
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread that asks agents. The thread ends when this is dropped.
 pub struct Loads {
     subject: Subject,
     stop: Arc<AtomicBool>,
 }
 
 impl Loads {
-    /// Begins to ask the agents of the servers of an instance, from where it is.
+    /// Starts asking the agents of an instance's servers, from the namespace of its interface.
     pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (there, agents) = (Arc::clone(&stop), subject.agents.clone());
@@ -79,7 +79,7 @@ impl Loads {
         Loads { subject, stop }
     }
 
-    /// Whom it asks.
+    /// Returns the agents that are asked.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -114,7 +114,7 @@ fn ask_all(findings: &Findings, agents: Vec<(String, SocketAddr, LoadConfig)>, s
             let readings = ask(some);
             for (one, reading) in some.iter_mut().zip(readings) {
                 one.due = Instant::now() + one.interval;
-                // Only while it is wanted: its instance may be another by now.
+                // Only while the load is wanted: the configuration may be another by now.
                 if !stop.load(Ordering::Relaxed) {
                     findings.report(Finding::Load {
                         key: one.key.clone(),
