@@ -13,7 +13,7 @@
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
 //! - [`classifier`], `queues`: which port takes a frame that an interface has received.
-//! - `uplink`: what a port that is backed by an interface needs of the switch.
+//! - `uplink`: the switch's part of a port that is backed by an interface.
 //! - [`serve`]: the switch run by I/O threads.
 //! - [`signal`]: congestion signals and refusals.
 //! - [`spread`]: ports behind which are several instances.

@@ -69,7 +69,7 @@ pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
     create_map(MapType::RingBuf, "nfl_bell", (0, 0, 4096), 0)
 }
 
-/// What takes the place of the maps of removed instances: a deletion would wait for a grace period
+/// Maps in the place of those of removed instances: a deletion would wait for a grace period
 /// each.
 #[derive(Debug)]
 pub(crate) struct Placeholders {

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Switch {
-    /// Whether the switch itself wakes the port's receiver on a link too: for a sender that cannot.
+    /// Sets if the switch itself wakes the port's receiver on a link too: for a sender that cannot.
     pub fn set_kernel_bell(&self, port: u32, on: bool) {
         let flags = &self.state(port).flags;
         if on {
@@ -41,7 +41,7 @@ impl Switch {
         state.wake_frames.store(wake.frames, Release);
     }
 
-    /// Whether source addresses on the port are learned, or must be its own.
+    /// Sets if source addresses on the port are learned, or must be its own.
     pub fn set_learning(&self, port: u32, learn: bool) {
         let flags = &self.state(port).flags;
         let (on, off) = if learn {

@@ -1,4 +1,4 @@
-//! What the thread of an uplink does so that the NIC classifies.
+//! The part of an uplink's thread that has the NIC classify.
 
 use super::Worker;
 use crate::error::UplinkError;
