@@ -20,11 +20,11 @@ pub enum NetdevError {
     /// The interface is not there.
     #[error("no interface {interface} in {namespace}; there are: {names}")]
     NoInterface {
-        /// What was asked for.
+        /// The interface that was asked for.
         interface: String,
         /// Where.
         namespace: String,
-        /// What is there.
+        /// The interfaces that are there.
         names: String,
     },
     /// The interface is somewhere else.
@@ -32,7 +32,7 @@ pub enum NetdevError {
         "no interface {interface} in {namespace}, but there is one in {found}: add 'netns: {found}' to the uplink, or move it"
     )]
     Elsewhere {
-        /// What was asked for.
+        /// The interface that was asked for.
         interface: String,
         /// Where.
         namespace: String,
@@ -46,7 +46,7 @@ pub enum NetdevError {
     NoSteering {
         /// The interface.
         interface: String,
-        /// What it lacks.
+        /// The reason.
         why: String,
     },
     /// Another XDP program is attached.
@@ -83,7 +83,7 @@ pub enum NetdevError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The attempt.
         what: String,
         /// The cause.
         source: io::Error,
@@ -93,7 +93,7 @@ pub enum NetdevError {
 /// The program of libxdp in which several tools' programs are (`xdp-dispatcher.c` of xdp-tools).
 const DISPATCHER: &str = "xdp_dispatcher";
 
-/// What an operator can do about a program that is in the way.
+/// The advice to an operator about a program that is in the way.
 fn way_out(program: &str, interface: &str) -> String {
     if program == DISPATCHER {
         return format!(
@@ -106,7 +106,7 @@ fn way_out(program: &str, interface: &str) -> String {
 }
 
 impl NetdevError {
-    /// Whether libxdp's dispatcher is on the interface, in which there may be room.
+    /// Returns true if libxdp's dispatcher is on the interface, in which there may be room.
     pub fn is_dispatcher(&self) -> bool {
         matches!(self, NetdevError::Busy { program, .. } if program == DISPATCHER)
     }

@@ -19,7 +19,6 @@ const FLOW_EXT: u32 = 0x8000_0000;
 /// `ip_ver` of a rule for any IPv4 packet; its mask stays empty.
 const ETH_RX_NFC_IP4: u8 = 1;
 
-/// IP protocols whose ports a flow rule can ask for.
 const TCP: u8 = libc::IPPROTO_TCP as u8;
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const SCTP: u8 = libc::IPPROTO_SCTP as u8;
@@ -62,7 +61,7 @@ struct Fields {
 /// A port and its mask: ports of which the bits of the mask are these match.
 pub type PortMask = (u16, u16);
 
-/// What a flow rule asks of a packet with an IP header. What is absent matches all.
+/// The properties that a flow rule asks of a packet with an IP header. An absent one matches all packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpFlow {
     /// IPv6 instead of IPv4.
@@ -75,7 +74,7 @@ pub struct IpFlow {
     pub src: Option<(IpAddr, u8)>,
     /// Destination, likewise.
     pub dst: Option<(IpAddr, u8)>,
-    /// Source port, with a protocol that has ports: TCP, UDP or SCTP.
+    /// Source port, with a protocol of [`Flow::WITH_PORTS`].
     pub sport: Option<PortMask>,
     /// Destination port, likewise.
     pub dport: Option<PortMask>,
@@ -86,6 +85,9 @@ pub struct IpFlow {
 pub struct Flow([u8; FLOW_BYTES]);
 
 impl Flow {
+    /// IP protocols whose ports a flow rule can ask for.
+    pub const WITH_PORTS: [u8; 3] = [TCP, UDP, SCTP];
+
     /// The rule for frames that need have no IP header: by EtherType, which is that of no tag, by VLAN id, or both.
     pub fn ether(ether: Option<u16>, vlan: Option<u16>) -> Self {
         let mut flow = Self::of_type(ETHER_FLOW, vlan);

@@ -28,7 +28,7 @@ impl Place {
         NetNs::open(self.netns.as_deref())?.within(work)
     }
 
-    /// Whether the interface is there.
+    /// Checks that the interface is there.
     ///
     /// # Errors
     /// Says where it might be instead.
@@ -36,7 +36,7 @@ impl Place {
         self.on_interface(|_, _| Ok(()))
     }
 
-    /// What the interface's NIC can classify.
+    /// Returns what the interface's NIC can classify.
     ///
     /// # Errors
     /// [`NetdevError::NoSteering`] when it cannot, and those of [`NetNs::open`].
@@ -59,13 +59,13 @@ impl Place {
         })
     }
 
-    /// Whether frames can go out of the interface; of a veth: whether both ends are up.
+    /// Returns true if frames can go out of the interface; of a veth: if both ends are up.
     pub fn has_carrier(&self) -> bool {
         let asked = self.on_interface(|_, link| Ok(link.carrier));
         asked.unwrap_or(false)
     }
 
-    /// Whether it is an end of a veth.
+    /// Returns true if the interface is an end of a veth.
     pub fn is_veth(&self) -> bool {
         let asked = self.on_interface(|_, link| Ok(link.kind.as_deref() == Some("veth")));
         asked.unwrap_or(false)
@@ -96,7 +96,8 @@ impl Place {
         Ok(found.map(|link| link.index))
     }
 
-    /// What the interface of this number, which was this one, is called now; `None`: it is not in this namespace any more.
+    /// Returns the name that the interface of this number, which was this one, has now; `None`: the interface is not in this namespace
+    /// any more.
     ///
     /// # Errors
     /// When the kernel refuses.

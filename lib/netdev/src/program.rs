@@ -1,4 +1,4 @@
-//! What the kernel says about a loaded eBPF program.
+//! The kernel's description of a loaded eBPF program.
 
 use libbpf_rs::Program;
 use std::os::fd::{AsRawFd, OwnedFd};

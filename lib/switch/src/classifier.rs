@@ -7,9 +7,9 @@
 use crate::SwitchError;
 use crate::abi::{ETHER_IPV4, ETHER_IPV6, PORTS_MAX};
 use crate::client::ClientRule;
-use crate::handover::create_map;
+use crate::maps::create_map;
 use crate::program::Switch;
-use crate::registry::insert;
+use crate::tables::insert;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;

@@ -7,10 +7,11 @@
 
 use crate::SwitchError;
 use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS};
-use crate::handover::{Maps, create_map, create_pool, open_pinned, pin_maps};
+use crate::handover::Maps;
 use crate::instance::InstanceMemory;
+use crate::maps::{create_map, create_pool, open_pinned, pin_maps};
 use crate::program::Switch;
-use crate::registry::insert;
+use crate::tables::insert;
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use nfluid_ring::layout::{BLOCK_SLOTS, SHARED_SLOTS_MAX, rx_desc_with_slot, tx_desc};
 use nfluid_ring::memory::RingMemory;

@@ -5,14 +5,15 @@
 use crate::SwitchError;
 use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
 use crate::group::Group;
-use crate::handover::{Handover, Maps, create_pool};
+use crate::handover::{Handover, Maps};
+use crate::maps::create_pool;
 use crate::program::Switch;
 use nfluid_ring::attach::{ATTACH_MAGIC, ATTACH_MAGIC_SHARED, PortEntry, Table, TableHead};
 use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 /// Addresses that one port may teach the switch.
@@ -40,7 +41,7 @@ impl Wake {
         after: Duration::ZERO,
     };
 
-    fn check(self, port: &str, ring_slots: u32) -> Result<(), SwitchError> {
+    pub(crate) fn check(self, port: &str, ring_slots: u32) -> Result<(), SwitchError> {
         if self.frames <= 1 {
             return Ok(());
         }
@@ -240,6 +241,34 @@ impl InstanceMemory {
         Ok((memory, handover))
     }
 
+    /// The ports made from `specs` whose maps were pinned in `directory`: after a restart of the daemon; `group` is the
+    /// one that the instance is in. What runs keeps its sockets; a successor of it gets others by [`Switch::hand_over`].
+    ///
+    /// # Errors
+    /// When a pinned map is missing or the kernel refuses.
+    pub fn reopen(
+        switch: &Switch,
+        directory: &Path,
+        specs: &[PortSpec],
+        group: Option<Arc<Group>>,
+    ) -> Result<(Self, Maps), SwitchError> {
+        let maps = Maps::open(directory, specs.len())?;
+        let bases = match group {
+            Some(_) => vec![(0, 0); specs.len()],
+            None => bases(specs),
+        };
+        let own = slots_of(specs).max(BLOCK_SLOTS as u32);
+        let pool_slots = group.as_ref().map_or(own, |group| group.slots());
+        let first = specs.first().map(|spec| switch.state(spec.id));
+        let memory = InstanceMemory {
+            pool_id: first.map_or(0, |state| state.pool.load(Acquire)),
+            pool_slots,
+            group,
+            ports: parts_of(specs, &bases),
+        };
+        Ok((memory, maps))
+    }
+
     /// Slots that are the instance's: those of its pool, or its part of its group's.
     pub(crate) fn own_slots(&self) -> u32 {
         slots_of(self.ports.iter().map(|part| &part.spec))
@@ -325,144 +354,4 @@ fn parts_of(specs: &[PortSpec], bases: &[(u32, u32)]) -> Vec<PortParts> {
         tx_base,
     };
     specs.iter().zip(bases).map(part).collect()
-}
-
-impl Switch {
-    /// Whether the switch itself wakes the port's receiver on a link too: for a sender that cannot.
-    pub fn set_kernel_bell(&self, port: u32, on: bool) {
-        let flags = &self.state(port).flags;
-        if on {
-            flags.fetch_or(PORT_KERNEL_BELL, Release);
-        } else {
-            flags.fetch_and(!PORT_KERNEL_BELL, Release);
-        }
-    }
-
-    /// When the port's receiver is woken if it sleeps; from its next frame on.
-    ///
-    /// # Errors
-    /// When it would wait for more frames than half of its ring has, or too long.
-    pub fn set_wake(&self, port: u32, wake: Wake) -> Result<(), SwitchError> {
-        let state = self.state(port);
-        wake.check(&port.to_string(), state.mask.load(Acquire).wrapping_add(1))?;
-        self.store_wake(port, wake);
-        Ok(())
-    }
-
-    pub(crate) fn store_wake(&self, port: u32, wake: Wake) {
-        if wake.frames > 1 {
-            self.prepare_timer(port);
-        }
-        let state = self.state(port);
-        state
-            .wake_after_us
-            .store(wake.after.as_micros() as u32, Relaxed);
-        state.wake_frames.store(wake.frames, Release);
-    }
-
-    /// Whether source addresses on the port are learned, or must be its own.
-    pub fn set_learning(&self, port: u32, learn: bool) {
-        let flags = &self.state(port).flags;
-        let (on, off) = if learn {
-            (PORT_LEARN, PORT_PINNED)
-        } else {
-            (PORT_PINNED, PORT_LEARN)
-        };
-        flags.fetch_or(on, Release);
-        flags.fetch_and(!off, Release);
-    }
-
-    /// How long addresses learned on the port are kept, and how many.
-    pub fn set_fdb_limits(&self, port: u32, ageing_s: u32, addresses: u32) {
-        self.state(port).ageing.store(ageing_s, Relaxed);
-        self.state(port).fdb_limit.store(addresses, Relaxed);
-    }
-
-    /// Takes the ports of an instance that has ended out of service and counts what lies unread in
-    /// their rings as `reclaimed`. Its processes must be gone. The ports can be used again by
-    /// [`Switch::revive`].
-    ///
-    /// # Errors
-    /// When a ring cannot be mapped; the ports are out of service all the same.
-    pub fn reclaim(&self, memory: &InstanceMemory, maps: &Maps) -> Result<u64, SwitchError> {
-        for part in &memory.ports {
-            self.set_up(part.spec.id, false);
-        }
-        let is_called = |part: &PortParts| self.state(part.spec.id).busy.load(Acquire) != 0;
-        if memory.group.is_some() {
-            self.await_quiet()?;
-        } else if memory.ports.iter().any(is_called) {
-            // By an I/O thread, which will still say how far it has come.
-            self.await_calls()?;
-        }
-        // A sender that has found the port up may have reserved slots: it must not publish them behind the successor's head.
-        // What is reserved after this look is the successor's.
-        let reserved = |part: &PortParts| self.state(part.spec.id).rx_reserved.load(Acquire) as u32;
-        let reserved: Vec<u32> = memory.ports.iter().map(reserved).collect();
-        let holes = self.fill_gaps_of(memory, maps)?;
-        let mut lost = 0;
-        for ((part, ring), reserved) in memory.ports.iter().zip(&maps.rings).zip(reserved) {
-            let ring = nfluid_ring::memory::RingMemory::map(ring.as_fd())
-                .map_err(|error| SwitchError::Limit(error.to_string()))?;
-            let words = ring.ring();
-            let state = self.state(part.spec.id);
-            // The instance's word: believed only as far as its ring goes.
-            let head = words.receiver.rx_head.load(Acquire);
-            let unread = u64::from(crate::ports::used(reserved, head, part.spec.ring_slots));
-            let counted = holes.get(&part.spec.id).map_or(0, |holes| *holes);
-            self.count_drop(
-                part.spec.id,
-                crate::DropReason::Reclaimed,
-                unread.saturating_sub(counted),
-            );
-            lost += unread;
-            words.receiver.rx_head.store(reserved, Release);
-            words.receiver.rx_sleep.store(0, Release);
-            let consumed = state.tx_pos.load(Acquire);
-            words.sender.tx_head.store(consumed, Release);
-            words.switch.tx_tail.store(consumed, Release);
-            state.rung.store(0, Release);
-        }
-        if let Some(group) = &memory.group {
-            group.deal(memory, maps)?;
-        }
-        Ok(lost)
-    }
-
-    /// Puts the ports of an instance back into service, for its successor.
-    pub fn revive(&self, memory: &InstanceMemory) {
-        for part in &memory.ports {
-            self.set_up(part.spec.id, true);
-        }
-    }
-}
-
-impl InstanceMemory {
-    /// The ports made from `specs` whose maps were pinned in `directory`: after a restart of the daemon; `group` is the
-    /// one that the instance is in. What runs keeps its sockets; a successor of it gets others by [`Switch::hand_over`].
-    ///
-    /// # Errors
-    /// When a pinned map is missing or the kernel refuses.
-    pub fn reopen(
-        switch: &Switch,
-        directory: &Path,
-        specs: &[PortSpec],
-        group: Option<Arc<Group>>,
-    ) -> Result<(Self, Maps), SwitchError> {
-        let maps = Maps::open(directory, specs.len())?;
-        let bases = match group {
-            Some(_) => vec![(0, 0); specs.len()],
-            None => bases(specs),
-        };
-        let own = slots_of(specs).max(BLOCK_SLOTS as u32);
-        let pool_slots = group.as_ref().map_or(own, |group| group.slots());
-        let first = specs.first().map(|spec| switch.state(spec.id));
-        let memory = InstanceMemory {
-            pool_id: first.map_or(0, |state| state.pool.load(Acquire)),
-            pool_slots,
-            group,
-            ports: parts_of(specs, &bases),
-        };
-        Ok((memory, maps))
-    }
 }

@@ -3,13 +3,11 @@
 use crate::SwitchError;
 use crate::abi::SpreadState;
 use crate::grace::Waiters;
-use crate::handover::open_pinned;
+use crate::maps::{Placeholders, open_pinned};
+use crate::object::{PINNED, find_program, load_form};
 use crate::quiet::Left;
-use crate::registry::Placeholders;
 use crate::states::{Mapped, States};
-use libbpf_rs::{
-    Link, MapCore, MapHandle, Object, ObjectBuilder, OpenMapMut, OpenObject, ProgramMut,
-};
+use libbpf_rs::{Link, MapCore, MapHandle, Object};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -18,12 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock, RwLock};
 
-/// How the names of the maps begin that outlive the process.
-const PINNED: &str = "nfl_";
 /// Name under which the program for I/O threads is pinned.
 pub(crate) const SERVE_PIN: &str = "serve";
-
-pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
 /// How the program loops; both forms are the same code and behave alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -36,7 +30,7 @@ pub enum Form {
 }
 
 impl Form {
-    const ALL: [Form; 2] = [Form::Goto, Form::Call];
+    pub(crate) const ALL: [Form; 2] = [Form::Goto, Form::Call];
 
     pub(crate) fn suffix(self) -> &'static str {
         match self {
@@ -235,32 +229,6 @@ impl Switch {
         self.maps.get(name)
     }
 
-    /// Loads one program of the object. It shares the maps of this switch, except those for which `keep` returns true.
-    pub(crate) fn load_beside(
-        &self,
-        program: &str,
-        keep: impl Fn(&str, &mut OpenMapMut<'_>) -> Result<bool, SwitchError>,
-    ) -> Result<Object, SwitchError> {
-        let failed = |what: &str| SwitchError::bpf(format!("the program {program}: {what}"));
-        let mut open = ObjectBuilder::default()
-            .open_memory(OBJECT)
-            .map_err(failed("opening"))?;
-        for mut found in open.progs_mut() {
-            let wanted = found.name().to_string_lossy() == program;
-            found.set_autoload(wanted);
-        }
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if !keep(&name, &mut map)?
-                && let Some(shared) = self.find_map(&name)
-            {
-                map.reuse_fd(shared.as_fd())
-                    .map_err(failed("sharing the switch's maps"))?;
-            }
-        }
-        load_quietly(open).map_err(failed("loading"))
-    }
-
     /// The loop form in use.
     pub fn form(&self) -> Form {
         self.form
@@ -294,43 +262,6 @@ fn allow_locked_memory() {
     };
     if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited) {
         tracing::debug!(%error, "could not lift the limit of locked memory");
-    }
-}
-
-fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf_rs::Error> {
-    let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-    choose_programs(&mut open, form);
-    if let Some(pin) = pin {
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            if name.starts_with(PINNED) {
-                map.set_pin_path(pin.join(name))?;
-            }
-        }
-    }
-    load_quietly(open)
-}
-
-/// Loads an object while libbpf keeps its own words to itself: the error that it returns says what is said.
-pub(crate) fn load_quietly(open: OpenObject) -> Result<Object, libbpf_rs::Error> {
-    let print = libbpf_rs::set_print(None);
-    let loaded = open.load();
-    libbpf_rs::set_print(print);
-    loaded
-}
-
-/// Programs are named NAME_FORM where they loop, and NAME otherwise.
-fn choose_programs(open: &mut OpenObject, form: Form) {
-    for mut program in open.progs_mut() {
-        let name = program.name().to_string_lossy().into_owned();
-        let other = Form::ALL
-            .iter()
-            .any(|f| *f != form && name.ends_with(&format!("_{}", f.suffix())));
-        // An uplink loads its own copy, with its port's number in it; I/O threads are for those who ask for them.
-        let later = ["uplink_", "serve_"]
-            .iter()
-            .any(|start| name.starts_with(start));
-        program.set_autoload(!other && !later);
     }
 }
 
@@ -375,17 +306,6 @@ fn verified_steps(object: &Object, name: &str) -> Result<u32, SwitchError> {
     Ok(steps
         .and_then(|steps| steps.trim().parse().ok())
         .unwrap_or(0))
-}
-
-/// A program of a loaded object.
-pub(crate) fn find_program<'a>(
-    object: &'a Object,
-    name: &str,
-) -> Result<ProgramMut<'a>, SwitchError> {
-    let found = object
-        .progs_mut()
-        .find(|program| program.name().to_string_lossy() == name);
-    found.ok_or_else(|| SwitchError::Limit(format!("the object has no program {name}")))
 }
 
 fn find<'a>(

@@ -2,9 +2,9 @@
 
 use crate::SwitchError;
 use crate::abi::PORTS_MAX;
-use crate::handover::create_map;
+use crate::maps::create_map;
 use crate::program::Switch;
-use crate::registry::insert;
+use crate::tables::insert;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;

@@ -3,7 +3,8 @@
 
 use crate::SwitchError;
 use crate::abi::SERVE_PORTS;
-use crate::program::{Form, Programs, SERVE_PIN, Switch, find_program};
+use crate::object::find_program;
+use crate::program::{Form, Programs, SERVE_PIN, Switch};
 use std::ffi::CString;
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What an uplink needs of the switch besides an ordinary port: the XDP program that receives for the port, memory that
+//! The part of an uplink that the switch provides, besides an ordinary port: the XDP program that receives for the port, memory that
 //! outlives the uplink's process, and counters for frames that pass the port without a call.
 //!
 //! The interface and the thread behind such a port are not the switch's: `nfluid-uplink` has them.
@@ -7,7 +7,8 @@ use crate::SwitchError;
 use crate::abi::{DropReason, PORT_PASS};
 use crate::handover::Handover;
 use crate::instance::{InstanceMemory, PortSpec};
-use crate::program::{Switch, find_program};
+use crate::object::find_program;
+use crate::program::Switch;
 use crate::states::States;
 use libbpf_rs::MapCore;
 use nfluid_ring::layout::BLOCK_SLOTS;

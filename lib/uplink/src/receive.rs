@@ -47,8 +47,7 @@ impl Receiver {
     /// `mode` allows. `previous` is the program of our own, if any, that may be replaced.
     ///
     /// # Errors
-    /// [`NetdevError::Busy`](nfluid_netdev::NetdevError::Busy) when somebody else's program is there, [`NetdevError::Refused`](nfluid_netdev::NetdevError::Refused) when
-    /// the kernel takes it nowhere.
+    /// Those of [`hook::attach`]: somebody else's program is there, or the kernel takes ours nowhere.
     pub fn attach(
         &self,
         netlink: &Netlink,

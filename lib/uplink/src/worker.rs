@@ -4,14 +4,16 @@
 //! changed interfaces and on the order to stop; it polls only as long as that pays (doorbell) or
 //! while frames are on their way out.
 
+mod steering;
+
 use crate::connection::Connection;
 use crate::error::UplinkError;
 use crate::outlet::{Slots, discard};
 use crate::receive::Receiver;
-use crate::shared::{Shared, SteeringOrder};
+use crate::shared::Shared;
 use crate::spec::UplinkSpec;
 use crate::state::Record;
-use crate::steering::{DRAIN, Steered};
+use crate::steering::Steered;
 use nfluid_netdev::{Monitor, NetNs, NetdevError, Netlink};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
@@ -128,64 +130,6 @@ impl Worker {
             self.complain(&error);
         }
         Ok(())
-    }
-
-    /// Has the NIC classify what it is to.
-    fn steer(&mut self) -> Result<Steered, UplinkError> {
-        self.drained = None;
-        let steered = match &mut self.connection {
-            Some(connection) => connection.steer(&self.spec, &self.receiver, &self.wanted),
-            None => {
-                let mut nothing = Steered::default();
-                nothing.leave(self.wanted.len() as u32, "the interface is gone");
-                Ok(nothing)
-            }
-        };
-        let known = match &steered {
-            Ok(steered) => steered.clone(),
-            Err(error) => {
-                let mut nothing = Steered::default();
-                nothing.leave(self.wanted.len() as u32, &error.to_string());
-                nothing
-            }
-        };
-        if !known.queues.is_empty() {
-            self.drained = Some((Instant::now() + DRAIN, known.clone()));
-        }
-        let asked = !self.wanted.is_empty();
-        self.shared.set_steering(asked.then_some(known));
-        steered
-    }
-
-    /// What was in the queues before has run out of them.
-    fn enter_queues(&mut self) {
-        let Some((due, steered)) = self.drained.take() else {
-            return;
-        };
-        if Instant::now() < due {
-            self.drained = Some((due, steered));
-        } else if let Err(error) = self.receiver.queues().set(&steered.queues) {
-            self.complain(&error.into());
-        }
-    }
-
-    fn obey(&mut self, order: SteeringOrder) {
-        self.wanted = order.rules;
-        // Who does not wait any more looks at the status later.
-        let _heard = order.answer.send(self.steer());
-    }
-
-    /// No queue is anybody's own: the interface is not the one that was told.
-    fn forget_queues(&mut self) {
-        self.drained = None;
-        if let Err(error) = self.receiver.queues().clear() {
-            self.complain(&error.into());
-        }
-        if !self.wanted.is_empty() {
-            let mut nothing = Steered::default();
-            nothing.leave(self.wanted.len() as u32, "the interface is gone");
-            self.shared.set_steering(Some(nothing));
-        }
     }
 
     /// Runs until told to stop.

@@ -17,7 +17,7 @@ const XDP_IF_NONE: u32 = 1 << 0;
 /// XDP_FLAGS_REPLACE
 const XDP_REPLACE: u32 = 1 << 4;
 
-/// What the kernel says about an interface.
+/// The kernel's description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Index within its namespace.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(netlink.link("no-such-nic").expect("an answer"), None);
     }
 
-    /// What the library does not take is skipped: here a message of statistics that is too short.
+    /// Catches: an attribute that the library does not take (here statistics that are too short) ends the reading.
     #[test]
     fn an_attribute_that_makes_no_sense_hides_no_other() {
         let mut body = vec![0; 16];

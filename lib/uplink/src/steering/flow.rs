@@ -12,9 +12,6 @@ pub const FLOWS_PER_RULE_MAX: usize = 32;
 
 const ETHER_IPV4: u16 = libc::ETH_P_IP as u16;
 const ETHER_IPV6: u16 = libc::ETH_P_IPV6 as u16;
-const TCP: u8 = libc::IPPROTO_TCP as u8;
-const UDP: u8 = libc::IPPROTO_UDP as u8;
-const SCTP: u8 = libc::IPPROTO_SCTP as u8;
 const VLAN_ID: u16 = 0xfff;
 
 /// EtherTypes of VLAN tags: a NIC and the classifier do not mean the same tag by them.
@@ -37,11 +34,11 @@ pub fn flows(rule: &Rule) -> Result<Vec<Flow>, &'static str> {
         return of_ether(family, vlan);
     }
     let protocols = match rule.proto {
-        Some(proto) if has_ports && ![TCP, UDP, SCTP].contains(&proto) => {
+        Some(proto) if has_ports && !Flow::WITH_PORTS.contains(&proto) => {
             return Err("it matches nothing");
         }
         Some(proto) => vec![Some(proto)],
-        None if has_ports => vec![Some(TCP), Some(UDP), Some(SCTP)],
+        None if has_ports => Flow::WITH_PORTS.map(Some).to_vec(),
         None => vec![None],
     };
     let families = match family {
@@ -115,6 +112,9 @@ fn port_masks(range: Option<&RangeInclusive<u16>>) -> Vec<Option<PortMask>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
 
     fn prefix(address: &str, len: u8) -> Option<Prefix> {
         let address = address.parse().expect("an address");

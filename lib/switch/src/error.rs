@@ -1,0 +1,61 @@
+//! Why something about the switch failed.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something about the switch failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// The kernel refused the program in both loop forms.
+    #[error(
+        "the kernel refused the switch program (with may_goto: {goto}; with bpf_loop: {call}); it needs Linux 6.1 or newer, root, and BPF enabled: run 'nfluid doctor'"
+    )]
+    Load {
+        /// Error of the form with may_goto.
+        goto: String,
+        /// Error of the form with bpf_loop.
+        call: String,
+    },
+    /// A bpf operation failed.
+    #[error("{what}: {source}")]
+    Bpf {
+        /// What was attempted.
+        what: String,
+        /// The cause.
+        source: libbpf_rs::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The platform's own limit.
+    #[error("{0}")]
+    Limit(String),
+    /// A path that should exist does not.
+    #[error("{what} {path}: not found")]
+    Missing {
+        /// What the path is for.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl SwitchError {
+    pub(crate) fn bpf(what: impl Into<String>) -> impl FnOnce(libbpf_rs::Error) -> Self {
+        let what = what.into();
+        move |source| SwitchError::Bpf { what, source }
+    }
+
+    pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| SwitchError::System {
+            what,
+            source: source.into(),
+        }
+    }
+}
