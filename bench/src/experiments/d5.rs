@@ -10,7 +10,7 @@
 //! figures, depend on who happens to be faster.
 
 use super::chain::{BATCH, Chain, Links, Placement, RING};
-use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use super::subject::Subject;
 use super::two_cores;
 use crate::peer::run_together;
@@ -20,7 +20,7 @@ use crate::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
 /// A row of NFs and frames of one length, with either kind of buffers.
-struct Lane {
+struct Variant {
     buffers: Buffers,
     load: Chain,
     mpps: Samples,
@@ -90,7 +90,7 @@ fn massive(report: &mut Report) -> anyhow::Result<()> {
         buffers: Buffers::Shared,
         ..isolated
     };
-    measure(report, &[isolated, shared], &Sweep::common(report))
+    measure(report, &[isolated, shared], &Sizes::common(report))
 }
 
 fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
@@ -102,12 +102,12 @@ fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
         let mut scratch = Scratch::new("d5")?;
         let mut series = BOTH.map(|buffers| Series::new(buffers.name()));
         for &len in &lens {
-            let lanes = lanes(&mut scratch, count, len, (rounds, seconds))?;
-            for (lane, series) in lanes.iter().zip(&mut series) {
-                series.push(len as f64, &lane.per_cpu);
-                rows.push(lane.row(count, len));
+            let variants = variants(&mut scratch, count, len, (rounds, seconds))?;
+            for (variant, series) in variants.iter().zip(&mut series) {
+                series.push(len as f64, &variant.per_cpu);
+                rows.push(variant.row(count, len));
             }
-            figures(report, count, len, &lanes);
+            figures(report, count, len, &variants);
         }
         report.plot(Plot {
             id: format!("d5.row.{count}"),
@@ -136,16 +136,16 @@ fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Both kinds of buffers in turn.
-fn lanes(
+fn variants(
     scratch: &mut Scratch,
     count: usize,
     len: usize,
     (rounds, seconds): (usize, f64),
-) -> anyhow::Result<Vec<Lane>> {
-    let mut lanes = Vec::new();
+) -> anyhow::Result<Vec<Variant>> {
+    let mut variants = Vec::new();
     for buffers in BOTH {
         let links = buffers.links(scratch, count)?;
-        lanes.push(Lane {
+        variants.push(Variant {
             buffers,
             load: Chain::loaded(scratch, count, Placement::OneCore, &links, len)?,
             mpps: Samples::default(),
@@ -154,32 +154,32 @@ fn lanes(
         });
     }
     for round in 0..=rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             // The first round warms up.
-            lane.measure(seconds, round > 0)?;
+            variant.measure(seconds, round > 0)?;
         }
     }
-    Ok(lanes)
+    Ok(variants)
 }
 
-fn figures(report: &mut Report, count: usize, len: usize, lanes: &[Lane]) {
-    for lane in lanes {
-        let id = format!("d5.{count}.{len}.{}", lane.buffers.name());
+fn figures(report: &mut Report, count: usize, len: usize, variants: &[Variant]) {
+    for variant in variants {
+        let id = format!("d5.{count}.{len}.{}", variant.buffers.name());
         let conditions = format!(
             "{}; batch {BATCH}, at most {RING} frames under way, {}; every process sleeps while nothing waits; \
              CPU time of all processes",
-            lane.buffers.conditions(),
+            variant.buffers.conditions(),
             Placement::OneCore.name(),
         );
-        report.figure(format!("{id}.mpps"), &lane.mpps, "Mpps", &conditions);
+        report.figure(format!("{id}.mpps"), &variant.mpps, "Mpps", &conditions);
         report.figure(
             format!("{id}.mpps_per_cpu"),
-            &lane.per_cpu,
+            &variant.per_cpu,
             "Mpps",
             &conditions,
         );
     }
-    if let [isolated, shared] = lanes {
+    if let [isolated, shared] = variants {
         report.figure(
             format!("d5.{count}.{len}.shared_vs_isolated"),
             &shared.per_cpu.ratios(&isolated.per_cpu),
@@ -240,7 +240,7 @@ fn latency(
     Ok(())
 }
 
-impl Lane {
+impl Variant {
     fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
         let outcomes = run_together(&mut self.load.peers, seconds)?;
         let cpu: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();

@@ -2,8 +2,8 @@
 //! four of the flows are elephants, which go straight out by XDP once nDPI has decided about them; of the others every packet is
 //! handed to the classifier, beside its way through the kernel.
 
-use super::ground::{FRONT, Ground, PORTS};
 use super::inspected::{Rules, Told, during};
+use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::cpu;
@@ -21,7 +21,7 @@ enum By {
     Edpi { elephants: usize },
 }
 
-struct Lane {
+struct Variant {
     by: By,
     gbps: Samples,
     /// Of the program that inspects, in percent of a core.
@@ -31,7 +31,7 @@ struct Lane {
     unseen: Samples,
 }
 
-impl Lane {
+impl Variant {
     fn id(&self) -> String {
         match self.by {
             By::Nobody => "none".to_owned(),
@@ -48,21 +48,21 @@ impl Lane {
         }
     }
 
-    fn measure(&mut self, ground: &Ground, time: Duration) -> anyhow::Result<()> {
+    fn measure(&mut self, topology: &Topology, time: Duration) -> anyhow::Result<()> {
         let began = Instant::now();
         match self.by {
-            By::Nobody => self.gbps.push(ground.transfer(time)?),
+            By::Nobody => self.gbps.push(topology.transfer(time)?),
             By::Reader => {
-                let reader = reader::start(&ground.host, FRONT, time)?;
+                let reader = reader::start(&topology.host, FRONT, time)?;
                 let before = cpu::process_seconds(reader.pid())?;
                 let began = Instant::now();
-                self.gbps.push(ground.transfer(time)?);
+                self.gbps.push(topology.transfer(time)?);
                 let used = cpu::process_seconds(reader.pid())? - before;
                 self.cpu.push(used * 100.0 / began.elapsed().as_secs_f64());
             }
             By::Edpi { elephants } => {
                 let (gbps, told) =
-                    during(ground, elephants, Rules::None, || ground.transfer(time))?;
+                    during(topology, elephants, Rules::None, || topology.transfer(time))?;
                 self.gbps.push(gbps);
                 self.of(&told, began.elapsed());
             }
@@ -81,48 +81,48 @@ impl Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     library()?;
-    let ground = Ground::new()?;
+    let topology = Topology::new()?;
     let elephants = report.choose(&[0, 1, 2, 3, 4][..], &[0, 4][..]);
     let with = elephants.iter().map(|elephants| By::Edpi {
         elephants: *elephants,
     });
-    let lane = |by| Lane {
+    let variant = |by| Variant {
         by,
         gbps: Samples::default(),
         cpu: Samples::default(),
         forwarded: Samples::default(),
         unseen: Samples::default(),
     };
-    let mut lanes: Vec<_> = [By::Nobody, By::Reader]
+    let mut variants: Vec<_> = [By::Nobody, By::Reader]
         .into_iter()
         .chain(with)
-        .map(lane)
+        .map(variant)
         .collect();
     let (rounds, seconds) = report.effort((5, 4), (1, 2));
     for _ in 0..rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             interrupt::check()?;
-            lane.measure(&ground, Duration::from_secs(seconds))?;
+            variant.measure(&topology, Duration::from_secs(seconds))?;
         }
     }
-    show(report, &lanes, seconds);
+    show(report, &variants, seconds);
     Ok(())
 }
 
-fn show(report: &mut Report, lanes: &[Lane], seconds: u64) {
+fn show(report: &mut Report, variants: &[Variant], seconds: u64) {
     let how = format!(
         "four flows of iperf3, {seconds} s a round, no offloads, the ends on the same two cores"
     );
     let mut rows = Vec::new();
-    for lane in lanes {
-        let id = lane.id();
-        report.figure(format!("e6.{id}.gbps"), &lane.gbps, "Gbit/s", &how);
-        let mut row = vec![lane.name(), significant(lane.gbps.median())];
-        row.push(format!("{:.0} %", lane.gbps.spread_percent()));
+    for variant in variants {
+        let id = variant.id();
+        report.figure(format!("e6.{id}.gbps"), &variant.gbps, "Gbit/s", &how);
+        let mut row = vec![variant.name(), significant(variant.gbps.median())];
+        row.push(format!("{:.0} %", variant.gbps.spread_percent()));
         for (what, samples) in [
-            ("cpu_percent", &lane.cpu),
-            ("forwarded_percent", &lane.forwarded),
-            ("unseen_percent", &lane.unseen),
+            ("cpu_percent", &variant.cpu),
+            ("forwarded_percent", &variant.forwarded),
+            ("unseen_percent", &variant.unseen),
         ] {
             if samples.values().is_empty() {
                 row.push(String::new());
@@ -145,10 +145,10 @@ fn show(report: &mut Report, lanes: &[Lane], seconds: u64) {
         ],
         &rows,
     );
-    let of = |by| lanes.iter().find(|lane| lane.by == by);
+    let of = |by| variants.iter().find(|variant| variant.by == by);
     let (all, none) = (By::Edpi { elephants: 4 }, By::Edpi { elephants: 0 });
     if let (Some(all), Some(none), Some(reader)) = (of(all), of(none), of(By::Reader)) {
-        let ratio = |other: &Lane| -> Samples {
+        let ratio = |other: &Variant| -> Samples {
             let rounds = all.gbps.values().iter().zip(other.gbps.values());
             rounds.map(|(all, other)| all / other).collect()
         };

@@ -24,7 +24,7 @@ const KNOWN: u16 = 10_000;
 /// difference of the two leaves that out.
 const RUNS: [u32; 2] = [50, 250];
 
-const LANES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
+const VARIANTS: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
 
 fn service() -> SocketAddr {
     (Ipv4Addr::new(203, 0, 113, 1), 80).into()
@@ -37,11 +37,11 @@ fn client(port: u16) -> SocketAddr {
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let rounds = report.effort(2001, 101);
-    let ground = ground()?;
-    let measured = ground.within(|| {
-        let mut measured = LANES.map(|_| Measured::default());
+    let topology = topology()?;
+    let measured = topology.within(|| {
+        let mut measured = VARIANTS.map(|_| Measured::default());
         let mut balancers = Vec::new();
-        for (_, mode) in LANES {
+        for (_, mode) in VARIANTS {
             balancers.push(balancer(mode)?);
         }
         for round in 0..rounds {
@@ -52,7 +52,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         Ok(measured)
     })?;
     let mut rows = Vec::new();
-    for ((name, mode), measured) in LANES.into_iter().zip(measured) {
+    for ((name, mode), measured) in VARIANTS.into_iter().zip(measured) {
         let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
         let id = |what: &str| match mode {
             Mode::Translate => format!("elb.{what}.ns"),
@@ -76,7 +76,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["mode", "of a known connection", "first of one", "answer"],
         &rows,
     );
-    let kept = ground.within(kept::percent)?;
+    let kept = topology.within(kept::percent)?;
     let how =
         "10,000 connections of which each has the server that it had, after each of six changes";
     report.derived("elb.kept_percent", kept, "%", how);
@@ -148,21 +148,21 @@ fn balancer(mode: Mode) -> anyhow::Result<Balancer> {
 }
 
 /// A namespace with ways to the client and to the server.
-fn ground() -> anyhow::Result<Namespace> {
-    let ground = Namespace::new()?;
-    Namespace::join((&ground, "clients"), (&ground, "client"))?;
-    Namespace::join((&ground, "servers"), (&ground, "server"))?;
-    ground.run("sysctl -qw net.ipv4.ip_forward=1")?;
+fn topology() -> anyhow::Result<Namespace> {
+    let topology = Namespace::new()?;
+    Namespace::join((&topology, "clients"), (&topology, "client"))?;
+    Namespace::join((&topology, "servers"), (&topology, "server"))?;
+    topology.run("sysctl -qw net.ipv4.ip_forward=1")?;
     for line in [
         "addr add 10.0.0.1/24 dev clients",
         "addr add 203.0.113.254/24 dev servers",
         "neigh add 10.0.0.2 lladdr 02:00:00:00:00:01 dev clients nud permanent",
     ] {
-        ground.ip(line)?;
+        topology.ip(line)?;
     }
     for host in 1..=kept::SERVERS {
         let to = format!("203.0.113.{host} lladdr 02:00:00:00:00:02");
-        ground.ip(&format!("neigh add {to} dev servers nud permanent"))?;
+        topology.ip(&format!("neigh add {to} dev servers nud permanent"))?;
     }
-    Ok(ground)
+    Ok(topology)
 }

@@ -1,6 +1,6 @@
 //! Between two processes on DPDK.
 
-use super::{APART, BATCH, Lane, cores_in_words, idle_percent};
+use super::{APART, BATCH, Variant, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
 use crate::dpdk::memif::{Mode, Setup};
 use crate::experiments::pairs;
@@ -31,27 +31,28 @@ const fn setup(mode: Mode, ring_bits: u32) -> Setup {
 }
 
 /// Not every set-up works with every memory: one that does not is left out by name.
-pub fn lane_if_it_works(
+pub fn variant_if_it_works(
     dpdk: &mut Dpdk,
     id: &str,
     setup: Setup,
     len: usize,
     cores: [usize; 2],
     yields: bool,
-) -> Option<Lane> {
-    let lane = lane(dpdk, id.to_owned(), setup, len, cores, yields);
-    lane.map_err(|error| println!("memif, {}, left out: {error:#}", setup.name()))
+) -> Option<Variant> {
+    let variant = variant(dpdk, id.to_owned(), setup, len, cores, yields);
+    variant
+        .map_err(|error| println!("memif, {}, left out: {error:#}", setup.name()))
         .ok()
 }
 
-fn lane(
+fn variant(
     dpdk: &mut Dpdk,
     id: String,
     setup: Setup,
     len: usize,
     cores: [usize; 2],
     yields: bool,
-) -> anyhow::Result<Lane> {
+) -> anyhow::Result<Variant> {
     let peers = dpdk.memif_pair(setup, BATCH, cores, yields)?;
     let conditions = format!(
         "{}{}, batch {BATCH}, {}, {}",
@@ -60,7 +61,7 @@ fn lane(
         setup.name(),
         dpdk.memory()
     );
-    Ok(Lane {
+    Ok(Variant {
         id,
         conditions,
         len: Some(len),

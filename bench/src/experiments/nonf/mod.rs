@@ -22,7 +22,7 @@ const APART: [usize; 2] = [0, 1];
 const SAME: [usize; 2] = [1, 1];
 
 /// A sender and a receiver.
-struct Lane {
+struct Variant {
     id: String,
     /// What a reader must know.
     conditions: String,
@@ -73,14 +73,14 @@ fn apart(
     dpdk: Option<&mut Dpdk>,
     len: usize,
 ) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for (suffix, batch) in [("", BATCH_OWN), (".batch32", BATCH)] {
         for slots in own::RINGS {
             let id = format!("nonf.{len}{suffix}.mpps");
-            lanes.push(own::lane(scratch, id, len, batch, slots, APART)?);
+            variants.push(own::variant(scratch, id, len, batch, slots, APART)?);
         }
     }
-    let own = lanes.len();
+    let own = variants.len();
     if let Some(dpdk) = dpdk {
         let id = format!("nonf.memif.{len}.mpps");
         let setups: &[_] = if dpdk.has_huge_pages() {
@@ -89,16 +89,16 @@ fn apart(
             &memif::SETUPS_SMALL_PAGES
         };
         for setup in setups {
-            lanes.extend(memif::lane_if_it_works(
+            variants.extend(memif::variant_if_it_works(
                 dpdk, &id, *setup, len, APART, false,
             ));
         }
     }
-    measure(report, &mut lanes)?;
-    let rows = lanes.iter().map(Lane::row).collect();
-    let peers = lanes.split_off(own);
-    let mut own = &lanes[0];
-    for rings in lanes.chunks(own::RINGS.len()) {
+    measure(report, &mut variants)?;
+    let rows = variants.iter().map(Variant::row).collect();
+    let peers = variants.split_off(own);
+    let mut own = &variants[0];
+    for rings in variants.chunks(own::RINGS.len()) {
         own = fastest(rings.iter()).unwrap_or(own);
         own.figure(report);
     }
@@ -107,7 +107,7 @@ fn apart(
         best.figure(report);
         compare(report, format!("nonf.{len}.vs_memif"), own, best);
     }
-    if let Some(best) = fastest(peers.iter().filter(|lane| lane.sender_copies)) {
+    if let Some(best) = fastest(peers.iter().filter(|variant| variant.sender_copies)) {
         compare(report, format!("nonf.{len}.vs_memif_copied"), own, best);
     }
     Ok(rows)
@@ -119,36 +119,46 @@ fn same_core(
     scratch: &mut Scratch,
     dpdk: Option<&mut Dpdk>,
 ) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for len in [64, 1514] {
         let id = format!("nonf.samecore.{len}.mpps");
-        lanes.push(own::lane(scratch, id, len, BATCH_OWN, own::RINGS[0], SAME)?);
+        variants.push(own::variant(
+            scratch,
+            id,
+            len,
+            BATCH_OWN,
+            own::RINGS[0],
+            SAME,
+        )?);
     }
     if let Some(dpdk) = dpdk {
         // As nfluid's, and as programs on DPDK are: they poll until their time slice is over.
         for (way, yields) in [("", true), ("poll.", false)] {
             let id = format!("nonf.samecore.memif.{way}64.mpps");
             let setup = memif::SETUPS[0];
-            lanes.extend(memif::lane_if_it_works(dpdk, &id, setup, 64, SAME, yields));
+            variants.extend(memif::variant_if_it_works(
+                dpdk, &id, setup, 64, SAME, yields,
+            ));
         }
     }
-    measure(report, &mut lanes)?;
-    for lane in &lanes {
-        lane.figure(report);
+    measure(report, &mut variants)?;
+    for variant in &variants {
+        variant.figure(report);
     }
-    Ok(lanes.iter().map(Lane::row).collect())
+    Ok(variants.iter().map(Variant::row).collect())
 }
 
-/// Rounds in turn, so that all lanes have the same luck with the machine.
-fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
+/// Rounds in turn, so that all variants have the same luck with the machine.
+fn measure(report: &mut Report, variants: &mut [Variant]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((11, 0.5), (3, 0.1));
     for round in 0..=rounds {
-        for lane in lanes.iter_mut() {
+        for variant in variants.iter_mut() {
             report.settle();
-            let receiver = run_with(&mut lane.pair.peers, seconds, lane.len)?[1];
+            let receiver = run_with(&mut variant.pair.peers, seconds, variant.len)?[1];
             // The first round warms up.
             if round > 0 {
-                lane.mpps
+                variant
+                    .mpps
                     .push(receiver.frames as f64 / receiver.seconds / 1e6);
             }
         }
@@ -157,12 +167,12 @@ fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
 }
 
 /// A baseline that is slower than it has to be is none.
-fn fastest<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Option<&'a Lane> {
-    highest(lanes, |lane| &lane.mpps)
+fn fastest<'a>(variants: impl Iterator<Item = &'a Variant>) -> Option<&'a Variant> {
+    highest(variants, |variant| &variant.mpps)
 }
 
 /// The ratio of each round.
-fn compare(report: &mut Report, id: String, own: &Lane, peer: &Lane) {
+fn compare(report: &mut Report, id: String, own: &Variant, peer: &Variant) {
     let rounds = own.mpps.values().iter().zip(peer.mpps.values());
     let ratio: Samples = rounds.map(|(own, peer)| own / peer).collect();
     let conditions = format!(
@@ -184,7 +194,7 @@ fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Sampl
     Ok(percent)
 }
 
-impl Lane {
+impl Variant {
     fn row(&self) -> Vec<String> {
         vec![
             self.id.clone(),

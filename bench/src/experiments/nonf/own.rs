@@ -1,6 +1,6 @@
 //! Through nfluid's switch.
 
-use super::{APART, Lane, cores_in_words, idle_percent};
+use super::{APART, Variant, cores_in_words, idle_percent};
 use crate::experiments::pairs;
 use crate::peer::Peer;
 use crate::report::Report;
@@ -13,15 +13,15 @@ use nfluid_testbed::scratch::Scratch;
 /// what two cores need for long frames.
 pub const RINGS: [u32; 2] = [256, 1024];
 
-pub fn lane(
+pub fn variant(
     scratch: &mut Scratch,
     id: String,
     len: usize,
     batch: usize,
     slots: u32,
     cores: [usize; 2],
-) -> anyhow::Result<Lane> {
-    Ok(Lane {
+) -> anyhow::Result<Variant> {
+    Ok(Variant {
         id,
         conditions: format!(
             "{}{}, batch {batch}, {slots} slots",
