@@ -26,7 +26,7 @@ const RUNS: [u32; 2] = [50, 250];
 
 const MODES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
 
-/// Nanoseconds per packet, in the order of [`Asked::measure`].
+/// Nanoseconds per packet, in the order of [`UnderTest::measure`].
 const QUANTITIES: [Quantity; 3] = [
     Quantity {
         figure: Some(("established.ns", "ns/packet")),
@@ -50,8 +50,8 @@ fn client(port: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 2), port).into()
 }
 
-/// A balancer, and how often it was asked.
-struct Asked {
+/// A balancer, and the number of rounds in which it was measured.
+struct UnderTest {
     balancer: Balancer,
     rounds: u16,
 }
@@ -71,7 +71,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 fn measure(report: &mut Report, rounds: usize) -> anyhow::Result<()> {
     let mut sides = Vec::new();
     for (name, mode) in MODES {
-        let asked = Asked {
+        let under_test = UnderTest {
             balancer: balancer(mode)?,
             rounds: 0,
         };
@@ -80,18 +80,20 @@ fn measure(report: &mut Report, rounds: usize) -> anyhow::Result<()> {
             Mode::Direct => "elb.direct.",
         };
         let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
-        sides.push(Side::new([name.to_owned()], id, asked).under(how));
+        sides.push(Side::new([name.to_owned()], id, under_test).under(how));
     }
     let mut sweep = Sweep::new(&["mode"], QUANTITIES);
     sweep.settles = false;
     sweep.warms_up = false;
-    let rows = sweep.run(report, rounds, &mut sides, |asked, _| asked.measure())?;
+    let rows = sweep.run(report, rounds, &mut sides, |under_test, _| {
+        under_test.measure()
+    })?;
     sweep.report(report, rows);
     sweep.print("eLB, ns per packet");
     Ok(())
 }
 
-impl Asked {
+impl UnderTest {
     fn measure(&mut self) -> anyhow::Result<[f64; 3]> {
         let port = self.rounds % KNOWN;
         self.rounds += 1;
