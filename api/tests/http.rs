@@ -102,6 +102,29 @@ async fn lists_and_single_objects() {
 }
 
 #[tokio::test]
+async fn a_connection_has_an_answer_for_each_of_many_requests() {
+    let daemon = daemon().await;
+    let mut connection = daemon.client.connection().await.expect("it listens");
+    for _ in 0..3 {
+        for (path, status, text) in [
+            ("/v1/version", 200, "\"v1\""),
+            (
+                "/v1/instances/nobody",
+                404,
+                "there is nothing named 'nobody'",
+            ),
+            ("/metrics", 200, "# TYPE nfluid_"),
+        ] {
+            let answer = connection.request("GET", path, Vec::new()).await;
+            let answer = answer.expect("an answer");
+            let body = String::from_utf8_lossy(&answer.body);
+            assert_eq!(answer.status, status, "{path}");
+            assert!(body.contains(text), "{path}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_apply_arrives_whole_and_its_errors_come_back() {
     let daemon = daemon().await;
     let request = ApplyRequest {

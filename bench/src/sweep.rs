@@ -39,6 +39,9 @@ pub enum Shown {
 
 impl Shown {
     fn cell(self, samples: &Samples) -> String {
+        if samples.values().is_empty() {
+            return String::new();
+        }
         match self {
             Shown::Median => significant(samples.median()),
             Shown::Whole => format!("{:.0}", samples.median()),
@@ -124,6 +127,8 @@ pub struct Sweep<const N: usize> {
     rows: Vec<Row<N>>,
     /// Two cores share memory: each repetition waits until they are near.
     pub settles: bool,
+    /// A round before the others does not count.
+    pub warms_up: bool,
 }
 
 impl<const N: usize> Sweep<N> {
@@ -135,11 +140,13 @@ impl<const N: usize> Sweep<N> {
             notes: &[],
             rows: Vec::new(),
             settles: true,
+            warms_up: true,
         }
     }
 
-    /// Measures all sides in each round, and adds a row for each; the numbers of these rows. The first of `rounds` + 1
-    /// rounds warms up and does not count, which `measure` is told by `false`. Of what a side has not, `measure` returns NaN.
+    /// Measures all sides in each of so many rounds, and adds a row for each; the numbers of these rows. `measure` is told
+    /// whether the round counts, and returns NaN for a quantity that the side does not have: the cell is then empty, and there
+    /// is no figure.
     ///
     /// # Errors
     /// Those of `measure`; when interrupted.
@@ -160,7 +167,7 @@ impl<const N: usize> Sweep<N> {
             samples: [(); N].map(|()| Samples::default()),
             notes: Vec::new(),
         }));
-        for round in 0..=rounds {
+        for round in usize::from(!self.warms_up)..=rounds {
             for (side, row) in sides.iter_mut().zip(&mut self.rows[first..]) {
                 interrupt::check()?;
                 if self.settles {
@@ -195,7 +202,8 @@ impl<const N: usize> Sweep<N> {
     }
 
     fn figures(&self, report: &mut Report, row: &Row<N>) {
-        for (quantity, samples) in self.quantities.iter().zip(&row.samples) {
+        let measured = self.quantities.iter().zip(&row.samples);
+        for (quantity, samples) in measured.filter(|(_, it)| !it.values().is_empty()) {
             if let Some((ending, unit)) = quantity.figure {
                 let id = format!("{}{ending}", row.id);
                 report.figure(id, samples, unit, &row.conditions);
@@ -284,7 +292,7 @@ mod tests {
         let expected = [false, true, true].map(|counts| [(1.0, counts), (2.0, counts)]);
         assert_eq!(order, expected.concat());
         assert_eq!(sweep.cells(&sweep.rows()[0]), ["a", "1.000", "0 %", "6"]);
-        assert_eq!(sweep.cells(&sweep.rows()[1]), ["b", "2.000", "0 %", "0"]);
+        assert_eq!(sweep.cells(&sweep.rows()[1]), ["b", "2.000", "0 %", ""]);
         let names: Vec<_> = lines(sweep.rows(), 0)
             .into_iter()
             .map(|it| it.name)

@@ -1,11 +1,11 @@
 //! The switch keeps its promises: frames arrive whole, in order, at the right port; what does not
 //! arrive is counted under its reason; both loop forms behave alike.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_ring::port::WhenFull;
 use nfluid_switch::DropReason;
-use switch_ground::{BROADCAST, bridge, for_each_form, frame, received, send};
+use switch_fixture::{BROADCAST, bridge, for_each_form, frame, received, send};
 
 #[test]
 fn a_link_delivers_every_length_unchanged_and_in_order() {

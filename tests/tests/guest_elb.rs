@@ -23,7 +23,7 @@ const HOSTS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 1, 1]), MacAddr([2, 0, 0, 0, 1
 
 const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 
-struct Ground {
+struct Fixture {
     balancer: Balancer,
     /// It, at the hook.
     chain: Chain,
@@ -50,7 +50,7 @@ fn service(mode: Mode, weights: [u32; 3]) -> Service {
     }
 }
 
-impl Ground {
+impl Fixture {
     /// Moves the calling thread to where the kernel forwards.
     fn new(name: &str, mode: Mode, hook: Hook) -> Self {
         let namespaces = Namespaces::new(&format!("{name}{hook:?}"));
@@ -77,7 +77,7 @@ impl Ground {
         balancer
             .set_service(0, &service(mode, [1, 1, 1]))
             .expect("it is entered");
-        Ground {
+        Fixture {
             chain: at_hook(&balancer, hook),
             balancer,
             namespaces,
@@ -165,57 +165,57 @@ fn a_connection_is_translated_both_ways_and_stays_where_it_is() {
 }
 
 fn stays_where_it_is(hook: Hook) {
-    let mut ground = Ground::new("lb", Mode::Translate, hook);
+    let mut fixture = Fixture::new("lb", Mode::Translate, hook);
     let clients = clients(1000..1200);
-    let servers = ground.servers_of(&clients);
+    let servers = fixture.servers_of(&clients);
     for server in SERVERS {
         let own = servers.iter().filter(|own| **own == server).count();
         assert!((40..95).contains(&own), "{server} has {own} of 200");
     }
     for (client, server) in clients.iter().zip(&servers) {
-        let (action, packet) = ground.pass(&arriving(server, client, 1));
+        let (action, packet) = fixture.pass(&arriving(server, client, 1));
         assert_eq!(action, Action::Send);
         assert_eq!(packet, leaving(SERVICE, client, 0));
     }
     // Weights, a server that drains, one that comes back: those that are connected stay.
     for weights in [[5, 1, 1], [0, 1, 1], [1, 1, 1]] {
-        ground
+        fixture
             .balancer
             .set_service(0, &service(Mode::Translate, weights))
             .expect("entered");
         for (client, server) in clients.iter().zip(&servers) {
-            assert_eq!(ground.server_of(client), *server, "{weights:?}");
+            assert_eq!(fixture.server_of(client), *server, "{weights:?}");
         }
     }
-    ground
+    fixture
         .balancer
         .set_server(0, server(SERVERS[0], State::Draining))
         .expect("entered");
-    ground
+    fixture
         .balancer
         .set_service(0, &service(Mode::Translate, [1, 1, 1]))
         .expect("entered");
     for (client, server) in clients.iter().zip(&servers) {
-        assert_eq!(ground.server_of(client), *server, "draining");
+        assert_eq!(fixture.server_of(client), *server, "draining");
     }
     for port in 3000..3050 {
-        assert_ne!(ground.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
+        assert_ne!(fixture.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
     }
     // One that is down loses its connections, the others keep theirs.
-    ground
+    fixture
         .balancer
         .set_server(0, server(SERVERS[0], State::Down))
         .expect("entered");
     for (client, server) in clients.iter().zip(&servers) {
-        let now = ground.server_of(client);
+        let now = fixture.server_of(client);
         assert_ne!(now, SERVERS[0]);
         assert!(*server == SERVERS[0] || now == *server);
     }
     let sent: u64 = (0..3)
-        .map(|n| ground.balancer.sent_to(n).expect("counted").packets)
+        .map(|n| fixture.balancer.sent_to(n).expect("counted").packets)
         .sum();
-    assert_eq!(sent, ground.count(Exit::Sent));
-    assert_eq!(ground.count(Exit::Returned), 200);
+    assert_eq!(sent, fixture.count(Exit::Sent));
+    assert_eq!(fixture.count(Exit::Returned), 200);
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn a_direct_server_gets_the_packet_as_it_is() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = Ground::new("dr", Mode::Direct, hook);
-        let (action, packet) = ground.pass(&arriving("10.0.0.2:1000", SERVICE, 0));
+        let mut fixture = Fixture::new("dr", Mode::Direct, hook);
+        let (action, packet) = fixture.pass(&arriving("10.0.0.2:1000", SERVICE, 0));
         assert_eq!(action, Action::Send, "{hook:?}");
         let expected = segment("10.0.0.2:1000", SERVICE).macs(OWN[1], HOSTS[1]);
         assert_eq!(packet, bytes(expected), "{hook:?}");
@@ -241,7 +241,7 @@ fn what_is_not_sent_on_leaves_by_a_name() {
 }
 
 fn leaves_by_a_name(hook: Hook) {
-    let mut ground = Ground::new("ex", Mode::Translate, hook);
+    let mut fixture = Fixture::new("ex", Mode::Translate, hook);
     let other = arriving("10.0.0.2:1000", "203.0.113.1:81", 0);
     let mut tagged = arriving("10.0.0.2:1000", SERVICE, 0);
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -254,14 +254,14 @@ fn leaves_by_a_name(hook: Hook) {
         (&short, Exit::Malformed, Action::Drop),
         (&long, Exit::TooLong, Action::Drop),
     ] {
-        let (action, after) = ground.pass(packet);
-        assert_eq!((action, ground.count(exit)), (expected, 1), "{exit:?}");
+        let (action, after) = fixture.pass(packet);
+        assert_eq!((action, fixture.count(exit)), (expected, 1), "{exit:?}");
         assert_eq!(after, *packet, "unchanged");
     }
     // The client's port is in use with another service on the only server that is left.
     for number in [1, 2] {
         let down = server(SERVERS[number], State::Down);
-        ground
+        fixture
             .balancer
             .set_server(number as u32, down)
             .expect("entered");
@@ -270,28 +270,28 @@ fn leaves_by_a_name(hook: Hook) {
         at: at("203.0.113.2:80"),
         ..service(Mode::Translate, [1, 1, 1])
     };
-    ground
+    fixture
         .balancer
         .set_service(0, &service(Mode::Translate, [1, 1, 1]))
         .expect("entered");
-    ground.balancer.set_service(1, &second).expect("entered");
-    assert_eq!(ground.server_of("10.0.0.2:2000"), SERVERS[0]);
+    fixture.balancer.set_service(1, &second).expect("entered");
+    assert_eq!(fixture.server_of("10.0.0.2:2000"), SERVERS[0]);
     let clash = arriving("10.0.0.2:2000", "203.0.113.2:80", 0);
-    assert_eq!(ground.pass(&clash).0, Action::Drop);
-    assert_eq!(ground.count(Exit::Conflict), 1);
-    ground
+    assert_eq!(fixture.pass(&clash).0, Action::Drop);
+    assert_eq!(fixture.count(Exit::Conflict), 1);
+    fixture
         .balancer
         .set_server(0, server(SERVERS[0], State::Down))
         .expect("entered");
-    ground
+    fixture
         .balancer
         .set_service(0, &service(Mode::Translate, [1, 1, 1]))
         .expect("entered");
     assert_eq!(
-        ground.pass(&arriving("10.0.0.2:2001", SERVICE, 0)).0,
+        fixture.pass(&arriving("10.0.0.2:2001", SERVICE, 0)).0,
         Action::Drop
     );
-    assert_eq!(ground.count(Exit::NoServer), 1);
+    assert_eq!(fixture.count(Exit::NoServer), 1);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_connection_that_does_not_begin_with_its_first_packet_is_counted() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = Ground::new("mid", Mode::Translate, hook);
+        let mut fixture = Fixture::new("mid", Mode::Translate, hook);
         let first = |client| Frame::tcp(at(client), at(SERVICE), TcpFlags::SYN);
         let begun = bytes(first("10.0.0.2:1000").macs(HOSTS[0], OWN[0]));
         for (packet, midway) in [
@@ -309,8 +309,8 @@ fn a_connection_that_does_not_begin_with_its_first_packet_is_counted() {
             (arriving("10.0.0.2:1001", SERVICE, 0), 1),
             (arriving("10.0.0.2:1001", SERVICE, 0), 1),
         ] {
-            assert_eq!(ground.pass(&packet).0, Action::Send, "{hook:?}");
-            let counted = ground.balancer.begun_midway().expect("it counts");
+            assert_eq!(fixture.pass(&packet).0, Action::Send, "{hook:?}");
+            let counted = fixture.balancer.begun_midway().expect("it counts");
             assert_eq!(counted, midway, "{hook:?}");
         }
     }
@@ -321,8 +321,8 @@ const SERVICE_6: &str = "[2001:db8:f::1]:53";
 const SERVER_6: &str = "[2001:db8:1::2]:5353";
 
 /// Where a service of UDP over IPv6 has one server.
-fn over_ipv6(name: &str, hook: Hook) -> Ground {
-    let mut ground = Ground::new(name, Mode::Translate, hook);
+fn over_ipv6(name: &str, hook: Hook) -> Fixture {
+    let mut fixture = Fixture::new(name, Mode::Translate, hook);
     let mut batch = String::new();
     for (port, network) in [(0, "2001:db8:"), (1, "2001:db8:1:")] {
         batch += &format!(
@@ -331,18 +331,18 @@ fn over_ipv6(name: &str, hook: Hook) -> Ground {
             HOSTS[port]
         );
     }
-    let kernel = &ground.namespaces.kernel;
+    let kernel = &fixture.namespaces.kernel;
     kernel.ip_batch(&batch).expect("addresses");
     let up = server(SERVER_6, State::Up);
-    ground.balancer.set_server(0, up).expect("entered");
+    fixture.balancer.set_server(0, up).expect("entered");
     let service = Service {
         at: at(SERVICE_6),
         transport: Transport::Udp,
         mode: Mode::Translate,
         servers: vec![(0, 1)],
     };
-    ground.balancer.set_service(0, &service).expect("entered");
-    ground
+    fixture.balancer.set_service(0, &service).expect("entered");
+    fixture
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn datagrams_over_ipv6_are_translated_both_ways() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = over_ipv6("v6", hook);
+        let mut fixture = over_ipv6("v6", hook);
         let datagram = |from: &str, to: &str| Frame::udp(at(from), at(to));
         for (came, left, side) in [
             (
@@ -365,12 +365,12 @@ fn datagrams_over_ipv6_are_translated_both_ways() {
                 1,
             ),
         ] {
-            let (action, packet) = ground.pass(&bytes(came.macs(HOSTS[side], OWN[side])));
+            let (action, packet) = fixture.pass(&bytes(came.macs(HOSTS[side], OWN[side])));
             assert_eq!(
                 action,
                 Action::Send,
                 "{hook:?} {:?}",
-                ground.balancer.exits()
+                fixture.balancer.exits()
             );
             let left = left.macs(OWN[1 - side], HOSTS[1 - side]).ttl(63);
             assert_eq!(packet, bytes(left), "{hook:?}");
@@ -383,7 +383,7 @@ fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
     if !is_root("what_is_going_to_be_cut_is_as_long_as_its_segments") {
         return;
     }
-    let mut ground = Ground::new("cut", Mode::Translate, Hook::Tc);
+    let mut fixture = Fixture::new("cut", Mode::Translate, Hook::Tc);
     let long = |frame: Frame<'_>| {
         let mut buffer = [0; 3000];
         let len = frame.write(&mut buffer, &[7; 2800]).expect("it fits");
@@ -395,9 +395,9 @@ fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
         (1460, Exit::Sent, Action::Send),
         (1461, Exit::TooLong, Action::Drop),
     ] {
-        let run = ground.chain.test_run_segments(&came, segment_bytes);
+        let run = fixture.chain.test_run_segments(&came, segment_bytes);
         let (action, packet) = outcome(run.expect("it runs"));
-        assert_eq!((action, ground.count(exit)), (expected, 1), "{exit:?}");
+        assert_eq!((action, fixture.count(exit)), (expected, 1), "{exit:?}");
         if action == Action::Send {
             let sent = SERVERS.into_iter().find(|server| {
                 let left = segment("10.0.0.2:1000", server).macs(OWN[1], HOSTS[1]);
@@ -406,8 +406,12 @@ fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
             assert!(sent.is_some(), "{packet:02x?}");
         }
     }
-    assert_eq!(ground.pass(&came).0, Action::Drop, "of one that is not cut");
-    let mut xdp = at_hook(&ground.balancer, Hook::Xdp);
+    assert_eq!(
+        fixture.pass(&came).0,
+        Action::Drop,
+        "of one that is not cut"
+    );
+    let mut xdp = at_hook(&fixture.balancer, Hook::Xdp);
     assert!(xdp.test_run_segments(&came, 1460).is_err(), "not there");
 }
 

@@ -2,7 +2,7 @@
 //! member keeps as many slots as it has, whatever it writes into its rings and however it ends, and nobody outside the
 //! group is touched.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::attach::Attached;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use switch_ground::{BROADCAST, for_each_form, frame, received, send};
+use switch_fixture::{BROADCAST, for_each_form, frame, received, send};
 
 const RING: u32 = 64;
 /// Slots of a member with one port, and with two.

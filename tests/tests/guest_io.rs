@@ -1,6 +1,6 @@
 //! The I/O models: whoever runs the switch, it does the same; and nobody sleeps over frames.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::Batch;
@@ -13,7 +13,7 @@ use nfluid_testbed::io_process::duties;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use switch_ground::{BROADCAST, Members, for_each_form, frame, received, send};
+use switch_fixture::{BROADCAST, Members, for_each_form, frame, received, send};
 
 const SLEEPS: Idle = Idle::Sleep { looks: 0 };
 

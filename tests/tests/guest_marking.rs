@@ -1,8 +1,8 @@
 //! Congestion signals: what can be marked on its way into a ring is marked, with a checksum that holds; what cannot is
 //! dropped and counted; nothing else is touched, and a word that nobody renews is not followed.
 
-mod switch_ground;
-mod uplink_ground;
+mod switch_fixture;
+mod uplink_fixture;
 
 use nfluid_io::{Idle, IoThread, Placement};
 use nfluid_ring::port::{Port, WhenFull};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use switch_ground::{BROADCAST, Members, for_each_form_unless, frame, received, send, tagged};
-use uplink_ground::Ground;
+use switch_fixture::{BROADCAST, Members, for_each_form_unless, frame, received, send, tagged};
+use uplink_fixture::Fixture;
 
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;
@@ -661,27 +661,27 @@ fn each_queue_of_a_port_has_its_own_word() {
 
 #[test]
 fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
-    let Some(mut ground) = Ground::new("marking", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("marking", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let spec = ground.spec("up", "up0");
-    let _uplink = ground.open(&spec).expect("an uplink");
-    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let spec = fixture.spec("up", "up0");
+    let _uplink = fixture.open(&spec).expect("an uplink");
+    let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
     let (id, mut port) = (instance.id(0), port_of(&instance));
     let link = Destination::Link(id);
-    ground
+    fixture
         .scratch
         .switch
         .connect(spec.port, link)
         .expect("link");
-    let outside = ground.raw("out", "out0");
-    let counters = || ground.scratch.switch.counters(id);
+    let outside = fixture.raw("out", "out0");
+    let counters = || fixture.scratch.switch.counters(id);
     let dst = [2, 1, 1, 1, 1, 1];
     // Sends one, and waits until it is counted as what becomes of it.
     let mut arrive = |signal: PortSignal, frame: &[u8], count: &dyn Fn(&PortCounters) -> u64| {
         let before = count(&counters());
-        let set = || ground.scratch.switch.set_signal(id, signal, LONG);
+        let set = || fixture.scratch.switch.set_signal(id, signal, LONG);
         set().expect("set");
         outside.send(frame);
         eventually("the frame is counted", || {
@@ -693,7 +693,7 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
             return arrived;
         }
         // It is counted before it is delivered.
-        ground
+        fixture
             .scratch
             .switch
             .await_programs()
@@ -726,12 +726,12 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
         arrive(signal(0, false), &blind, &|now| now.rx_frames),
         [blind]
     );
-    ground
+    fixture
         .scratch
         .switch
         .await_programs()
         .expect("a grace period");
-    let entered = ground.scratch.switch.counters(spec.port);
+    let entered = fixture.scratch.switch.counters(spec.port);
     let now = counters();
     assert_eq!(
         entered.tx_frames,

@@ -1,7 +1,7 @@
 //! The model of the switch's protocol (docs/internals/model.md) does what the real program does: the same frames, calls and
 //! changes, one after the other, leave the same counters, rings and addresses in both. Both loop forms.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_sim::protocol::audit::drops_of;
@@ -18,7 +18,7 @@ use nfluid_tests::harness::soak;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use switch_ground::{BROADCAST, for_each_form, frame, tagged};
+use switch_fixture::{BROADCAST, for_each_form, frame, tagged};
 
 const SLOTS: u32 = 64;
 /// Ports, of which the last are members of a trust group.

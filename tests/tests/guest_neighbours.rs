@@ -7,9 +7,9 @@ use nfluid_ring::port::{Port, WhenFull};
 use nfluid_sandbox::cgroup::{Cgroup, Controller, Share};
 use nfluid_switch::Destination;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
-use nfluid_tests::harness::cell::Prison;
 use nfluid_tests::harness::measure::{one_holds, part_of};
 use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::sandboxed::Sandboxes;
 use nfluid_tests::harness::skip::{is_root, skip};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use std::io::{BufReader, Read, Write};
@@ -242,10 +242,10 @@ fn linked(scratch: &mut Scratch) -> (ScratchInstance, ScratchInstance) {
 /// A pair of neighbours beside a hostile instance with the same weight on the same CPU, which has 32 MiB: the pair loses
 /// no frame, and has half of the CPU time.
 fn beside(test: &str, role: &str) {
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
-    let missing = prison.cgroups().missing();
+    let missing = sandboxes.cgroups().missing();
     let needed = [Controller::Cpu, Controller::Memory];
     if let Some(controller) = needed.iter().find(|it| missing.contains(it)) {
         let why = format!("this host has no cgroup controller {controller}");
@@ -255,7 +255,7 @@ fn beside(test: &str, role: &str) {
     let mut scratch = Scratch::new("neighbours").expect("scratch platform");
     let (hostile, _its_peer) = linked(&mut scratch);
     let (from, to) = linked(&mut scratch);
-    let [good, bad] = [(); 2].map(|()| prison.cell().0);
+    let [good, bad] = [(); 2].map(|()| sandboxes.next_cgroup().0);
     for cgroup in [&good, &bad] {
         let half = Share::from_percent(50).expect("a share");
         cgroup.set_weight(half).expect("a weight");

@@ -1,8 +1,8 @@
 //! Ports behind which are several instances: each flow has one of them, the same both ways; given to another, none of its
 //! frames is lost or overtakes another.
 
-mod switch_ground;
-mod uplink_ground;
+mod switch_fixture;
+mod uplink_fixture;
 
 use nfluid_ring::flow::{BUCKETS, Shares, bucket_of};
 use nfluid_ring::port::{Port, WhenFull};
@@ -13,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use switch_ground::{for_each_form, received, send, tagged};
-use uplink_ground::Ground;
+use switch_fixture::{for_each_form, received, send, tagged};
+use uplink_fixture::Fixture;
 
 const MEMBERS: u8 = 3;
 const SERVICE: u16 = 0x88a8;
@@ -259,32 +259,32 @@ fn a_flow_that_is_given_to_another_member_is_neither_lost_nor_overtaken() {
 
 #[test]
 fn what_comes_in_on_an_uplink_goes_where_what_an_instance_sends_goes() {
-    let Some(mut ground) = Ground::new("spread", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("spread", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let spec = ground.spec("up", "up0");
-    let _uplink = ground.open(&spec).expect("an uplink");
-    let mut spread = Spread::new(&mut ground.scratch, 64);
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let spec = fixture.spec("up", "up0");
+    let _uplink = fixture.open(&spec).expect("an uplink");
+    let mut spread = Spread::new(&mut fixture.scratch, 64);
     let link = Destination::Link(spread.front());
-    ground
+    fixture
         .scratch
         .switch
         .connect(spec.port, link)
         .expect("a link");
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     for members in [1, 3] {
-        spread.divide(&ground.scratch, members, &[]);
+        spread.divide(&fixture.scratch, members, &[]);
         for host in 0..20 {
             for (client, server) in ends(host) {
                 let router = ends(200)[usize::from(client.is_ipv6())].0;
                 let member = spread.member_of(client, server);
                 for sent in frames_of(client, server, router) {
                     let id = spread.id(member as u8);
-                    let before = ground.scratch.switch.counters(id).rx_frames;
+                    let before = fixture.scratch.switch.counters(id).rx_frames;
                     outside.send(&sent);
                     eventually("the frame is where its flow is", || {
-                        ground.scratch.switch.counters(id).rx_frames > before
+                        fixture.scratch.switch.counters(id).rx_frames > before
                     });
                     let arrived = received(&mut spread.ports[member]);
                     assert_eq!(arrived.len(), 1, "{members} {client} {server}");

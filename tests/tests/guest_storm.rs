@@ -1,7 +1,7 @@
 //! Ports go down and up, move and go while others send to them as fast as they can: what is reserved is published, so that
 //! nobody waits for ever; what enters is delivered or counted; no frame leaves its switch.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::{Destination, DropReason, Gaps, Inlet, PortCounters, Switch, SwitchError};
@@ -11,7 +11,7 @@ use nfluid_tests::harness::soak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use switch_ground::{BROADCAST, for_each_form, frame, received, send};
+use switch_fixture::{BROADCAST, for_each_form, frame, received, send};
 
 const RING: u32 = 64;
 

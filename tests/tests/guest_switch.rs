@@ -1,7 +1,7 @@
 //! A switch keeps its tables: what it learns it forgets in time, counts and bounds; VLANs, switches and links do not
 //! mix; what is not forwarded is counted under its reason. Both loop forms behave alike.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
 use nfluid_ring::port::WhenFull;
@@ -10,7 +10,7 @@ use nfluid_switch::{Destination, DropReason, Inlet};
 use nfluid_testbed::scratch::Scratch;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use switch_ground::{BROADCAST, Members, for_each_form, frame, received, send, tagged};
+use switch_fixture::{BROADCAST, Members, for_each_form, frame, received, send, tagged};
 
 /// Tag protocols: customer and service tags.
 const CUSTOMER: u16 = 0x8100;

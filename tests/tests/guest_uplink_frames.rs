@@ -1,7 +1,7 @@
 //! The promise: what arrives on an interface arrives in the port that takes it, and what is sent to
 //! an uplink leaves its interface: whole, in order, counted.
 
-mod uplink_ground;
+mod uplink_fixture;
 
 use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
-use uplink_ground::{Ground, Raw, frame};
+use uplink_fixture::{Fixture, Raw, frame};
 
 const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
@@ -73,17 +73,17 @@ fn exchange(outside: &Raw, port: &mut Port, mtu: usize, tag: &[u8]) {
 }
 
 fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
-    let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new(test, &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let (up, out) = (ground.netns("up"), ground.netns("out"));
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let (up, out) = (fixture.netns("up"), fixture.netns("out"));
     must(&format!("ip -n {up} link set up0 mtu {mtu}"));
     must(&format!("ip -n {out} link set out0 mtu {mtu}"));
-    let mut spec = ground.spec("up", "up0");
+    let mut spec = fixture.spec("up", "up0");
     spec.mode = mode;
     spec.transmit = transmit;
-    let uplink = ground.open(&spec).expect("an uplink");
+    let uplink = fixture.open(&spec).expect("an uplink");
     let path = uplink.status().path.expect("it is connected");
     let want = match mode {
         Mode::Generic => ReceivePath::Generic,
@@ -95,8 +95,8 @@ fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
         _ => TransmitPath::XdpCopy,
     };
     assert_eq!(path.transmit, want, "{path:?}");
-    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
-    let switch = &ground.scratch.switch;
+    let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
+    let switch = &fixture.scratch.switch;
     switch
         .connect(spec.port, Destination::Link(instance.id(0)))
         .expect("connect");
@@ -104,7 +104,7 @@ fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
         .connect(instance.id(0), Destination::Link(spec.port))
         .expect("connect");
     let mut ring = instance.attach().expect("attach");
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     exchange(&outside, &mut ring.ports[0], mtu, &[]);
     exchange(&outside, &mut ring.ports[0], mtu, &[0x81, 0, 0x20, 100]);
     let two_tags = [0x88, 0xa8, 0, 7, 0x81, 0, 0, 9];
@@ -118,7 +118,7 @@ fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
     eventually("all frames are confirmed", || {
         uplink.status().sent_frames == switch.counters(spec.port).rx_frames
     });
-    uplink.close(&ground.scratch.switch).expect("close");
+    uplink.close(&fixture.scratch.switch).expect("close");
 }
 
 #[test]
@@ -140,16 +140,16 @@ fn frames_of_every_length_cross_without_af_xdp() {
 fn a_sender_with_a_socket_of_its_own_sends_every_length() {
     const SLOTS: u32 = 192; // no power of two
     let test = "direct";
-    let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new(test, &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let outside = ground.raw("out", "out0");
-    let instance = ground.scratch.instance(1, 64, SLOTS).expect("instance");
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let outside = fixture.raw("out", "out0");
+    let instance = fixture.scratch.instance(1, 64, SLOTS).expect("instance");
     let open = |interface| {
         let mut ring = instance.attach().expect("attach");
         let port = ring.ports.pop().expect("a port");
-        within(&ground.path("up"), || DirectOutlet::open(interface, port))
+        within(&fixture.path("up"), || DirectOutlet::open(interface, port))
     };
     let error = open("nothing").expect_err("no such interface");
     assert!(
@@ -185,34 +185,34 @@ fn a_sender_with_a_socket_of_its_own_sends_every_length() {
 }
 
 /// Two namespaces, each behind an uplink; the uplinks are linked.
-fn joined(test: &str, mode: Mode) -> Option<(Ground, [Uplink; 2])> {
-    let mut ground = Ground::new(test, &["up", "a", "b"])?;
-    ground.join(("up", "up0"), ("a", "in0"));
-    ground.join(("up", "up1"), ("b", "in0"));
+fn joined(test: &str, mode: Mode) -> Option<(Fixture, [Uplink; 2])> {
+    let mut fixture = Fixture::new(test, &["up", "a", "b"])?;
+    fixture.join(("up", "up0"), ("a", "in0"));
+    fixture.join(("up", "up1"), ("b", "in0"));
     for (name, address) in [("a", "10.9.0.1/24"), ("b", "10.9.0.2/24")] {
-        let netns = ground.netns(name);
+        let netns = fixture.netns(name);
         must(&format!("ip -n {netns} addr add {address} dev in0"));
     }
-    let mut specs = [ground.spec("up", "up0"), ground.spec("up", "up1")];
+    let mut specs = [fixture.spec("up", "up0"), fixture.spec("up", "up1")];
     specs.iter_mut().for_each(|spec| spec.mode = mode);
-    let uplinks = [0, 1].map(|i| ground.open(&specs[i]).expect("an uplink"));
-    let switch = &ground.scratch.switch;
+    let uplinks = [0, 1].map(|i| fixture.open(&specs[i]).expect("an uplink"));
+    let switch = &fixture.scratch.switch;
     for (from, to) in [(0, 1), (1, 0)] {
         switch
             .connect(specs[from].port, Destination::Link(specs[to].port))
             .expect("connect");
     }
-    Some((ground, uplinks))
+    Some((fixture, uplinks))
 }
 
 fn tcp_runs_through(test: &str, mode: Mode) {
     const BYTES: usize = 32 << 20;
-    let Some((ground, uplinks)) = joined(test, mode) else {
+    let Some((fixture, uplinks)) = joined(test, mode) else {
         return;
     };
-    let listener = within(&ground.path("b"), || TcpListener::bind("10.9.0.2:7000")).expect("bind");
+    let listener = within(&fixture.path("b"), || TcpListener::bind("10.9.0.2:7000")).expect("bind");
     let mut stream =
-        within(&ground.path("a"), || TcpStream::connect("10.9.0.2:7000")).expect("connect");
+        within(&fixture.path("a"), || TcpStream::connect("10.9.0.2:7000")).expect("connect");
     let block: Vec<u8> = (0..65536u32).map(|i| (i * 7 + i / 251) as u8).collect();
     let expected = block.clone();
     let server = thread::spawn(move || {
@@ -232,13 +232,13 @@ fn tcp_runs_through(test: &str, mode: Mode) {
     server.join().expect("the server has checked all");
     for uplink in uplinks {
         let (port, status) = (uplink.spec().port, uplink.status());
-        let counters = ground.scratch.switch.counters(port);
+        let counters = fixture.scratch.switch.counters(port);
         // Segments of 64 KiB would be too long, partial checksums would need to be sent again.
         assert_eq!(counters.dropped(DropReason::BadLength), 0, "{counters:?}");
         assert_eq!(counters.dropped(DropReason::Uplink), 0, "{status:?}");
-        uplink.close(&ground.scratch.switch).expect("close");
+        uplink.close(&fixture.scratch.switch).expect("close");
     }
-    let errors = within(&ground.path("b"), || {
+    let errors = within(&fixture.path("b"), || {
         std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters")
     });
     let rows: Vec<Vec<&str>> = errors
@@ -262,11 +262,11 @@ fn tcp_of_a_kernel_stack_runs_through_generically() {
 
 #[test]
 fn datagrams_are_answered_one_by_one() {
-    let Some((ground, uplinks)) = joined("udp", Mode::Auto) else {
+    let Some((fixture, uplinks)) = joined("udp", Mode::Auto) else {
         return;
     };
-    let server = within(&ground.path("b"), || UdpSocket::bind("10.9.0.2:7000")).expect("bind");
-    let client = within(&ground.path("a"), || UdpSocket::bind("10.9.0.1:0")).expect("bind");
+    let server = within(&fixture.path("b"), || UdpSocket::bind("10.9.0.2:7000")).expect("bind");
+    let client = within(&fixture.path("a"), || UdpSocket::bind("10.9.0.1:0")).expect("bind");
     client.connect("10.9.0.2:7000").expect("connect");
     for socket in [&server, &client] {
         socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
@@ -289,20 +289,20 @@ fn datagrams_are_answered_one_by_one() {
 #[test]
 fn a_frame_longer_than_the_interface_takes_is_dropped_and_counted() {
     for (test, transmit) in [("long", Transmit::Auto), ("longp", Transmit::Packet)] {
-        let Some(mut ground) = Ground::new(test, &["up", "out"]) else {
+        let Some(mut fixture) = Fixture::new(test, &["up", "out"]) else {
             return;
         };
-        ground.join(("up", "up0"), ("out", "out0"));
-        let mut spec = ground.spec("up", "up0");
+        fixture.join(("up", "up0"), ("out", "out0"));
+        let mut spec = fixture.spec("up", "up0");
         spec.transmit = transmit;
-        let uplink = ground.open(&spec).expect("an uplink");
-        let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
-        let switch = &ground.scratch.switch;
+        let uplink = fixture.open(&spec).expect("an uplink");
+        let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
+        let switch = &fixture.scratch.switch;
         switch
             .connect(instance.id(0), Destination::Link(spec.port))
             .expect("connect");
         let mut ring = instance.attach().expect("attach");
-        let outside = ground.raw("out", "out0");
+        let outside = fixture.raw("out", "out0");
         let port = &mut ring.ports[0];
         let tag = [0x81, 0, 0, 5];
         for (tag, len) in [
@@ -334,23 +334,23 @@ fn a_frame_longer_than_the_interface_takes_is_dropped_and_counted() {
 
 #[test]
 fn frames_too_long_for_a_slot_are_dropped_and_counted() {
-    let Some(mut ground) = Ground::new("jumbo", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("jumbo", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
+    fixture.join(("up", "up0"), ("out", "out0"));
     for (name, interface) in [("up", "up0"), ("out", "out0")] {
-        let netns = ground.netns(name);
+        let netns = fixture.netns(name);
         must(&format!("ip -n {netns} link set {interface} mtu 9000"));
     }
-    let spec = ground.spec("up", "up0");
-    let _uplink = ground.open(&spec).expect("an uplink");
-    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
-    let switch = &ground.scratch.switch;
+    let spec = fixture.spec("up", "up0");
+    let _uplink = fixture.open(&spec).expect("an uplink");
+    let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
+    let switch = &fixture.scratch.switch;
     switch
         .connect(spec.port, Destination::Link(instance.id(0)))
         .expect("connect");
     let mut ring = instance.attach().expect("attach");
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     for len in [9014, 2033, 2032] {
         outside.send(&frame(INSIDE, OUTSIDE, &[], len, 1));
     }
@@ -363,16 +363,16 @@ fn frames_too_long_for_a_slot_are_dropped_and_counted() {
 
 #[test]
 fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
-    let Some(mut ground) = Ground::new("switch", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("switch", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let spec = ground.spec("up", "up0");
-    let _uplink = ground.open(&spec).expect("an uplink");
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let spec = fixture.spec("up", "up0");
+    let _uplink = fixture.open(&spec).expect("an uplink");
     let instances: Vec<_> = (0..3)
-        .map(|_| ground.scratch.instance(1, 64, 64).expect("an instance"))
+        .map(|_| fixture.scratch.instance(1, 64, 64).expect("an instance"))
         .collect();
-    let switch = &ground.scratch.switch;
+    let switch = &fixture.scratch.switch;
     switch
         .connect(spec.port, Destination::Switch(7))
         .expect("connect");
@@ -385,7 +385,7 @@ fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
             .expect("pinned");
         ports.append(&mut instance.attach().expect("attach").ports);
     }
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     let mac = |i: usize| instances[i].mac(0);
     let mut entered = 0;
     let mut arrive = |bytes: &[u8], copies: u64| -> Vec<usize> {
@@ -443,19 +443,19 @@ fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
     const FRAMES: u64 = 20_000;
     /// Of a sender on their way at once: fewer than a veth has room for, which counts nothing.
     const WINDOW: u64 = 128;
-    let Some((mut ground, uplinks)) = joined("sum", Mode::Auto) else {
+    let Some((mut fixture, uplinks)) = joined("sum", Mode::Auto) else {
         return;
     };
     // Two namespaces send at once, on different CPUs, into one port whose owner comes and goes.
-    let instance = ground.scratch.instance(1, 64, 64).expect("an instance");
-    let switch = &ground.scratch.switch;
+    let instance = fixture.scratch.instance(1, 64, 64).expect("an instance");
+    let switch = &fixture.scratch.switch;
     for uplink in &uplinks {
         switch
             .connect(uplink.spec().port, Destination::Link(instance.id(0)))
             .expect("connect");
     }
     let mut ring = instance.attach().expect("attach");
-    let sockets = ["a", "b"].map(|name| ground.raw(name, "in0"));
+    let sockets = ["a", "b"].map(|name| fixture.raw(name, "in0"));
     let ports = uplinks.each_ref().map(|uplink| uplink.spec().port);
     let entered = |port| switch.counters(port).tx_frames;
     let mut got = 0;
@@ -504,21 +504,21 @@ fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
 
 #[test]
 fn a_capture_shows_what_comes_in_and_what_goes_out() {
-    let Some(mut ground) = Ground::new("capture", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("capture", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let spec = ground.spec("up", "up0");
-    let _uplink = ground.open(&spec).expect("an uplink");
-    let instance = ground.scratch.instance(1, 64, 64).expect("an instance");
-    let switch = &ground.scratch.switch;
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let spec = fixture.spec("up", "up0");
+    let _uplink = fixture.open(&spec).expect("an uplink");
+    let instance = fixture.scratch.instance(1, 64, 64).expect("an instance");
+    let switch = &fixture.scratch.switch;
     for (from, to) in [(spec.port, instance.id(0)), (instance.id(0), spec.port)] {
         switch
             .connect(from, Destination::Link(to))
             .expect("connect");
     }
     let mut ring = instance.attach().expect("attach");
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     switch.set_capture(spec.port, true);
     let inward = frame(INSIDE, OUTSIDE, &[], 1000, 1);
     outside.send(&inward);

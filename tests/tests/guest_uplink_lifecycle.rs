@@ -1,7 +1,7 @@
 //! The promise: an uplink takes an interface only if it may, says why not, finds it again when it
 //! has vanished, and leaves the host as it was: on close, and after a crash at the next start.
 
-mod uplink_ground;
+mod uplink_fixture;
 
 use nfluid_netdev::{Mode, NetdevError, ReceivePath};
 use nfluid_ring::port::{Port, WhenFull};
@@ -14,7 +14,7 @@ use nfluid_uplink::{Kind, Uplink, UplinkError, UplinkSpec};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use uplink_ground::{Ground, frame};
+use uplink_fixture::{Fixture, frame};
 
 const OUTSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 const INSIDE: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
@@ -39,23 +39,23 @@ impl Drop for Folder {
     }
 }
 
-fn refusal(ground: &Ground, spec: &UplinkSpec) -> String {
-    let error = ground.open(spec).expect_err("it must be refused");
+fn refusal(fixture: &Fixture, spec: &UplinkSpec) -> String {
+    let error = fixture.open(spec).expect_err("it must be refused");
     assert!(
-        ground.scratch.switch.counters(spec.port).tx_frames == 0
-            && !ground.scratch.switch.is_up(spec.port),
+        fixture.scratch.switch.counters(spec.port).tx_frames == 0
+            && !fixture.scratch.switch.is_up(spec.port),
         "the port of a refused uplink is up"
     );
     error.to_string()
 }
 
 /// Settings of both ends that an uplink may change.
-fn settings(ground: &Ground) -> String {
+fn settings(fixture: &Fixture) -> String {
     let features = |name: &str, interface: &str| {
-        let netns = ground.netns(name);
+        let netns = fixture.netns(name);
         must(&format!("ip netns exec {netns} ethtool -k {interface}"))
     };
-    let link = must(&format!("ip -n {} -d link show up0", ground.netns("up")));
+    let link = must(&format!("ip -n {} -d link show up0", fixture.netns("up")));
     let link: Vec<&str> = link.lines().take(2).collect();
     [
         features("up", "up0"),
@@ -66,9 +66,9 @@ fn settings(ground: &Ground) -> String {
 }
 
 /// An instance linked both ways with the uplink's port.
-fn linked(ground: &mut Ground, spec: &UplinkSpec) -> (ScratchInstance, Port) {
-    let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
-    let switch = &ground.scratch.switch;
+fn linked(fixture: &mut Fixture, spec: &UplinkSpec) -> (ScratchInstance, Port) {
+    let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
+    let switch = &fixture.scratch.switch;
     switch
         .connect(spec.port, Destination::Link(instance.id(0)))
         .expect("connect");
@@ -80,8 +80,8 @@ fn linked(ground: &mut Ground, spec: &UplinkSpec) -> (ScratchInstance, Port) {
 }
 
 /// One frame each way.
-fn crosses(ground: &Ground, port: &mut Port, number: u32) {
-    let outside = ground.raw("out", "out0");
+fn crosses(fixture: &Fixture, port: &mut Port, number: u32) {
+    let outside = fixture.raw("out", "out0");
     let inward = frame(INSIDE, OUTSIDE, &[], 100, number);
     let mut got = Vec::new();
     eventually("a frame comes in", || {
@@ -102,58 +102,58 @@ fn crosses(ground: &Ground, port: &mut Port, number: u32) {
 
 #[test]
 fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
-    let Some(mut ground) = Ground::new("busy", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("busy", &["up", "out"]) else {
         return;
     };
-    ground.join(("up", "up0"), ("out", "out0"));
-    let (up, out) = (ground.netns("up"), ground.netns("out"));
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let (up, out) = (fixture.netns("up"), fixture.netns("out"));
     // No other namespace of the host has this interface: tests beside this one have an out0 too.
     let outer = format!("o{}", std::process::id());
     must(&format!("ip -n {out} link add {outer} type veth"));
-    let mut spec = ground.spec("up", "up9");
-    let text = refusal(&ground, &spec);
+    let mut spec = fixture.spec("up", "up9");
+    let text = refusal(&fixture, &spec);
     let want = format!("no interface up9 in namespace {up}; there are: lo, up0");
     assert_eq!(text, want);
     spec.interface.clone_from(&outer);
-    let text = refusal(&ground, &spec);
+    let text = refusal(&fixture, &spec);
     assert!(
         text.contains(&format!("but there is one in {out}")),
         "{text}"
     );
     spec.interface = "a/b".to_owned();
-    assert!(refusal(&ground, &spec).contains("cannot be the name"));
+    assert!(refusal(&fixture, &spec).contains("cannot be the name"));
     spec.interface = "up0".to_owned();
     spec.netns = Some("/run/netns/nfl-there-is-none".into());
-    assert!(refusal(&ground, &spec).contains("no network namespace at /run/netns/nfl-there"));
-    spec.netns = Some(ground.path("up"));
+    assert!(refusal(&fixture, &spec).contains("no network namespace at /run/netns/nfl-there"));
+    spec.netns = Some(fixture.path("up"));
     // Another uplink has it.
-    let mut first = ground.spec("up", "up0");
+    let mut first = fixture.spec("up", "up0");
     first.name = "the-first".to_owned();
-    let before = settings(&ground);
+    let before = settings(&fixture);
     for mode in [Mode::Native, Mode::Generic] {
         first.mode = mode;
-        let uplink = ground.open(&first).expect("an uplink");
+        let uplink = fixture.open(&first).expect("an uplink");
         for mode in [Mode::Auto, Mode::Native, Mode::Generic] {
             spec.mode = mode;
-            let text = refusal(&ground, &spec);
+            let text = refusal(&fixture, &spec);
             assert!(
                 text.starts_with("interface up0 has an XDP program already: 'uplink_"),
                 "{text}"
             );
             assert!(text.contains("ip link set dev up0 xdp off"), "{text}");
         }
-        uplink.close(&ground.scratch.switch).expect("close");
-        assert_eq!(settings(&ground), before);
+        uplink.close(&fixture.scratch.switch).expect("close");
+        assert_eq!(settings(&fixture), before);
     }
     // Native XDP is not for every MTU, and the reason is told.
     must(&format!("ip -n {up} link set up0 mtu 9000"));
     must(&format!("ip -n {out} link set out0 mtu 9000"));
     spec.mode = Mode::Native;
-    let text = refusal(&ground, &spec);
+    let text = refusal(&fixture, &spec);
     assert!(text.contains("takes no XDP program (native: "), "{text}");
     assert!(text.contains("MTU"), "the kernel's own words: {text}");
     spec.mode = Mode::Auto;
-    let uplink = ground.open(&spec).expect("an uplink");
+    let uplink = fixture.open(&spec).expect("an uplink");
     let path = uplink.status().path.expect("connected");
     assert_eq!(path.receive, ReceivePath::Generic);
     assert!(path.receive_why.contains("MTU"), "{path:?}");
@@ -161,48 +161,48 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
 
 #[test]
 fn everything_is_as_before_after_close() {
-    let Some(mut ground) = Ground::new("restore", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("restore", &["up", "out"]) else {
         return;
     };
-    let folder = Folder::new(&ground.label);
-    ground.join(("up", "up0"), ("out", "out0"));
-    must(&format!("ip -n {} link set up0 down", ground.netns("up")));
-    let before = settings(&ground);
-    let mut spec = ground.spec("up", "up0");
+    let folder = Folder::new(&fixture.label);
+    fixture.join(("up", "up0"), ("out", "out0"));
+    must(&format!("ip -n {} link set up0 down", fixture.netns("up")));
+    let before = settings(&fixture);
+    let mut spec = fixture.spec("up", "up0");
     spec.mac = Some([2, 1, 2, 3, 4, 5]);
     spec.state_dir = Some(folder.0.clone());
     for mode in [Mode::Native, Mode::Generic] {
         spec.mode = mode;
-        let uplink = ground.open(&spec).expect("an uplink");
-        let (_instance, mut port) = linked(&mut ground, &spec);
+        let uplink = fixture.open(&spec).expect("an uplink");
+        let (_instance, mut port) = linked(&mut fixture, &spec);
         assert_eq!(folder.count(), 1);
-        let during = settings(&ground);
+        let during = settings(&fixture);
         assert!(
             during.contains("02:01:02:03:04:05") && during.contains("xdp"),
             "{during}"
         );
         assert!(during.contains("tx-checksum-ip-generic: off"), "{during}");
-        crosses(&ground, &mut port, 1);
-        uplink.close(&ground.scratch.switch).expect("close");
-        assert_eq!(settings(&ground), before);
+        crosses(&fixture, &mut port, 1);
+        uplink.close(&fixture.scratch.switch).expect("close");
+        assert_eq!(settings(&fixture), before);
         assert_eq!(folder.count(), 0);
     }
 }
 
 #[test]
 fn an_interface_that_vanishes_is_found_again() {
-    let Some(mut ground) = Ground::new("vanish", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("vanish", &["up", "out"]) else {
         return;
     };
-    let folder = Folder::new(&ground.label);
-    ground.join(("up", "up0"), ("out", "out0"));
-    let mut spec = ground.spec("up", "up0");
+    let folder = Folder::new(&fixture.label);
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let mut spec = fixture.spec("up", "up0");
     spec.state_dir = Some(folder.0.clone());
-    let uplink = ground.open(&spec).expect("an uplink");
-    let (_instance, mut port) = linked(&mut ground, &spec);
-    crosses(&ground, &mut port, 0);
+    let uplink = fixture.open(&spec).expect("an uplink");
+    let (_instance, mut port) = linked(&mut fixture, &spec);
+    crosses(&fixture, &mut port, 0);
     for round in 1..=3 {
-        must(&format!("ip -n {} link del up0", ground.netns("up")));
+        must(&format!("ip -n {} link del up0", fixture.netns("up")));
         eventually("it is missed", || uplink.status().path.is_none());
         let lost = frame(OUTSIDE, INSIDE, &[], 60, round);
         assert!(port.send(|slot| {
@@ -213,37 +213,37 @@ fn an_interface_that_vanishes_is_found_again() {
         eventually("the loss is counted", || {
             uplink.status().refused_frames == u64::from(round)
         });
-        ground.join(("up", "up0"), ("out", "out0"));
+        fixture.join(("up", "up0"), ("out", "out0"));
         eventually("it is found", || uplink.status().path.is_some());
-        crosses(&ground, &mut port, round);
+        crosses(&fixture, &mut port, round);
         assert_eq!(uplink.status().vanished, u64::from(round));
         assert_eq!(uplink.status().returned, u64::from(round));
     }
     // Down and up again is no reason to let go.
-    must(&format!("ip -n {} link set up0 down", ground.netns("up")));
-    must(&format!("ip -n {} link set up0 up", ground.netns("up")));
-    crosses(&ground, &mut port, 9);
+    must(&format!("ip -n {} link set up0 down", fixture.netns("up")));
+    must(&format!("ip -n {} link set up0 up", fixture.netns("up")));
+    crosses(&fixture, &mut port, 9);
     // A program that somebody has removed by force comes back.
     must(&format!(
         "ip -n {} link set up0 xdp off",
-        ground.netns("up")
+        fixture.netns("up")
     ));
     eventually("the program is back", || uplink.status().returned == 4);
-    crosses(&ground, &mut port, 10);
+    crosses(&fixture, &mut port, 10);
     // The namespace itself is made anew.
-    let up = ground.netns("up");
+    let up = fixture.netns("up");
     must(&format!("ip netns del {up}"));
     eventually("it is missed", || uplink.status().path.is_none());
-    let out = ground.netns("out");
+    let out = fixture.netns("out");
     let far_end = || run(&format!("ip -n {out} link show out0")).succeeded();
     eventually("the namespace is gone with all that is in it", || {
         !far_end()
     });
     must(&format!("ip netns add {up}"));
-    ground.join(("up", "up0"), ("out", "out0"));
+    fixture.join(("up", "up0"), ("out", "out0"));
     eventually("it is found", || uplink.status().path.is_some());
-    crosses(&ground, &mut port, 11);
-    uplink.close(&ground.scratch.switch).expect("close");
+    crosses(&fixture, &mut port, 11);
+    uplink.close(&fixture.scratch.switch).expect("close");
     assert_eq!(folder.count(), 0);
 }
 
@@ -265,8 +265,8 @@ fn crash_with_an_uplink() {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
-fn crash(ground: &Ground, folder: &Path) {
-    let netns = ground.path("up");
+fn crash(fixture: &Fixture, folder: &Path) {
+    let netns = fixture.path("up");
     let arguments = format!("{} {}", netns.display(), folder.display());
     let test = std::env::current_exe().expect("/proc is mounted");
     let status = Command::new(test)
@@ -291,33 +291,33 @@ fn crash(ground: &Ground, folder: &Path) {
 
 #[test]
 fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
-    let Some(mut ground) = Ground::new("crash", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("crash", &["up", "out"]) else {
         return;
     };
-    let folder = Folder::new(&ground.label);
-    ground.join(("up", "up0"), ("out", "out0"));
-    let before = settings(&ground);
-    crash(&ground, &folder.0);
-    assert_ne!(settings(&ground), before, "a crash leaves traces");
+    let folder = Folder::new(&fixture.label);
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let before = settings(&fixture);
+    crash(&fixture, &folder.0);
+    assert_ne!(settings(&fixture), before, "a crash leaves traces");
     assert_eq!(folder.count(), 1);
     // Somebody else may not have the interface.
-    let mut spec = ground.spec("up", "up0");
+    let mut spec = fixture.spec("up", "up0");
     spec.state_dir = Some(folder.0.clone());
-    assert!(refusal(&ground, &spec).contains("has an XDP program already"));
+    assert!(refusal(&fixture, &spec).contains("has an XDP program already"));
     // The same uplink takes over, and undoes in the end what its predecessor changed.
     spec.name = "crashed".to_owned();
-    let uplink = ground.open(&spec).expect("taken over");
-    let (_instance, mut port) = linked(&mut ground, &spec);
-    crosses(&ground, &mut port, 1);
-    uplink.close(&ground.scratch.switch).expect("close");
-    assert_eq!(settings(&ground), before);
+    let uplink = fixture.open(&spec).expect("taken over");
+    let (_instance, mut port) = linked(&mut fixture, &spec);
+    crosses(&fixture, &mut port, 1);
+    uplink.close(&fixture.scratch.switch).expect("close");
+    assert_eq!(settings(&fixture), before);
     // Or its traces are removed, unless it is wanted.
-    crash(&ground, &folder.0);
+    crash(&fixture, &folder.0);
     let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |name| name == "crashed");
     assert!(cleaned.is_empty() && folder.count() == 1);
     let cleaned = nfluid_uplink::clean_leftovers(&folder.0, |_| false);
     assert_eq!(cleaned, ["crashed"]);
-    assert_eq!(settings(&ground), before);
+    assert_eq!(settings(&fixture), before);
     assert_eq!(folder.count(), 0);
     // A damaged record is left, and nothing else suffers.
     std::fs::create_dir_all(&folder.0).expect("a folder");
@@ -327,52 +327,53 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
 
 #[test]
 fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
-    let Some(mut ground) = Ground::new("leave", &["up", "out"]) else {
+    let Some(mut fixture) = Fixture::new("leave", &["up", "out"]) else {
         return;
     };
-    let folder = Folder::new(&ground.label);
-    ground.join(("up", "up0"), ("out", "out0"));
-    let before = settings(&ground);
-    let mut spec = ground.spec("up", "up0");
+    let folder = Folder::new(&fixture.label);
+    fixture.join(("up", "up0"), ("out", "out0"));
+    let before = settings(&fixture);
+    let mut spec = fixture.spec("up", "up0");
     spec.state_dir = Some(folder.0.clone());
-    let first = ground.open(&spec).expect("an uplink");
-    let (_instance, mut port) = linked(&mut ground, &spec);
+    let first = fixture.open(&spec).expect("an uplink");
+    let (_instance, mut port) = linked(&mut fixture, &spec);
     first.leave();
     // Nobody is there, and frames still come in.
-    let outside = ground.raw("out", "out0");
+    let outside = fixture.raw("out", "out0");
     outside.send(&frame(INSIDE, OUTSIDE, &[], 60, 1));
     eventually("a frame comes in", || port.receive(64, |_| ()) == 1);
-    let second = ground.open(&spec).expect("taken over");
-    crosses(&ground, &mut port, 2);
-    second.close(&ground.scratch.switch).expect("close");
-    assert_eq!(settings(&ground), before);
+    let second = fixture.open(&spec).expect("taken over");
+    crosses(&fixture, &mut port, 2);
+    second.close(&fixture.scratch.switch).expect("close");
+    assert_eq!(settings(&fixture), before);
 }
 
 #[test]
 fn a_tap_joins_a_kernel_stack_to_the_platform() {
-    let Some(mut ground) = Ground::new("tap", &["left", "right"]) else {
+    let Some(mut fixture) = Fixture::new("tap", &["left", "right"]) else {
         return;
     };
-    let folder = Folder::new(&ground.label);
-    let mut specs = [ground.spec("left", "tap0"), ground.spec("right", "tap0")];
+    let folder = Folder::new(&fixture.label);
+    let mut specs = [fixture.spec("left", "tap0"), fixture.spec("right", "tap0")];
     for (number, spec) in specs.iter_mut().enumerate() {
         spec.kind = Kind::Tap;
         spec.name = format!("tap-{number}");
         spec.state_dir = Some(folder.0.clone());
     }
-    if let Err(UplinkError::Netdev(NetdevError::System { what, source })) = ground.open(&specs[0]) {
+    if let Err(UplinkError::Netdev(NetdevError::System { what, source })) = fixture.open(&specs[0])
+    {
         nfluid_tests::harness::skip::skip("tap", &format!("no taps here: {what}: {source}"));
         return;
     }
-    let uplinks = [0, 1].map(|i| ground.open(&specs[i]).expect("a tap"));
-    let switch = &ground.scratch.switch;
+    let uplinks = [0, 1].map(|i| fixture.open(&specs[i]).expect("a tap"));
+    let switch = &fixture.scratch.switch;
     for spec in &specs {
         switch
             .connect(spec.port, Destination::Switch(5))
             .expect("connect");
     }
     let address = |name: &str, number: u8| {
-        let netns = ground.netns(name);
+        let netns = fixture.netns(name);
         must(&format!(
             "ip -n {netns} addr add 10.8.0.{number}/24 dev tap0"
         ));
@@ -381,8 +382,8 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
     address("right", 2);
     let talk = |round: u32| {
         let server =
-            within(&ground.path("right"), || UdpSocket::bind("10.8.0.2:7000")).expect("bind");
-        let client = within(&ground.path("left"), || UdpSocket::bind("10.8.0.1:0")).expect("bind");
+            within(&fixture.path("right"), || UdpSocket::bind("10.8.0.2:7000")).expect("bind");
+        let client = within(&fixture.path("left"), || UdpSocket::bind("10.8.0.1:0")).expect("bind");
         client.connect("10.8.0.2:7000").expect("connect");
         server.set_read_timeout(Some(PATIENCE)).expect("timeout");
         for number in 0..100u32 {
@@ -400,20 +401,20 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         "{counters:?}"
     );
     // Somebody removes the tap: it is made again.
-    must(&format!("ip -n {} link del tap0", ground.netns("right")));
+    must(&format!("ip -n {} link del tap0", fixture.netns("right")));
     eventually("it is made again", || uplinks[1].status().returned == 1);
     address("right", 2);
     must(&format!(
         "ip -n {} neigh flush dev tap0",
-        ground.netns("left")
+        fixture.netns("left")
     ));
     talk(2);
     assert_eq!(folder.count(), 2);
     for uplink in uplinks {
-        uplink.close(&ground.scratch.switch).expect("close");
+        uplink.close(&fixture.scratch.switch).expect("close");
     }
     for name in ["left", "right"] {
-        let shown = run(&format!("ip -n {} link show tap0", ground.netns(name)));
+        let shown = run(&format!("ip -n {} link show tap0", fixture.netns(name)));
         assert!(!shown.succeeded(), "the tap is still there");
     }
     assert_eq!(folder.count(), 0);

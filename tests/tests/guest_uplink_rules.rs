@@ -1,7 +1,7 @@
 //! The promise: an uplink's rules send each frame to the port of the first rule that matches it,
 //! also right after a change, and what none takes is dropped and counted, or left to the host.
 
-mod uplink_ground;
+mod uplink_fixture;
 
 use nfluid_ring::port::Port;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
@@ -13,14 +13,14 @@ use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_uplink::{Uplink, UplinkSpec};
 use std::process::Command;
 use std::time::Duration;
-use uplink_ground::{Ground, Raw};
+use uplink_fixture::{Fixture, Raw};
 
 const DST: [u8; 6] = [2, 0xee, 0, 0, 0, 2];
 const SRC: [u8; 6] = [2, 0xee, 0, 0, 0, 1];
 
 /// An uplink with rules, the instances that they send to, and the far side of its interface.
 struct Sorting {
-    ground: Ground,
+    fixture: Fixture,
     uplink: Uplink,
     spec: UplinkSpec,
     instances: Vec<ScratchInstance>,
@@ -30,42 +30,42 @@ struct Sorting {
 
 impl Sorting {
     fn new(test: &str, count: usize, pass: bool) -> Option<Self> {
-        let ground = Ground::new(test, &["up", "out"])?;
-        ground.join(("up", "up0"), ("out", "out0"));
-        Some(Self::on(ground, count, pass))
+        let fixture = Fixture::new(test, &["up", "out"])?;
+        fixture.join(("up", "up0"), ("out", "out0"));
+        Some(Self::on(fixture, count, pass))
     }
 
     /// On an interface with as many queues.
     fn with_queues(test: &str, count: usize, queues: usize) -> Option<Self> {
-        let ground = Ground::new(test, &["up", "out"])?;
-        let (up, out) = (ground.netns("up"), ground.netns("out"));
+        let fixture = Fixture::new(test, &["up", "out"])?;
+        let (up, out) = (fixture.netns("up"), fixture.netns("out"));
         let queues = format!("numtxqueues {queues} numrxqueues {queues}");
         must(&format!(
             "ip -n {up} link add up0 {queues} type veth peer name out0 netns {out} {queues}"
         ));
         must(&format!("ip -n {up} link set up0 up"));
         must(&format!("ip -n {out} link set out0 up"));
-        Some(Self::on(ground, count, false))
+        Some(Self::on(fixture, count, false))
     }
 
-    fn on(mut ground: Ground, count: usize, pass: bool) -> Self {
-        let mut spec = ground.spec("up", "up0");
+    fn on(mut fixture: Fixture, count: usize, pass: bool) -> Self {
+        let mut spec = fixture.spec("up", "up0");
         spec.pass = pass;
-        let uplink = ground.open(&spec).expect("an uplink");
+        let uplink = fixture.open(&spec).expect("an uplink");
         let mut instances = Vec::new();
         let mut ports = Vec::new();
         for _ in 0..count {
-            let instance = ground.scratch.instance(1, 256, 64).expect("an instance");
+            let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
             ports.append(&mut instance.attach().expect("attach").ports);
             instances.push(instance);
         }
-        let switch = &ground.scratch.switch;
+        let switch = &fixture.scratch.switch;
         switch
             .connect(spec.port, Destination::Classifier)
             .expect("connect");
-        let outside = ground.raw("out", "out0");
+        let outside = fixture.raw("out", "out0");
         Sorting {
-            ground,
+            fixture,
             uplink,
             spec,
             instances,
@@ -77,7 +77,7 @@ impl Sorting {
     /// Has what is sent in from now on come in on a receive queue: a veth's is that on which the other end sent
     /// (Documentation/networking/scaling.rst, "XPS").
     fn choose_queue(&self, queue: usize, of: usize) {
-        let netns = self.ground.netns("out");
+        let netns = self.fixture.netns("out");
         for other in 0..of {
             let cores = if other == queue { "3" } else { "0" };
             let file = format!("/sys/class/net/out0/queues/tx-{other}/xps_cpus");
@@ -94,18 +94,18 @@ impl Sorting {
     }
 
     fn set(&self, rules: &[Rule]) {
-        let switch = &self.ground.scratch.switch;
+        let switch = &self.fixture.scratch.switch;
         switch.set_rules(self.spec.port, rules).expect("rules");
     }
 
     fn remembered_flows(&self, port: u32) -> Option<usize> {
-        let switch = &self.ground.scratch.switch;
+        let switch = &self.fixture.scratch.switch;
         switch.remembered_flows(port).expect("it can be read")
     }
 
     /// Sends a frame, and waits until it is counted as one that has come in.
     fn comes_in(&self, frame: &[u8]) {
-        let switch = &self.ground.scratch.switch;
+        let switch = &self.fixture.scratch.switch;
         let seen = || {
             let counters = switch.counters(self.spec.port);
             counters.tx_frames + counters.passed
@@ -121,7 +121,7 @@ impl Sorting {
         self.comes_in(frame);
         self.arrived(frame).or_else(|| {
             // It is counted before it is delivered.
-            let switch = &self.ground.scratch.switch;
+            let switch = &self.fixture.scratch.switch;
             switch.await_programs().expect("a grace period");
             self.arrived(frame)
         })
@@ -415,7 +415,7 @@ fn the_first_rule_that_matches_decides() {
     for (name, frame, want) in &cases {
         assert_eq!(sorting.goes_to(frame), *want, "{name}");
     }
-    let counters = sorting.ground.scratch.switch.counters(sorting.spec.port);
+    let counters = sorting.fixture.scratch.switch.counters(sorting.spec.port);
     assert_eq!(counters.dropped(DropReason::NoRoute), untaken);
     assert_eq!(counters.tx_frames, cases.len() as u64);
 }
@@ -495,7 +495,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
     let Some(mut sorting) = Sorting::new("clients", 2, false) else {
         return;
     };
-    let arrivals = sorting.ground.scratch.switch.arrivals().expect("a reader");
+    let arrivals = sorting.fixture.scratch.switch.arrivals().expect("a reader");
     let from = Ipv4::default();
     let own = |tag: bool| {
         let tags: &[(u16, u16)] = if tag { &[(0x8100, 7)] } else { &[] };
@@ -517,7 +517,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
         assert_eq!(waiting[0].uplink, sorting.spec.port);
         assert_eq!(sorting.goes_to(&own(false)), None, "{id}: no way back");
         let (entry, back) = (sorting.to(0).expect("a port"), sorting.to(1).expect("one"));
-        let switch = &sorting.ground.scratch.switch;
+        let switch = &sorting.fixture.scratch.switch;
         switch.set_client(&client, entry, back).expect("entered");
         let answered = match id {
             ClientId::Address(_) => Ipv4 {
@@ -533,7 +533,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
         if by != ClientBy::Vlan {
             assert_eq!(sorting.goes_to(&answered), Some(1), "{id}: the way back");
         }
-        let switch = &sorting.ground.scratch.switch;
+        let switch = &sorting.fixture.scratch.switch;
         switch.suspend_client(&client, back).expect("suspended");
         switch.await_programs().expect("a grace period");
         assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits");
@@ -545,7 +545,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
                 "{id}: still a way back"
             );
         }
-        let switch = &sorting.ground.scratch.switch;
+        let switch = &sorting.fixture.scratch.switch;
         switch.remove_client(&client).expect("removed");
         switch.await_programs().expect("a grace period");
         assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits again");
@@ -562,7 +562,7 @@ fn what_finds_no_room_to_wait_is_dropped_and_counted() {
     let frame = ethernet(&[(0x8100, 7)], 0x0800, &Ipv4::default().packet());
     let mut sent = 0;
     let dropped = |sorting: &Sorting| {
-        let counters = sorting.ground.scratch.switch.counters(sorting.spec.port);
+        let counters = sorting.fixture.scratch.switch.counters(sorting.spec.port);
         counters.dropped(DropReason::Client)
     };
     while dropped(&sorting) < 10 {
@@ -571,7 +571,7 @@ fn what_finds_no_room_to_wait_is_dropped_and_counted() {
         assert!(sent < 2000, "the room has no end");
     }
     assert_eq!(sorting.arrived(&frame), None);
-    let arrivals = sorting.ground.scratch.switch.arrivals().expect("a reader");
+    let arrivals = sorting.fixture.scratch.switch.arrivals().expect("a reader");
     let mut waited = 0;
     loop {
         let some = arrivals.take(Duration::ZERO, 100).expect("frames").len() as u64;
@@ -601,7 +601,7 @@ fn what_no_rule_takes_is_left_to_the_host_if_asked() {
     let arp = ethernet(&[], 0x0806, &[0; 46]);
     assert_eq!(sorting.goes_to(&Ipv4::default().frame()), Some(0));
     assert_eq!(sorting.goes_to(&arp), None);
-    let counters = sorting.ground.scratch.switch.counters(sorting.spec.port);
+    let counters = sorting.fixture.scratch.switch.counters(sorting.spec.port);
     assert_eq!((counters.passed, counters.tx_frames), (1, 1));
     assert_eq!(counters.dropped_total(), 0);
 }
@@ -611,7 +611,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let Some(mut sorting) = Sorting::new("drops", 1, false) else {
         return;
     };
-    let switch = &sorting.ground.scratch.switch;
+    let switch = &sorting.fixture.scratch.switch;
     let id = sorting.instances[0].id(0);
     switch.set_up(id, false);
     sorting.set(&[Rule {
@@ -619,7 +619,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
         ..Rule::default()
     }]);
     assert_eq!(sorting.goes_to(&Ipv4::default().frame()), None);
-    let switch = &sorting.ground.scratch.switch;
+    let switch = &sorting.fixture.scratch.switch;
     let counters = switch.counters(sorting.spec.port);
     assert_eq!(counters.dropped(DropReason::PortDown), 1);
     switch.set_up(id, true);
@@ -644,7 +644,7 @@ fn rules_that_cannot_be_are_refused() {
     let Some(sorting) = Sorting::new("refused", 1, false) else {
         return;
     };
-    let switch = &sorting.ground.scratch.switch;
+    let switch = &sorting.fixture.scratch.switch;
     let bad = Rule {
         to: Some(1 << 20),
         ..Rule::default()
@@ -691,10 +691,10 @@ fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
         assert_eq!(sorting.goes_to(&from(0)), Some(0), "queue {queue}");
     }
     let switch = |sorting: &Sorting, owners: &[(u32, u32)]| {
-        let switch = &sorting.ground.scratch.switch;
+        let switch = &sorting.fixture.scratch.switch;
         switch.set_queues(uplink, owners).expect("queues");
     };
-    let steered = |sorting: &Sorting| sorting.ground.scratch.switch.steered_frames(uplink);
+    let steered = |sorting: &Sorting| sorting.fixture.scratch.switch.steered_frames(uplink);
     assert_eq!(steered(&sorting), 0);
 
     // The last queue is the second port's: whatever comes there is.
@@ -721,7 +721,7 @@ fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
     // A queue counts for what is classified only: a link leads where it leads.
     switch(&sorting, &[(3, first)]);
     let link = Destination::Link(second);
-    let connected = sorting.ground.scratch.switch.connect(uplink, link);
+    let connected = sorting.fixture.scratch.switch.connect(uplink, link);
     connected.expect("connect");
     assert_eq!(sorting.goes_to(&from(0)), Some(1));
 }
@@ -747,7 +747,7 @@ fn an_interface_that_steers_nothing_is_refused_and_its_frames_are_classified() {
     assert_eq!((left.rules, left.left), (0, 1));
     sorting.uplink.steer(Vec::new()).expect("nothing to steer");
     assert_eq!(sorting.uplink.status().steering, None);
-    let switch = &sorting.ground.scratch.switch;
+    let switch = &sorting.fixture.scratch.switch;
     let error = switch.set_queues(sorting.spec.port, &[(256, 1)]);
     assert!(error.is_err_and(|error| error.to_string().contains("queue 256")));
 }

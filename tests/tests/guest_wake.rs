@@ -1,7 +1,7 @@
 //! A receiver that sleeps is woken when its deployment says: for so many frames, or so long after the
 //! first of them.
 
-mod switch_ground;
+mod switch_fixture;
 
 use nfluid_ring::doorbell::Woken;
 use nfluid_ring::port::{Port, WhenFull};
@@ -9,7 +9,7 @@ use nfluid_switch::{DropReason, SwitchError, Wake};
 use nfluid_testbed::scratch::Scratch;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
-use switch_ground::{Members, for_each_form, frame, received, send};
+use switch_fixture::{Members, for_each_form, frame, received, send};
 
 /// Longer than a few calls take, also in a guest without hardware support.
 const LONG: Duration = Duration::from_secs(1);

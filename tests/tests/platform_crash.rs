@@ -182,7 +182,7 @@ fn a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend
         eventually("a ping crosses", || platform.pings("client", SERVER));
         let deleted = platform.nfluid(&["delete", "--all"]);
         assert!(deleted.succeeded(), "after {delay_ms} ms: {deleted:?}");
-        assert_eq!(cells(&platform), [""; 0], "after {delay_ms} ms");
+        assert_eq!(instance_cgroups(&platform), [""; 0], "after {delay_ms} ms");
         assert_eq!(platform.instance_processes(), [0; 0], "after {delay_ms} ms");
         assert_eq!(programs_on(&platform), 0, "after {delay_ms} ms");
     }
@@ -308,7 +308,7 @@ fn a_terminated_daemon_leaves_interfaces_alone_and_instances_running() {
     eventually("the daemon's helpers end with it", || {
         platform.processes().is_empty()
     });
-    assert_eq!(cells(&platform), [""; 0]);
+    assert_eq!(instance_cgroups(&platform), [""; 0]);
     let places = [platform.pins(), platform.run_dir()];
     for place in places.map(|place| place.join("instances")) {
         assert_eq!(names_in(&place), [""; 0], "{}", place.display());
@@ -316,7 +316,7 @@ fn a_terminated_daemon_leaves_interfaces_alone_and_instances_running() {
 }
 
 /// Cgroups of instances.
-fn cells(platform: &Platform) -> Vec<String> {
+fn instance_cgroups(platform: &Platform) -> Vec<String> {
     let names = platform
         .cgroups()
         .into_iter()

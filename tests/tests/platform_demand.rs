@@ -1,8 +1,8 @@
 //! Instances on demand: who comes gets one, with its first frame; who is silent loses it; a flood takes nothing from those who
 //! are there; and whatever happens to the daemon, nothing is left.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use uplink_ground::Raw;
+use uplink_fixture::Raw;
 
 const SERVER: &str = "192.0.2.1";
 

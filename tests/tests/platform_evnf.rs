@@ -10,18 +10,18 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::path::Path;
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 use nfluid_tests::harness::within;
 #[path = "platform_evnf/chain.rs"]
 mod chain;
-#[path = "platform_evnf/ground.rs"]
-mod ground;
+#[path = "platform_evnf/fixture.rs"]
+mod fixture;
 #[path = "platform_evnf/slow.rs"]
 mod slow;
 #[path = "platform_evnf/tc.rs"]
 mod tc;
-use ground::{
+use fixture::{
     Servers, are_dropped, asked, connect, dropped, metric, nft, nothing_is_left, program_on,
     routed, who,
 };

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 use nfluid_tests::harness::within;
-use uplink_ground::Raw;
+use uplink_fixture::Raw;
 
 const END: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 80);
 

@@ -1,7 +1,7 @@
 //! `health`: an instance that hangs is found, told of and restarted; one that is slow, starved or paused is not.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
@@ -10,7 +10,7 @@ use nfluid_tests::harness::two_hosts::{SERVER, one_bridge, two_hosts};
 use rustix::process::Signal;
 use std::thread;
 use std::time::{Duration, Instant};
-use uplink_ground::{Ends, frame};
+use uplink_fixture::{Ends, frame};
 
 fn health(keys: &str) -> String {
     format!("interval: 100ms, timeout: 200ms, failures: 2, grace: 0s, {keys}")

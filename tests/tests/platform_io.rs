@@ -1,7 +1,7 @@
 //! I/O models: each forwards alike, they are changed while frames pass, and what makes the calls may be killed.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::run;
@@ -18,7 +18,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use uplink_ground::{Raw, frame};
+use uplink_fixture::{Raw, frame};
 
 /// Every model, the one that needs no thread first.
 const MODELS: [&str; 4] = ["inline", "split", "merge", "mix"];

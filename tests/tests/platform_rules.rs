@@ -1,8 +1,8 @@
 //! Chains with several rules through the daemon: each datagram takes the chain that the rules name, both ways, and of
 //! several that match the first of the file.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
@@ -14,7 +14,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
-use uplink_ground::{Raw, frame};
+use uplink_fixture::{Raw, frame};
 
 /// Two interfaces behind which others are than behind the third, and a chain for each kind of rule.
 const DEPLOYMENT: &str = "

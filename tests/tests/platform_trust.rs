@@ -1,7 +1,7 @@
 //! `trust`: instances of a group share the memory of frames, and come, end and change one by one all the same.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -9,7 +9,7 @@ use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::two_hosts;
 use rustix::process::Signal;
 use std::time::Duration;
-use uplink_ground::{Ends, frame};
+use uplink_fixture::{Ends, frame};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -1,8 +1,8 @@
 //! `wake`: an instance that sleeps is woken for several frames at once, or when the first of them has waited long
 //! enough; changed while it runs.
 
-#[path = "uplink_ground/mod.rs"]
-mod uplink_ground;
+#[path = "uplink_fixture/mod.rs"]
+mod uplink_fixture;
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use uplink_ground::{Ends, frame};
+use uplink_fixture::{Ends, frame};
 
 const FRAMES: u32 = 16;
 const AFTER: Duration = Duration::from_millis(400);

@@ -6,8 +6,8 @@ use nfluid_sandbox::{
     Ended, InheritedFd, Instance, InstanceError, Launch, Linkage, NetNs, ProcessIdentity, Program,
     Root, Shell, ShellSpec, Signal, SpawnError, Zygote,
 };
-use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
 use nfluid_tests::harness::program::program;
+use nfluid_tests::harness::sandboxed::{LEVEL, Sandboxes, Setup};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -24,12 +24,12 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(what: &str, prison: &Prison) -> Self {
-        let directory = prison.cgroups().v2_directory();
+    fn start(what: &str, sandboxes: &Sandboxes) -> Self {
+        let directory = sandboxes.cgroups().v2_directory();
         let cgroup = directory
             .and_then(Path::file_name)
             .expect("the tests' hosts have v2");
-        let user = prison.cell().1.raw().to_string();
+        let user = sandboxes.next_cgroup().1.raw().to_string();
         let mut command = Command::new(program("nfluid-test-parent"));
         command.arg(what).arg(cgroup).arg(user);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -57,10 +57,10 @@ fn parent_of(pid: u32) -> String {
 
 #[test]
 fn an_instance_outlives_its_daemon_and_is_adopted() {
-    let Some(prison) = Prison::new("an_instance_outlives_its_daemon_and_is_adopted") else {
+    let Some(sandboxes) = Sandboxes::new("an_instance_outlives_its_daemon_and_is_adopted") else {
         return;
     };
-    let mut daemon = Daemon::start("instance", &prison);
+    let mut daemon = Daemon::start("instance", &sandboxes);
     let [pid, start_time, boot_id] = &daemon.said[..] else {
         panic!("{:?}", daemon.said)
     };
@@ -72,7 +72,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted() {
     assert_eq!(parent_of(identity.pid), daemon.child.id().to_string());
     daemon.kill();
 
-    let cgroup = prison.cgroups().open("daemon").unwrap();
+    let cgroup = sandboxes.cgroups().open("daemon").unwrap();
     assert_ne!(parent_of(identity.pid), daemon.child.id().to_string());
     let before = cgroup.stats().unwrap().cpu_usage_ns;
     while cgroup.stats().unwrap().cpu_usage_ns == before {
@@ -90,10 +90,10 @@ fn an_instance_outlives_its_daemon_and_is_adopted() {
 
 #[test]
 fn a_shell_ends_with_its_daemon() {
-    let Some(prison) = Prison::new("a_shell_ends_with_its_daemon") else {
+    let Some(sandboxes) = Sandboxes::new("a_shell_ends_with_its_daemon") else {
         return;
     };
-    let mut daemon = Daemon::start("shell", &prison);
+    let mut daemon = Daemon::start("shell", &sandboxes);
     let pid = daemon.said[0].parse().ok().and_then(Pid::from_raw).unwrap();
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     daemon.kill();
@@ -107,7 +107,7 @@ fn a_shell_ends_with_its_daemon() {
 #[test]
 fn what_a_zygote_makes_is_the_daemons_own_child() {
     let test = "what_a_zygote_makes_is_the_daemons_own_child";
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
     let zygote = Zygote::start().unwrap();
@@ -115,25 +115,29 @@ fn what_a_zygote_makes_is_the_daemons_own_child() {
         zygote: Some(&zygote),
         ..Setup::default()
     };
-    let inmate = prison.start(&["burn-until"], setup);
-    let pid = inmate.instance.pid();
+    let sandboxed = sandboxes.start(&["burn-until"], setup);
+    let pid = sandboxed.instance.pid();
     assert_eq!(parent_of(pid), std::process::id().to_string());
-    let processes = inmate.cgroup.processes().unwrap();
+    let processes = sandboxed.cgroup.processes().unwrap();
     assert_eq!(
         processes,
         BTreeSet::from([pid]),
         "the zygote itself stays outside"
     );
     drop(zygote);
-    assert_eq!(inmate.instance.try_wait().unwrap(), None, "it outlives it");
-    inmate.instance.kill().unwrap();
-    let ended = inmate.instance.wait().unwrap();
+    assert_eq!(
+        sandboxed.instance.try_wait().unwrap(),
+        None,
+        "it outlives it"
+    );
+    sandboxed.instance.kill().unwrap();
+    let ended = sandboxed.instance.wait().unwrap();
     assert_eq!(ended, Ended::Killed(libc::SIGKILL), "and its end is told");
 }
 
 #[test]
 fn a_killed_zygote_is_reported_and_replaced() {
-    let Some(prison) = Prison::new("a_killed_zygote_is_reported_and_replaced") else {
+    let Some(sandboxes) = Sandboxes::new("a_killed_zygote_is_reported_and_replaced") else {
         return;
     };
     let zygote = Zygote::start().unwrap();
@@ -143,7 +147,7 @@ fn a_killed_zygote_is_reported_and_replaced() {
         rustix::event::PollFlags::IN,
     )];
     rustix::event::poll(&mut polled, None).unwrap();
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let mut spec = ShellSpec {
         name: "unborn".to_owned(),
         id,
@@ -166,10 +170,10 @@ fn a_killed_zygote_is_reported_and_replaced() {
 
 #[test]
 fn a_dropped_shell_leaves_no_process() {
-    let Some(prison) = Prison::new("a_dropped_shell_leaves_no_process") else {
+    let Some(sandboxes) = Sandboxes::new("a_dropped_shell_leaves_no_process") else {
         return;
     };
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let shell = Shell::prepare(&ShellSpec {
         name: "unused".to_owned(),
         id,
@@ -192,27 +196,27 @@ fn a_dropped_shell_leaves_no_process() {
 
 #[test]
 fn how_an_instance_ended_is_told() {
-    let Some(prison) = Prison::new("how_an_instance_ended_is_told") else {
+    let Some(sandboxes) = Sandboxes::new("how_an_instance_ended_is_told") else {
         return;
     };
     assert_eq!(
-        prison.run(&["exit:7"], Setup::default()).1,
+        sandboxes.run(&["exit:7"], Setup::default()).1,
         Ended::Exited(7)
     );
-    let (_, ended) = prison.run(&["crash"], Setup::default());
+    let (_, ended) = sandboxes.run(&["crash"], Setup::default());
     assert!(matches!(ended, Ended::Killed(_)), "{ended}");
-    let inmate = prison.start(&["burn-until"], Setup::default());
+    let sandboxed = sandboxes.start(&["burn-until"], Setup::default());
     // As process 1 of its namespace it is deaf to what it has no handler for.
-    inmate.instance.signal(Signal::TERM).unwrap();
+    sandboxed.instance.signal(Signal::TERM).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(inmate.instance.try_wait().unwrap(), None);
-    inmate.instance.kill().unwrap();
+    assert_eq!(sandboxed.instance.try_wait().unwrap(), None);
+    sandboxed.instance.kill().unwrap();
     assert_eq!(
-        inmate.instance.wait().unwrap(),
+        sandboxed.instance.wait().unwrap(),
         Ended::Killed(libc::SIGKILL)
     );
     assert!(matches!(
-        inmate.instance.signal(Signal::TERM),
+        sandboxed.instance.signal(Signal::TERM),
         Err(InstanceError::Gone { .. })
     ));
 }
@@ -220,7 +224,7 @@ fn how_an_instance_ended_is_told() {
 #[test]
 fn instances_start_while_other_threads_allocate_and_start_too() {
     let test = "instances_start_while_other_threads_allocate_and_start_too";
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
     let zygote = Zygote::start().unwrap();
@@ -244,7 +248,7 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
                             zygote,
                             ..Setup::default()
                         };
-                        let (report, ended) = prison.run(&["pid"], setup);
+                        let (report, ended) = sandboxes.run(&["pid"], setup);
                         assert_eq!(report.value("pid"), 1);
                         assert_eq!(ended, Ended::Exited(0));
                     }
@@ -258,8 +262,8 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
 }
 
 /// Tries to launch, in a new shell with this root, and returns the error's text. Nothing may be left.
-fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
-    let (cgroup, id) = prison.cell();
+fn launch_error(sandboxes: &Sandboxes, root: Root, launch: &Launch<'_>) -> String {
+    let (cgroup, id) = sandboxes.next_cgroup();
     let shell = Shell::prepare(&ShellSpec {
         name: "failing".to_owned(),
         id,
@@ -285,14 +289,14 @@ fn launch_error(prison: &Prison, root: Root, launch: &Launch<'_>) -> String {
 #[test]
 fn an_impossible_launch_says_why_and_leaves_nothing() {
     let test = "an_impossible_launch_says_why_and_leaves_nothing";
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
-    let hostile = prison.hostile();
-    let filter = prison.filter(false);
+    let hostile = sandboxes.hostile();
+    let filter = sandboxes.filter(false);
     let root = || Root::for_linkage(hostile.linkage());
     let fails = |launch: Launch<'_>, part: &str| {
-        let text = launch_error(&prison, root(), &launch);
+        let text = launch_error(&sandboxes, root(), &launch);
         assert!(
             text.contains(part) && text.contains("failing"),
             "{text:?} lacks {part:?}"
@@ -359,19 +363,19 @@ fn an_impossible_launch_says_why_and_leaves_nothing() {
     few.limits.descriptors = 2;
     fails(few, "limit of 2 descriptors");
     if let Linkage::Dynamic { interpreter } = hostile.linkage() {
-        let text = launch_error(&prison, Root::Empty, &plain());
+        let text = launch_error(&sandboxes, Root::Empty, &plain());
         assert!(text.contains(&interpreter.display().to_string()), "{text}");
     }
 }
 
 #[test]
 fn a_damaged_program_says_why_and_leaves_nothing() {
-    let Some(prison) = Prison::new("a_damaged_program_says_why_and_leaves_nothing") else {
+    let Some(sandboxes) = Sandboxes::new("a_damaged_program_says_why_and_leaves_nothing") else {
         return;
     };
     let path = std::env::temp_dir().join(format!("nfluid-test-damaged-{}", std::process::id()));
     // The head of a program, and nothing behind: it passes for one until the kernel loads it.
-    let bytes = std::fs::read(prison.hostile().origin()).unwrap();
+    let bytes = std::fs::read(sandboxes.hostile().origin()).unwrap();
     std::fs::write(&path, &bytes[..4096]).unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -379,7 +383,7 @@ fn a_damaged_program_says_why_and_leaves_nothing() {
     std::fs::remove_file(&path).unwrap();
     let filter = Policy::new(damaged.linkage(), LEVEL).compile().unwrap();
     let root = Root::for_linkage(damaged.linkage());
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let spec = ShellSpec {
         name: "damaged".to_owned(),
         id,
@@ -403,10 +407,10 @@ fn a_damaged_program_says_why_and_leaves_nothing() {
 
 #[test]
 fn a_start_without_memory_or_tasks_says_so() {
-    let Some(prison) = Prison::new("a_start_without_memory_or_tasks_says_so") else {
+    let Some(sandboxes) = Sandboxes::new("a_start_without_memory_or_tasks_says_so") else {
         return;
     };
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let spec = || ShellSpec {
         name: "starved".to_owned(),
         id,
@@ -437,7 +441,7 @@ fn a_start_without_memory_or_tasks_says_so() {
 
 #[test]
 fn a_program_in_c_with_shared_libraries_runs() {
-    let Some(prison) = Prison::new("a_program_in_c_with_shared_libraries_runs") else {
+    let Some(sandboxes) = Sandboxes::new("a_program_in_c_with_shared_libraries_runs") else {
         return;
     };
     // Any program of the distribution that needs libraries will do; in a minimal guest there may be none.
@@ -452,7 +456,7 @@ fn a_program_in_c_with_shared_libraries_runs() {
         return;
     };
     let filter = Policy::new(program.linkage(), LEVEL).compile().unwrap();
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let spec = ShellSpec {
         name: "in-c".to_owned(),
         id,

@@ -4,8 +4,8 @@
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Controller, Share};
 use nfluid_sandbox::{Ended, Limits, NetNs, Root, Shell, ShellSpec, Zygote};
 use nfluid_tests::harness::attempt::Answer::{Done, Fatal, Refused};
-use nfluid_tests::harness::cell::{Inmate, Prison, Setup};
 use nfluid_tests::harness::measure::{cpu_time, load_of, one_holds, part_of};
+use nfluid_tests::harness::sandboxed::{Sandboxed, Sandboxes, Setup};
 use nfluid_tests::harness::skip::skip;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 const KILLED: Ended = Ended::Killed(libc::SIGKILL);
 
 /// The platform, or nothing, having told so, if the host lacks root or a controller that the test needs.
-fn prison_with(test: &str, controllers: &[Controller]) -> Option<Prison> {
-    let prison = Prison::new(test)?;
-    let missing = prison.cgroups().missing();
+fn sandboxes_with(test: &str, controllers: &[Controller]) -> Option<Sandboxes> {
+    let sandboxes = Sandboxes::new(test)?;
+    let missing = sandboxes.cgroups().missing();
     match controllers
         .iter()
         .find(|controller| missing.contains(controller))
@@ -27,7 +27,7 @@ fn prison_with(test: &str, controllers: &[Controller]) -> Option<Prison> {
             );
             None
         }
-        None => Some(prison),
+        None => Some(sandboxes),
     }
 }
 
@@ -38,7 +38,7 @@ fn percent(percent: u32) -> Share {
 #[test]
 fn who_exceeds_the_memory_limit_is_killed_alone() {
     let test = "who_exceeds_the_memory_limit_is_killed_alone";
-    let Some(prison) = prison_with(test, &[Controller::Memory]) else {
+    let Some(sandboxes) = sandboxes_with(test, &[Controller::Memory]) else {
         return;
     };
     let (keep, end) = std::io::pipe()
@@ -49,12 +49,12 @@ fn who_exceeds_the_memory_limit_is_killed_alone() {
         fds: &fds,
         ..Setup::default()
     };
-    let neighbour = prison.start(&["eat-memory:8000000", "wait-for-end:4"], waiting);
+    let neighbour = sandboxes.start(&["eat-memory:8000000", "wait-for-end:4"], waiting);
 
     let eat = "eat-memory:100000000";
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     cgroup.set_memory(32 << 20).unwrap();
-    let mut glutton = prison.start_in(&[eat], Setup::default(), cgroup, id);
+    let mut glutton = sandboxes.start_in(&[eat], Setup::default(), cgroup, id);
     assert_eq!(
         glutton.reports().next_answer(),
         Some((eat.to_owned(), Fatal))
@@ -76,9 +76,9 @@ fn who_exceeds_the_memory_limit_is_killed_alone() {
     assert_eq!(ended, Ended::Exited(0));
 
     // The control: with enough memory, the same program survives.
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     cgroup.set_memory(200 << 20).unwrap();
-    let (report, ended) = prison
+    let (report, ended) = sandboxes
         .start_in(&[eat], Setup::default(), cgroup, id)
         .finish();
     assert!(matches!(report.of(eat), Done(_)));
@@ -88,15 +88,15 @@ fn who_exceeds_the_memory_limit_is_killed_alone() {
 #[test]
 fn a_memory_limit_can_be_lowered_and_raised_again() {
     let test = "a_memory_limit_can_be_lowered_and_raised_again";
-    let Some(prison) = prison_with(test, &[Controller::Memory]) else {
+    let Some(sandboxes) = sandboxes_with(test, &[Controller::Memory]) else {
         return;
     };
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     for megabytes in [64, 16, 256, 200] {
         cgroup.set_memory(megabytes << 20).unwrap();
     }
     let eat = "eat-memory:100000000";
-    let (report, _) = prison
+    let (report, _) = sandboxes
         .start_in(&[eat], Setup::default(), cgroup, id)
         .finish();
     assert!(matches!(report.of(eat), Done(_)));
@@ -104,7 +104,8 @@ fn a_memory_limit_can_be_lowered_and_raised_again() {
 
 #[test]
 fn a_fork_bomb_stops_at_the_limit() {
-    let Some(prison) = prison_with("a_fork_bomb_stops_at_the_limit", &[Controller::Pids]) else {
+    let Some(sandboxes) = sandboxes_with("a_fork_bomb_stops_at_the_limit", &[Controller::Pids])
+    else {
         return;
     };
     // Each bomb where it is possible, and in the ordinary sandbox, where only threads are.
@@ -116,22 +117,22 @@ fn a_fork_bomb_stops_at_the_limit() {
         ("fork-bomb:200", forking),
         ("thread-bomb:200", Setup::default()),
     ] {
-        let (cgroup, id) = prison.cell();
+        let (cgroup, id) = sandboxes.next_cgroup();
         cgroup.set_pids(20).unwrap();
-        let (report, ended) = prison.start_in(&[bomb], setup, cgroup, id).finish();
+        let (report, ended) = sandboxes.start_in(&[bomb], setup, cgroup, id).finish();
         let count = report.value(bomb);
         assert!((10..20).contains(&count), "{bomb}: {count}");
         assert_eq!(ended, Ended::Exited(0));
-        let (report, _) = prison.run(&[bomb], setup);
+        let (report, _) = sandboxes.run(&[bomb], setup);
         assert_eq!(report.value(bomb), 200, "the control");
     }
-    let (report, _) = prison.run(&["fork-bomb:200"], Setup::default());
+    let (report, _) = sandboxes.run(&["fork-bomb:200"], Setup::default());
     assert_eq!(report.of("fork-bomb:200"), Refused(libc::EPERM));
 }
 
 #[test]
 fn tasks_are_also_limited_per_user() {
-    let Some(prison) = Prison::new("tasks_are_also_limited_per_user") else {
+    let Some(sandboxes) = Sandboxes::new("tasks_are_also_limited_per_user") else {
         return;
     };
     let limits = Limits {
@@ -142,37 +143,37 @@ fn tasks_are_also_limited_per_user() {
         limits,
         ..Setup::default()
     };
-    let (report, _) = prison.run(&["thread-bomb:200"], setup);
+    let (report, _) = sandboxes.run(&["thread-bomb:200"], setup);
     assert_eq!(report.value("thread-bomb:200"), 9, "and the first thread");
 }
 
 #[test]
 fn a_limit_per_process_cannot_be_raised() {
-    let Some(prison) = Prison::new("a_limit_per_process_cannot_be_raised") else {
+    let Some(sandboxes) = Sandboxes::new("a_limit_per_process_cannot_be_raised") else {
         return;
     };
-    let (report, _) = prison.run(&["raise-limit"], Setup::default());
+    let (report, _) = sandboxes.run(&["raise-limit"], Setup::default());
     assert_eq!(report.of("raise-limit"), Refused(libc::EPERM));
-    let (report, _) = prison.run(&["raise-limit"], Setup::without_filter());
+    let (report, _) = sandboxes.run(&["raise-limit"], Setup::without_filter());
     assert_eq!(report.of("raise-limit"), Refused(libc::EPERM));
 }
 
 /// An instance that wants all CPU time, under a cap or without one.
-fn burner(prison: &Prison, cap: Option<Share>) -> Inmate {
-    let (cgroup, id) = prison.cell();
+fn burner(sandboxes: &Sandboxes, cap: Option<Share>) -> Sandboxed {
+    let (cgroup, id) = sandboxes.next_cgroup();
     cgroup.set_cap(cap).expect("a cap");
-    prison.start_in(&["burn-until"], Setup::default(), cgroup, id)
+    sandboxes.start_in(&["burn-until"], Setup::default(), cgroup, id)
 }
 
 /// How often it was held back.
-fn throttled(burner: &Inmate) -> u64 {
+fn throttled(burner: &Sandboxed) -> u64 {
     let stats = burner.cgroup.stats().expect("it runs");
     stats.throttled_periods.unwrap_or(0)
 }
 
 #[test]
 fn a_cpu_cap_holds() {
-    let Some(prison) = prison_with("a_cpu_cap_holds", &[Controller::Cpu]) else {
+    let Some(sandboxes) = sandboxes_with("a_cpu_cap_holds", &[Controller::Cpu]) else {
         return;
     };
     for cap in [5, 20] {
@@ -180,7 +181,7 @@ fn a_cpu_cap_holds() {
         one_holds(
             &format!("under a cap of {part} of a core it got, and was held back"),
             || {
-                let burner = burner(&prison, Some(percent(cap)));
+                let burner = burner(&sandboxes, Some(percent(cap)));
                 let share = load_of(&burner.cgroup, Duration::from_secs(3));
                 (share, throttled(&burner))
             },
@@ -188,7 +189,7 @@ fn a_cpu_cap_holds() {
         );
     }
     // The control wants more than the caps, whoever else is on the machine, and nobody but others keeps it from running.
-    let free = burner(&prison, None);
+    let free = burner(&sandboxes, None);
     let wanted = || free.instance.cpu_and_wait_time().expect("it runs");
     one_holds(
         "without a cap it wanted of a core, and was held back",
@@ -205,17 +206,17 @@ fn a_cpu_cap_holds() {
 #[test]
 fn two_that_want_one_cpu_share_it_by_weight() {
     let test = "two_that_want_one_cpu_share_it_by_weight";
-    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+    let Some(sandboxes) = sandboxes_with(test, &[Controller::Cpu]) else {
         return;
     };
     let setup = Setup {
         cpus: Some(&[0]),
         ..Setup::default()
     };
-    let start = |share| -> Inmate {
-        let (cgroup, id) = prison.cell();
+    let start = |share| -> Sandboxed {
+        let (cgroup, id) = sandboxes.next_cgroup();
         cgroup.set_weight(percent(share)).unwrap();
-        prison.start_in(&["burn-until"], setup, cgroup, id)
+        sandboxes.start_in(&["burn-until"], setup, cgroup, id)
     };
     let (big, small) = (start(75), start(25));
     one_holds(
@@ -230,7 +231,7 @@ fn two_that_want_one_cpu_share_it_by_weight() {
 
 /// Two of the same weight on one CPU, made anew for each measurement, the second of which is the one in question: it gets
 /// half.
-fn assert_half(start: impl Fn() -> (Inmate, Inmate)) {
+fn assert_half(start: impl Fn() -> (Sandboxed, Sandboxed)) {
     one_holds(
         "percent that it got of what two get",
         || {
@@ -251,7 +252,7 @@ fn go_elsewhere() -> Option<()> {
 #[test]
 fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere() {
     let test = "who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere";
-    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+    let Some(sandboxes) = sandboxes_with(test, &[Controller::Cpu]) else {
         return;
     };
     let Some(()) = go_elsewhere() else {
@@ -266,10 +267,10 @@ fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere(
             zygote,
             ..Setup::default()
         };
-        let start = |attempt| -> Inmate {
-            let (cgroup, id) = prison.cell();
+        let start = |attempt| -> Sandboxed {
+            let (cgroup, id) = sandboxes.next_cgroup();
             cgroup.set_weight(percent(50)).unwrap();
-            prison.start_in(&[attempt], setup, cgroup, id)
+            sandboxes.start_in(&[attempt], setup, cgroup, id)
         };
         assert_half(|| (start("burn-until"), start("yield-until")));
     }
@@ -278,21 +279,21 @@ fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere(
 #[test]
 fn who_is_moved_to_another_cpu_has_its_share_there() {
     let test = "who_is_moved_to_another_cpu_has_its_share_there";
-    let Some(prison) = prison_with(test, &[Controller::Cpu]) else {
+    let Some(sandboxes) = sandboxes_with(test, &[Controller::Cpu]) else {
         return;
     };
     let Some(()) = go_elsewhere() else {
         skip(test, "this host has one CPU");
         return;
     };
-    let start = |attempt, cpus| -> Inmate {
-        let (cgroup, id) = prison.cell();
+    let start = |attempt, cpus| -> Sandboxed {
+        let (cgroup, id) = sandboxes.next_cgroup();
         cgroup.set_weight(percent(50)).unwrap();
         let setup = Setup {
             cpus: Some(cpus),
             ..Setup::default()
         };
-        prison.start_in(&[attempt], setup, cgroup, id)
+        sandboxes.start_in(&[attempt], setup, cgroup, id)
     };
     assert_half(|| {
         let (burner, yielder) = (start("burn-until", &[0]), start("yield-until", &[1]));
@@ -304,36 +305,37 @@ fn who_is_moved_to_another_cpu_has_its_share_there() {
 
 #[test]
 fn an_instance_has_the_slice_that_it_is_given_and_no_other_again() {
-    let Some(prison) = Prison::new("an_instance_has_the_slice_that_it_is_given_and_no_other_again")
+    let Some(sandboxes) =
+        Sandboxes::new("an_instance_has_the_slice_that_it_is_given_and_no_other_again")
     else {
         return;
     };
-    let inmate = prison.start(&["burn-until"], Setup::default());
-    let before = inmate.instance.slice().unwrap();
+    let sandboxed = sandboxes.start(&["burn-until"], Setup::default());
+    let before = sandboxed.instance.slice().unwrap();
     let short = Duration::from_micros(100);
-    match inmate.instance.set_slice(Some(short)) {
-        Ok(()) => assert_eq!(inmate.instance.slice().unwrap(), short),
+    match sandboxed.instance.set_slice(Some(short)) {
+        Ok(()) => assert_eq!(sandboxed.instance.slice().unwrap(), short),
         Err(error) => {
             assert!(error.to_string().contains("Linux 6.12"), "{error}");
         }
     }
-    inmate.instance.set_slice(None).unwrap();
-    assert_eq!(inmate.instance.slice().unwrap(), before);
+    sandboxed.instance.set_slice(None).unwrap();
+    assert_eq!(sandboxed.instance.slice().unwrap(), before);
 }
 
 #[test]
 fn an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others() {
     let test = "an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others";
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
     let attempts = ["own-slice", "slice-of-another", "less-nice", "real-time"];
-    let (report, _) = prison.run(&attempts, Setup::default());
+    let (report, _) = sandboxes.run(&attempts, Setup::default());
     assert_eq!(report.of("own-slice"), Done(0));
     for attempt in &attempts[1..] {
         assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
     }
-    let (report, _) = prison.run(&attempts, Setup::without_filter());
+    let (report, _) = sandboxes.run(&attempts, Setup::without_filter());
     assert_eq!(
         report.of("slice-of-another"),
         Done(0),
@@ -350,12 +352,12 @@ fn an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others(
 
 #[test]
 fn a_cpu_that_is_not_there_is_told() {
-    let Some(prison) = Prison::new("a_cpu_that_is_not_there_is_told") else {
+    let Some(sandboxes) = Sandboxes::new("a_cpu_that_is_not_there_is_told") else {
         return;
     };
     let zygote = Zygote::start().unwrap();
     let refusal = |cpu: usize, zygote| {
-        let (cgroup, id) = prison.cell();
+        let (cgroup, id) = sandboxes.next_cgroup();
         let spec = ShellSpec {
             name: "nowhere".to_owned(),
             id,
@@ -377,16 +379,16 @@ fn a_cpu_that_is_not_there_is_told() {
 
 #[test]
 fn an_instance_stays_on_its_cpus() {
-    let Some(prison) = Prison::new("an_instance_stays_on_its_cpus") else {
+    let Some(sandboxes) = Sandboxes::new("an_instance_stays_on_its_cpus") else {
         return;
     };
     let pinned = Setup {
         cpus: Some(&[0]),
         ..Setup::default()
     };
-    let (report, _) = prison.run(&["set-affinity", "count-cpus"], pinned);
+    let (report, _) = sandboxes.run(&["set-affinity", "count-cpus"], pinned);
     assert_eq!(report.of("set-affinity"), Refused(libc::EPERM));
-    let (report, _) = prison.run(
+    let (report, _) = sandboxes.run(
         &["set-affinity"],
         Setup {
             filter: false,
@@ -417,10 +419,10 @@ fn settled_cpu_time(cgroup: &Cgroup) -> Duration {
 
 #[test]
 fn a_frozen_instance_stands_still_and_goes_on() {
-    let Some(prison) = Prison::new("a_frozen_instance_stands_still_and_goes_on") else {
+    let Some(sandboxes) = Sandboxes::new("a_frozen_instance_stands_still_and_goes_on") else {
         return;
     };
-    let burner = prison.start(&["burn-until"], Setup::default());
+    let burner = sandboxes.start(&["burn-until"], Setup::default());
     std::thread::sleep(Duration::from_millis(100));
     burner.cgroup.freeze().unwrap();
     let frozen = settled_cpu_time(&burner.cgroup);
@@ -437,38 +439,51 @@ fn a_frozen_instance_stands_still_and_goes_on() {
 
 #[test]
 fn a_cgroup_is_removed_with_everything_inside() {
-    let Some(prison) = Prison::new("a_cgroup_is_removed_with_everything_inside") else {
+    let Some(sandboxes) = Sandboxes::new("a_cgroup_is_removed_with_everything_inside") else {
         return;
     };
-    let (cgroup, id) = prison.cell();
+    let (cgroup, id) = sandboxes.next_cgroup();
     let name = cgroup.name().to_owned();
     let forking = Setup {
         processes: true,
         ..Setup::default()
     };
-    let inmate = prison.start_in(&["burn-until"], forking, cgroup, id);
-    assert!(prison.cgroups().create(&name).is_err(), "the name is taken");
-    let found = prison.cgroups().open(&name).unwrap();
-    assert!(found.processes().unwrap().contains(&inmate.instance.pid()));
-    assert!(prison.cgroups().names().unwrap().contains(&name));
+    let sandboxed = sandboxes.start_in(&["burn-until"], forking, cgroup, id);
+    assert!(
+        sandboxes.cgroups().create(&name).is_err(),
+        "the name is taken"
+    );
+    let found = sandboxes.cgroups().open(&name).unwrap();
+    assert!(
+        found
+            .processes()
+            .unwrap()
+            .contains(&sandboxed.instance.pid())
+    );
+    assert!(sandboxes.cgroups().names().unwrap().contains(&name));
     found.remove().unwrap();
-    assert_eq!(inmate.instance.wait().unwrap(), KILLED);
-    assert!(prison.cgroups().open(&name).is_err());
-    assert!(!prison.cgroups().names().unwrap().contains(&name));
+    assert_eq!(sandboxed.instance.wait().unwrap(), KILLED);
+    assert!(sandboxes.cgroups().open(&name).is_err());
+    assert!(!sandboxes.cgroups().names().unwrap().contains(&name));
 }
 
 #[test]
 fn leftovers_are_found_by_their_prefix() {
-    let Some(prison) = Prison::new("leftovers_are_found_by_their_prefix") else {
+    let Some(sandboxes) = Sandboxes::new("leftovers_are_found_by_their_prefix") else {
         return;
     };
     let prefix = format!("nfluid-test-left-{}", std::process::id());
     let left = CgroupRoot::new(&format!("{prefix}-a")).unwrap();
     let cgroup = left.create("inside").unwrap();
-    let inmate = prison.start_in(&["burn-until"], Setup::default(), cgroup, prison.cell().1);
+    let sandboxed = sandboxes.start_in(
+        &["burn-until"],
+        Setup::default(),
+        cgroup,
+        sandboxes.next_cgroup().1,
+    );
     let removed = CgroupRoot::remove_leftovers(&prefix).unwrap();
     assert_eq!(removed.len(), 1);
-    assert_eq!(inmate.instance.wait().unwrap(), KILLED);
+    assert_eq!(sandboxed.instance.wait().unwrap(), KILLED);
     assert!(CgroupRoot::remove_leftovers(&prefix).unwrap().is_empty());
     assert!(
         CgroupRoot::remove_leftovers("nf").is_err(),

@@ -6,7 +6,7 @@
 
 use nfluid_sandbox::{EmptyNetNs, Ended, Linkage, NetNs, Sealed, Zygote};
 use nfluid_tests::harness::attempt::Answer::{self, Done, Fatal, Refused};
-use nfluid_tests::harness::cell::{LEVEL, Prison, Setup};
+use nfluid_tests::harness::sandboxed::{LEVEL, Sandboxes, Setup};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -15,23 +15,23 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 const KILLED_BY_FILTER: Ended = Ended::Killed(libc::SIGSYS);
 
 /// Makes an attempt in the full sandbox and checks that the filter kills the process for it.
-fn assert_kills(prison: &Prison, attempt: &str) {
-    let (report, ended) = prison.run(&[attempt], Setup::default());
+fn assert_kills(sandboxes: &Sandboxes, attempt: &str) {
+    let (report, ended) = sandboxes.run(&[attempt], Setup::default());
     assert_eq!(report.of(attempt), Fatal, "{attempt}");
     assert_eq!(ended, KILLED_BY_FILTER, "{attempt}");
 }
 
 /// Makes attempts in the full sandbox and checks that each is refused with this error, and the process lives on.
-fn assert_refused(prison: &Prison, attempts: &[&str], errno: i32) {
-    let (report, ended) = prison.run(attempts, Setup::default());
+fn assert_refused(sandboxes: &Sandboxes, attempts: &[&str], errno: i32) {
+    let (report, ended) = sandboxes.run(attempts, Setup::default());
     for attempt in attempts {
         assert_eq!(report.of(attempt), Refused(errno), "{attempt}");
     }
     assert_eq!(ended, Ended::Exited(0));
 }
 
-fn without_filter(prison: &Prison, attempt: &str) -> Answer {
-    prison
+fn without_filter(sandboxes: &Sandboxes, attempt: &str) -> Answer {
+    sandboxes
         .run(&[attempt], Setup::without_filter())
         .0
         .of(attempt)
@@ -43,7 +43,7 @@ fn sealed() -> Sealed {
 
 #[test]
 fn another_instances_memory_cannot_be_read() {
-    let Some(prison) = Prison::new("another_instances_memory_cannot_be_read") else {
+    let Some(sandboxes) = Sandboxes::new("another_instances_memory_cannot_be_read") else {
         return;
     };
     let (_keep, end) = std::io::pipe()
@@ -54,7 +54,7 @@ fn another_instances_memory_cannot_be_read() {
         fds: &fds,
         ..Setup::default()
     };
-    let mut victim = prison.start(&["secret", "wait-for-end:4"], setup);
+    let mut victim = sandboxes.start(&["secret", "wait-for-end:4"], setup);
     let (_, address) = victim.reports().next_answer().unwrap();
     let Done(address) = address else {
         panic!("{address:?}")
@@ -65,23 +65,23 @@ fn another_instances_memory_cannot_be_read() {
     let open = format!("open:/proc/{pid}/mem");
     let attempts = [read.as_str(), trace.as_str(), open.as_str()];
 
-    assert_kills(&prison, &read);
-    assert_kills(&prison, &trace);
-    assert_eq!(without_filter(&prison, &read), Refused(libc::ESRCH));
-    assert_eq!(without_filter(&prison, &trace), Refused(libc::ESRCH));
-    assert_eq!(without_filter(&prison, &open), Refused(libc::ENOENT));
+    assert_kills(&sandboxes, &read);
+    assert_kills(&sandboxes, &trace);
+    assert_eq!(without_filter(&sandboxes, &read), Refused(libc::ESRCH));
+    assert_eq!(without_filter(&sandboxes, &trace), Refused(libc::ESRCH));
+    assert_eq!(without_filter(&sandboxes, &open), Refused(libc::ENOENT));
 
     // Not the numbers alone: seen from the host's own pid namespace, an instance's user may still not.
-    let other = prison.cell().1;
-    let report = prison.outside_as(&attempts[..2], other.raw());
+    let other = sandboxes.next_cgroup().1;
+    let report = sandboxes.outside_as(&attempts[..2], other.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert_eq!(report.of(&trace), Refused(libc::EPERM));
     // Nor may somebody on the host who is of the same user number: the victim is of another user namespace.
-    let report = prison.outside_as(&attempts, id.raw());
+    let report = sandboxes.outside_as(&attempts, id.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert!(matches!(report.of(&open), Refused(_)));
 
-    let control = prison.outside(&attempts);
+    let control = sandboxes.outside(&attempts);
     assert_eq!(control.value(&read), 1, "root reads the secret");
     assert!(matches!(control.of(&open), Done(_)));
     assert!(matches!(control.of(&trace), Done(_)));
@@ -89,7 +89,7 @@ fn another_instances_memory_cannot_be_read() {
 
 #[test]
 fn the_hosts_files_cannot_be_opened() {
-    let Some(prison) = Prison::new("the_hosts_files_cannot_be_opened") else {
+    let Some(sandboxes) = Sandboxes::new("the_hosts_files_cannot_be_opened") else {
         return;
     };
     let files = [
@@ -100,11 +100,11 @@ fn the_hosts_files_cannot_be_opened() {
         "open:/../../etc/passwd",
     ];
     // A dynamically linked program may open what is there; nothing is.
-    let errno = match prison.hostile().linkage() {
+    let errno = match sandboxes.hostile().linkage() {
         Linkage::Static => libc::EPERM,
         Linkage::Dynamic { .. } => libc::ENOENT,
     };
-    assert_refused(&prison, &files, errno);
+    assert_refused(&sandboxes, &files, errno);
     let sealed = sealed();
     for namespaces in [None, Some(&sealed)] {
         let setup = Setup {
@@ -113,12 +113,12 @@ fn the_hosts_files_cannot_be_opened() {
             ..Setup::without_filter()
         };
         let attempts: Vec<&str> = files.iter().copied().chain(["list-root"]).collect();
-        let (report, _) = prison.run(&attempts, setup);
+        let (report, _) = sandboxes.run(&attempts, setup);
         for file in files {
             assert_eq!(report.of(file), Refused(libc::ENOENT), "{file}");
         }
         let entries = report.of("list-root");
-        match prison.hostile().linkage() {
+        match sandboxes.hostile().linkage() {
             Linkage::Static => assert!(
                 matches!(entries, Done(0) | Refused(libc::EACCES)),
                 "{entries:?}"
@@ -129,7 +129,7 @@ fn the_hosts_files_cannot_be_opened() {
             ),
         }
     }
-    let control = prison.outside(&files);
+    let control = sandboxes.outside(&files);
     assert!(
         files.iter().all(|file| matches!(control.of(file), Done(_))),
         "{control:?}"
@@ -138,7 +138,7 @@ fn the_hosts_files_cannot_be_opened() {
 
 #[test]
 fn nothing_can_be_written() {
-    let Some(prison) = Prison::new("nothing_can_be_written") else {
+    let Some(sandboxes) = Sandboxes::new("nothing_can_be_written") else {
         return;
     };
     let place = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
@@ -150,7 +150,7 @@ fn nothing_can_be_written() {
         "mkdir:/x".to_owned(),
     ];
     let attempts: Vec<&str> = attempts.iter().map(String::as_str).collect();
-    assert_refused(&prison, &attempts, libc::EPERM);
+    assert_refused(&sandboxes, &attempts, libc::EPERM);
     // Without the filter, Landlock; without both, the read-only root.
     let sealed = sealed();
     for (landlock, namespaces) in [(true, None), (false, None), (false, Some(&sealed))] {
@@ -159,7 +159,7 @@ fn nothing_can_be_written() {
             namespaces,
             ..Setup::without_filter()
         };
-        let (report, _) = prison.run(&attempts, setup);
+        let (report, _) = sandboxes.run(&attempts, setup);
         for attempt in &attempts {
             let answer = report.of(attempt);
             let expected = [libc::EROFS, libc::EACCES, libc::ENOENT, libc::EPERM].map(Refused);
@@ -169,14 +169,14 @@ fn nothing_can_be_written() {
             );
         }
     }
-    let control = prison.outside(&[&format!("create:{file}")]);
+    let control = sandboxes.outside(&[&format!("create:{file}")]);
     assert!(matches!(control.0[0].1, Done(_)));
     std::fs::remove_file(&place).unwrap();
 }
 
 #[test]
 fn no_socket_of_any_kind_can_be_made() {
-    let Some(prison) = Prison::new("no_socket_of_any_kind_can_be_made") else {
+    let Some(sandboxes) = Sandboxes::new("no_socket_of_any_kind_can_be_made") else {
         return;
     };
     // inet, inet6, unix, netlink, packet, vsock; stream, datagram, raw.
@@ -189,12 +189,16 @@ fn no_socket_of_any_kind_can_be_made() {
         "socket:16:3",
         "socket:17:3",
     ];
-    assert_refused(&prison, &kinds, libc::EPERM);
+    assert_refused(&sandboxes, &kinds, libc::EPERM);
     // Without the filter they can, but raw ones not, and no host is reachable: the namespace is empty.
     for raw in ["socket:2:3:1", "socket:17:3"] {
-        assert_eq!(without_filter(&prison, raw), Refused(libc::EPERM), "{raw}");
+        assert_eq!(
+            without_filter(&sandboxes, raw),
+            Refused(libc::EPERM),
+            "{raw}"
+        );
     }
-    let control = prison.outside(&kinds[..6]);
+    let control = sandboxes.outside(&kinds[..6]);
     assert!(
         kinds[..6]
             .iter()
@@ -205,7 +209,7 @@ fn no_socket_of_any_kind_can_be_made() {
 
 #[test]
 fn the_hosts_network_is_out_of_reach() {
-    let Some(prison) = Prison::new("the_hosts_network_is_out_of_reach") else {
+    let Some(sandboxes) = Sandboxes::new("the_hosts_network_is_out_of_reach") else {
         return;
     };
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -213,7 +217,7 @@ fn the_hosts_network_is_out_of_reach() {
     let connect = format!("connect-tcp:4:{port}");
     // An instance that makes a socket by itself, were the filter not there, is alone in its namespace.
     let own = ["socket:2:1", connect.as_str()];
-    let (report, _) = prison.run(&own, Setup::without_filter());
+    let (report, _) = sandboxes.run(&own, Setup::without_filter());
     assert_eq!(report.of("socket:2:1"), Done(4));
     assert!(matches!(report.of(&connect), Refused(_)));
 
@@ -226,18 +230,18 @@ fn the_hosts_network_is_out_of_reach() {
         ..Setup::default()
     };
     assert_eq!(
-        prison.run(&[&connect], setup).0.of(&connect),
+        sandboxes.run(&[&connect], setup).0.of(&connect),
         Refused(libc::EPERM)
     );
-    let inmate = prison.start(
+    let sandboxed = sandboxes.start(
         &[&connect],
         Setup {
             filter: false,
             ..setup
         },
     );
-    let abi = inmate.barriers.landlock_abi.unwrap_or(0);
-    let (report, _) = inmate.finish();
+    let abi = sandboxed.barriers.landlock_abi.unwrap_or(0);
+    let (report, _) = sandboxed.finish();
     if abi >= 4 {
         assert_eq!(
             report.of(&connect),
@@ -254,21 +258,21 @@ fn the_hosts_network_is_out_of_reach() {
         fds: &fds,
         ..Setup::default()
     };
-    assert_eq!(prison.run(&[&connect], setup).0.of(&connect), Done(0));
+    assert_eq!(sandboxes.run(&[&connect], setup).0.of(&connect), Done(0));
 }
 
 #[test]
 fn abstract_sockets_of_the_host_are_out_of_reach() {
-    let Some(prison) = Prison::new("abstract_sockets_of_the_host_are_out_of_reach") else {
+    let Some(sandboxes) = Sandboxes::new("abstract_sockets_of_the_host_are_out_of_reach") else {
         return;
     };
     let name = format!("nfluid-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let host = UnixDatagram::bind_addr(&address).unwrap();
     let connect = format!("connect-abstract:{name}");
-    assert_refused(&prison, &[&connect], libc::EPERM);
+    assert_refused(&sandboxes, &[&connect], libc::EPERM);
     assert_eq!(
-        without_filter(&prison, &connect),
+        without_filter(&sandboxes, &connect),
         Refused(libc::ECONNREFUSED)
     );
 
@@ -281,18 +285,18 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
     };
     let send = format!("send-abstract:4:{name}");
     assert_eq!(
-        prison.run(&[&send], setup).0.of(&send),
+        sandboxes.run(&[&send], setup).0.of(&send),
         Refused(libc::EPERM)
     );
-    let inmate = prison.start(
+    let sandboxed = sandboxes.start(
         &[&send],
         Setup {
             filter: false,
             ..setup
         },
     );
-    let abi = inmate.barriers.landlock_abi.unwrap_or(0);
-    let (report, _) = inmate.finish();
+    let abi = sandboxed.barriers.landlock_abi.unwrap_or(0);
+    let (report, _) = sandboxed.finish();
     if abi >= 6 {
         assert_eq!(
             report.of(&send),
@@ -306,12 +310,12 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
         ..setup
     };
     assert_eq!(
-        prison.run(&[&send], open).0.of(&send),
+        sandboxes.run(&[&send], open).0.of(&send),
         Done(1),
         "the control"
     );
     assert_eq!(
-        prison.outside(&[&connect]).of(&connect),
+        sandboxes.outside(&[&connect]).of(&connect),
         Done(0),
         "the control"
     );
@@ -321,7 +325,7 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
 #[test]
 fn a_shared_network_namespace_is_still_empty_and_still_shut() {
     let test = "a_shared_network_namespace_is_still_empty_and_still_shut";
-    let Some(prison) = Prison::new(test) else {
+    let Some(sandboxes) = Sandboxes::new(test) else {
         return;
     };
     let shared = EmptyNetNs::create().unwrap();
@@ -329,9 +333,9 @@ fn a_shared_network_namespace_is_still_empty_and_still_shut() {
         net: NetNs::Shared(shared.as_fd()),
         ..Setup::default()
     };
-    let inmate = prison.start(&["socket:1:1", "pid"], setup);
-    assert!(!inmate.barriers.own_network);
-    let (report, ended) = inmate.finish();
+    let sandboxed = sandboxes.start(&["socket:1:1", "pid"], setup);
+    assert!(!sandboxed.barriers.own_network);
+    let (report, ended) = sandboxed.finish();
     assert_eq!(report.of("socket:1:1"), Refused(libc::EPERM));
     assert_eq!(ended, Ended::Exited(0));
     // It belongs to the host's user namespace: no way to become privileged in it.
@@ -339,13 +343,13 @@ fn a_shared_network_namespace_is_still_empty_and_still_shut() {
         filter: false,
         ..setup
     };
-    let (report, _) = prison.run(&["socket:17:3"], open);
+    let (report, _) = sandboxes.run(&["socket:17:3"], open);
     assert_eq!(report.of("socket:17:3"), Refused(libc::EPERM));
 }
 
 #[test]
 fn other_processes_cannot_be_signalled_or_seen() {
-    let Some(prison) = Prison::new("other_processes_cannot_be_signalled_or_seen") else {
+    let Some(sandboxes) = Sandboxes::new("other_processes_cannot_be_signalled_or_seen") else {
         return;
     };
     let mut target = std::process::Command::new("sleep")
@@ -353,23 +357,23 @@ fn other_processes_cannot_be_signalled_or_seen() {
         .spawn()
         .unwrap();
     let signal = format!("signal:{}:9", target.id());
-    assert_refused(&prison, &[&signal, "signal:-1:9"], libc::EPERM);
+    assert_refused(&sandboxes, &[&signal, "signal:-1:9"], libc::EPERM);
     let alone = ["pid", "count-processes", signal.as_str(), "signal:-1:9"];
-    let (report, ended) = prison.run(&alone, Setup::without_filter());
+    let (report, ended) = sandboxes.run(&alone, Setup::without_filter());
     assert_eq!(report.value("pid"), 1);
     assert_eq!(report.value("count-processes"), 1, "itself alone");
     assert_eq!(report.of(&signal), Refused(libc::ESRCH));
     assert_eq!(report.of("signal:-1:9"), Refused(libc::ESRCH));
     assert_eq!(ended, Ended::Exited(0));
     // Seen from the host's own pid namespace, an instance's user may still not.
-    let user = prison.cell().1;
+    let user = sandboxes.next_cgroup().1;
     assert_eq!(
-        prison.outside_as(&[&signal], user.raw()).of(&signal),
+        sandboxes.outside_as(&[&signal], user.raw()).of(&signal),
         Refused(libc::EPERM)
     );
     assert_eq!(target.try_wait().unwrap(), None, "it lives");
 
-    let control = prison.outside(&["count-processes", &signal]);
+    let control = sandboxes.outside(&["count-processes", &signal]);
     assert!(control.value("count-processes") > 1);
     assert_eq!(control.of(&signal), Done(0));
     target.wait().unwrap();
@@ -377,7 +381,7 @@ fn other_processes_cannot_be_signalled_or_seen() {
 
 #[test]
 fn instances_do_not_share_a_user() {
-    let Some(prison) = Prison::new("instances_do_not_share_a_user") else {
+    let Some(sandboxes) = Sandboxes::new("instances_do_not_share_a_user") else {
         return;
     };
     let (keep, end) = std::io::pipe()
@@ -388,12 +392,12 @@ fn instances_do_not_share_a_user() {
         fds: &fds,
         ..Setup::default()
     };
-    let inmates: Vec<_> = (0..3)
-        .map(|_| prison.start(&["uid", "wait-for-end:4"], setup))
+    let sandboxed: Vec<_> = (0..3)
+        .map(|_| sandboxes.start(&["uid", "wait-for-end:4"], setup))
         .collect();
     let mut users = std::collections::BTreeSet::new();
-    for inmate in &inmates {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", inmate.instance.pid()));
+    for sandboxed in &sandboxed {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", sandboxed.instance.pid()));
         let status = status.unwrap();
         let user = status
             .lines()
@@ -402,26 +406,26 @@ fn instances_do_not_share_a_user() {
             .to_owned();
         let all: Vec<&str> = user.split('\t').collect();
         assert!(
-            all.iter().all(|one| *one == inmate.id.raw().to_string()),
+            all.iter().all(|one| *one == sandboxed.id.raw().to_string()),
             "{user}"
         );
         users.insert(user);
     }
     assert_eq!(users.len(), 3);
     drop((keep, end));
-    for inmate in inmates {
-        let (report, _) = inmate.finish();
+    for sandboxed in sandboxed {
+        let (report, _) = sandboxed.finish();
         assert_eq!(report.value("uid"), i64::from(nfluid_sandbox::INSIDE_ID));
     }
 }
 
 #[test]
 fn no_privilege_is_left_and_none_can_be_gained() {
-    let Some(prison) = Prison::new("no_privilege_is_left_and_none_can_be_gained") else {
+    let Some(sandboxes) = Sandboxes::new("no_privilege_is_left_and_none_can_be_gained") else {
         return;
     };
     assert_refused(
-        &prison,
+        &sandboxes,
         &["become-root", "raise-capability", "set-host-name"],
         libc::EPERM,
     );
@@ -433,7 +437,7 @@ fn no_privilege_is_left_and_none_can_be_gained() {
         "raise-capability",
         "set-host-name",
     ];
-    let (report, _) = prison.run(&state, Setup::without_filter());
+    let (report, _) = sandboxes.run(&state, Setup::without_filter());
     assert_eq!(report.value("capabilities"), 0);
     assert_eq!(report.value("bounding"), 0);
     assert_eq!(report.value("no-new-privileges"), 1);
@@ -444,7 +448,7 @@ fn no_privilege_is_left_and_none_can_be_gained() {
     );
     assert_eq!(report.of("raise-capability"), Refused(libc::EPERM));
     assert_eq!(report.of("set-host-name"), Refused(libc::EPERM));
-    let control = prison.outside(&[
+    let control = sandboxes.outside(&[
         "capabilities",
         "bounding",
         "no-new-privileges",
@@ -458,46 +462,46 @@ fn no_privilege_is_left_and_none_can_be_gained() {
 
 #[test]
 fn no_namespace_can_be_made() {
-    let Some(prison) = Prison::new("no_namespace_can_be_made") else {
+    let Some(sandboxes) = Sandboxes::new("no_namespace_can_be_made") else {
         return;
     };
     let user = format!("unshare:{}", libc::CLONE_NEWUSER);
     let net = format!("unshare:{}", libc::CLONE_NEWNET);
     let clone = format!("clone:{}", libc::CLONE_NEWUSER);
-    assert_kills(&prison, &user);
-    assert_kills(&prison, &net);
-    assert_refused(&prison, &[&clone, "clone:0"], libc::EPERM);
-    assert_eq!(without_filter(&prison, &net), Refused(libc::EPERM));
+    assert_kills(&sandboxes, &user);
+    assert_kills(&sandboxes, &net);
+    assert_refused(&sandboxes, &[&clone, "clone:0"], libc::EPERM);
+    assert_eq!(without_filter(&sandboxes, &net), Refused(libc::EPERM));
     let setup = Setup {
         processes: true,
         ..Setup::default()
     };
-    let (report, _) = prison.run(&[&clone, "clone:0"], setup);
+    let (report, _) = sandboxes.run(&[&clone, "clone:0"], setup);
     assert_eq!(
         report.of(&clone),
         Refused(libc::EPERM),
         "also where forking is allowed"
     );
     assert!(matches!(report.of("clone:0"), Done(_)));
-    let control = prison.outside(&[&clone, &user, &net]);
+    let control = sandboxes.outside(&[&clone, &user, &net]);
     assert!(matches!(control.of(&clone), Done(_)));
     assert_eq!((control.of(&user), control.of(&net)), (Done(0), Done(0)));
 }
 
 #[test]
 fn the_file_system_tree_cannot_be_changed() {
-    let Some(prison) = Prison::new("the_file_system_tree_cannot_be_changed") else {
+    let Some(sandboxes) = Sandboxes::new("the_file_system_tree_cannot_be_changed") else {
         return;
     };
     let sealed = sealed();
     for attempt in ["mount:/", "unmount", "chroot"] {
-        assert_kills(&prison, attempt);
+        assert_kills(&sandboxes, attempt);
         for namespaces in [None, Some(&sealed)] {
             let setup = Setup {
                 namespaces,
                 ..Setup::without_filter()
             };
-            let answer = prison.run(&[attempt], setup).0.of(attempt);
+            let answer = sandboxes.run(&[attempt], setup).0.of(attempt);
             assert!(
                 matches!(answer, Refused(libc::EPERM)),
                 "{attempt}: {answer:?}"
@@ -508,7 +512,7 @@ fn the_file_system_tree_cannot_be_changed() {
     let alone = format!("unshare:{}", libc::CLONE_NEWNS);
     let place = std::env::temp_dir();
     let mount = format!("mount:{}", place.display());
-    let control = prison.outside(&[&alone, "private-mounts", &mount, "chroot"]);
+    let control = sandboxes.outside(&[&alone, "private-mounts", &mount, "chroot"]);
     assert_eq!(
         (control.of(&mount), control.of("chroot")),
         (Done(0), Done(0))
@@ -517,17 +521,17 @@ fn the_file_system_tree_cannot_be_changed() {
 
 #[test]
 fn the_kernels_programmable_parts_are_shut() {
-    let Some(prison) = Prison::new("the_kernels_programmable_parts_are_shut") else {
+    let Some(sandboxes) = Sandboxes::new("the_kernels_programmable_parts_are_shut") else {
         return;
     };
     for attempt in ["bpf", "keyctl", "userfaultfd", "kernel-log"] {
-        assert_kills(&prison, attempt);
+        assert_kills(&sandboxes, attempt);
     }
-    assert_refused(&prison, &["io-uring", "perf", "memfd"], libc::EPERM);
-    assert_eq!(without_filter(&prison, "bpf"), Refused(libc::EPERM));
-    let unprivileged = without_filter(&prison, "perf");
+    assert_refused(&sandboxes, &["io-uring", "perf", "memfd"], libc::EPERM);
+    assert_eq!(without_filter(&sandboxes, "bpf"), Refused(libc::EPERM));
+    let unprivileged = without_filter(&sandboxes, "perf");
     assert!(matches!(unprivileged, Refused(_)), "{unprivileged:?}");
-    let control = prison.outside(&["bpf", "keyctl", "memfd", "kernel-log"]);
+    let control = sandboxes.outside(&["bpf", "keyctl", "memfd", "kernel-log"]);
     assert!(
         control
             .0
@@ -539,11 +543,11 @@ fn the_kernels_programmable_parts_are_shut() {
 
 #[test]
 fn io_uring_opens_no_back_door() {
-    let Some(prison) = Prison::new("io_uring_opens_no_back_door") else {
+    let Some(sandboxes) = Sandboxes::new("io_uring_opens_no_back_door") else {
         return;
     };
-    assert_refused(&prison, &["io-uring"], libc::EPERM);
-    let control = prison.outside(&["io-uring"]).of("io-uring");
+    assert_refused(&sandboxes, &["io-uring"], libc::EPERM);
+    let control = sandboxes.outside(&["io-uring"]).of("io-uring");
     // A kernel can be without it, or have it switched off (sysctl kernel.io_uring_disabled).
     assert!(
         matches!(control, Done(_) | Refused(libc::ENOSYS | libc::EPERM)),
@@ -553,27 +557,27 @@ fn io_uring_opens_no_back_door() {
 
 #[test]
 fn another_architectures_system_calls_are_fatal() {
-    let Some(prison) = Prison::new("another_architectures_system_calls_are_fatal") else {
+    let Some(sandboxes) = Sandboxes::new("another_architectures_system_calls_are_fatal") else {
         return;
     };
-    let control = prison.outside(&["thirty-two-bit"]).of("thirty-two-bit");
+    let control = sandboxes.outside(&["thirty-two-bit"]).of("thirty-two-bit");
     if control == Fatal || matches!(control, Refused(_)) {
         // This kernel has no such door (CONFIG_IA32_EMULATION): nothing to shut.
-        let (_, ended) = prison.run(&["thirty-two-bit"], Setup::default());
+        let (_, ended) = sandboxes.run(&["thirty-two-bit"], Setup::default());
         assert_ne!(ended, Ended::Exited(0));
         return;
     }
-    assert_kills(&prison, "thirty-two-bit");
+    assert_kills(&sandboxes, "thirty-two-bit");
 }
 
 #[test]
 fn memory_is_never_writable_and_executable() {
-    let Some(prison) = Prison::new("memory_is_never_writable_and_executable") else {
+    let Some(sandboxes) = Sandboxes::new("memory_is_never_writable_and_executable") else {
         return;
     };
-    assert_refused(&prison, &["writable-code"], libc::EPERM);
+    assert_refused(&sandboxes, &["writable-code"], libc::EPERM);
     assert!(
-        matches!(without_filter(&prison, "writable-code"), Done(_)),
+        matches!(without_filter(&sandboxes, "writable-code"), Done(_)),
         "the control"
     );
 }
@@ -596,7 +600,7 @@ fn shared_memories() -> (OwnedFd, libbpf_rs::MapHandle) {
 // Catches: a filter that tests the protection of mmap alone. Before 6.16 the kernel itself maps a BPF map executable.
 #[test]
 fn memory_that_is_shared_is_never_executable() {
-    let Some(prison) = Prison::new("memory_that_is_shared_is_never_executable") else {
+    let Some(sandboxes) = Sandboxes::new("memory_that_is_shared_is_never_executable") else {
         return;
     };
     let (file, map) = shared_memories();
@@ -606,7 +610,7 @@ fn memory_that_is_shared_is_never_executable() {
         ..Setup::default()
     };
     let attempts = ["shared-code:4", "shared-code:5"];
-    let (report, ended) = prison.run(&attempts, setup);
+    let (report, ended) = sandboxes.run(&attempts, setup);
     for attempt in attempts {
         assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
     }
@@ -615,7 +619,7 @@ fn memory_that_is_shared_is_never_executable() {
         filter: false,
         ..setup
     };
-    let (report, _) = prison.run(&attempts, open);
+    let (report, _) = sandboxes.run(&attempts, open);
     assert_eq!(report.of(attempts[0]), Done(0), "the control");
     println!(
         "without the filter, a BPF map: {:?}",
@@ -626,38 +630,38 @@ fn memory_that_is_shared_is_never_executable() {
 // Catches: execveat is allowed with AT_EMPTY_PATH alone; the set-up leaves its page behind; a page can be mapped at 0.
 #[test]
 fn a_path_is_executed_by_no_other_call_either() {
-    let Some(prison) = Prison::new("a_path_is_executed_by_no_other_call_either") else {
+    let Some(sandboxes) = Sandboxes::new("a_path_is_executed_by_no_other_call_either") else {
         return;
     };
-    let loader = match prison.hostile().linkage() {
+    let loader = match sandboxes.hostile().linkage() {
         Linkage::Dynamic { interpreter } => interpreter.display().to_string(),
         Linkage::Static => "/bin/sh".to_owned(),
     };
     let other = format!("execute-at:{loader}");
-    assert_refused(&prison, &[&other, "map-zero"], libc::EPERM);
-    let answer = without_filter(&prison, "map-zero");
+    assert_refused(&sandboxes, &[&other, "map-zero"], libc::EPERM);
+    let answer = without_filter(&sandboxes, "map-zero");
     assert_eq!(answer, Refused(libc::EPERM), "the barrier behind");
-    let control = prison.outside(&["map-zero"]);
+    let control = sandboxes.outside(&["map-zero"]);
     assert_eq!(control.of("map-zero"), Done(0), "root may");
-    let control = prison.outside(&[&other]);
+    let control = sandboxes.outside(&[&other]);
     assert_eq!(control.of(&other), Fatal, "another program took its place");
 }
 
 #[test]
 fn nothing_else_can_be_executed() {
-    let Some(prison) = Prison::new("nothing_else_can_be_executed") else {
+    let Some(sandboxes) = Sandboxes::new("nothing_else_can_be_executed") else {
         return;
     };
     let shell = ["execute:/bin/sh", "execute:/usr/bin/env"];
-    assert_refused(&prison, &shell, libc::EPERM);
+    assert_refused(&sandboxes, &shell, libc::EPERM);
     for attempt in shell {
-        let answer = without_filter(&prison, attempt);
+        let answer = without_filter(&sandboxes, attempt);
         assert!(
             matches!(answer, Refused(libc::ENOENT | libc::EACCES)),
             "{attempt}: {answer:?}"
         );
     }
-    let control = prison.outside(&["execute:/bin/sh"]);
+    let control = sandboxes.outside(&["execute:/bin/sh"]);
     assert_eq!(
         control.of("execute:/bin/sh"),
         Fatal,
@@ -667,7 +671,7 @@ fn nothing_else_can_be_executed() {
 
 #[test]
 fn the_hyperio_call_is_the_only_socket_option() {
-    let Some(prison) = Prison::new("the_hyperio_call_is_the_only_socket_option") else {
+    let Some(sandboxes) = Sandboxes::new("the_hyperio_call_is_the_only_socket_option") else {
         return;
     };
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
@@ -680,7 +684,7 @@ fn the_hyperio_call_is_the_only_socket_option() {
     let buffer = format!("setsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_SNDBUF);
     let kind = format!("getsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_TYPE);
     let peer = format!("getsockopt:4:{}:{}", libc::SOL_SOCKET, libc::SO_PEERSEC);
-    let (report, _) = prison.run(&[&hyperio, &buffer, &kind, &peer], setup);
+    let (report, _) = sandboxes.run(&[&hyperio, &buffer, &kind, &peer], setup);
     assert_eq!(report.of(&kind), Done(0), "what a socket is can be asked");
     assert_eq!(report.of(&peer), Refused(libc::EPERM));
     // Without the platform's program on it, the kernel knows no such level.
@@ -696,7 +700,7 @@ fn the_hyperio_call_is_the_only_socket_option() {
         ..setup
     };
     assert_eq!(
-        prison.run(&[&buffer], open).0.of(&buffer),
+        sandboxes.run(&[&buffer], open).0.of(&buffer),
         Done(0),
         "the control"
     );
@@ -705,7 +709,7 @@ fn the_hyperio_call_is_the_only_socket_option() {
 
 #[test]
 fn only_listed_descriptors_are_inherited() {
-    let Some(prison) = Prison::new("only_listed_descriptors_are_inherited") else {
+    let Some(sandboxes) = Sandboxes::new("only_listed_descriptors_are_inherited") else {
         return;
     };
     // Descriptors that would leak into any ordinary child: not close-on-exec, at several numbers.
@@ -728,7 +732,7 @@ fn only_listed_descriptors_are_inherited() {
             zygote,
             ..Setup::default()
         };
-        let (report, _) = prison.run(&attempts, setup);
+        let (report, _) = sandboxes.run(&attempts, setup);
         for number in &numbers {
             assert!(matches!(report.of(number), Done(_)), "{number}");
         }
@@ -741,7 +745,7 @@ fn only_listed_descriptors_are_inherited() {
         let mut byte = [0];
         std::io::Read::read_exact(&mut &reader, &mut byte).unwrap();
     }
-    let control = prison.outside(&["list-descriptors"]);
+    let control = sandboxes.outside(&["list-descriptors"]);
     assert!(
         control.value("list-descriptors") >= 20,
         "the control: they leak"
@@ -751,7 +755,7 @@ fn only_listed_descriptors_are_inherited() {
 
 #[test]
 fn an_inherited_descriptor_can_take_any_number() {
-    let Some(prison) = Prison::new("an_inherited_descriptor_can_take_any_number") else {
+    let Some(sandboxes) = Sandboxes::new("an_inherited_descriptor_can_take_any_number") else {
         return;
     };
     // The set-up itself uses descriptors; whatever numbers these have, the asked ones win.
@@ -767,7 +771,7 @@ fn an_inherited_descriptor_can_take_any_number() {
         fds: &fds,
         ..Setup::default()
     };
-    let (report, _) = prison.run(&attempts, setup);
+    let (report, _) = sandboxes.run(&attempts, setup);
     for ((reader, _), attempt) in pipes.iter().zip(&attempts) {
         assert_eq!(report.value(attempt), 1);
         let mut byte = [0];
@@ -777,16 +781,16 @@ fn an_inherited_descriptor_can_take_any_number() {
 
 #[test]
 fn a_sealed_program_is_undumpable() {
-    let Some(prison) = Prison::new("a_sealed_program_is_undumpable") else {
+    let Some(sandboxes) = Sandboxes::new("a_sealed_program_is_undumpable") else {
         return;
     };
     let sealed = Setup {
         sealed: true,
         ..Setup::default()
     };
-    assert_ne!(prison.run(&["dumpable"], sealed).0.value("dumpable"), 1);
+    assert_ne!(sandboxes.run(&["dumpable"], sealed).0.value("dumpable"), 1);
     assert_eq!(
-        prison
+        sandboxes
             .run(&["dumpable"], Setup::default())
             .0
             .value("dumpable"),
@@ -797,13 +801,13 @@ fn a_sealed_program_is_undumpable() {
 
 #[test]
 fn the_host_name_and_shared_memory_are_its_own() {
-    let Some(prison) = Prison::new("the_host_name_and_shared_memory_are_its_own") else {
+    let Some(sandboxes) = Sandboxes::new("the_host_name_and_shared_memory_are_its_own") else {
         return;
     };
-    let (report, _) = prison.run(&["host-name:hostile"], Setup::default());
+    let (report, _) = sandboxes.run(&["host-name:hostile"], Setup::default());
     assert_eq!(report.value("host-name:hostile"), 1);
     assert_eq!(
-        prison
+        sandboxes
             .outside(&["host-name:hostile"])
             .value("host-name:hostile"),
         0
@@ -814,10 +818,10 @@ fn the_host_name_and_shared_memory_are_its_own() {
     let make = format!("shared-memory:{key}:{}", libc::IPC_CREAT);
     let find = format!("shared-memory:{key}:0");
     let remove = format!("remove-shared-memory:{key}:0");
-    assert!(matches!(prison.outside(&[&make]).of(&make), Done(_)));
-    assert_refused(&prison, &[&find], libc::EPERM);
-    let behind = without_filter(&prison, &find);
-    let control = prison.outside(&[&find, &remove]);
+    assert!(matches!(sandboxes.outside(&[&make]).of(&make), Done(_)));
+    assert_refused(&sandboxes, &[&find], libc::EPERM);
+    let behind = without_filter(&sandboxes, &find);
+    let control = sandboxes.outside(&[&find, &remove]);
     assert_eq!(behind, Refused(libc::ENOENT));
     assert!(matches!(control.of(&find), Done(_)), "the control");
     assert_eq!(control.of(&remove), Done(0));
@@ -825,7 +829,7 @@ fn the_host_name_and_shared_memory_are_its_own() {
 
 #[test]
 fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
-    let Some(prison) = Prison::new("nothing_can_be_made_in_a_sealed_ipc_namespace") else {
+    let Some(sandboxes) = Sandboxes::new("nothing_can_be_made_in_a_sealed_ipc_namespace") else {
         return;
     };
     let sealed = sealed();
@@ -840,9 +844,9 @@ fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
     let posix = format!("posix-queue:nfluid-test-{}", std::process::id());
     let attempts = [&memory, &queue, &semaphores, &posix].map(String::as_str);
 
-    let inmate = prison.start(&attempts, setup);
-    assert!(!inmate.barriers.own_ipc && !inmate.barriers.own_mounts);
-    let (report, ended) = inmate.finish();
+    let sandboxed = sandboxes.start(&attempts, setup);
+    assert!(!sandboxed.barriers.own_ipc && !sandboxed.barriers.own_mounts);
+    let (report, ended) = sandboxed.finish();
     for attempt in attempts {
         assert_eq!(report.of(attempt), Refused(libc::EPERM), "{attempt}");
     }
@@ -854,7 +858,7 @@ fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
         landlock: false,
         ..setup
     };
-    let (report, _) = prison.run(&attempts, open);
+    let (report, _) = sandboxes.run(&attempts, open);
     for attempt in attempts {
         assert_eq!(report.of(attempt), Refused(libc::ENOSPC), "{attempt}");
     }
@@ -863,7 +867,7 @@ fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
         namespaces: None,
         ..open
     };
-    let (report, _) = prison.run(&attempts, own);
+    let (report, _) = sandboxes.run(&attempts, own);
     for attempt in attempts {
         assert!(matches!(report.of(attempt), Done(_)), "{attempt}");
     }

@@ -87,7 +87,7 @@ pub struct Chain {
 }
 
 /// A length and a placement, measured with two chains.
-struct Lane {
+struct Variant {
     count: usize,
     placement: Placement,
     ping: Chain,
@@ -115,33 +115,33 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for count in counts {
         let mut scratch = Scratch::new("chain")?;
-        let mut lanes = Vec::new();
+        let mut variants = Vec::new();
         for &placement in &placements {
             // With one firewall there is nothing to halve.
             if count > 1 || !matches!(placement, Placement::Halves) {
-                lanes.push(Lane::new(&mut scratch, count, placement)?);
+                variants.push(Variant::new(&mut scratch, count, placement)?);
             }
         }
         let mut tokens = TokenChain::start(count, 1)?;
         let mut floor = Samples::default();
         for round in 0..=rounds {
-            for lane in &mut lanes {
+            for variant in &mut variants {
                 // The first round warms up.
-                lane.measure(seconds, round > 0)?;
+                variant.measure(seconds, round > 0)?;
             }
             let token = tokens.measure(Duration::from_secs_f64(seconds))?;
             if round > 0 {
                 floor.push(token);
             }
         }
-        figures(report, count, &lanes);
+        figures(report, count, &variants);
         report.figure(
             format!("chain.{count}.floor_us"),
             &floor,
             "us",
             "processes that hand a byte on through pipes, all on one core: no frame, no switch, no NF",
         );
-        all.extend(lanes.iter().map(Lane::row));
+        all.extend(variants.iter().map(Variant::row));
     }
     let header = [
         "firewalls",
@@ -157,40 +157,40 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// The better placement of each kind is the figure.
-fn figures(report: &mut Report, count: usize, lanes: &[Lane]) {
-    let fastest = lanes
+fn figures(report: &mut Report, count: usize, variants: &[Variant]) {
+    let fastest = variants
         .iter()
         .min_by(|a, b| a.rtt.median().total_cmp(&b.rtt.median()));
-    if let Some(lane) = fastest {
-        let conditions = lane.conditions("one frame of 64 B at a time");
+    if let Some(variant) = fastest {
+        let conditions = variant.conditions("one frame of 64 B at a time");
         report.figure(
             format!("chain.{count}.rtt_us"),
-            &lane.rtt,
+            &variant.rtt,
             "us",
             &conditions,
         );
         report.figure(
             format!("chain.{count}.rtt_p99_us"),
-            &lane.rtt_p99,
+            &variant.rtt_p99,
             "us",
             &conditions,
         );
     }
-    if let Some(lane) = highest(lanes, |lane| &lane.mpps) {
+    if let Some(variant) = highest(variants, |variant| &variant.mpps) {
         let traffic = format!("64 B, batch {BATCH}, at most {RING} frames under way");
-        let conditions = lane.conditions(&traffic);
+        let conditions = variant.conditions(&traffic);
         report.figure(
             format!("chain.{count}.mpps"),
-            &lane.mpps,
+            &variant.mpps,
             "Mpps",
             &conditions,
         );
     }
 }
 
-impl Lane {
+impl Variant {
     fn new(scratch: &mut Scratch, count: usize, placement: Placement) -> anyhow::Result<Self> {
-        Ok(Lane {
+        Ok(Variant {
             count,
             placement,
             ping: Chain::pinged(scratch, count, placement, &Links::firewalls())?,

@@ -32,7 +32,7 @@ const OF_FLOOD: Sending = Sending {
 
 /// What was found with so many instances.
 #[derive(Default)]
-struct Lane {
+struct Variant {
     instances: usize,
     off: Samples,
     idle: Samples,
@@ -56,32 +56,32 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let counts = that_fit(counts, getrlimit(Resource::Nofile).maximum);
     let time = Duration::from_secs(seconds);
     let platform = platform::start()?;
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for instances in counts {
-        let mut lane = Lane {
+        let mut variant = Variant {
             instances,
-            ..Lane::default()
+            ..Variant::default()
         };
         for (signals, line) in [(false, ""), (true, "congestion: on\n")] {
             platform.apply(&deployment(line, outside.name(), instances))?;
             std::thread::sleep(SETTLE);
             for _ in 0..rounds {
                 let into = if signals {
-                    &mut lane.idle
+                    &mut variant.idle
                 } else {
-                    &mut lane.off
+                    &mut variant.off
                 };
                 into.push(own_percent(&platform, time)?);
             }
         }
         let flood = Flood::start(&from.path(), "10.9.0.2:9", OF_FLOOD)?;
         for _ in 0..rounds {
-            lane.busy.push(own_percent(&platform, time)?);
+            variant.busy.push(own_percent(&platform, time)?);
         }
         drop(flood);
-        lanes.push(lane);
+        variants.push(variant);
     }
-    let rows: Vec<_> = lanes.iter().map(Lane::row).collect();
+    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
     let header = [
         "instances",
         "signals off %",
@@ -93,14 +93,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &header,
         &rows,
     );
-    lanes.iter().for_each(|lane| lane.figures(report));
-    if let Some(lane) = lanes
+    variants.iter().for_each(|variant| variant.figures(report));
+    if let Some(variant) = variants
         .iter()
-        .find(|lane| lane.instances == USUAL)
-        .or(lanes.last())
+        .find(|variant| variant.instances == USUAL)
+        .or(variants.last())
     {
-        let conditions = format!("{}, signals on, all idle", lane.conditions());
-        report.figure("congestion.idle_cpu_percent", &lane.idle, "%", &conditions);
+        let conditions = format!("{}, signals on, all idle", variant.conditions());
+        report.figure(
+            "congestion.idle_cpu_percent",
+            &variant.idle,
+            "%",
+            &conditions,
+        );
     }
     Ok(())
 }
@@ -160,7 +165,7 @@ fn own_percent(platform: &Platform, time: Duration) -> anyhow::Result<f64> {
     Ok((after.1 - before.1) / (after.0 - before.0) * 100.0)
 }
 
-impl Lane {
+impl Variant {
     fn conditions(&self) -> String {
         format!(
             "{} idle instances of two ports in chains of {IN_A_CHAIN}, by the thread's own clock",

@@ -1,7 +1,7 @@
 //! D1: very many NFs that poll. Where several share a core, one that finds nothing lets the others run:
 //! without that, each would burn its whole time slice, and no number above a few per core would work.
 
-use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::report::Report;
 use crate::roles::Waits;
 
@@ -17,6 +17,6 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         buffers: Buffers::Isolated,
         entry: Entry::Port,
     };
-    let sweep = Sweep::common(report);
-    measure(report, &[architecture], &sweep)
+    let sizes = Sizes::common(report);
+    measure(report, &[architecture], &sizes)
 }

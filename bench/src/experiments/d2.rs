@@ -2,7 +2,7 @@
 //! frames as a threshold says, and at the latest a time after the first of them.
 
 use super::massive::host;
-use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use super::token::TokenChain;
 use crate::report::Report;
 use crate::statistics::Samples;
@@ -32,14 +32,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         },
         ..at_once
     };
-    let all = Sweep {
+    let all = Sizes {
         idle: true,
-        ..Sweep::common(report)
+        ..Sizes::common(report)
     };
-    let some = Sweep {
+    let some = Sizes {
         nfs: report.choose(vec![40, 100, 400, 2000], vec![100]),
         lens: vec![700],
-        ..Sweep::common(report)
+        ..Sizes::common(report)
     };
     measure(report, &[at_once], &all)?;
     measure(report, &[aged], &some)?;

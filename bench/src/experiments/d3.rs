@@ -4,7 +4,7 @@
 //! NFs on core 0, the thread and the traffic's process on core 1.
 
 use super::massive::host;
-use super::massive::{Buffers, Cell, Cores, Crowd, Offer, Plan, WINDOW, Waiting};
+use super::massive::{Buffers, Cell, Cores, Offer, Plan, Population, WINDOW, Waiting};
 use super::two_cores;
 use crate::host::cpu::process_seconds;
 use crate::plot::{Axis, Plot, Series};
@@ -85,9 +85,9 @@ fn measure(
         is_wired: false,
         first_switch: 0,
     };
-    let mut crowd = Crowd::start(scratch, &plan, &[CORES])?;
+    let mut population = Population::start(scratch, &plan, &[CORES])?;
     let mut worker = Worker::new(scratch.switch.serve()?, Idle::Poll, None)?;
-    for duty in crowd.take_duties() {
+    for duty in population.take_duties() {
         worker.add(duty).context("serving a port")?;
     }
     let mode = AtomicU8::new(BY_RING);
@@ -95,7 +95,7 @@ fn measure(
         let thread = scope.spawn(|| serve(&mut worker, &memory, &mode));
         let rows = lens
             .iter()
-            .map(|&len| rounds_of(&crowd, &mode, (nfs, len), times))
+            .map(|&len| rounds_of(&population, &mode, (nfs, len), times))
             .collect();
         mode.store(ENDS, Ordering::Relaxed);
         let served = thread.join();
@@ -106,12 +106,12 @@ fn measure(
         rows
     })?;
     drop(worker);
-    crowd.end(scratch)?;
+    population.end(scratch)?;
     Ok(rows)
 }
 
 fn rounds_of(
-    crowd: &Crowd,
+    population: &Population,
     mode: &AtomicU8,
     (nfs, len): (u32, usize),
     (rounds, seconds): (usize, f64),
@@ -125,10 +125,10 @@ fn rounds_of(
     let mut thread_percent = Samples::default();
     for _ in 0..rounds {
         mode.store(BY_LOOKING, Ordering::Relaxed);
-        looking.extend(crowd.run(&offer, 1, seconds)?);
+        looking.extend(population.run(&offer, 1, seconds)?);
         mode.store(BY_RING, Ordering::Relaxed);
         let (start, before) = (Instant::now(), process_seconds(std::process::id())?);
-        ring.extend(crowd.run(&offer, 1, seconds)?);
+        ring.extend(population.run(&offer, 1, seconds)?);
         let used = process_seconds(std::process::id())? - before;
         thread_percent.push(used / start.elapsed().as_secs_f64() * 100.0);
     }

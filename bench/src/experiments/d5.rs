@@ -10,32 +10,46 @@
 //! figures, depend on who happens to be faster.
 
 use super::chain::{BATCH, Chain, Links, Placement, RING};
-use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use super::subject::Subject;
 use super::two_cores;
 use crate::peer::run_together;
-use crate::plot::{Axis, Plot, Series};
-use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use crate::plot::{Axis, Plot};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
+use anyhow::Context;
 use nfluid_testbed::scratch::Scratch;
 
-/// A row of NFs and frames of one length, with either kind of buffers.
-struct Lane {
-    buffers: Buffers,
-    load: Chain,
-    mpps: Samples,
-    /// Per second of CPU time of the NFs and the traffic.
-    per_cpu: Samples,
-    lost: u64,
-}
-
-/// One frame at a time through a row.
-struct Ping {
-    buffers: Buffers,
-    chain: Chain,
-    rtt: Samples,
-    p99: Samples,
-}
+/// What is measured of NFs in a row under load.
+const LOADED: [Quantity; 3] = [
+    Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: &[("Mpps", Shown::Median)],
+    },
+    // Per second of CPU time of the NFs and the traffic.
+    Quantity {
+        figure: Some((".mpps_per_cpu", "Mpps")),
+        columns: &[
+            ("Mpps per CPU-second", Shown::Median),
+            ("spread", Shown::Spread),
+        ],
+    },
+    Quantity {
+        figure: None,
+        columns: &[("late or lost", Shown::Sum)],
+    },
+];
+/// What is measured of one frame at a time through a row.
+const PINGED: [Quantity; 2] = [
+    Quantity {
+        figure: Some((".rtt_us", "us")),
+        columns: &[],
+    },
+    Quantity {
+        figure: Some((".rtt_p99_us", "us")),
+        columns: &[],
+    },
+];
 
 /// Both kinds.
 const BOTH: [Buffers; 2] = [Buffers::Isolated, Buffers::Shared];
@@ -90,107 +104,83 @@ fn massive(report: &mut Report) -> anyhow::Result<()> {
         buffers: Buffers::Shared,
         ..isolated
     };
-    measure(report, &[isolated, shared], &Sweep::common(report))
+    measure(report, &[isolated, shared], &Sizes::common(report))
 }
 
 fn in_a_row(report: &mut Report) -> anyhow::Result<()> {
     let counts = report.choose(vec![2, 10, 50], vec![2]);
     let lens = report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 512, 1514]);
     let (rounds, seconds) = report.effort((5, 0.5), (5, 0.1));
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["NFs", "bytes", "buffers"], LOADED);
+    sweep.settles = false;
     for count in counts {
         let mut scratch = Scratch::new("d5")?;
-        let mut series = BOTH.map(|buffers| Series::new(buffers.name()));
+        let first = sweep.rows().len();
         for &len in &lens {
-            let lanes = lanes(&mut scratch, count, len, (rounds, seconds))?;
-            for (lane, series) in lanes.iter().zip(&mut series) {
-                series.push(len as f64, &lane.per_cpu);
-                rows.push(lane.row(count, len));
+            let sides = BOTH.map(|buffers| loaded(&mut scratch, count, len, buffers));
+            let mut sides = sides.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+            let rows = sweep.run(report, rounds, &mut sides, |chain, _| {
+                measure_load(chain, seconds)
+            })?;
+            sweep.report(report, rows.clone());
+            if let [isolated, shared] = &sweep.rows()[rows] {
+                let conditions = format!(
+                    "frames per CPU-second; {} of {} hops differ",
+                    count - 1,
+                    count + 1
+                );
+                report.figure(
+                    format!("d5.{count}.{len}.shared_vs_isolated"),
+                    &shared.samples[1].ratios(&isolated.samples[1]),
+                    "ratio",
+                    &conditions,
+                );
             }
-            figures(report, count, len, &lanes);
         }
         report.plot(Plot {
             id: format!("d5.row.{count}"),
             title: format!("{count} NFs in a row: memory of their own, and a trust group"),
             x: Axis::log("frame size in bytes"),
             y: Axis::linear("Mpps per CPU-second"),
-            series: series.into(),
+            series: lines(&sweep.rows()[first..], 1),
         });
         latency(report, &mut scratch, count, (rounds, seconds))?;
     }
-    let header = [
-        "NFs",
-        "bytes",
-        "buffers",
-        "Mpps",
-        "Mpps per CPU-second",
-        "spread",
-        "late or lost",
-    ];
-    table(
-        "NFs in a row, by whose memory frames lie in",
-        &header,
-        &rows,
-    );
+    sweep.print("NFs in a row, by whose memory frames lie in");
     Ok(())
 }
 
-/// Both kinds of buffers in turn.
-fn lanes(
+fn loaded(
     scratch: &mut Scratch,
     count: usize,
     len: usize,
-    (rounds, seconds): (usize, f64),
-) -> anyhow::Result<Vec<Lane>> {
-    let mut lanes = Vec::new();
-    for buffers in BOTH {
-        let links = buffers.links(scratch, count)?;
-        lanes.push(Lane {
-            buffers,
-            load: Chain::loaded(scratch, count, Placement::OneCore, &links, len)?,
-            mpps: Samples::default(),
-            per_cpu: Samples::default(),
-            lost: 0,
-        });
-    }
-    for round in 0..=rounds {
-        for lane in &mut lanes {
-            // The first round warms up.
-            lane.measure(seconds, round > 0)?;
-        }
-    }
-    Ok(lanes)
+    buffers: Buffers,
+) -> anyhow::Result<Side<Chain>> {
+    let links = buffers.links(scratch, count)?;
+    let chain = Chain::loaded(scratch, count, Placement::OneCore, &links, len)?;
+    let conditions = format!(
+        "{}; batch {BATCH}, at most {RING} frames under way, {}; every process sleeps while nothing waits; \
+         CPU time of all processes",
+        buffers.conditions(),
+        Placement::OneCore.name(),
+    );
+    let name = buffers.name();
+    let key = [count.to_string(), len.to_string(), name.to_owned()];
+    Ok(Side::new(key, format!("d5.{count}.{len}.{name}"), chain)
+        .under(&conditions)
+        .on(name, len as f64))
 }
 
-fn figures(report: &mut Report, count: usize, len: usize, lanes: &[Lane]) {
-    for lane in lanes {
-        let id = format!("d5.{count}.{len}.{}", lane.buffers.name());
-        let conditions = format!(
-            "{}; batch {BATCH}, at most {RING} frames under way, {}; every process sleeps while nothing waits; \
-             CPU time of all processes",
-            lane.buffers.conditions(),
-            Placement::OneCore.name(),
-        );
-        report.figure(format!("{id}.mpps"), &lane.mpps, "Mpps", &conditions);
-        report.figure(
-            format!("{id}.mpps_per_cpu"),
-            &lane.per_cpu,
-            "Mpps",
-            &conditions,
-        );
-    }
-    if let [isolated, shared] = lanes {
-        report.figure(
-            format!("d5.{count}.{len}.shared_vs_isolated"),
-            &shared.per_cpu.ratios(&isolated.per_cpu),
-            "ratio",
-            &format!(
-                "frames per CPU-second; {} of {} hops differ",
-                count - 1,
-                count + 1
-            ),
-        );
-    }
+fn measure_load(chain: &mut Chain, seconds: f64) -> anyhow::Result<[f64; 3]> {
+    let outcomes = run_together(&mut chain.peers, seconds)?;
+    let cpu: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();
+    let traffic = outcomes.last().context("no traffic")?;
+    let frames = traffic.frames as f64;
+    Ok([
+        frames / traffic.seconds / 1e6,
+        frames / cpu / 1e6,
+        traffic.lost as f64,
+    ])
 }
 
 /// One frame of 64 B at a time, everything on one core.
@@ -200,68 +190,32 @@ fn latency(
     count: usize,
     (rounds, seconds): (usize, f64),
 ) -> anyhow::Result<()> {
-    let mut pings = Vec::new();
+    let mut sides = Vec::new();
     for buffers in BOTH {
         let links = buffers.links(scratch, count)?;
-        pings.push(Ping {
-            buffers,
-            chain: Chain::pinged(scratch, count, Placement::OneCore, &links)?,
-            rtt: Samples::default(),
-            p99: Samples::default(),
-        });
-    }
-    for round in 0..=rounds {
-        for ping in &mut pings {
-            let outcome = run_together(&mut ping.chain.peers, seconds)?[count];
-            if round > 0 {
-                ping.rtt.push(outcome.median_us);
-                ping.p99.push(outcome.p99_us);
-            }
-        }
-    }
-    for ping in &pings {
+        let chain = Chain::pinged(scratch, count, Placement::OneCore, &links)?;
         let conditions = format!(
             "one frame of 64 B at a time, {}; {}",
             Placement::OneCore.name(),
-            ping.buffers.conditions()
+            buffers.conditions()
         );
-        let id = format!("d5.{count}.{}", ping.buffers.name());
-        report.figure(format!("{id}.rtt_us"), &ping.rtt, "us", &conditions);
-        report.figure(format!("{id}.rtt_p99_us"), &ping.p99, "us", &conditions);
+        let id = format!("d5.{count}.{}", buffers.name());
+        sides.push(Side::new([], id, chain).under(&conditions));
     }
-    if let [isolated, shared] = &pings[..] {
+    let mut sweep = Sweep::new(&[], PINGED);
+    sweep.settles = false;
+    let rows = sweep.run(report, rounds, &mut sides, |chain, _| {
+        let outcome = run_together(&mut chain.peers, seconds)?[count];
+        Ok([outcome.median_us, outcome.p99_us])
+    })?;
+    sweep.report(report, rows);
+    if let [isolated, shared] = sweep.rows() {
         report.figure(
             format!("d5.{count}.rtt_shared_vs_isolated"),
-            &shared.rtt.ratios(&isolated.rtt),
+            &shared.samples[0].ratios(&isolated.samples[0]),
             "ratio",
             "round trips of one frame of 64 B",
         );
     }
     Ok(())
-}
-
-impl Lane {
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        let outcomes = run_together(&mut self.load.peers, seconds)?;
-        let cpu: f64 = outcomes.iter().map(|outcome| outcome.cpu_seconds).sum();
-        if let Some(traffic) = outcomes.last().filter(|_| counts) {
-            let frames = traffic.frames as f64;
-            self.mpps.push(frames / traffic.seconds / 1e6);
-            self.per_cpu.push(frames / cpu / 1e6);
-            self.lost += traffic.lost;
-        }
-        Ok(())
-    }
-
-    fn row(&self, count: usize, len: usize) -> Vec<String> {
-        vec![
-            count.to_string(),
-            len.to_string(),
-            self.buffers.name().to_owned(),
-            significant(self.mpps.median()),
-            significant(self.per_cpu.median()),
-            format!("{:.0} %", self.per_cpu.spread_percent()),
-            self.lost.to_string(),
-        ]
-    }
 }

@@ -22,7 +22,7 @@ const SHAPES: [(u8, u8, bool); 5] = [
 /// The literature's firewall; the target; and beyond.
 const RULES: [u32; 4] = [10, 100, 1000, 10_000];
 
-/// Nanoseconds of a packet, in the order of [`Asked::measure`].
+/// Nanoseconds of a packet, in the order of [`UnderTest::measure`].
 const QUANTITIES: [Quantity; 3] = [
     Quantity {
         figure: Some((".ns", "ns/packet")),
@@ -38,8 +38,8 @@ const QUANTITIES: [Quantity; 3] = [
     },
 ];
 
-/// A firewall of so many rules, and the rounds in which it was asked.
-struct Asked {
+/// A firewall of so many rules, and the number of rounds in which it was measured.
+struct UnderTest {
     rules: u32,
     firewall: Firewall,
     rounds: u16,
@@ -54,24 +54,26 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             traffic: Traffic::All,
             rules: (0..rules).map(rule).collect(),
         };
-        let asked = Asked {
+        let under_test = UnderTest {
             rules,
             firewall: Firewall::load(&[stage], &[])?,
             rounds: 0,
         };
         let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
         let key = [rules.to_string()];
-        sides.push(Side::new(key, format!("efw.{rules}"), asked).under(how));
+        sides.push(Side::new(key, format!("efw.{rules}"), under_test).under(how));
     }
     let mut sweep = Sweep::new(&["rules"], QUANTITIES);
     sweep.settles = false;
-    let rows = sweep.run(report, rounds, &mut sides, |asked, _| asked.measure(repeat))?;
+    let rows = sweep.run(report, rounds, &mut sides, |under_test, _| {
+        under_test.measure(repeat)
+    })?;
     sweep.report(report, rows);
     sweep.print("eFW, ns per packet");
     Ok(())
 }
 
-impl Asked {
+impl UnderTest {
     fn measure(&mut self, repeat: u32) -> anyhow::Result<[f64; 3]> {
         let round = self.rounds;
         self.rounds += 1;

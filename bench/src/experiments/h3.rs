@@ -21,7 +21,7 @@ use std::time::Duration;
 const PAUSE_US: u64 = 500;
 
 /// One way to get a frame through the switch.
-struct Lane {
+struct Variant {
     figure: &'static str,
     name: &'static str,
     conditions: &'static str,
@@ -37,15 +37,15 @@ struct Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let mut scratch = Scratch::new("h3")?;
-    let mut lanes = lanes(&mut scratch)?;
+    let mut variants = variants(&mut scratch)?;
     let mut token = TokenChain::start(1, Model::nf_core())?;
     let mut calls = Calls::new(&mut scratch)?;
     let mut floor = Samples::default();
     let (rounds, seconds) = report.effort((15, 0.5), (5, 0.2));
     for round in 0..=rounds {
         // The first round warms up.
-        for lane in &mut lanes {
-            lane.measure(seconds, round > 0)?;
+        for variant in &mut variants {
+            variant.measure(seconds, round > 0)?;
         }
         let trip = token.measure(Duration::from_secs_f64(seconds / 4.0))?;
         if round > 0 {
@@ -53,17 +53,17 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             calls.measure(report.effort(100_000, 20_000));
         }
     }
-    figures(report, &lanes, &calls, &floor);
+    figures(report, &variants, &calls, &floor);
     Ok(())
 }
 
-fn lanes(scratch: &mut Scratch) -> anyhow::Result<Vec<Lane>> {
-    let mut lane = |figure, model: Model, pause_us, name, conditions| {
+fn variants(scratch: &mut Scratch) -> anyhow::Result<Vec<Variant>> {
+    let mut variant = |figure, model: Model, pause_us, name, conditions| {
         let role = Role {
             core: Model::nf_core(),
             task: Task::HandOver { pause_us },
         };
-        anyhow::Ok(Lane {
+        anyhow::Ok(Variant {
             figure,
             name,
             conditions,
@@ -75,28 +75,28 @@ fn lanes(scratch: &mut Scratch) -> anyhow::Result<Vec<Lane>> {
         })
     };
     Ok(vec![
-        lane(
+        variant(
             "hyperio_us",
             Model::Inline,
             0,
             "hyperio call",
             "one frame of 64 B, the NF's process runs the switch itself",
         )?,
-        lane(
+        variant(
             "iothread_us",
             Model::Merge,
             0,
             "I/O thread, same core",
             "the same frame, an I/O thread of another process on the same core; both sleep in turn",
         )?,
-        lane(
+        variant(
             "othercore_us",
             Model::Split { polls: false },
             PAUSE_US,
             "I/O thread, other core, asleep",
             "the same frame, an I/O thread of another process on another core, asleep when the frame comes",
         )?,
-        lane(
+        variant(
             "polling_us",
             Model::Split { polls: true },
             0,
@@ -106,7 +106,7 @@ fn lanes(scratch: &mut Scratch) -> anyhow::Result<Vec<Lane>> {
     ])
 }
 
-impl Lane {
+impl Variant {
     fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
         let run = self.process.run(seconds)?;
         if counts {
@@ -169,8 +169,8 @@ impl Calls {
     }
 }
 
-fn figures(report: &mut Report, lanes: &[Lane], calls: &Calls, floor: &Samples) {
-    let mut rows: Vec<_> = lanes.iter().map(Lane::row).collect();
+fn figures(report: &mut Report, variants: &[Variant], calls: &Calls, floor: &Samples) {
+    let mut rows: Vec<_> = variants.iter().map(Variant::row).collect();
     let one = |name: &str, samples: &Samples| {
         let median = significant(samples.median());
         let spread = format!("{:.0} %", samples.spread_percent());
@@ -206,12 +206,12 @@ fn figures(report: &mut Report, lanes: &[Lane], calls: &Calls, floor: &Samples) 
         "CPU us of both sides",
     ];
     table("One frame through the switch, and floors", &header, &rows);
-    for lane in lanes {
+    for variant in variants {
         report.figure(
-            format!("h3.{}", lane.figure),
-            &lane.median_us,
+            format!("h3.{}", variant.figure),
+            &variant.median_us,
             "us",
-            lane.conditions,
+            variant.conditions,
         );
     }
     report.figure(
@@ -229,12 +229,12 @@ fn figures(report: &mut Report, lanes: &[Lane], calls: &Calls, floor: &Samples) 
     report.figure("h3.syscall_ns", &calls.getppid_ns, "ns", "getppid");
     let pipes = "a byte to another process and back by pipes, same core: no frame, no switch";
     report.figure("h3.pipes_us", floor, "us", pipes);
-    ratios(report, lanes, calls);
-    report.plot(plot(lanes));
+    ratios(report, variants, calls);
+    report.plot(plot(variants));
 }
 
-fn ratios(report: &mut Report, lanes: &[Lane], calls: &Calls) {
-    let [inline, same, other, ..] = lanes else {
+fn ratios(report: &mut Report, variants: &[Variant], calls: &Calls) {
+    let [inline, same, other, ..] = variants else {
         return;
     };
     let mut add = |id: &str, slow: &Samples, fast: &Samples, conditions: &str| {
@@ -264,14 +264,16 @@ fn ratios(report: &mut Report, lanes: &[Lane], calls: &Calls) {
     );
 }
 
-fn plot(lanes: &[Lane]) -> Plot {
+fn plot(variants: &[Variant]) -> Plot {
     let mut series = Series::new("median");
     let mut p99 = Series::new("p99");
-    for (index, lane) in lanes.iter().enumerate() {
-        series.push(index as f64, &lane.median_us);
-        p99.push(index as f64, &lane.p99_us);
+    for (index, variant) in variants.iter().enumerate() {
+        series.push(index as f64, &variant.median_us);
+        p99.push(index as f64, &variant.p99_us);
     }
-    let names = lanes.iter().map(|lane| lane.figure.replace("_us", ""));
+    let names = variants
+        .iter()
+        .map(|variant| variant.figure.replace("_us", ""));
     Plot {
         id: "h3.roundtrip".to_owned(),
         title: "One frame: NF, whoever runs the switch, NF".to_owned(),

@@ -17,11 +17,11 @@ use crate::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 64;
-/// Of the lane with which the others are compared: the whole ring.
+/// Of the variant with which the others are compared: the whole ring.
 const BATCH_MAX: u32 = looped::RING;
 
 /// One model with one batch.
-struct Lane {
+struct Variant {
     model: Model,
     batch: u32,
     sender: Looped,
@@ -89,32 +89,32 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 /// All models with one batch, and in the same rounds what they are compared with.
 fn measure(report: &mut Report, scratch: &mut Scratch, batch: u32) -> anyhow::Result<Vec<Cost>> {
     let (rounds, seconds) = report.effort((11, 0.3), (2, 0.1));
-    let mut lanes = Model::ALL
+    let mut variants = Model::ALL
         .into_iter()
-        .map(|model| Lane::new(scratch, model, batch))
+        .map(|model| Variant::new(scratch, model, batch))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let mut forwarding = Lane::new(scratch, Model::Inline, BATCH_MAX)?;
+    let mut forwarding = Variant::new(scratch, Model::Inline, BATCH_MAX)?;
     for round in 0..=rounds {
-        for lane in lanes.iter_mut().chain([&mut forwarding]) {
+        for variant in variants.iter_mut().chain([&mut forwarding]) {
             report.settle();
             // The first round warms up.
             let seconds = if round == 0 { seconds / 5.0 } else { seconds };
-            lane.measure(scratch, seconds, round > 0)?;
+            variant.measure(scratch, seconds, round > 0)?;
         }
     }
-    Ok(lanes
+    Ok(variants
         .into_iter()
-        .map(|lane| lane.cost(&forwarding))
+        .map(|variant| variant.cost(&forwarding))
         .collect())
 }
 
-impl Lane {
+impl Variant {
     fn new(scratch: &mut Scratch, model: Model, batch: u32) -> anyhow::Result<Self> {
         let role = Role {
             core: Model::nf_core(),
             task: Task::Stream { len: LEN, batch },
         };
-        Ok(Lane {
+        Ok(Variant {
             model,
             batch,
             sender: Looped::start(scratch, model, &[role])?,
@@ -141,7 +141,7 @@ impl Lane {
     }
 
     /// Round by round: both sides of the difference are measured within a second or two.
-    fn cost(self, forwarding: &Lane) -> Cost {
+    fn cost(self, forwarding: &Variant) -> Cost {
         let pairs = self.ns.values().iter().zip(forwarding.ns.values());
         let sync_ns = pairs
             .map(|(total, forwarding)| total - forwarding)

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SETTLES: usize = 2;
 
 /// One number of active firewalls.
-struct Lane {
+struct Variant {
     active: usize,
     mbps: Samples,
     p50_us: Samples,
@@ -43,42 +43,49 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let steps = report.choose(&[1, 10, 100, 250, 500, 1000][..], &[1, 31][..]);
     let seconds = report.effort(10, 1);
     let most = steps.last().copied().unwrap_or(1);
-    let mut bed = Bed::new()?;
-    bed.populate(count, most)?;
-    let mut lanes = Vec::new();
+    let mut setup = Setup::new()?;
+    setup.populate(count, most)?;
+    let mut variants = Vec::new();
     for active in steps {
-        lanes.push(bed.measure(*active, seconds)?);
+        variants.push(setup.measure(*active, seconds)?);
     }
-    show(report, &lanes, bed.firewalls);
+    show(report, &variants, setup.firewalls);
     Ok(())
 }
 
-fn show(report: &mut Report, lanes: &[Lane], firewalls: usize) {
-    let alone_us = lanes.first().map_or(0.0, |lane| lane.p50_us.median());
+fn show(report: &mut Report, variants: &[Variant], firewalls: usize) {
+    let alone_us = variants
+        .first()
+        .map_or(0.0, |variant| variant.p50_us.median());
     let (mut rows, mut rate, mut delay) =
         (Vec::new(), Series::new("Mbit/s each"), Series::new("p50"));
-    for lane in lanes {
-        let added_ms = (lane.p50_us.median() - alone_us).max(0.0) / 1e3;
+    for variant in variants {
+        let added_ms = (variant.p50_us.median() - alone_us).max(0.0) / 1e3;
         rows.push(vec![
-            lane.active.to_string(),
-            significant(lane.offered.median()),
-            significant(lane.mbps.median()),
-            significant(lane.p50_us.median() / 1e3),
-            significant(lane.p99_us.median() / 1e3),
+            variant.active.to_string(),
+            significant(variant.offered.median()),
+            significant(variant.mbps.median()),
+            significant(variant.p50_us.median() / 1e3),
+            significant(variant.p99_us.median() / 1e3),
             significant(added_ms),
-            significant(lane.cores.median()),
+            significant(variant.cores.median()),
         ]);
-        let id = format!("l10.{}", lane.active);
+        let id = format!("l10.{}", variant.active);
         let conditions = format!(
             "{} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} frames of {FRAME} bytes; \
              subscribers and servers on the same cores",
-            lane.active
+            variant.active
         );
-        report.figure(format!("{id}.mbps_each"), &lane.mbps, "Mbit/s", &conditions);
+        report.figure(
+            format!("{id}.mbps_each"),
+            &variant.mbps,
+            "Mbit/s",
+            &conditions,
+        );
         let offered = "what the subscribers have sent of it";
         report.figure(
             format!("{id}.sent_mbps_each"),
-            &lane.offered,
+            &variant.offered,
             "Mbit/s",
             offered,
         );
@@ -86,15 +93,15 @@ fn show(report: &mut Report, lanes: &[Lane], firewalls: usize) {
             "{conditions}; median time from subscriber to server, less that with one active"
         );
         report.derived(format!("{id}.added_latency_ms"), added_ms, "ms", &against);
-        let p99_ms = lane.p99_us.median() / 1e3;
+        let p99_ms = variant.p99_us.median() / 1e3;
         report.derived(
             format!("{id}.p99_ms"),
             p99_ms,
             "ms",
             "from subscriber to server",
         );
-        rate.push(lane.active as f64, &lane.mbps);
-        delay.push(lane.active as f64, &lane.p50_us);
+        rate.push(variant.active as f64, &variant.mbps);
+        delay.push(variant.active as f64, &variant.p50_us);
     }
     table(
         &format!("{firewalls} personal firewalls: active ones, {MBPS} Mbit/s offered to each"),
@@ -143,16 +150,16 @@ fn firewall(number: usize) -> Value {
     json!({ "nf": "firewall", "flavor": "small", "config": { "rules": rules, "states": { "max": 1024 } } })
 }
 
-struct Bed {
+struct Setup {
     idle: Idle,
     firewalls: usize,
     /// One for each instance of subscribers.
     logs: Vec<LogReader>,
 }
 
-impl Bed {
+impl Setup {
     fn new() -> anyhow::Result<Self> {
-        Ok(Bed {
+        Ok(Setup {
             idle: Idle::new()?,
             firewalls: 0,
             logs: Vec::new(),
@@ -204,7 +211,7 @@ impl Bed {
     }
 
     /// Has so many subscribers send for so many seconds.
-    fn measure(&mut self, active: usize, seconds: usize) -> anyhow::Result<Lane> {
+    fn measure(&mut self, active: usize, seconds: usize) -> anyhow::Result<Variant> {
         let mut instances = Map::new();
         for number in 0..self.logs.len() {
             let own = active.saturating_sub(number * FIREWALLS).min(FIREWALLS);
@@ -213,7 +220,7 @@ impl Bed {
         let began_ns = monotonic_ns();
         self.idle
             .merge(&json!({ "version": 1, "overcommit": true, "instances": instances }))?;
-        let mut lane = Lane {
+        let mut variant = Variant {
             active,
             mbps: Samples::default(),
             p50_us: Samples::default(),
@@ -238,16 +245,16 @@ impl Bed {
             let now = (Instant::now(), used());
             if round >= SETTLES {
                 let mbps = |frames: f64| frames * (FRAME * 8) as f64 / 1e6 / active as f64;
-                lane.mbps.push(mbps(sum.received_per_s));
-                lane.offered.push(mbps(sum.sent_per_s));
-                lane.p50_us.push(sum.quantile_us(0.5));
-                lane.p99_us.push(sum.quantile_us(0.99));
+                variant.mbps.push(mbps(sum.received_per_s));
+                variant.offered.push(mbps(sum.sent_per_s));
+                variant.p50_us.push(sum.quantile_us(0.5));
+                variant.p99_us.push(sum.quantile_us(0.99));
                 let passed = now.0.duration_since(seen.0).as_secs_f64();
-                lane.cores.push((now.1 - seen.1) / passed.max(1e-3));
+                variant.cores.push((now.1 - seen.1) / passed.max(1e-3));
             }
             seen = now;
         }
-        Ok(lane)
+        Ok(variant)
     }
 }
 

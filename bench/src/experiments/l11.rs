@@ -30,7 +30,7 @@ const SERVER: &str = "192.0.2.1:53";
 const CURVE: [u32; 14] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100];
 
 /// What came of the clients that came at one pace.
-struct Lane {
+struct Variant {
     gap_ms: u64,
     clients: usize,
     first_ms: Samples,
@@ -44,9 +44,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let clients = report.effort(400, 60);
     let rounds = report.effort(5, 1);
     let road = Road::new()?;
-    let mut lanes: Vec<Lane> = GAPS_MS
+    let mut variants: Vec<Variant> = GAPS_MS
         .iter()
-        .map(|gap_ms| Lane {
+        .map(|gap_ms| Variant {
             gap_ms: *gap_ms,
             clients: 0,
             first_ms: Samples::default(),
@@ -56,27 +56,27 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         .collect();
     let mut number = 0;
     for _ in 0..rounds {
-        for lane in &mut lanes {
-            road.measure(lane, clients, number)?;
+        for variant in &mut variants {
+            road.measure(variant, clients, number)?;
             number += 1;
         }
     }
-    show(report, &lanes);
+    show(report, &variants);
     Ok(())
 }
 
-fn show(report: &mut Report, lanes: &[Lane]) {
-    let row = |lane: &Lane| {
+fn show(report: &mut Report, variants: &[Variant]) {
+    let row = |variant: &Variant| {
         vec![
-            lane.gap_ms.to_string(),
-            significant(lane.first_ms.median()),
-            significant(lane.first_ms.quantile(0.9)),
-            significant(lane.first_ms.p99()),
-            significant(lane.second_ms.median()),
-            format!("{} of {}", lane.lost, lane.clients),
+            variant.gap_ms.to_string(),
+            significant(variant.first_ms.median()),
+            significant(variant.first_ms.quantile(0.9)),
+            significant(variant.first_ms.p99()),
+            significant(variant.second_ms.median()),
+            format!("{} of {}", variant.lost, variant.clients),
         ]
     };
-    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let rows: Vec<_> = variants.iter().map(row).collect();
     table(
         "A new client's first datagram and its answer, by way of a firewall that is made for it, ms",
         &[
@@ -90,22 +90,32 @@ fn show(report: &mut Report, lanes: &[Lane]) {
         &rows,
     );
     let mut series = Vec::new();
-    for lane in lanes {
-        let id = format!("l11.{}", lane.gap_ms);
+    for variant in variants {
+        let id = format!("l11.{}", variant.gap_ms);
         let conditions = format!(
             "a new client every {} ms, {} in all; veth, XDP, firewall of 3 rules, pool of up to {SHELLS} shells; daemon, clients and server on the same two cores",
-            lane.gap_ms, lane.clients
+            variant.gap_ms, variant.clients
         );
-        report.figure(format!("{id}.median_ms"), &lane.first_ms, "ms", &conditions);
-        let p99 = lane.first_ms.p99();
+        report.figure(
+            format!("{id}.median_ms"),
+            &variant.first_ms,
+            "ms",
+            &conditions,
+        );
+        let p99 = variant.first_ms.p99();
         report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
-        let lost = lane.lost as f64;
+        let lost = variant.lost as f64;
         report.derived(format!("{id}.lost"), lost, "datagrams", &conditions);
         let conditions = "the same client's next exchange, when its instance is there";
-        report.figure(format!("{id}.known_ms"), &lane.second_ms, "ms", conditions);
-        let mut curve = Series::new(format!("every {} ms", lane.gap_ms));
+        report.figure(
+            format!("{id}.known_ms"),
+            &variant.second_ms,
+            "ms",
+            conditions,
+        );
+        let mut curve = Series::new(format!("every {} ms", variant.gap_ms));
         for percent in CURVE {
-            let ms = lane.first_ms.quantile(f64::from(percent) / 100.0);
+            let ms = variant.first_ms.quantile(f64::from(percent) / 100.0);
             curve.push(ms, &Samples::from(f64::from(percent)));
         }
         series.push(curve);
@@ -195,7 +205,7 @@ impl Road {
     }
 
     /// Has `count` clients come that were never there before.
-    fn measure(&self, lane: &mut Lane, count: usize, number: usize) -> anyhow::Result<()> {
+    fn measure(&self, variant: &mut Variant, count: usize, number: usize) -> anyhow::Result<()> {
         self.await_shells()?;
         let server = self.server.udp_socket(SERVER)?;
         let sockets: Vec<UdpSocket> = (0..count)
@@ -213,7 +223,7 @@ impl Road {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let answering = scope.spawn(|| answer(&server, &is_over));
-            let measured = exchange(lane, &sockets);
+            let measured = exchange(variant, &sockets);
             is_over.store(true, Ordering::Relaxed);
             let answered = answering.join();
             measured?;
@@ -244,8 +254,8 @@ struct Exchange {
 }
 
 /// Sends each client's first datagram at its time, and a second one when that is answered.
-fn exchange(lane: &mut Lane, sockets: &[UdpSocket]) -> anyhow::Result<()> {
-    let gap = Duration::from_millis(lane.gap_ms);
+fn exchange(variant: &mut Variant, sockets: &[UdpSocket]) -> anyhow::Result<()> {
+    let gap = Duration::from_millis(variant.gap_ms);
     let start = Instant::now() + gap;
     let end = start + gap * sockets.len() as u32 + PATIENCE;
     let mut exchanges = vec![Exchange::default(); sockets.len()];
@@ -292,20 +302,21 @@ fn exchange(lane: &mut Lane, sockets: &[UdpSocket]) -> anyhow::Result<()> {
                 exchange.again = Some(Instant::now());
                 sockets[client].send(b"again").context("sending")?;
             } else if let Some(again) = exchange.again.take() {
-                lane.second_ms
+                variant
+                    .second_ms
                     .push(now.duration_since(again).as_secs_f64() * 1e3);
                 open -= 1;
             }
         }
     }
-    lane.clients += sockets.len();
+    variant.clients += sockets.len();
     for exchange in exchanges {
         match (exchange.sent, exchange.answered) {
             (Some(sent), Some(answered)) => {
                 let ms = answered.duration_since(sent).as_secs_f64() * 1e3;
-                lane.first_ms.push(ms);
+                variant.first_ms.push(ms);
             }
-            _ => lane.lost += 1,
+            _ => variant.lost += 1,
         }
     }
     Ok(())

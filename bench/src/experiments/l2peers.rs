@@ -1,8 +1,8 @@
 //! What others take to start something isolated, beside none and many idle instances, in turn with an instance of nfluid: a
 //! process, namespaces, containers, all with one program that does nothing.
 
-use super::l2::bed::{Bed, Way};
 use super::l2::peers::Peers;
+use super::l2::setup::{Setup, Way};
 use super::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -16,16 +16,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let numbers = report.choose([0, 1000], [0, 10]);
     let rounds = report.effort(30, 3);
-    let mut bed = Bed::new()?;
+    let mut setup = Setup::new()?;
     let mut rows = Vec::new();
     for idle in numbers {
-        bed.populate(idle)?;
-        bed.pool(SHELLS)?;
+        setup.populate(idle)?;
+        setup.pool(SHELLS)?;
         let mut peers = Peers::new()?;
         let (mut packet_ms, mut answer_ms) = (Samples::default(), Samples::default());
         for round in 0..rounds {
             interrupt::check()?;
-            let created = bed.cycle(Way::Pool)?;
+            let created = setup.cycle(Way::Pool)?;
             packet_ms.push(created.first_packet_ms);
             answer_ms.push(created.answer_ms);
             for peer in &mut peers.found {
@@ -65,7 +65,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for (name, why) in &peers.left_out {
             println!("{name} left out: {why}");
         }
-        bed.pool(0)?;
+        setup.pool(0)?;
     }
     table(
         "Starting something isolated; others: until it has ended, ms",

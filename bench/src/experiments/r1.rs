@@ -2,7 +2,7 @@
 //! CPUs by congestion control, KBNets '17): what is left of one process's throughput.
 //!
 //! Ours sleep while nothing waits and are woken by the traffic; those of the literature poll, which is a
-//! lane beside. Each with and without `sched_yield` after each batch.
+//! variant beside. Each with and without `sched_yield` after each batch.
 
 use super::fleet::Fleet;
 use super::forwarders::{LEN, QUANTITIES, RING, forwarders, measure};

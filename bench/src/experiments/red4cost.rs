@@ -16,8 +16,8 @@ const BATCH: usize = 32;
 /// A coin for each packet, which once in two thousand million falls the other way.
 const RARELY: u32 = 1;
 
-/// What the receiver's word says in each lane.
-const LANES: [(&str, u32); 3] = [
+/// What the receiver's word says in each variant.
+const VARIANTS: [(&str, u32); 3] = [
     ("no word", 0),
     ("probability near 0", RARELY),
     ("each packet marked", u32::MAX),
@@ -35,31 +35,31 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, frames) = report.effort((201, 100_000), (21, 50_000));
     let mut rows = Vec::new();
     for batch in [1, 8, BATCH, 256] {
-        let mut lanes = LANES.map(|_| Samples::default());
-        let mut costs = LANES.map(|_| Samples::default());
+        let mut variants = VARIANTS.map(|_| Samples::default());
+        let mut costs = VARIANTS.map(|_| Samples::default());
         for round in 0..rounds {
-            let mut took = [0.0; LANES.len()];
-            for turn in 0..LANES.len() {
-                let lane = (round + turn) % LANES.len();
+            let mut took = [0.0; VARIANTS.len()];
+            for turn in 0..VARIANTS.len() {
+                let variant = (round + turn) % VARIANTS.len();
                 let signal = PortSignal {
-                    probability: LANES[lane].1,
+                    probability: VARIANTS[variant].1,
                     is_refused: false,
                 };
-                // A lane takes some ten milliseconds.
+                // A variant takes some ten milliseconds.
                 scratch
                     .switch
                     .set_signal(receiver, signal, SIGNAL_FOR_MAX)?;
                 let (from, to) = (&mut from.ports[0], &mut to.ports[0]);
-                took[lane] = per_frame(from, to, LEN, batch, frames / (batch + 3));
+                took[variant] = per_frame(from, to, LEN, batch, frames / (batch + 3));
             }
-            for (lane, ns) in took.into_iter().enumerate() {
-                lanes[lane].push(ns);
-                costs[lane].push(ns - took[0]);
+            for (variant, ns) in took.into_iter().enumerate() {
+                variants[variant].push(ns);
+                costs[variant].push(ns - took[0]);
             }
         }
         anyhow::ensure!(
             scratch.switch.counters(receiver).marked > 0,
-            "no packet was marked in the lane where each is to be: the figures would say nothing"
+            "no packet was marked in the variant where each is to be: the figures would say nothing"
         );
         let name = |what: &str| match batch {
             BATCH => format!("red4.{what}_ns"),
@@ -69,11 +69,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         report.figure(name("cost"), &costs[1], "ns/packet", &how);
         report.figure(name("marked"), &costs[2], "ns/packet", &how);
         let mut row = vec![batch.to_string()];
-        row.extend(lanes.iter().map(|lane| significant(lane.median())));
+        row.extend(variants.iter().map(|variant| significant(variant.median())));
         row.extend(costs[1..].iter().map(|cost| significant(cost.median())));
         rows.push(row);
     }
-    let [off, near, all] = LANES.map(|(name, _)| name);
+    let [off, near, all] = VARIANTS.map(|(name, _)| name);
     table(
         "ns per packet of 64 B, link, one core; and by how much more than without a word",
         &["batch", off, near, all, "more: near 0", "more: each marked"],

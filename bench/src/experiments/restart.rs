@@ -38,7 +38,7 @@ enum Event {
 }
 
 /// An event at a rate.
-struct Lane {
+struct Variant {
     id: &'static str,
     what: &'static str,
     event: Event,
@@ -53,31 +53,31 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
-    let mut lanes = lanes();
+    let mut variants = variants();
     let (rounds, seconds) = report.effort((11, 1.0), (1, 0.6));
     let time = Duration::from_secs_f64(seconds);
     for _ in 0..rounds {
-        for lane in &mut lanes {
-            road.make_ready(lane.event, &mut stream)?;
-            let passage = stream.run(lane.pps, time, || road.cause(lane.event))?;
+        for variant in &mut variants {
+            road.make_ready(variant.event, &mut stream)?;
+            let passage = stream.run(variant.pps, time, || road.cause(variant.event))?;
             interrupt::check()?;
-            lane.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
-            lane.sent.push(passage.sent as f64);
-            lane.lost.push(passage.lost as f64);
+            variant.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
+            variant.sent.push(passage.sent as f64);
+            variant.lost.push(passage.lost as f64);
         }
     }
-    let row = |lane: &Lane| {
+    let row = |variant: &Variant| {
         vec![
-            lane.id.to_owned(),
-            (lane.pps / 1000).to_string(),
-            significant(lane.gap_ms.median()),
-            significant(lane.gap_ms.quantile(1.0)),
-            significant(lane.lost.median()),
-            significant(lane.sent.median()),
-            lane.what.to_owned(),
+            variant.id.to_owned(),
+            (variant.pps / 1000).to_string(),
+            significant(variant.gap_ms.median()),
+            significant(variant.gap_ms.quantile(1.0)),
+            significant(variant.lost.median()),
+            significant(variant.sent.median()),
+            variant.what.to_owned(),
         ]
     };
-    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let rows: Vec<_> = variants.iter().map(row).collect();
     table(
         "A firewall between two uplinks ends while datagrams cross it",
         &[
@@ -91,21 +91,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         ],
         &rows,
     );
-    for lane in &lanes {
-        let conditions = format!("{} pps for {seconds} s; {}", lane.pps, lane.what);
+    for variant in &variants {
+        let conditions = format!("{} pps for {seconds} s; {}", variant.pps, variant.what);
         report.figure(
-            format!("{}.gap_ms", lane.id),
-            &lane.gap_ms,
+            format!("{}.gap_ms", variant.id),
+            &variant.gap_ms,
             "ms",
             &conditions,
         );
-        let id = format!("{}.lost_packets", lane.id);
-        report.figure(id, &lane.lost, "packets", &conditions);
+        let id = format!("{}.lost_packets", variant.id);
+        report.figure(id, &variant.lost, "packets", &conditions);
     }
     Ok(())
 }
 
-fn lanes() -> Vec<Lane> {
+fn variants() -> Vec<Variant> {
     let nothing = "nothing: the longest gap there is anyway";
     let killed = "killed by SIGKILL, the default wait";
     let former = "killed by SIGKILL, backoff 100ms..10s";
@@ -129,7 +129,7 @@ fn lanes() -> Vec<Lane> {
         ("restart.none", nothing, Event::Nothing, 100_000),
         ("restart.none.10k", nothing, Event::Nothing, 10_000),
     ];
-    let lane = |(id, what, event, pps)| Lane {
+    let variant = |(id, what, event, pps)| Variant {
         id,
         what,
         event,
@@ -138,7 +138,7 @@ fn lanes() -> Vec<Lane> {
         sent: Samples::default(),
         lost: Samples::default(),
     };
-    list.into_iter().map(lane).collect()
+    list.into_iter().map(variant).collect()
 }
 
 /// Two ends and the platform between them, which ends before its interfaces do.

@@ -10,7 +10,7 @@ pub const VARYING: Range<usize> = 24..42;
 /// Where a time stamp lies: in the payload.
 pub const STAMP: Range<usize> = 42..50;
 /// Where a number lies that the receiver tells frames apart by: behind it.
-pub const LANE: Range<usize> = 50..54;
+pub const VARIANT: Range<usize> = 50..54;
 /// Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
 

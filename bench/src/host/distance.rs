@@ -19,7 +19,7 @@ const NEAR_NS: f64 = 50.0;
 const ELSEWHERE: f64 = 1.5;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until the cores are as near to each other as they get: all rounds of all lanes are then
+/// Waits until the cores are as near to each other as they get: all rounds of all variants are then
 /// made in the same state of the machine.
 #[derive(Debug)]
 pub struct Steady {

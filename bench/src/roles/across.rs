@@ -4,7 +4,7 @@
 use super::oneway::prepare_frames;
 use super::stall::Stall;
 use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::traffic::{LANE, STAMP, VARYING, udp_frame};
+use crate::experiments::traffic::{STAMP, VARIANT, VARYING, udp_frame};
 use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
@@ -54,7 +54,7 @@ pub struct Load {
 }
 
 /// The pairs behind a port.
-struct Lane {
+struct Variant {
     first: u32,
     /// Frames under way of each pair, and of all.
     under_way: Vec<u32>,
@@ -73,7 +73,7 @@ struct Wire {
     head: Vec<u8>,
 }
 
-/// Where frames of a lane go out.
+/// Where frames of a variant go out.
 enum Out<'a> {
     Port(&'a mut Port),
     Wire(&'a mut Wire),
@@ -83,7 +83,7 @@ enum Out<'a> {
 pub struct Across {
     load: Load,
     /// One for each port that receives.
-    lanes: Vec<Lane>,
+    variants: Vec<Variant>,
     wire: Option<Wire>,
     sent: u64,
     /// When the rate began to be kept, and how many frames were sent since.
@@ -102,7 +102,7 @@ impl Wire {
             .context("a wire needs a port's slots")?;
         let mut head = udp_frame(len, 0);
         head[6..12].copy_from_slice(&port.entry().mac);
-        head.truncate(LANE.end);
+        head.truncate(VARIANT.end);
         Ok(Wire {
             outlet: DirectOutlet::open(interface, port)?,
             queued: 0,
@@ -156,9 +156,9 @@ impl Out<'_> {
     }
 }
 
-impl Lane {
+impl Variant {
     fn new(targets: &Targets) -> Self {
-        Lane {
+        Variant {
             first: targets.first,
             under_way: vec![0; targets.pairs as usize],
             sum: 0,
@@ -218,7 +218,7 @@ impl Across {
         load: Load,
         wire: Option<&str>,
     ) -> anyhow::Result<Self> {
-        let mut lanes: Vec<Lane> = targets.iter().map(Lane::new).collect();
+        let mut variants: Vec<Variant> = targets.iter().map(Variant::new).collect();
         let wire = wire.map(|interface| Wire::open(attached, interface, load.len));
         let wire = wire.transpose()?;
         ensure!(
@@ -228,16 +228,16 @@ impl Across {
         setpriority_process(None, NICE).context("going before the NFs")?;
         set_current_timer_slack(NonZero::new(1)).context("sleeping to the microsecond")?;
         if wire.is_some() {
-            lanes
+            variants
                 .iter_mut()
-                .fold(0, |flow, lane| lane.number(flow, load.len));
+                .fold(0, |flow, variant| variant.number(flow, load.len));
         } else {
             for port in &mut attached.ports {
                 prepare(port, load.len);
             }
         }
         Ok(Across {
-            lanes,
+            variants,
             wire,
             load,
             sent: 0,
@@ -253,14 +253,14 @@ impl Across {
         for (index, port) in ports.iter_mut().enumerate() {
             let now = monotonic_ns();
             let allowed = self.allowed(now);
-            let lane = &mut self.lanes[index];
+            let variant = &mut self.variants[index];
             let mut out = self.wire.as_mut().map_or(Out::Port(port), Out::Wire);
             for _ in out.queued()..allowed {
-                let Some(pair) = lane.take(self.load.window) else {
+                let Some(pair) = variant.take(self.load.window) else {
                     break;
                 };
-                let to = mac_of(lane.first + 2 * pair);
-                let flow = lane.flows.get(pair as usize);
+                let to = mac_of(variant.first + 2 * pair);
+                let flow = variant.flows.get(pair as usize);
                 let stamp = if self.sent.is_multiple_of(STAMPED) {
                     now
                 } else {
@@ -272,11 +272,11 @@ impl Across {
                         buffer[VARYING].copy_from_slice(flow);
                     }
                     buffer[STAMP].copy_from_slice(&stamp.to_ne_bytes());
-                    buffer[LANE].copy_from_slice(&pair.to_ne_bytes());
+                    buffer[VARIANT].copy_from_slice(&pair.to_ne_bytes());
                     self.load.len
                 });
                 if !queued {
-                    lane.give_back(pair);
+                    variant.give_back(pair);
                     break;
                 }
                 self.sent += 1;
@@ -302,16 +302,16 @@ impl Across {
     fn receive(&mut self, ports: &mut [Port]) -> u64 {
         let (latencies, now) = (&mut self.latencies, monotonic_ns());
         let mut got = 0;
-        for (port, lane) in ports.iter_mut().zip(&mut self.lanes) {
+        for (port, variant) in ports.iter_mut().zip(&mut self.variants) {
             got += port.receive(usize::MAX, |frame| {
                 let stamp = frame.get(STAMP).and_then(|bytes| bytes.try_into().ok());
                 let stamp = stamp.map_or(0, u64::from_ne_bytes);
                 if stamp != 0 {
                     latencies.push_ns(now.saturating_sub(stamp));
                 }
-                let pair = frame.get(LANE).and_then(|bytes| bytes.try_into().ok());
+                let pair = frame.get(VARIANT).and_then(|bytes| bytes.try_into().ok());
                 if let Some(pair) = pair {
-                    lane.give_back(u32::from_ne_bytes(pair));
+                    variant.give_back(u32::from_ne_bytes(pair));
                 }
             });
         }
@@ -322,13 +322,13 @@ impl Across {
     }
 
     fn under_way(&self) -> u32 {
-        self.lanes.iter().map(|lane| lane.sum).sum()
+        self.variants.iter().map(|variant| variant.sum).sum()
     }
 
     fn pause(&mut self) {
         if self.stall.is_over() {
             self.lost += u64::from(self.under_way());
-            self.lanes.iter_mut().for_each(Lane::clear);
+            self.variants.iter_mut().for_each(Variant::clear);
         }
         std::thread::sleep(Duration::from_micros(self.load.pause_us));
     }

@@ -223,7 +223,8 @@ impl Platform {
     /// When no daemon was started.
     pub fn end_daemon(&mut self, signal: Signal) -> anyhow::Result<ExitStatus> {
         let mut daemon = self.daemon.take().context("no daemon was started")?;
-        daemon.signal(signal)?;
+        // A daemon that has ended already needs none.
+        let _ = daemon.signal(signal);
         daemon.wait()
     }
 

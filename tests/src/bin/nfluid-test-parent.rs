@@ -7,7 +7,7 @@
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::seccomp::Policy;
 use nfluid_sandbox::{KernelIdRange, Launch, NetNs, Program, Root, Shell, ShellSpec, Zygote};
-use nfluid_tests::harness::{cell::LEVEL, program::program};
+use nfluid_tests::harness::{program::program, sandboxed::LEVEL};
 use std::error::Error;
 use std::ffi::CString;
 

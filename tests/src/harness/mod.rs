@@ -2,7 +2,6 @@
 //! cannot do is skipped with its reason, a failing test leaves evidence.
 
 pub mod attempt;
-pub mod cell;
 pub mod command;
 pub mod conversation;
 pub mod evidence;
@@ -14,6 +13,7 @@ pub mod oracle;
 pub mod patience;
 pub mod platform;
 pub mod program;
+pub mod sandboxed;
 pub mod skip;
 pub mod soak;
 pub mod two_hosts;

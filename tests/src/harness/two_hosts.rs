@@ -1,4 +1,4 @@
-//! The ground that most tests of a platform stand on: two hosts in one subnet, and chains between them.
+//! Fixture of most tests of a platform: two hosts in one subnet, and chains between them.
 
 use super::platform::Platform;
 

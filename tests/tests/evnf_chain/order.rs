@@ -1,7 +1,7 @@
 //! The promise: a packet does not overtake an earlier one of its flow that has gone through the kernel, also while members are
 //! replaced under way, so that flows change their path.
 
-use crate::ground::{Ground, SERVICE, asks_about, datagram};
+use crate::fixture::{Fixture, SERVICE, asks_about, datagram};
 use nfluid_evnf::hook::Hook;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
@@ -87,14 +87,14 @@ fn nothing_overtakes_what_went_through_the_kernel() {
 }
 
 fn nothing_overtakes(hook: Hook) {
-    let ground = Ground::new(&format!("ord{hook:?}"));
+    let fixture = Fixture::new(&format!("ord{hook:?}"));
     let firewalls = [&HOSTS[..0], &HOSTS[..2], &HOSTS[1..3]].map(asks_about);
-    let mut chain = ground.chain_at(hook, &firewalls[0]);
-    ground
+    let mut chain = fixture.chain_at(hook, &firewalls[0]);
+    fixture
         .within(|| chain.attach("n0"))
         .expect("a veth takes it");
     // A veth takes redirected frames when its other end polls.
-    let hosts = &ground.namespaces.hosts;
+    let hosts = &fixture.namespaces.hosts;
     hosts.run("ethtool -K h1 gro on").expect("ethtool");
     hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();

@@ -1,7 +1,7 @@
 //! The promise: no packet overtakes an earlier one of its flow that is in a slow path of its own, however rules change, packets
 //! come, and the slow path takes its time, or loses some.
 
-use crate::ground::{Ground, SERVICE, datagram, from_hosts};
+use crate::fixture::{Fixture, SERVICE, datagram, from_hosts};
 use nfluid_evnf::balancer;
 use nfluid_evnf::firewall::{Family, Firewall, Pattern, Rule, Sharing, Stage, Verdict};
 use nfluid_evnf::load::Action;
@@ -263,16 +263,16 @@ fn in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read() {
     if !is_root("in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read") {
         return;
     }
-    let ground = Ground::new("slowrow");
+    let fixture = Fixture::new("slowrow");
     let path = SlowPath::load(None).expect("the kernel takes it");
     let firewall = load(&path, &[]);
     let door = firewall.door().expect("it has one");
-    let mut row = ground.chain(&firewall);
+    let mut row = fixture.chain(&firewall);
     let whole = datagram("10.0.0.2:1000", SERVICE, 0);
     let mut fragment = whole.clone();
     fragment[20] = 0x20;
     let counted = |which| {
-        let came = ground.came();
+        let came = fixture.came();
         let found = came.iter().find(|(exit, _)| *exit == which);
         found.expect("each is counted").1
     };

@@ -1,7 +1,7 @@
 //! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; who is sent a packet gets it, be
 //! it handed to the other end of a veth or not; and what goes out meets a firewall there, whoever has made or redirected it.
 
-use crate::ground::{Ground, HOSTS, OWN, SERVICE, datagram, firewall, left};
+use crate::fixture::{Fixture, HOSTS, OWN, SERVICE, datagram, firewall, left};
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{Exit, Family, Firewall, Pattern, Rule, Stage, Traffic, Verdict};
 use nfluid_evnf::hook::Hook;
@@ -42,17 +42,17 @@ fn a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too() {
     if !is_root("a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too") {
         return;
     }
-    let ground = Ground::new("tag");
+    let fixture = Fixture::new("tag");
     let firewalls = [(); 2].map(|()| firewall(&[], &["10.0.0.4"]));
     let chains = firewalls.each_ref().map(|firewall| {
         let mut chain = Chain::new(vec![firewall.member_at(Hook::Tc).unwrap()]).unwrap();
         chain.attach("n0").expect("there is room for all");
         chain
     });
-    let mut at_xdp = ground.chain(&firewalls[0]);
+    let mut at_xdp = fixture.chain(&firewalls[0]);
     at_xdp.attach("n0").expect("another hook");
     at_xdp.detach();
-    ground.namespaces.hosts.enter().expect("root may");
+    fixture.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     send(&mut sender, &tagged("10.0.0.4:1000"));
     send(&mut sender, &datagram("10.0.0.3:1000", SERVICE, 0));
@@ -75,11 +75,11 @@ fn who_is_sent_a_packet_at_tc_gets_it_directly_or_not() {
     if !is_root("who_is_sent_a_packet_at_tc_gets_it_directly_or_not") {
         return;
     }
-    let ground = Ground::new("peer");
-    let mut chain = Chain::new(vec![ground.member_at(Hook::Tc)]).unwrap();
+    let fixture = Fixture::new("peer");
+    let mut chain = Chain::new(vec![fixture.member_at(Hook::Tc)]).unwrap();
     chain.attach("n0").expect("a veth takes it");
-    let peers = [ground.number("n0"), ground.number("n1")];
-    ground.namespaces.hosts.enter().expect("root may");
+    let peers = [fixture.number("n0"), fixture.number("n1")];
+    fixture.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     let mut receiver = InterfaceReceiver::open("h1").unwrap();
     for (number, known) in [&[][..], &peers, &[]].into_iter().enumerate() {
@@ -95,7 +95,7 @@ fn who_is_sent_a_packet_at_tc_gets_it_directly_or_not() {
             came
         });
     }
-    assert_eq!(ground.sent_to(crate::ground::SERVER), 3);
+    assert_eq!(fixture.sent_to(crate::fixture::SERVER), 3);
 }
 
 /// Drops all of IPv4 that the host forwards, or all that it has made.
@@ -112,11 +112,11 @@ fn what_goes_out_is_decided_by_who_has_made_it() {
     if !is_root("what_goes_out_is_decided_by_who_has_made_it") {
         return;
     }
-    let ground = Ground::new("egress");
-    ground.namespaces.hosts.enter().expect("root may");
+    let fixture = Fixture::new("egress");
+    fixture.namespaces.hosts.enter().expect("root may");
     let mut sender = InterfaceSender::open("h0").unwrap();
     let mut receiver = InterfaceReceiver::open("h1").unwrap();
-    ground.namespaces.kernel.enter().expect("root may");
+    fixture.namespaces.kernel.enter().expect("root may");
     let own = UdpSocket::bind("192.0.2.1:7").unwrap();
     let packet = datagram("10.0.0.2:2000", SERVICE, 0);
     let mut comes = |from: u16, what: &str| {
@@ -139,11 +139,11 @@ fn what_goes_out_is_decided_by_who_has_made_it() {
             own.send_to(b"x", SERVICE).unwrap();
             comes(7, "what the host makes is not what it forwards");
             // Past the kernel's stack, which would have been asked.
-            let mut sends = Chain::new(vec![ground.member_at(Hook::Tc)]).unwrap();
+            let mut sends = Chain::new(vec![fixture.member_at(Hook::Tc)]).unwrap();
             sends.attach("n0").expect("a veth takes it");
             send(&mut sender, &packet);
             dropped(2);
-            assert_eq!(ground.sent_to(crate::ground::SERVER), 1);
+            assert_eq!(fixture.sent_to(crate::fixture::SERVER), 1);
         } else {
             // Whoever sends may be told.
             let _told = own.send_to(b"x", SERVICE);

@@ -69,17 +69,17 @@ fn an_icmp_error_goes_with_the_connection_that_it_is_about() {
     }
     // To load one takes its time in an emulated kernel: all of it with one for each hook.
     for hook in HOOKS {
-        let mut ground = Ground::new("icmp", Mode::Translate, hook);
-        begins_no_connection(&mut ground, hook);
-        is_about_no_connection(&mut ground);
-        is_damaged(&mut ground, hook);
-        goes_with_its_connection(&mut ground, hook);
+        let mut fixture = Fixture::new("icmp", Mode::Translate, hook);
+        begins_no_connection(&mut fixture, hook);
+        is_about_no_connection(&mut fixture);
+        is_damaged(&mut fixture, hook);
+        goes_with_its_connection(&mut fixture, hook);
     }
 }
 
-fn goes_with_its_connection(ground: &mut Ground, hook: Hook) {
-    let server = ground.server_of(CLIENT);
-    let before = [Exit::IcmpError, Exit::Sent].map(|exit| ground.count(exit));
+fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
+    let server = fixture.server_of(CLIENT);
+    let before = [Exit::IcmpError, Exit::Sent].map(|exit| fixture.count(exit));
     let mut passed = 0;
     // Fragmentation needed, port unreachable, time exceeded, a parameter problem; as much as is quoted at least, with TCP's
     // checksum, whole.
@@ -90,7 +90,7 @@ fn goes_with_its_connection(ground: &mut Ground, hook: Hook) {
                 bytes,
                 ..about_answer(of)
             };
-            let (action, packet) = ground.pass(&of(SERVICE).arriving(0));
+            let (action, packet) = fixture.pass(&of(SERVICE).arriving(0));
             assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
             assert_eq!(packet, of(server).leaving(1), "{hook:?} {kind:?} {bytes}");
             // The other way: who tells is as hidden as the server is.
@@ -101,7 +101,7 @@ fn goes_with_its_connection(ground: &mut Ground, hook: Hook) {
                 ..of(to)
             };
             for from in [ROUTERS[1], "192.0.2.2"] {
-                let (action, packet) = ground.pass(&back(from, server).arriving(1));
+                let (action, packet) = fixture.pass(&back(from, server).arriving(1));
                 assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
                 let expected = back("203.0.113.1", SERVICE).leaving(0);
                 assert_eq!(packet, expected, "{hook:?} {kind:?} {bytes}");
@@ -109,25 +109,25 @@ fn goes_with_its_connection(ground: &mut Ground, hook: Hook) {
             passed += 3;
         }
     }
-    let counted = [Exit::IcmpError, Exit::Sent].map(|exit| ground.count(exit));
+    let counted = [Exit::IcmpError, Exit::Sent].map(|exit| fixture.count(exit));
     assert_eq!(counted, [before[0] + passed, before[1]], "counted apart");
     // A server that is down: where its connections go to.
     let number = SERVERS.iter().position(|own| *own == server);
     let down = self::server(server, State::Down);
     let number = number.expect("it is one") as u32;
-    ground.balancer.set_server(number, down).expect("entered");
-    let (action, packet) = ground.pass(&about_answer(SERVICE).arriving(0));
+    fixture.balancer.set_server(number, down).expect("entered");
+    let (action, packet) = fixture.pass(&about_answer(SERVICE).arriving(0));
     assert_eq!(action, Action::Send, "{hook:?}");
-    assert_eq!(packet, about_answer(ground.server_of(CLIENT)).leaving(1));
+    assert_eq!(packet, about_answer(fixture.server_of(CLIENT)).leaving(1));
 }
 
-fn begins_no_connection(ground: &mut Ground, hook: Hook) {
-    let (action, packet) = ground.pass(&about_answer(SERVICE).arriving(0));
+fn begins_no_connection(fixture: &mut Fixture, hook: Hook) {
+    let (action, packet) = fixture.pass(&about_answer(SERVICE).arriving(0));
     assert_eq!(action, Action::Send, "{hook:?}");
     // It has gone to the server that the connection would have, and has one afterwards.
-    let server = ground.server_of(CLIENT);
+    let server = fixture.server_of(CLIENT);
     assert_eq!(packet, about_answer(server).leaving(1), "{hook:?}");
-    let begun = ground.balancer.begun_midway().expect("it counts");
+    let begun = fixture.balancer.begun_midway().expect("it counts");
     assert_eq!(begun, 1, "{hook:?}: with the first packet of its own");
 }
 
@@ -137,9 +137,9 @@ fn a_direct_server_gets_icmp_errors_as_they_are() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = Ground::new("icmpdr", Mode::Direct, hook);
+        let mut fixture = Fixture::new("icmpdr", Mode::Direct, hook);
         let error = about_answer(SERVICE);
-        let (action, packet) = ground.pass(&error.arriving(0));
+        let (action, packet) = fixture.pass(&error.arriving(0));
         assert_eq!(action, Action::Send, "{hook:?}");
         assert_eq!(packet, error.frame([OWN[1], HOSTS[1]], 64), "{hook:?}");
     }
@@ -151,10 +151,10 @@ fn icmp_errors_over_ipv6_go_with_their_connection() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = over_ipv6("icmp6", hook);
+        let mut fixture = over_ipv6("icmp6", hook);
         let datagram = |from: &str, to: &str| Frame::udp(at(from), at(to));
         let first = datagram(CLIENT_6, SERVICE_6).macs(HOSTS[0], OWN[0]);
-        assert_eq!(ground.pass(&bytes(first)).0, Action::Send, "{hook:?}");
+        assert_eq!(fixture.pass(&bytes(first)).0, Action::Send, "{hook:?}");
         // Packet too big, port unreachable, time exceeded, a parameter problem.
         for kind in [(2, 0), (1, 4), (3, 0), (4, 0)] {
             for bytes in [8, 100] {
@@ -168,12 +168,12 @@ fn icmp_errors_over_ipv6_go_with_their_connection() {
                 };
                 let [client, own, server] = [CLIENT_6, SERVICE_6, SERVER_6].map(|end| at(end).ip());
                 let to_server = about(SERVICE_6, CLIENT_6, (router, own)).arriving(0);
-                let (action, packet) = ground.pass(&to_server);
+                let (action, packet) = fixture.pass(&to_server);
                 assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
                 let expected = about(SERVER_6, CLIENT_6, (router, server)).leaving(1);
                 assert_eq!(packet, expected, "{hook:?} {kind:?} {bytes}");
                 let to_client = about(CLIENT_6, SERVER_6, (server, client)).arriving(1);
-                let (action, packet) = ground.pass(&to_client);
+                let (action, packet) = fixture.pass(&to_client);
                 assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
                 let expected = about(CLIENT_6, SERVICE_6, (own, client)).leaving(0);
                 assert_eq!(packet, expected, "{hook:?} {kind:?} {bytes}");
@@ -182,8 +182,8 @@ fn icmp_errors_over_ipv6_go_with_their_connection() {
     }
 }
 
-fn is_about_no_connection(ground: &mut Ground) {
-    ground.server_of(CLIENT);
+fn is_about_no_connection(fixture: &mut Fixture) {
+    fixture.server_of(CLIENT);
     let good = about_answer(SERVICE);
     let ping = Frame::echo_reply(at(SERVICE).ip(), at(CLIENT).ip(), 1, 1);
     let sctp = Frame::ip(at(SERVICE).ip(), at(CLIENT).ip(), IpProtocol(132));
@@ -236,9 +236,9 @@ fn is_about_no_connection(ground: &mut Ground) {
         (short, Exit::Unreadable),
         (said_short, Exit::Unreadable),
     ] {
-        let before = ground.count(exit);
-        let (action, after) = ground.pass(&packet);
-        let counted = ground.count(exit) - before;
+        let before = fixture.count(exit);
+        let (action, after) = fixture.pass(&packet);
+        let counted = fixture.count(exit) - before;
         assert_eq!(
             (action, counted),
             (Action::Pass, 1),
@@ -249,19 +249,19 @@ fn is_about_no_connection(ground: &mut Ground) {
 }
 
 /// Packets that have left, and errors among them that were sent on.
-fn of_all(ground: &Ground) -> [u64; 2] {
-    let exits = ground.balancer.exits().expect("it counts");
+fn of_all(fixture: &Fixture) -> [u64; 2] {
+    let exits = fixture.balancer.exits().expect("it counts");
     let errors = exits.iter().filter(|(exit, _)| *exit == Exit::IcmpError);
     let packets = |(_, counts): &(_, nfluid_evnf::load::Counts)| counts.packets;
     [exits.iter().map(packets).sum(), errors.map(packets).sum()]
 }
 
 /// Whatever comes leaves by one exit. What goes to the kernel is as it came; what is sent is as right or as wrong.
-fn is_damaged(ground: &mut Ground, hook: Hook) {
-    ground.server_of(CLIENT);
+fn is_damaged(fixture: &mut Fixture, hook: Hook) {
+    fixture.server_of(CLIENT);
     let mut random = Random(3);
     let mut sent = 0;
-    let mut before = of_all(ground);
+    let mut before = of_all(fixture);
     for _ in 0..600 {
         let kind = random.pick(&[(3, 4), (3, 1), (11, 0), (12, 0), (8, 0), (4, 0)]);
         let bytes = random.below(40) as usize;
@@ -280,8 +280,8 @@ fn is_damaged(ground: &mut Ground, hook: Hook) {
             // At tc no shorter ones can be run.
             packet.truncate(L4 + random.below((packet.len() - L4) as u32) as usize);
         }
-        let (action, after) = ground.pass(&packet);
-        let counted = of_all(ground);
+        let (action, after) = fixture.pass(&packet);
+        let counted = of_all(fixture);
         let [all, errors] = [0, 1].map(|at| counted[at] - before[at]);
         before = counted;
         assert_eq!(all, 1, "{hook:?} {packet:02x?}");
@@ -307,7 +307,7 @@ fn a_ping_to_a_service_is_answered_while_there_is_one() {
         return;
     }
     for hook in HOOKS {
-        let mut ground = over_ipv6("ping", hook);
+        let mut fixture = over_ipv6("ping", hook);
         let second = Service {
             at: at("203.0.113.1:443"),
             servers: vec![(1, 1)],
@@ -317,8 +317,8 @@ fn a_ping_to_a_service_is_answered_while_there_is_one() {
             at: at(SERVICE),
             ..second.clone()
         };
-        ground.balancer.set_service(1, &first).expect("entered");
-        ground.balancer.set_service(2, &second).expect("entered");
+        fixture.balancer.set_service(1, &first).expect("entered");
+        fixture.balancer.set_service(2, &second).expect("entered");
         let asked = |from: &str, to: &str| {
             let request = Frame::echo_request(ip(from), ip(to), 7, 9);
             written(request.macs(HOSTS[0], OWN[0]).ttl(3), b"are you there?")
@@ -331,7 +331,7 @@ fn a_ping_to_a_service_is_answered_while_there_is_one() {
             ("10.0.0.2", "203.0.113.1"),
             ("2001:db8::2", "2001:db8:f::1"),
         ] {
-            let (action, packet) = ground.pass(&asked(client, service));
+            let (action, packet) = fixture.pass(&asked(client, service));
             assert_eq!(action, Action::Send, "{hook:?}");
             assert_eq!(packet, answered(service, client), "{hook:?}");
         }
@@ -344,18 +344,18 @@ fn a_ping_to_a_service_is_answered_while_there_is_one() {
             ("::1", "2001:db8:f::1"),
         ] {
             let packet = asked(client, service);
-            assert_eq!(ground.pass(&packet), (Action::Pass, packet), "{hook:?}");
+            assert_eq!(fixture.pass(&packet), (Action::Pass, packet), "{hook:?}");
         }
         assert_eq!(
-            (ground.count(Exit::Echo), ground.count(Exit::Other)),
+            (fixture.count(Exit::Echo), fixture.count(Exit::Other)),
             (2, 6)
         );
         // The address is answered for as long as one of its services is there.
         for (id, at, expected) in [(1, first.at, Action::Send), (2, second.at, Action::Pass)] {
-            let removed = ground.balancer.remove_service(id, at, Transport::Tcp);
+            let removed = fixture.balancer.remove_service(id, at, Transport::Tcp);
             removed.expect("it was there");
             let ping = asked("10.0.0.2", "203.0.113.1");
-            assert_eq!(ground.pass(&ping).0, expected, "{hook:?}");
+            assert_eq!(fixture.pass(&ping).0, expected, "{hook:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Several fast paths on one interface: members come, change, move and go while packets pass, with and without a daemon.
 
-use crate::ground::{
+use crate::fixture::{
     Servers, are_dropped, asked, connect, connect_to, dropped, metric, nft, nothing_is_left,
     program_on, routed, who,
 };

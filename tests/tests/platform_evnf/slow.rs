@@ -1,10 +1,10 @@
 //! The promise: a process is the slow path of a fast path. What neither decides alone, they decide as the rules say; without the
 //! process the fast path goes on with what it knows, and nothing else passes.
 
-use super::ground::{
+use super::fixture::{
     Servers, are_dropped, connect_to, metric, nft, nothing_is_left, program_on, routed, who,
 };
-use super::uplink_ground::Raw;
+use super::uplink_fixture::Raw;
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::eventually;

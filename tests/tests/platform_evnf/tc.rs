@@ -1,6 +1,6 @@
 //! The promise: fast paths at tc are instances as those at XDP are, and packets stay as they are between namespaces.
 
-use super::ground::{are_dropped, connect, metric, nft, nothing_is_left, program_on, routed};
+use super::fixture::{are_dropped, connect, metric, nft, nothing_is_left, program_on, routed};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::within;

@@ -186,7 +186,7 @@ fn platform_program(file: &str) -> Option<&str> {
     let inner = file.strip_prefix("tests/tests/")?;
     let (first, rest) = inner.split_once('/').unwrap_or((inner, ""));
     let program = first.strip_suffix(".rs").unwrap_or(first);
-    (rest.is_empty() || !program.ends_with("_ground")).then_some(program)
+    (rest.is_empty() || !program.ends_with("_fixture")).then_some(program)
 }
 
 #[cfg(test)]
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_test_program_touches_itself_and_shared_ground_all_of_them() {
+    fn a_test_program_touches_itself_and_shared_fixtures_all_of_them() {
         let touched = of(&[
             "tests/tests/platform_pool.rs",
             "tests/tests/oracle_nat/main.rs",
         ]);
         assert!(touched.program("platform_pool") && touched.program("oracle_nat"));
         assert!(!touched.program("platform_life") && !touched.package("nfluidd"));
-        assert!(of(&["tests/tests/switch_ground/mod.rs"]).program("guest_switch"));
+        assert!(of(&["tests/tests/switch_fixture/mod.rs"]).program("guest_switch"));
         assert!(of(&["tests/src/harness/mod.rs"]).program("guest_switch"));
     }
 

@@ -12,20 +12,20 @@
 //! in the kernel) and the thread in which the kernel receives and runs the uplink's program have one core, the NFs the
 //! other. What the wire offers beyond what is received is lost before the uplink; the generator's CPU time is not counted.
 
-mod lane;
+mod variant;
 
-use super::massive::{Architecture, Buffers, Entry, Sweep, Waiting, measure};
+use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use super::two_cores;
 use crate::host::compile;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, gbps, significant, table};
 use crate::statistics::Samples;
-use lane::{Lane, Shape, Way};
 use nfluid_netdev::Steering;
 use nfluid_switch::classifier::RULES_MAX;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::scratch::Scratch;
+use variant::{Shape, Variant, Way};
 
 /// Of the hybrid, and of the tables of many rules.
 const HYBRID_NFS: u32 = 30;
@@ -33,8 +33,8 @@ const CONDITIONS: &str = "frames made in the kernel, veth, native XDP; generator
                           on core 0, NFs that count and sleep, and bridge on core 1; CPU time of receive side, \
                           uplink's thread, NFs and bridge";
 
-/// What of a lane is shown.
-type Of = fn(&Lane) -> &Samples;
+/// What of a variant is shown.
+type Of = fn(&Variant) -> &Samples;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ fn massive(report: &mut Report) -> anyhow::Result<()> {
         entry: Entry::Table,
         ..classified
     };
-    measure(report, &[classified, switched], &Sweep::common(report))
+    measure(report, &[classified, switched], &Sizes::common(report))
 }
 
 /// The driver's part of steering is the driver's; what is missing is said, and what does in its place.
@@ -96,23 +96,28 @@ struct Bench {
 }
 
 impl Bench {
-    /// Measures lanes in turn.
-    fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Lane>> {
+    /// Measures variants in turn.
+    fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Variant>> {
         let (rounds, seconds) = report.effort((5, 0.5), (2, 0.1));
-        let mut lanes = Vec::new();
+        let mut variants = Vec::new();
         for shape in shapes {
             self.next_switch += 1;
             let switch = self.next_switch;
-            lanes.push(Lane::new(&mut self.scratch, &self.object, *shape, switch)?);
+            variants.push(Variant::new(
+                &mut self.scratch,
+                &self.object,
+                *shape,
+                switch,
+            )?);
         }
         for round in 0..=rounds {
-            for lane in &mut lanes {
+            for variant in &mut variants {
                 report.settle();
                 // The first round warms up.
-                lane.measure(&self.scratch.switch, seconds, round > 0)?;
+                variant.measure(&self.scratch.switch, seconds, round > 0)?;
             }
         }
-        Ok(lanes)
+        Ok(variants)
     }
 }
 
@@ -134,13 +139,17 @@ fn by_number(
             idle_rules: 0,
         };
         let ways = [Way::Classified(queues.min(nfs)), Way::Switch];
-        let lanes = bench.measure(report, &ways.map(shape))?;
-        for ((series, lane), name) in plotted.iter_mut().zip(&lanes).zip(["classified", "switch"]) {
-            series.push(f64::from(nfs), &lane.per_cpu);
-            figures(report, &format!("d4.one.{name}.{nfs}.{len}"), lane);
-            rows.push(row(name, lane));
+        let variants = bench.measure(report, &ways.map(shape))?;
+        for ((series, variant), name) in plotted
+            .iter_mut()
+            .zip(&variants)
+            .zip(["classified", "switch"])
+        {
+            series.push(f64::from(nfs), &variant.per_cpu);
+            figures(report, &format!("d4.one.{name}.{nfs}.{len}"), variant);
+            rows.push(row(name, variant));
         }
-        if let [classified, switch] = &lanes[..] {
+        if let [classified, switch] = &variants[..] {
             for (what, of) in OF {
                 let ratios = of(classified).ratios(of(switch));
                 let id = format!("d4.one.{nfs}.{len}.{what}_vs_switch");
@@ -162,10 +171,10 @@ fn by_number(
     Ok(())
 }
 
-/// What of two lanes is compared.
+/// What of two variants is compared.
 const OF: [(&str, Of); 2] = [
-    ("mpps", |lane| &lane.mpps),
-    ("mpps_per_cpu", |lane| &lane.per_cpu),
+    ("mpps", |variant| &variant.mpps),
+    ("mpps_per_cpu", |variant| &variant.per_cpu),
 ];
 
 /// So many of the same NFs are reached directly.
@@ -178,15 +187,15 @@ fn hybrid(report: &mut Report, bench: &mut Bench, len: usize) -> anyhow::Result<
         idle_rules: 0,
     };
     let shapes: Vec<Shape> = percents.iter().map(shape).collect();
-    let lanes = bench.measure(report, &shapes)?;
+    let variants = bench.measure(report, &shapes)?;
     let mut plotted = [Series::new("Mpps"), Series::new("Mpps per CPU-second")];
     let mut rows = Vec::new();
-    for (percent, lane) in percents.iter().zip(&lanes) {
+    for (percent, variant) in percents.iter().zip(&variants) {
         for (series, (_, of)) in plotted.iter_mut().zip(OF) {
-            series.push(f64::from(*percent), of(lane));
+            series.push(f64::from(*percent), of(variant));
         }
-        figures(report, &format!("d4.hybrid.{percent}.{len}"), lane);
-        rows.push(row("hybrid", lane));
+        figures(report, &format!("d4.hybrid.{percent}.{len}"), variant);
+        rows.push(row("hybrid", variant));
     }
     report.plot(Plot {
         id: format!("d4.hybrid.{len}"),
@@ -213,57 +222,57 @@ fn many_rules(report: &mut Report, bench: &mut Bench) -> anyhow::Result<()> {
         idle_rules: rules - HYBRID_NFS,
     };
     let shapes: Vec<Shape> = tables.iter().map(shape).collect();
-    let lanes = bench.measure(report, &shapes)?;
+    let variants = bench.measure(report, &shapes)?;
     let mut rows = Vec::new();
-    for (rules, lane) in tables.iter().zip(&lanes) {
-        figures(report, &format!("d4.rules.{rules}"), lane);
-        rows.push(row(&format!("{rules} rules"), lane));
+    for (rules, variant) in tables.iter().zip(&variants) {
+        figures(report, &format!("d4.rules.{rules}"), variant);
+        rows.push(row(&format!("{rules} rules"), variant));
     }
     print("A classifier of many rules, 64 B", &rows);
     Ok(())
 }
 
-fn figures(report: &mut Report, id: &str, lane: &Lane) {
-    let shape = &lane.shape;
+fn figures(report: &mut Report, id: &str, variant: &Variant) {
+    let shape = &variant.shape;
     let conditions = format!(
         "{} of {} NFs directly; {CONDITIONS}",
         shape.direct(),
         shape.nfs
     );
-    let gbps: Samples = lane
+    let gbps: Samples = variant
         .mpps
         .values()
         .iter()
         .map(|mpps| gbps(*mpps, shape.len))
         .collect();
-    report.figure(format!("{id}.mpps"), &lane.mpps, "Mpps", &conditions);
+    report.figure(format!("{id}.mpps"), &variant.mpps, "Mpps", &conditions);
     report.figure(format!("{id}.gbps"), &gbps, "Gbit/s", &conditions);
     report.figure(
         format!("{id}.mpps_per_cpu"),
-        &lane.per_cpu,
+        &variant.per_cpu,
         "Mpps",
         &conditions,
     );
     report.figure(
         format!("{id}.lost_percent"),
-        &lane.lost_percent,
+        &variant.lost_percent,
         "%",
         &conditions,
     );
 }
 
-fn row(name: &str, lane: &Lane) -> Vec<String> {
+fn row(name: &str, variant: &Variant) -> Vec<String> {
     let spread = |samples: &Samples| format!("{:.0} %", samples.spread_percent());
     vec![
         name.to_owned(),
-        lane.shape.nfs.to_string(),
-        lane.shape.direct().to_string(),
-        significant(lane.mpps.median()),
-        spread(&lane.mpps),
-        significant(gbps(lane.mpps.median(), lane.shape.len)),
-        significant(lane.per_cpu.median()),
-        spread(&lane.per_cpu),
-        significant(lane.lost_percent.median()),
+        variant.shape.nfs.to_string(),
+        variant.shape.direct().to_string(),
+        significant(variant.mpps.median()),
+        spread(&variant.mpps),
+        significant(gbps(variant.mpps.median(), variant.shape.len)),
+        significant(variant.per_cpu.median()),
+        spread(&variant.per_cpu),
+        significant(variant.lost_percent.median()),
     ]
 }
 

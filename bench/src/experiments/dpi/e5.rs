@@ -1,8 +1,8 @@
 //! E5: four flows of iperf3 through a firewall of 50 rules, of which none matches, and DPI: iptables and `ndpiReader`, against eFW
 //! and eDPI in one chain, with the same rules.
 
-use super::ground::{FRONT, Ground, PORTS};
 use super::inspected::{Rules, during};
+use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
@@ -19,7 +19,7 @@ const RULES: u32 = 50;
 struct Side {
     id: &'static str,
     name: &'static str,
-    ground: Ground,
+    topology: Topology,
     gbps: Samples,
 }
 
@@ -29,14 +29,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     library()?;
     let directory = ScratchDirectory::new()?;
     let side = |id, name, program: &str, rules: String| {
-        let ground = Ground::new()?;
+        let topology = Topology::new()?;
         let file = directory.path(id);
         std::fs::write(&file, rules).context("writing the rules")?;
-        ground.host.run(&format!("{program} {}", file.display()))?;
+        topology
+            .host
+            .run(&format!("{program} {}", file.display()))?;
         anyhow::Ok(Side {
             id,
             name,
-            ground,
+            topology,
             gbps: Samples::default(),
         })
     };
@@ -51,12 +53,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let time = Duration::from_secs(seconds);
     for _ in 0..rounds {
         interrupt::check()?;
-        let reader = reader::start(&kernel.ground.host, FRONT, time)?;
-        kernel.gbps.push(kernel.ground.transfer(time)?);
+        let reader = reader::start(&kernel.topology.host, FRONT, time)?;
+        kernel.gbps.push(kernel.topology.transfer(time)?);
         drop(reader);
         let all = PORTS.len();
-        let ground = &fast.ground;
-        let (gbps, _) = during(ground, all, Rules::InForce, || ground.transfer(time))?;
+        let topology = &fast.topology;
+        let (gbps, _) = during(topology, all, Rules::InForce, || topology.transfer(time))?;
         fast.gbps.push(gbps);
     }
     let how = format!(

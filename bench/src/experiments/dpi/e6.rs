@@ -2,15 +2,14 @@
 //! four of the flows are elephants, which go straight out by XDP once nDPI has decided about them; of the others every packet is
 //! handed to the classifier, beside its way through the kernel.
 
-use super::ground::{FRONT, Ground, PORTS};
-use super::inspected::{Rules, Told, during};
+use super::inspected::{Rules, during};
+use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
 use crate::experiments::two_cores;
 use crate::host::cpu;
-use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use crate::report::Report;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
 use nfluid_evnf::inspector::Exit;
-use nfluid_testbed::interrupt;
 use std::time::{Duration, Instant};
 
 /// Who inspects.
@@ -21,59 +20,69 @@ enum By {
     Edpi { elephants: usize },
 }
 
-struct Lane {
-    by: By,
-    gbps: Samples,
-    /// Of the program that inspects, in percent of a core.
-    cpu: Samples,
-    /// Of all packets, in percent: straight out, looked at by nobody.
-    forwarded: Samples,
-    unseen: Samples,
-}
+/// What is measured, in the order of [`By::measure`].
+const QUANTITIES: [Quantity; 4] = [
+    Quantity {
+        figure: Some((".gbps", "Gbit/s")),
+        columns: &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
+    },
+    // Of the program that inspects, in percent of a core.
+    Quantity {
+        figure: Some((".cpu_percent", "%")),
+        columns: &[("CPU", Shown::Median)],
+    },
+    // Of all packets, in percent: straight out, looked at by nobody.
+    Quantity {
+        figure: Some((".forwarded_percent", "%")),
+        columns: &[("straight out", Shown::Median)],
+    },
+    Quantity {
+        figure: Some((".unseen_percent", "%")),
+        columns: &[("not seen", Shown::Median)],
+    },
+];
 
-impl Lane {
-    fn id(&self) -> String {
-        match self.by {
+impl By {
+    fn id(self) -> String {
+        match self {
             By::Nobody => "none".to_owned(),
             By::Reader => "ndpi".to_owned(),
             By::Edpi { elephants } => (elephants * 100 / PORTS.len()).to_string(),
         }
     }
 
-    fn name(&self) -> String {
-        match self.by {
+    fn name(self) -> String {
+        match self {
             By::Nobody => "the kernel's routing, nobody".to_owned(),
             By::Reader => "ndpiReader, every packet".to_owned(),
             By::Edpi { .. } => format!("eDPI, {} % elephants", self.id()),
         }
     }
 
-    fn measure(&mut self, ground: &Ground, time: Duration) -> anyhow::Result<()> {
+    fn measure(self, topology: &Topology, time: Duration) -> anyhow::Result<[f64; 4]> {
+        let percent = |seconds: f64, time: Duration| seconds * 100.0 / time.as_secs_f64();
         let began = Instant::now();
-        match self.by {
-            By::Nobody => self.gbps.push(ground.transfer(time)?),
+        Ok(match self {
+            By::Nobody => [topology.transfer(time)?, f64::NAN, f64::NAN, f64::NAN],
             By::Reader => {
-                let reader = reader::start(&ground.host, FRONT, time)?;
+                let reader = reader::start(&topology.host, FRONT, time)?;
                 let before = cpu::process_seconds(reader.pid())?;
                 let began = Instant::now();
-                self.gbps.push(ground.transfer(time)?);
+                let gbps = topology.transfer(time)?;
                 let used = cpu::process_seconds(reader.pid())? - before;
-                self.cpu.push(used * 100.0 / began.elapsed().as_secs_f64());
+                [gbps, percent(used, began.elapsed()), f64::NAN, f64::NAN]
             }
             By::Edpi { elephants } => {
                 let (gbps, told) =
-                    during(ground, elephants, Rules::None, || ground.transfer(time))?;
-                self.gbps.push(gbps);
-                self.of(&told, began.elapsed());
+                    during(topology, elephants, Rules::None, || topology.transfer(time))?;
+                [
+                    gbps,
+                    percent(told.cpu_seconds, began.elapsed()),
+                    told.percent(Exit::Forwarded),
+                    told.percent(Exit::Unseen),
+                ]
             }
-        }
-        Ok(())
-    }
-
-    fn of(&mut self, told: &Told, time: Duration) {
-        self.cpu.push(told.cpu_seconds * 100.0 / time.as_secs_f64());
-        self.forwarded.push(told.percent(Exit::Forwarded));
-        self.unseen.push(told.percent(Exit::Unseen));
+        })
     }
 }
 
@@ -81,77 +90,38 @@ impl Lane {
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     library()?;
-    let ground = Ground::new()?;
+    let topology = Topology::new()?;
     let elephants = report.choose(&[0, 1, 2, 3, 4][..], &[0, 4][..]);
-    let with = elephants.iter().map(|elephants| By::Edpi {
-        elephants: *elephants,
-    });
-    let lane = |by| Lane {
-        by,
-        gbps: Samples::default(),
-        cpu: Samples::default(),
-        forwarded: Samples::default(),
-        unseen: Samples::default(),
-    };
-    let mut lanes: Vec<_> = [By::Nobody, By::Reader]
-        .into_iter()
-        .chain(with)
-        .map(lane)
-        .collect();
     let (rounds, seconds) = report.effort((5, 4), (1, 2));
-    for _ in 0..rounds {
-        for lane in &mut lanes {
-            interrupt::check()?;
-            lane.measure(&ground, Duration::from_secs(seconds))?;
-        }
-    }
-    show(report, &lanes, seconds);
-    Ok(())
-}
-
-fn show(report: &mut Report, lanes: &[Lane], seconds: u64) {
     let how = format!(
         "four flows of iperf3, {seconds} s a round, no offloads, the ends on the same two cores"
     );
-    let mut rows = Vec::new();
-    for lane in lanes {
-        let id = lane.id();
-        report.figure(format!("e6.{id}.gbps"), &lane.gbps, "Gbit/s", &how);
-        let mut row = vec![lane.name(), significant(lane.gbps.median())];
-        row.push(format!("{:.0} %", lane.gbps.spread_percent()));
-        for (what, samples) in [
-            ("cpu_percent", &lane.cpu),
-            ("forwarded_percent", &lane.forwarded),
-            ("unseen_percent", &lane.unseen),
-        ] {
-            if samples.values().is_empty() {
-                row.push(String::new());
-                continue;
-            }
-            report.figure(format!("e6.{id}.{what}"), samples, "%", &how);
-            row.push(significant(samples.median()));
-        }
-        rows.push(row);
-    }
-    table(
+    let with = elephants.iter().map(|elephants| By::Edpi {
+        elephants: *elephants,
+    });
+    let all = [By::Nobody, By::Reader].into_iter().chain(with);
+    let side = |by: By| Side::new([by.name()], format!("e6.{}", by.id()), by).under(&how);
+    let mut sides: Vec<_> = all.map(side).collect();
+    let mut sweep = Sweep::new(&["inspected by"], QUANTITIES);
+    sweep.settles = false;
+    sweep.warms_up = false;
+    let rows = sweep.run(report, rounds, &mut sides, |by, _| {
+        by.measure(&topology, Duration::from_secs(seconds))
+    })?;
+    sweep.report(report, rows);
+    sweep.print(
         "four TCP flows through a host; CPU of the inspecting program in percent of a core, packets in percent",
-        &[
-            "inspected by",
-            "Gbit/s",
-            "spread",
-            "CPU",
-            "straight out",
-            "not seen",
-        ],
-        &rows,
     );
-    let of = |by| lanes.iter().find(|lane| lane.by == by);
+    compare(report, sweep.rows(), &how);
+    Ok(())
+}
+
+/// All of the flows elephants, against none of them, and against nDPI alone.
+fn compare(report: &mut Report, rows: &[Row<4>], how: &str) {
+    let of = |by: By| rows.iter().find(|row| row.key == [by.name()]);
     let (all, none) = (By::Edpi { elephants: 4 }, By::Edpi { elephants: 0 });
     if let (Some(all), Some(none), Some(reader)) = (of(all), of(none), of(By::Reader)) {
-        let ratio = |other: &Lane| -> Samples {
-            let rounds = all.gbps.values().iter().zip(other.gbps.values());
-            rounds.map(|(all, other)| all / other).collect()
-        };
+        let ratio = |other: &Row<4>| all.samples[0].ratios(&other.samples[0]);
         report.figure(
             "e6.ratio",
             &ratio(none),
@@ -162,7 +132,7 @@ fn show(report: &mut Report, lanes: &[Lane], seconds: u64) {
         report.figure("e6.vs_ndpi_ratio", &ratio(reader), "x", &against);
         report.figure(
             "e6.cpu_percent",
-            &all.cpu,
+            &all.samples[1],
             "%",
             &format!("the classifier's thread, 100 % elephants; {how}"),
         );

@@ -1,6 +1,6 @@
 //! An eDPI on a host's interfaces, in a thread of its own, perhaps with an eFW before it.
 
-use super::ground::{BACK, FRONT, Ground, PORTS};
+use super::topology::{BACK, FRONT, PORTS, Topology};
 use crate::host::cpu;
 use anyhow::{Context, anyhow};
 use nfluid_dpi::inspector::{Inspector, Settings};
@@ -49,9 +49,9 @@ impl Told {
     }
 }
 
-/// Does `work` while an eDPI has the ground's host, of which the flows to the first `elephants` ports go to its fast path.
+/// Does `work` while an eDPI has the topology's host, of which the flows to the first `elephants` ports go to its fast path.
 pub fn during<T>(
-    ground: &Ground,
+    topology: &Topology,
     elephants: usize,
     rules: Rules,
     work: impl FnOnce() -> anyhow::Result<T>,
@@ -60,7 +60,7 @@ pub fn during<T>(
     let (ready, is_ready) = mpsc::channel();
     std::thread::scope(|scope| {
         let inspects = scope.spawn(|| {
-            ground.host.within(|| {
+            topology.host.within(|| {
                 let mut inspector = load(elephants)?;
                 let _front = attach(&inspector, rules, FRONT)?;
                 let _back = attach(&inspector, rules, BACK)?;
@@ -83,7 +83,7 @@ pub fn during<T>(
         let done = is_ready
             .recv()
             .context("eDPI did not begin")
-            .and_then(|()| ground.plain())
+            .and_then(|()| topology.plain())
             .and_then(|()| work());
         ends.store(true, Ordering::Relaxed);
         let told = inspects.join().map_err(|_| anyhow!("eDPI has failed"))?;

@@ -2,9 +2,9 @@
 
 pub mod e5;
 pub mod e6;
-mod ground;
 mod inspected;
 mod reader;
+mod topology;
 
 use nfluid_dpi::library::Library;
 use nfluid_testbed::CannotRun;

@@ -1,6 +1,6 @@
 //! eFW and eLB on the interfaces of hosts.
 
-use super::bed::{SERVERS, SERVICE};
+use super::topology::{SERVERS, SERVICE};
 use anyhow::Context;
 use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
 use nfluid_evnf::chain::Chain;

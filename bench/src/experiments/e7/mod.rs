@@ -11,9 +11,9 @@
 //! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
 
 mod answers;
-mod bed;
 mod fast;
 mod side;
+mod topology;
 mod wrk;
 
 use super::two_cores;

@@ -1,7 +1,7 @@
 //! The sides: what is between the client and the servers.
 
-use super::bed::{BACK, BETWEEN, Bed, END, LAN, SERVERS, SERVICE};
 use super::fast::{Fast, Place};
+use super::topology::{BACK, BETWEEN, END, LAN, SERVERS, SERVICE, Topology};
 use super::wrk::{self, Run};
 use anyhow::Context;
 use nfluid_evnf::hook::Hook;
@@ -59,10 +59,10 @@ impl Kind {
 /// A side, ready to be used; it costs nothing while it is not.
 pub struct Side {
     pub kind: Kind,
-    /// Before the bed that they live in.
+    /// Before the topology that they live in.
     fast: Option<Fast>,
     proxy: Option<Service>,
-    bed: Bed,
+    topology: Topology,
 }
 
 impl Side {
@@ -71,35 +71,49 @@ impl Side {
     /// # Errors
     /// When a program cannot be started, or does not serve.
     pub fn new(kind: Kind) -> anyhow::Result<Self> {
-        let bed = Bed::new(if kind == Kind::TwoHosts { 2 } else { 1 })?;
+        let topology = Topology::new(if kind == Kind::TwoHosts { 2 } else { 1 })?;
         let mut side = Side {
             kind,
             fast: None,
             proxy: None,
-            bed,
+            topology,
         };
-        let bed = &side.bed;
+        let topology = &side.topology;
         match kind {
-            Kind::Direct => bed.share_by_routing()?,
+            Kind::Direct => topology.share_by_routing()?,
             Kind::Haproxy => {
-                bed.last().ip(&format!("address add {SERVICE}/32 dev lo"))?;
-                load(bed, bed.last(), "iptables-restore", "", &iptables())?;
-                let file = bed.directory.path("haproxy.cfg");
+                topology
+                    .last()
+                    .ip(&format!("address add {SERVICE}/32 dev lo"))?;
+                load(
+                    topology,
+                    topology.last(),
+                    "iptables-restore",
+                    "",
+                    &iptables(),
+                )?;
+                let file = topology.directory.path("haproxy.cfg");
                 std::fs::write(&file, haproxy()).context("the configuration of HAProxy")?;
                 let file = file.to_string_lossy();
-                side.proxy = Some(bed.between("haproxy", &["-db", "-f", &file])?);
+                side.proxy = Some(topology.between("haproxy", &["-db", "-f", &file])?);
             }
             Kind::Nftables => {
-                load(bed, bed.last(), "nft", "-f", &(nftables() + &translation()))?;
+                load(
+                    topology,
+                    topology.last(),
+                    "nft",
+                    "-f",
+                    &(nftables() + &translation()),
+                )?;
             }
             Kind::Chain | Kind::TwoHosts => {
-                load(bed, bed.first(), "nft", "-f", &nftables())?;
-                side.fast = Some(Fast::attach(&places(bed), Hook::Xdp)?);
-                ends_for_xdp(bed)?;
+                load(topology, topology.first(), "nft", "-f", &nftables())?;
+                side.fast = Some(Fast::attach(&places(topology), Hook::Xdp)?);
+                ends_for_xdp(topology)?;
             }
             Kind::TcChain => {
-                load(bed, bed.first(), "nft", "-f", &nftables())?;
-                side.fast = Some(Fast::attach(&places(bed), Hook::Tc)?);
+                load(topology, topology.first(), "nft", "-f", &nftables())?;
+                side.fast = Some(Fast::attach(&places(topology), Hook::Tc)?);
             }
         }
         Ok(side)
@@ -111,7 +125,7 @@ impl Side {
     /// As [`wrk::run`]; or what should take the fast path does not.
     pub fn run(&self, connections: u32, time: Duration) -> anyhow::Result<Run> {
         let before = self.fast.as_ref().map(Fast::sent).transpose()?;
-        let run = wrk::run(&self.bed, self.proxy.as_ref(), connections, time)?;
+        let run = wrk::run(&self.topology, self.proxy.as_ref(), connections, time)?;
         if let (Some(fast), Some(before)) = (&self.fast, before) {
             let sent = (fast.sent()? - before) as f64;
             // A request and an answer.
@@ -127,21 +141,21 @@ impl Side {
 }
 
 /// What each interface of the fast sides has.
-fn places(bed: &Bed) -> Vec<Place<'_>> {
-    let back = BACK.map(|interface| (bed.last(), interface));
+fn places(topology: &Topology) -> Vec<Place<'_>> {
+    let back = BACK.map(|interface| (topology.last(), interface));
     let place = |(host, interface), firewall, balancer| Place {
         host,
         interface,
         firewall,
         balancer,
     };
-    let two = bed.hosts.len() == 2;
-    let mut places = vec![place((bed.first(), LAN), true, !two)];
+    let two = topology.hosts.len() == 2;
+    let mut places = vec![place((topology.first(), LAN), true, !two)];
     places.extend(back.map(|at| place(at, !two, true)));
     if two {
         let [next, before] = BETWEEN;
-        places.push(place((bed.first(), next), true, false));
-        places.push(place((bed.last(), before), false, true));
+        places.push(place((topology.first(), next), true, false));
+        places.push(place((topology.last(), before), false, true));
     }
     places
 }
@@ -149,8 +163,8 @@ fn places(bed: &Bed) -> Vec<Place<'_>> {
 /// XDP sees the bytes of a packet and nothing beside them: its sender has to compute checksums and cut segments itself. And a
 /// veth takes redirected packets when its other end polls, which GRO makes it do; the ends of the other sides do not poll, as is
 /// the kernel's way with them.
-fn ends_for_xdp(bed: &Bed) -> anyhow::Result<()> {
-    for end in [&bed.client, &bed.servers[0], &bed.servers[1]] {
+fn ends_for_xdp(topology: &Topology) -> anyhow::Result<()> {
+    for end in [&topology.client, &topology.servers[0], &topology.servers[1]] {
         end.run(&format!("ethtool -K {END} tx off gro on"))?;
     }
     Ok(())
@@ -158,13 +172,13 @@ fn ends_for_xdp(bed: &Bed) -> anyhow::Result<()> {
 
 /// Hands rules to a program that reads a file.
 fn load(
-    bed: &Bed,
+    topology: &Topology,
     host: &Namespace,
     program: &str,
     option: &str,
     rules: &str,
 ) -> anyhow::Result<()> {
-    let file = bed.directory.path("rules");
+    let file = topology.directory.path("rules");
     std::fs::write(&file, rules).context("writing the rules")?;
     let line = format!("{program} {option} {}", file.display());
     host.run(&line.replace("  ", " "))?;

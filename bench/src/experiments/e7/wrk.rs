@@ -1,7 +1,7 @@
 //! wrk: connections that stay open, each with one request under way.
 
 use super::answers::{self, Counts};
-use super::bed::{Bed, SERVICE};
+use super::topology::{SERVICE, Topology};
 use crate::host::cpu;
 use crate::host::forwards::Forwards;
 use anyhow::{Context, bail};
@@ -64,17 +64,17 @@ impl Run {
 /// # Errors
 /// When wrk fails, or a request does.
 pub fn run(
-    bed: &Bed,
+    topology: &Topology,
     proxy: Option<&Service>,
     connections: u32,
     time: Duration,
 ) -> anyhow::Result<Run> {
     interrupt::check()?;
-    let file = bed.directory.path("wrk.lua");
+    let file = topology.directory.path("wrk.lua");
     std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
     // It takes whole seconds only; it is told to end before.
     let limit = time.as_secs() + 2;
-    let mut command = bed.client.command("wrk");
+    let mut command = topology.client.command("wrk");
     command
         .args(["-t", &THREADS.to_string(), "-c", &connections.to_string()])
         .args(["-d", &format!("{limit}s"), "-s"])
@@ -83,9 +83,9 @@ pub fn run(
     let mut wrk = Running::start(&mut command)?;
     let pid = wrk.0.id();
     std::thread::sleep(EDGE);
-    let (start, before) = (Instant::now(), Used::now(bed, pid, proxy)?);
+    let (start, before) = (Instant::now(), Used::now(topology, pid, proxy)?);
     std::thread::sleep(time.saturating_sub(2 * EDGE));
-    let used = Used::now(bed, pid, proxy)?;
+    let used = Used::now(topology, pid, proxy)?;
     let cores = |of: fn(&Used) -> f64| (of(&used) - of(&before)) / start.elapsed().as_secs_f64();
     let (wrk_cores, server_cores) = (cores(|used| used.wrk), cores(|used| used.servers));
     let (proxy_cores, softirq_cores) = (cores(|used| used.proxy), cores(|used| used.softirq));
@@ -112,9 +112,9 @@ struct Used {
 }
 
 impl Used {
-    fn now(bed: &Bed, wrk: u32, proxy: Option<&Service>) -> anyhow::Result<Self> {
+    fn now(topology: &Topology, wrk: u32, proxy: Option<&Service>) -> anyhow::Result<Self> {
         let mut servers = 0.0;
-        for server in &bed.services {
+        for server in &topology.services {
             servers += server.cpu_seconds()?;
         }
         let mut softirq = 0.0;

@@ -8,8 +8,8 @@
 
 mod kept;
 
-use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_evnf::balancer::{Balancer, Mode, Server, Service, State, Transport};
 use nfluid_evnf::load::Action;
 use nfluid_testbed::namespace::Namespace;
@@ -24,7 +24,23 @@ const KNOWN: u16 = 10_000;
 /// difference of the two leaves that out.
 const RUNS: [u32; 2] = [50, 250];
 
-const LANES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
+const MODES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
+
+/// Nanoseconds per packet, in the order of [`UnderTest::measure`].
+const QUANTITIES: [Quantity; 3] = [
+    Quantity {
+        figure: Some(("established.ns", "ns/packet")),
+        columns: &[("of a known connection", Shown::Median)],
+    },
+    Quantity {
+        figure: Some(("new.ns", "ns/packet")),
+        columns: &[("first of one", Shown::Median)],
+    },
+    Quantity {
+        figure: Some(("answer.ns", "ns/packet")),
+        columns: &[("answer", Shown::Median)],
+    },
+];
 
 fn service() -> SocketAddr {
     (Ipv4Addr::new(203, 0, 113, 1), 80).into()
@@ -34,73 +50,64 @@ fn client(port: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 2), port).into()
 }
 
+/// A balancer, and the number of rounds in which it was measured.
+struct UnderTest {
+    balancer: Balancer,
+    rounds: u16,
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let rounds = report.effort(2001, 101);
-    let ground = ground()?;
-    let measured = ground.within(|| {
-        let mut measured = LANES.map(|_| Measured::default());
-        let mut balancers = Vec::new();
-        for (_, mode) in LANES {
-            balancers.push(balancer(mode)?);
-        }
-        for round in 0..rounds {
-            for (balancer, measured) in balancers.iter_mut().zip(&mut measured) {
-                measured.round(balancer, round as u16 % KNOWN)?;
-            }
-        }
-        Ok(measured)
-    })?;
-    let mut rows = Vec::new();
-    for ((name, mode), measured) in LANES.into_iter().zip(measured) {
-        let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
-        let id = |what: &str| match mode {
-            Mode::Translate => format!("elb.{what}.ns"),
-            Mode::Direct => format!("elb.direct.{what}.ns"),
-        };
-        report.figure(id("established"), &measured.established, "ns/packet", how);
-        report.figure(id("new"), &measured.new, "ns/packet", how);
-        let mut row = vec![
-            name.to_owned(),
-            significant(measured.established.median()),
-            significant(measured.new.median()),
-        ];
-        if mode == Mode::Translate {
-            report.figure(id("answer"), &measured.answer, "ns/packet", how);
-            row.push(significant(measured.answer.median()));
-        }
-        rows.push(row);
-    }
-    table(
-        "eLB, ns per packet",
-        &["mode", "of a known connection", "first of one", "answer"],
-        &rows,
-    );
-    let kept = ground.within(kept::percent)?;
+    let topology = topology()?;
+    topology.within(|| measure(report, rounds))?;
+    let kept = topology.within(kept::percent)?;
     let how =
         "10,000 connections of which each has the server that it had, after each of six changes";
     report.derived("elb.kept_percent", kept, "%", how);
     Ok(())
 }
 
-/// Nanoseconds per packet.
-#[derive(Default)]
-struct Measured {
-    established: Samples,
-    new: Samples,
-    answer: Samples,
+fn measure(report: &mut Report, rounds: usize) -> anyhow::Result<()> {
+    let mut sides = Vec::new();
+    for (name, mode) in MODES {
+        let under_test = UnderTest {
+            balancer: balancer(mode)?,
+            rounds: 0,
+        };
+        let id = match mode {
+            Mode::Translate => "elb.",
+            Mode::Direct => "elb.direct.",
+        };
+        let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
+        sides.push(Side::new([name.to_owned()], id, under_test).under(how));
+    }
+    let mut sweep = Sweep::new(&["mode"], QUANTITIES);
+    sweep.settles = false;
+    sweep.warms_up = false;
+    let rows = sweep.run(report, rounds, &mut sides, |under_test, _| {
+        under_test.measure()
+    })?;
+    sweep.report(report, rows);
+    sweep.print("eLB, ns per packet");
+    Ok(())
 }
 
-impl Measured {
-    fn round(&mut self, balancer: &mut Balancer, port: u16) -> anyhow::Result<()> {
+impl UnderTest {
+    fn measure(&mut self) -> anyhow::Result<[f64; 3]> {
+        let port = self.rounds % KNOWN;
+        self.rounds += 1;
+        let balancer = &mut self.balancer;
         let to = packet(client(port), service());
-        self.new.push(timed(balancer, &to, 1)?);
-        self.established.push(steady(balancer, &to)?);
+        let new = timed(balancer, &to, 1)?;
+        let established = steady(balancer, &to)?;
         let back = packet(service(), client(port));
-        if balancer.fast().test_run(&back, 1)?.action == Action::Send {
-            self.answer.push(steady(balancer, &back)?);
-        }
-        Ok(())
+        // With direct servers, answers do not come by.
+        let answer = match balancer.fast().test_run(&back, 1)?.action {
+            Action::Send => steady(balancer, &back)?,
+            _ => f64::NAN,
+        };
+        Ok([established, new, answer])
     }
 }
 
@@ -148,21 +155,21 @@ fn balancer(mode: Mode) -> anyhow::Result<Balancer> {
 }
 
 /// A namespace with ways to the client and to the server.
-fn ground() -> anyhow::Result<Namespace> {
-    let ground = Namespace::new()?;
-    Namespace::join((&ground, "clients"), (&ground, "client"))?;
-    Namespace::join((&ground, "servers"), (&ground, "server"))?;
-    ground.run("sysctl -qw net.ipv4.ip_forward=1")?;
+fn topology() -> anyhow::Result<Namespace> {
+    let topology = Namespace::new()?;
+    Namespace::join((&topology, "clients"), (&topology, "client"))?;
+    Namespace::join((&topology, "servers"), (&topology, "server"))?;
+    topology.run("sysctl -qw net.ipv4.ip_forward=1")?;
     for line in [
         "addr add 10.0.0.1/24 dev clients",
         "addr add 203.0.113.254/24 dev servers",
         "neigh add 10.0.0.2 lladdr 02:00:00:00:00:01 dev clients nud permanent",
     ] {
-        ground.ip(line)?;
+        topology.ip(line)?;
     }
     for host in 1..=kept::SERVERS {
         let to = format!("203.0.113.{host} lladdr 02:00:00:00:00:02");
-        ground.ip(&format!("neigh add {to} dev servers nud permanent"))?;
+        topology.ip(&format!("neigh add {to} dev servers nud permanent"))?;
     }
-    Ok(ground)
+    Ok(topology)
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const BATCH: usize = 64;
 
 /// What stands between the flood and the socket, and how `net.ipv4.tcp_syncookies` is set.
-const LANES: [(&str, &str, u8); 3] = [
+const VARIANTS: [(&str, &str, u8); 3] = [
     ("guard", "the guard", 2),
     ("guard.kernel", "the kernel's cookies", 1),
     ("guard.without", "nothing", 0),
@@ -32,29 +32,29 @@ const LANES: [(&str, &str, u8); 3] = [
 /// Runs this part of the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, attempts) = report.effort((5, 100), (1, 10));
-    let ground = Ground::new()?;
-    let server = &ground.server;
+    let topology = Topology::new()?;
+    let server = &topology.server;
     let listener = server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;
     let end = listener.local_addr()?;
     let stop = AtomicBool::new(false);
     let kept = thread::scope(|scope| {
         scope.spawn(|| serve(&listener, &stop));
-        let kept = lanes(&ground, end, rounds, attempts);
+        let kept = variants(&topology, end, rounds, attempts);
         stop.store(true, Ordering::Relaxed);
         kept
     })?;
     let mut rows = Vec::new();
-    for ((id, behind, _), lane) in LANES.into_iter().zip(kept) {
+    for ((id, behind, _), variant) in VARIANTS.into_iter().zip(kept) {
         let how = format!(
             "{attempts} connections one after the other beside a flood of SYNs from one core, each answered within {} ms or lost",
             PATIENCE.as_millis()
         );
-        report.figure(format!("{id}.kept_percent"), &lane.kept, "%", &how);
-        report.figure(format!("{id}.flood_kpps"), &lane.flood, "kpps", &how);
+        report.figure(format!("{id}.kept_percent"), &variant.kept, "%", &how);
+        report.figure(format!("{id}.flood_kpps"), &variant.flood, "kpps", &how);
         rows.push(vec![
             behind.to_owned(),
-            significant(lane.kept.median()),
-            significant(lane.flood.median()),
+            significant(variant.kept.median()),
+            significant(variant.flood.median()),
         ]);
     }
     let heads = ["behind", "connections kept, %", "SYNs, kpps"];
@@ -63,23 +63,23 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Clients and a server, and who floods it.
-struct Ground {
+struct Topology {
     clients: Namespace,
     attackers: Namespace,
     server: Namespace,
 }
 
-impl Ground {
+impl Topology {
     fn new() -> anyhow::Result<Self> {
-        let ground = Ground {
+        let topology = Topology {
             clients: Namespace::new()?,
             attackers: Namespace::new()?,
             server: Namespace::new()?,
         };
-        let server = &ground.server;
+        let server = &topology.server;
         for (namespace, theirs, own, net) in [
-            (&ground.clients, "c", "s", 0),
-            (&ground.attackers, "far", "near", 1),
+            (&topology.clients, "c", "s", 0),
+            (&topology.attackers, "far", "near", 1),
         ] {
             Namespace::join((namespace, theirs), (server, own))?;
             namespace.ip(&format!("addr add 10.0.{net}.2/24 dev {theirs}"))?;
@@ -88,27 +88,27 @@ impl Ground {
         }
         // Where the answers to invented addresses go.
         server.ip("route add default via 10.0.1.2 dev near")?;
-        Ok(ground)
+        Ok(topology)
     }
 }
 
-/// What one lane has given.
+/// What one variant has given.
 #[derive(Default)]
-struct Lane {
+struct Variant {
     kept: Samples,
     flood: Samples,
 }
 
-fn lanes(
-    ground: &Ground,
+fn variants(
+    topology: &Topology,
     end: SocketAddr,
     rounds: u32,
     attempts: u32,
-) -> anyhow::Result<[Lane; 3]> {
-    let mut lanes = [Lane::default(), Lane::default(), Lane::default()];
+) -> anyhow::Result<[Variant; 3]> {
+    let mut variants = [Variant::default(), Variant::default(), Variant::default()];
     for _ in 0..rounds {
-        for ((id, _, cookies), lane) in LANES.iter().zip(&mut lanes) {
-            let server = &ground.server;
+        for ((id, _, cookies), variant) in VARIANTS.iter().zip(&mut variants) {
+            let server = &topology.server;
             server.run(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"))?;
             let mut guard = guard(end)?;
             let is_guarded = *id == "guard";
@@ -117,9 +117,9 @@ fn lanes(
             for interface in interfaces {
                 links.push(server.within(|| Ok(guard.fast().attach(interface)?))?);
             }
-            let (kept, kpps) = flooded(ground, end, attempts)?;
-            lane.kept.push(kept);
-            lane.flood.push(kpps);
+            let (kept, kpps) = flooded(topology, end, attempts)?;
+            variant.kept.push(kept);
+            variant.flood.push(kpps);
             if is_guarded {
                 let exits = guard.exits()?;
                 let answered = exits.iter().find(|(exit, _)| *exit == Exit::Answered);
@@ -127,7 +127,7 @@ fn lanes(
             }
         }
     }
-    Ok(lanes)
+    Ok(variants)
 }
 
 fn guard(end: SocketAddr) -> anyhow::Result<Guard> {
@@ -143,12 +143,12 @@ fn guard(end: SocketAddr) -> anyhow::Result<Guard> {
 }
 
 /// Percent of connections that come about in a flood, and the flood's SYNs in thousands a second.
-fn flooded(ground: &Ground, end: SocketAddr, attempts: u32) -> anyhow::Result<(f64, f64)> {
-    let Ground {
+fn flooded(topology: &Topology, end: SocketAddr, attempts: u32) -> anyhow::Result<(f64, f64)> {
+    let Topology {
         clients,
         attackers,
         server,
-    } = ground;
+    } = topology;
     let to = server.within(|| Ok(hardware_address("near")?))?;
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();

@@ -58,8 +58,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         syns: RARE,
         ..Settings::default()
     })?;
-    let lanes = ["limit", "over", "connection", "syn", "nothing"];
-    let mut samples = lanes.map(|_| Samples::default());
+    let variants = ["limit", "over", "connection", "syn", "nothing"];
+    let mut samples = variants.map(|_| Samples::default());
     for round in 0..rounds {
         let round = round as u16;
         let plain = datagram(client(round, 1000), round);
@@ -83,10 +83,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         samples[4].push(nothings.median());
     }
     let mut rows = Vec::new();
-    for (lane, samples) in lanes.into_iter().zip(&samples) {
+    for (variant, samples) in variants.into_iter().zip(&samples) {
         let how = "one core, BPF_PROG_TEST_RUN, IPv4";
-        report.figure(format!("guard.{lane}.ns"), samples, "ns/packet", how);
-        rows.push(vec![lane.to_owned(), significant(samples.median())]);
+        report.figure(format!("guard.{variant}.ns"), samples, "ns/packet", how);
+        rows.push(vec![variant.to_owned(), significant(samples.median())]);
     }
     table("guard, ns per packet", &["packet", "ns"], &rows);
     flooded::run(report)

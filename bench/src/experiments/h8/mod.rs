@@ -14,8 +14,8 @@
 //! time, over those alone.
 
 mod fairness;
-mod lane;
 mod ten;
+mod variant;
 
 use super::models::Model;
 use super::subject::Subject;
@@ -23,8 +23,8 @@ use super::two_cores;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use fairness::{Fairness, Got};
-use lane::{Lane, Nf, Times};
 use nfluid_testbed::scratch::Scratch;
+use variant::{Nf, Times, Variant};
 
 /// Percent of the core for the first and the second NF.
 const SHARES: [[u32; 2]; 5] = [[50, 50], [30, 70], [70, 30], [20, 80], [80, 20]];
@@ -65,14 +65,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let mut scratch = Scratch::new("h8")?;
     let inline = virtual_ports(report, &mut scratch, &[Model::Inline])?;
-    let errors = inline.iter().flat_map(|lane| &lane.results);
+    let errors = inline.iter().flat_map(|variant| &variant.results);
     report.derived(
         "h8.virtual.max_error_percent",
         errors.map(Fairness::error_max).fold(0.0, f64::max),
         "%",
         "inline, both set-ups, all shares: largest corrected error of an NF, by its amount",
     );
-    let efficiencies = inline.iter().flat_map(|lane| &lane.results);
+    let efficiencies = inline.iter().flat_map(|variant| &variant.results);
     let efficiencies = efficiencies.map(|result| result.efficiency.median());
     report.derived(
         "h8.efficiency_percent",
@@ -84,9 +84,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ten::run(report, &mut scratch)?;
     let others = virtual_ports(report, &mut scratch, &Model::ALL[1..])?;
     for name in ["A", "B"] {
-        let lanes: Vec<&Lane> = inline.iter().chain(&others).collect();
-        let lanes: Vec<&Lane> = lanes.into_iter().filter(|lane| lane.name == name).collect();
-        (0..2).for_each(|which| report.plot(plot(&lanes, which)));
+        let variants: Vec<&Variant> = inline.iter().chain(&others).collect();
+        let variants: Vec<&Variant> = variants
+            .into_iter()
+            .filter(|variant| variant.name == name)
+            .collect();
+        (0..2).for_each(|which| report.plot(plot(&variants, which)));
     }
     Ok(())
 }
@@ -96,7 +99,7 @@ fn virtual_ports(
     report: &mut Report,
     scratch: &mut Scratch,
     models: &[Model],
-) -> anyhow::Result<Vec<Lane>> {
+) -> anyhow::Result<Vec<Variant>> {
     let is_inline = models.contains(&Model::Inline);
     let (divisions, rounds, alone, together) = if is_inline {
         let full = (&SHARES[..], 20, 0.05, 0.6);
@@ -107,18 +110,18 @@ fn virtual_ports(
     };
     let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
     let most = if is_inline { 2 } else { report.choose(2, 1) };
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for (name, nfs) in set_ups().into_iter().take(most) {
         for model in models {
             let nfs = nfs.clone();
-            lanes.push(Lane::new(scratch, name, *model, nfs, &divisions)?);
+            variants.push(Variant::new(scratch, name, *model, nfs, &divisions)?);
         }
     }
-    measure(report, &mut lanes, rounds, Times { alone, together })?;
-    let rows: Vec<_> = lanes.iter().flat_map(rows).collect();
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
     table("Two NFs that share a core by weight", &HEADER, &rows);
-    lanes.iter().for_each(|lane| figures(report, lane));
-    Ok(lanes)
+    variants.iter().for_each(|variant| figures(report, variant));
+    Ok(variants)
 }
 
 /// Both set-ups; each NF sends out of an uplink of its own, and gets what it has sent back by another one.
@@ -127,22 +130,22 @@ fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let (divisions, rounds, alone, together) =
         report.choose(full, (&SHARES_QUICK[1..], 2, 0.03, 0.3));
     let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for ((_, nfs), name) in set_ups().into_iter().zip(["A-uplink", "B-uplink"]) {
-        lanes.push(Lane::with_uplinks(scratch, name, nfs, &divisions)?);
+        variants.push(Variant::with_uplinks(scratch, name, nfs, &divisions)?);
     }
-    for lane in &mut lanes {
-        lane.meter(METERED)?;
+    for variant in &mut variants {
+        variant.meter(METERED)?;
     }
-    measure(report, &mut lanes, rounds, Times { alone, together })?;
-    let rows: Vec<_> = lanes.iter().flat_map(rows).collect();
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
     table(
         "Two NFs that send out of uplinks, and receive by them",
         &HEADER,
         &rows,
     );
-    lanes.iter().for_each(|lane| figures(report, lane));
-    let errors = lanes.iter().flat_map(|lane| &lane.results);
+    variants.iter().for_each(|variant| figures(report, variant));
+    let errors = variants.iter().flat_map(|variant| &variant.results);
     report.derived(
         "h8.uplink.max_error_percent",
         errors.map(Fairness::error_max).fold(0.0, f64::max),
@@ -151,18 +154,18 @@ fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
          end; their threads and the kernel's receive side have the other core: largest corrected error of an NF, by \
          its amount",
     );
-    for lane in &lanes {
-        charged(report, lane);
+    for variant in &variants {
+        charged(report, variant);
     }
     Ok(())
 }
 
 /// What the kernel spent on receiving for each NF, and charged to somebody else.
-fn charged(report: &mut Report, lane: &Lane) {
-    for (result, nf, got) in each(lane) {
+fn charged(report: &mut Report, variant: &Variant) {
+    for (result, nf, got) in each(variant) {
         let id = format!(
             "h8.{}.{}.{}.charged_percent",
-            lane.name,
+            variant.name,
             result.name(),
             nf.name
         );
@@ -172,10 +175,10 @@ fn charged(report: &mut Report, lane: &Lane) {
     }
 }
 
-/// All lanes in turn; the first round warms up.
+/// All variants in turn; the first round warms up.
 fn measure(
     report: &mut Report,
-    lanes: &mut [Lane],
+    variants: &mut [Variant],
     rounds: usize,
     times: Times,
 ) -> anyhow::Result<()> {
@@ -184,10 +187,10 @@ fn measure(
         together: times.together / 4.0,
     };
     for round in 0..=rounds {
-        for lane in &mut *lanes {
+        for variant in &mut *variants {
             report.settle();
             let times = if round == 0 { warm_up } else { times };
-            lane.measure(times, round > 0)?;
+            variant.measure(times, round > 0)?;
         }
     }
     Ok(())
@@ -208,17 +211,17 @@ const HEADER: [&str; 11] = [
 ];
 
 /// Each NF with each division.
-fn each(lane: &Lane) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
-    lane.results.iter().flat_map(|result| {
-        let nfs = lane.nfs.iter().zip(&result.nfs);
+fn each(variant: &Variant) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
+    variant.results.iter().flat_map(|result| {
+        let nfs = variant.nfs.iter().zip(&result.nfs);
         nfs.map(move |(nf, got)| (result, nf, got))
     })
 }
 
-fn figures(report: &mut Report, lane: &Lane) {
-    let (set_up, model) = (lane.name, lane.model.name());
-    let place = lane.model.place();
-    for (result, nf, got) in each(lane) {
+fn figures(report: &mut Report, variant: &Variant) {
+    let (set_up, model) = (variant.name, variant.model.name());
+    let place = variant.model.place();
+    for (result, nf, got) in each(variant) {
         let conditions = format!(
             "{place}; shares {}, {} B; {} Mpps alone, {} Mpps here, {:.0} % of the NFs' CPU time",
             result.name(),
@@ -233,13 +236,13 @@ fn figures(report: &mut Report, lane: &Lane) {
         let pace = format!("{conditions}; frames per second of its CPU time, over those alone");
         report.figure(id("pace_percent"), &got.pace, "%", &pace);
     }
-    for result in &lane.results {
+    for result in &variant.results {
         let id = format!("h8.{set_up}.{model}.{}.efficiency_percent", result.name());
         report.figure(id, &result.efficiency, "%", place);
     }
     let conditions = format!("{place}; largest of all shares and NFs, by its amount");
-    let raw = each(lane).map(|(_, _, got)| got.raw.median().abs());
-    let corrected = lane.results.iter().map(Fairness::error_max);
+    let raw = each(variant).map(|(_, _, got)| got.raw.median().abs());
+    let corrected = variant.results.iter().map(Fairness::error_max);
     let largest = [
         ("error_percent_max", raw.fold(0.0, f64::max)),
         ("corrected_percent_max", corrected.fold(0.0, f64::max)),
@@ -250,12 +253,12 @@ fn figures(report: &mut Report, lane: &Lane) {
     }
 }
 
-fn rows(lane: &Lane) -> impl Iterator<Item = Vec<String>> {
+fn rows(variant: &Variant) -> impl Iterator<Item = Vec<String>> {
     let spread = |of: &crate::statistics::Samples| of.high_quartile() - of.low_quartile();
-    each(lane).map(move |(result, nf, got)| {
+    each(variant).map(move |(result, nf, got)| {
         vec![
-            lane.name.to_owned(),
-            lane.model.name().to_owned(),
+            variant.name.to_owned(),
+            variant.model.name().to_owned(),
             result.name(),
             format!("{} {} B", nf.name, nf.len),
             significant(got.alone.median()),
@@ -274,24 +277,24 @@ fn rows(lane: &Lane) -> impl Iterator<Item = Vec<String>> {
 }
 
 /// The literature's errors of one of the NFs in all models of a set-up.
-fn plot(lanes: &[&Lane], which: usize) -> Plot {
-    let line = |lane: &&Lane| {
-        let mut series = Series::new(lane.model.name());
-        for (index, result) in lane.results.iter().enumerate() {
+fn plot(variants: &[&Variant], which: usize) -> Plot {
+    let line = |variant: &&Variant| {
+        let mut series = Series::new(variant.model.name());
+        for (index, result) in variant.results.iter().enumerate() {
             series.push(index as f64, &result.nfs[which].raw);
         }
         series
     };
-    let lane = lanes[0];
-    let nf = &lane.nfs[which];
+    let variant = variants[0];
+    let nf = &variant.nfs[which];
     Plot {
-        id: format!("h8.{}.{}", lane.name, nf.name),
-        title: format!("Set-up {}: {} with {} B", lane.name, nf.name, nf.len),
+        id: format!("h8.{}.{}", variant.name, nf.name),
+        title: format!("Set-up {}: {} with {} B", variant.name, nf.name, nf.len),
         x: Axis::categories(
             "shares of both NFs in %",
-            lane.results.iter().map(Fairness::name),
+            variant.results.iter().map(Fairness::name),
         ),
         y: Axis::linear("error of the throughput in %"),
-        series: lanes.iter().map(line).collect(),
+        series: variants.iter().map(line).collect(),
     }
 }

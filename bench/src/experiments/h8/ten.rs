@@ -1,6 +1,6 @@
 //! Ten NFs of random shares and kinds on one core; random, but the same in each run.
 
-use super::lane::{Lane, Nf, Times};
+use super::variant::{Nf, Times, Variant};
 use super::{FLOWS, HEADER, figures, measure, rows};
 use crate::experiments::models::Model;
 use crate::experiments::subject::{Subject, Xorshift};
@@ -24,14 +24,14 @@ pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
         .map(|number| random_nf(number, &mut random))
         .collect();
     let divisions = [random_shares(&mut random)];
-    let lane = Lane::new(scratch, "ten", Model::Inline, nfs, &divisions)?;
-    let mut lanes = [lane];
-    measure(report, &mut lanes, rounds, Times { alone, together })?;
-    let [lane] = &lanes;
-    let rows: Vec<_> = rows(lane).collect();
+    let variant = Variant::new(scratch, "ten", Model::Inline, nfs, &divisions)?;
+    let mut variants = [variant];
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let [variant] = &variants;
+    let rows: Vec<_> = rows(variant).collect();
     table("Ten NFs that share a core by weight", &HEADER, &rows);
-    figures(report, lane);
-    let result = &lane.results[0];
+    figures(report, variant);
+    let result = &variant.results[0];
     let conditions = format!("inline, shares {}, kinds at random", result.name());
     report.derived(
         "h8.ten.max_error_percent",

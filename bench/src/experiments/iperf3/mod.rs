@@ -31,7 +31,7 @@ enum Offloads {
 }
 
 /// A path and a setting.
-struct Lane {
+struct Variant {
     id: &'static str,
     address: &'static str,
     offloads: Offloads,
@@ -49,43 +49,48 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         reach(&ends.client, address)?;
     }
     let _server = serve(&ends.server)?;
-    let mut lanes = lanes();
+    let mut variants = variants();
     let (rounds, seconds) = report.effort((5, 5), (1, 2));
     for _ in 0..rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             interrupt::check()?;
-            match lane.address {
-                BY_NFLUID => nfluid.set(&ends, lane.offloads)?,
-                _ => kernel.set(&ends, lane.offloads)?,
+            match variant.address {
+                BY_NFLUID => nfluid.set(&ends, variant.offloads)?,
+                _ => kernel.set(&ends, variant.offloads)?,
             }
-            lane.gbps
-                .push(measure(&ends.client, lane.address, seconds)?);
+            variant
+                .gbps
+                .push(measure(&ends.client, variant.address, seconds)?);
         }
     }
-    let row = |lane: &Lane| {
+    let row = |variant: &Variant| {
         vec![
-            lane.id.to_owned(),
-            significant(lane.gbps.median()),
-            format!("{:.0} %", lane.gbps.spread_percent()),
-            lane.what.to_owned(),
+            variant.id.to_owned(),
+            significant(variant.gbps.median()),
+            format!("{:.0} %", variant.gbps.spread_percent()),
+            variant.what.to_owned(),
         ]
     };
-    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let rows: Vec<_> = variants.iter().map(row).collect();
     let title = "TCP between two namespaces, one stream of iperf3, both ends and all between them on the same cores";
     table(title, &["figure", "Gbit/s", "spread", "path"], &rows);
-    for lane in &lanes {
-        let conditions = format!("one stream, {seconds} s a round; {}", lane.what);
-        report.figure(lane.id, &lane.gbps, "Gbit/s", &conditions);
+    for variant in &variants {
+        let conditions = format!("one stream, {seconds} s a round; {}", variant.what);
+        report.figure(variant.id, &variant.gbps, "Gbit/s", &conditions);
     }
-    let rounds = lanes[1].gbps.values().iter().zip(lanes[2].gbps.values());
+    let rounds = variants[1]
+        .gbps
+        .values()
+        .iter()
+        .zip(variants[2].gbps.values());
     let ratio: Samples = rounds.map(|(nfluid, kernel)| nfluid / kernel).collect();
     let conditions = "nfluid / kernel, round by round, offloads off on both paths";
     report.figure("demo.iperf3.vs_kernel", &ratio, "x", conditions);
     Ok(())
 }
 
-fn lanes() -> [Lane; 4] {
-    let lane = |id, address, offloads, what| Lane {
+fn variants() -> [Variant; 4] {
+    let variant = |id, address, offloads, what| Variant {
         id,
         address,
         offloads,
@@ -93,25 +98,25 @@ fn lanes() -> [Lane; 4] {
         gbps: Samples::default(),
     };
     [
-        lane(
+        variant(
             "demo.iperf3.gbps",
             BY_NFLUID,
             Offloads::AsTheyCome,
             "nfluid, as in the demo: the sender's stack cuts segments late (GSO)",
         ),
-        lane(
+        variant(
             "demo.iperf3.offloads_off_gbps",
             BY_NFLUID,
             Offloads::Off,
             "nfluid, TSO, GSO and GRO off",
         ),
-        lane(
+        variant(
             "demo.iperf3.kernel_gbps",
             BY_KERNEL,
             Offloads::Off,
             "veth, routing, nftables with 10 rules, masquerading; TSO, GSO and GRO off",
         ),
-        lane(
+        variant(
             "demo.iperf3.kernel_offloads_gbps",
             BY_KERNEL,
             Offloads::AsTheyCome,

@@ -2,14 +2,14 @@
 //! use case, clients ask for an empty file over HTTPS, with a connection and a full handshake for each request.
 //!
 //! All terminators share one core and wrk has the other, so that what is compared is what a handshake costs the server. Terminators of
-//! both sides are in cgroups of the same weight and memory limit ([`ground`]): no side has more of the core, or less accounting.
+//! both sides are in cgroups of the same weight and memory limit ([`setup`]): no side has more of the core, or less accounting.
 
-mod ground;
+mod setup;
 
 use super::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
-use ground::{Ground, Run, Side};
+use setup::{Run, Setup, Side};
 use std::time::Duration;
 
 /// Keys of end points.
@@ -43,11 +43,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for kind in KINDS {
         for count in counts {
-            let ground = Ground::new(kind, *count)?;
+            let setup = Setup::new(kind, *count)?;
             // With many, each has few requests: they take longer to count.
             let ms = report.effort(if *count < 1000 { 3000 } else { 6000 }, 700);
             let time = Duration::from_millis(ms);
-            let runs = in_turn(&ground, rounds, time)?;
+            let runs = in_turn(&setup, rounds, time)?;
             rows.push(show(report, kind, *count, &runs, ms));
         }
     }
@@ -69,11 +69,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Instances and bare processes in turn, round after round; a first round of each warms up.
-fn in_turn(ground: &Ground, rounds: u32, time: Duration) -> anyhow::Result<[Vec<Run>; 2]> {
+fn in_turn(setup: &Setup, rounds: u32, time: Duration) -> anyhow::Result<[Vec<Run>; 2]> {
     let mut runs = [Vec::new(), Vec::new()];
     for round in 0..=rounds {
         for (side, runs) in [Side::Instances, Side::Bare].into_iter().zip(&mut runs) {
-            let run = ground.run(side, time)?;
+            let run = setup.run(side, time)?;
             if round > 0 {
                 runs.push(run);
             }
@@ -98,8 +98,8 @@ fn show(
         "{count} end points, {} connections, a full TLS 1.3 handshake and an empty answer each, {ms} ms a round; all \
          terminators on one core, each in a cgroup of the same weight and memory limit on both sides, wrk on another; {} \
          different keys",
-        ground::connections(count),
-        ground::pairs(count)
+        setup::connections(count),
+        setup::pairs(count)
     );
     for (side, rates, p99s) in [("", &rates[0], &p99s[0]), ("bare_", &rates[1], &p99s[1])] {
         let id = |what: &str| format!("l12.{kind}.{count}.{side}{what}");

@@ -19,7 +19,7 @@ use work::{Way, Ways, e};
 const LOADS: [u32; 2] = [50, 107];
 
 /// One way to run them, at one load.
-struct Lane {
+struct Variant {
     name: &'static str,
     load: u32,
     /// From the moment at which it should arrive to its result.
@@ -40,7 +40,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let expected = e(decimals)?;
     let alone = alone(&ways, &expected, report.effort(20, 5))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     for (load, count) in LOADS.into_iter().zip(counts) {
         let interval = alone.median() / 1e3 / cores as f64 * 100.0 / f64::from(load);
         for way in &ways.found {
@@ -48,10 +48,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 count,
                 interval: Duration::from_secs_f64(interval),
             };
-            lanes.push(serve(way, load, arrivals, &expected)?);
+            variants.push(serve(way, load, arrivals, &expected)?);
         }
     }
-    show(report, &lanes, &alone, decimals, counts);
+    show(report, &variants, &alone, decimals, counts);
     for (name, why) in &ways.left_out {
         println!("{name} left out: {why}");
     }
@@ -78,8 +78,8 @@ struct Arrivals {
 }
 
 /// Starts each program when it arrives, whatever became of those before.
-fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Result<Lane> {
-    let mut lane = Lane {
+fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Result<Variant> {
+    let mut variant = Variant {
         name: way.name,
         load,
         service_ms: Samples::default(),
@@ -110,28 +110,34 @@ fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Re
     for result in results {
         let result = result.map_err(|_| anyhow::anyhow!("a client panicked"))?;
         let (service_ms, created_ms) = result.with_context(|| way.name)?;
-        lane.service_ms.push(service_ms);
+        variant.service_ms.push(service_ms);
         if let Some(ms) = created_ms {
-            lane.created_ms.push(ms);
+            variant.created_ms.push(ms);
         }
     }
-    lane.cpu_ms = (busy_seconds()? - busy) * 1e3 / arrivals.count as f64;
-    lane.per_s = arrivals.count as f64 / took;
-    Ok(lane)
+    variant.cpu_ms = (busy_seconds()? - busy) * 1e3 / arrivals.count as f64;
+    variant.per_s = arrivals.count as f64 / took;
+    Ok(variant)
 }
 
-fn show(report: &mut Report, lanes: &[Lane], alone: &Samples, decimals: usize, counts: [usize; 2]) {
-    let row = |lane: &Lane| {
+fn show(
+    report: &mut Report,
+    variants: &[Variant],
+    alone: &Samples,
+    decimals: usize,
+    counts: [usize; 2],
+) {
+    let row = |variant: &Variant| {
         vec![
-            lane.name.to_owned(),
-            format!("{} %", lane.load),
-            significant(lane.service_ms.median()),
-            significant(lane.service_ms.p99()),
-            significant(lane.per_s),
-            significant(lane.cpu_ms),
+            variant.name.to_owned(),
+            format!("{} %", variant.load),
+            significant(variant.service_ms.median()),
+            significant(variant.service_ms.p99()),
+            significant(variant.per_s),
+            significant(variant.cpu_ms),
         ]
     };
-    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let rows: Vec<_> = variants.iter().map(row).collect();
     let title = format!("Python computes e to {decimals} decimals: from arrival to result, ms");
     table(
         &title,
@@ -146,35 +152,45 @@ fn show(report: &mut Report, lanes: &[Lane], alone: &Samples, decimals: usize, c
         &format!("{program}, nothing else runs"),
     );
     let mut series: Vec<Series> = Vec::new();
-    for lane in lanes {
-        let id = format!("l13.{}.{}", lane.name, lane.load);
-        let count = counts[usize::from(lane.load > 100)];
+    for variant in variants {
+        let id = format!("l13.{}.{}", variant.name, variant.load);
+        let count = counts[usize::from(variant.load > 100)];
         let conditions = format!(
             "{program}; {count} arrivals, evenly, {} % of what the cores can do",
-            lane.load
+            variant.load
         );
         report.figure(
             format!("{id}.median_ms"),
-            &lane.service_ms,
+            &variant.service_ms,
             "ms",
             &conditions,
         );
-        let p99 = lane.service_ms.p99();
+        let p99 = variant.service_ms.p99();
         report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
-        report.derived(format!("{id}.rate_per_s"), lane.per_s, "1/s", &conditions);
+        report.derived(
+            format!("{id}.rate_per_s"),
+            variant.per_s,
+            "1/s",
+            &conditions,
+        );
         let machine = format!("{conditions}; of the whole machine, per program");
-        report.derived(format!("{id}.cpu_ms"), lane.cpu_ms, "ms", &machine);
-        if !lane.created_ms.values().is_empty() {
+        report.derived(format!("{id}.cpu_ms"), variant.cpu_ms, "ms", &machine);
+        if !variant.created_ms.values().is_empty() {
             let created = format!("{conditions}; in the daemon, from its turn to the exec");
-            report.figure(format!("{id}.created_ms"), &lane.created_ms, "ms", &created);
-            let p99 = lane.created_ms.p99();
+            report.figure(
+                format!("{id}.created_ms"),
+                &variant.created_ms,
+                "ms",
+                &created,
+            );
+            let p99 = variant.created_ms.p99();
             report.derived(format!("{id}.created_p99_ms"), p99, "ms", &created);
         }
-        if series.iter().all(|known| known.name != lane.name) {
-            series.push(Series::new(lane.name));
+        if series.iter().all(|known| known.name != variant.name) {
+            series.push(Series::new(variant.name));
         }
-        if let Some(line) = series.iter_mut().find(|known| known.name == lane.name) {
-            line.push(f64::from(lane.load), &lane.service_ms);
+        if let Some(line) = series.iter_mut().find(|known| known.name == variant.name) {
+            line.push(f64::from(variant.load), &variant.service_ms);
         }
     }
     report.plot(Plot {

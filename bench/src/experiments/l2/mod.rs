@@ -1,17 +1,17 @@
 //! How long it takes until a new instance forwards: from the request to the daemon's API until a frame that a probe sends
 //! again and again has come through the instance, beside so many idle ones. Beside it what else starts something isolated.
 
-pub mod bed;
 pub mod peers;
+pub mod setup;
 
 use super::phases::Phases;
 use super::two_cores;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
-use bed::{Bed, Created, Way};
 use nfluid_testbed::interrupt;
 use peers::Peers;
+use setup::{Created, Setup, Way};
 
 /// Shells of the pool that many are taken from at a time.
 const SHELLS: usize = 32;
@@ -20,7 +20,7 @@ const SHELLS_QUICK: usize = 16;
 const SHELLS_FEW: usize = 4;
 
 /// One way to make an instance, beside so many others.
-struct Lane {
+struct Variant {
     name: &'static str,
     idle: usize,
     first_packet_ms: Samples,
@@ -30,9 +30,9 @@ struct Lane {
     phases: Phases,
 }
 
-impl Lane {
+impl Variant {
     fn new(name: &'static str, idle: usize) -> Self {
-        Lane {
+        Variant {
             name,
             idle,
             first_packet_ms: Samples::default(),
@@ -55,7 +55,7 @@ impl Lane {
 struct Stage {
     name: &'static str,
     without: &'static str,
-    lanes: &'static [(&'static str, Way)],
+    variants: &'static [(&'static str, Way)],
     most: usize,
 }
 
@@ -64,7 +64,7 @@ const STAGES: [Stage; 3] = [
     Stage {
         name: "-lean",
         without: "batches,zygote",
-        lanes: &[
+        variants: &[
             ("plain", Way::Whole),
             ("lean", Way::One),
             ("lean_pool", Way::Pool),
@@ -74,13 +74,13 @@ const STAGES: [Stage; 3] = [
     Stage {
         name: "-batched",
         without: "zygote",
-        lanes: &[("batched", Way::One)],
+        variants: &[("batched", Way::One)],
         most: 1000,
     },
     Stage {
         name: "",
         without: "",
-        lanes: &[("nopool", Way::One), ("pool", Way::Pool)],
+        variants: &[("nopool", Way::One), ("pool", Way::Pool)],
         most: usize::MAX,
     },
 ];
@@ -91,55 +91,57 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
     let (cycles, rounds) = report.effort((100, 30), (4, 2));
     let shells = report.choose(SHELLS, SHELLS_QUICK);
-    let mut beds = start_all()?;
+    let mut setups = start_all()?;
     let mut peers = Peers::new()?;
-    let mut lanes = Vec::new();
+    let mut variants = Vec::new();
     let (storms, storm) = report.effort((3, 500), (1, 100));
     let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
     let mut measured = 0;
     for number in numbers {
-        beds.retain(|(stage, _)| *number <= stage.most);
+        setups.retain(|(stage, _)| *number <= stage.most);
         let mut refused = None;
-        for (_, bed) in &mut beds {
-            refused = refused.or(bed.populate(*number).err());
+        for (_, setup) in &mut setups {
+            refused = refused.or(setup.populate(*number).err());
             interrupt::check()?;
         }
         if let Some(why) = &refused {
             println!("{number} instances are not to be had here: {why:#}");
         }
-        let Some((_, whole)) = beds.last() else { break };
+        let Some((_, whole)) = setups.last() else {
+            break;
+        };
         let number = whole.instances();
         if number == measured {
             break;
         }
         measured = number;
-        lanes.extend(in_turn(&mut beds, number, cycles)?);
+        variants.extend(in_turn(&mut setups, number, cycles)?);
         // One after the other: a pool that is refilled, or taken down, would be in the way of another daemon. The one that
         // takes its down map by map comes last.
-        for (stage, bed) in beds.iter_mut().rev() {
-            let pooled = stage.lanes.iter().find(|(_, way)| *way == Way::Pool);
+        for (stage, setup) in setups.iter_mut().rev() {
+            let pooled = stage.variants.iter().find(|(_, way)| *way == Way::Pool);
             let Some((name, way)) = pooled else { continue };
             let has_all = stage.without.is_empty();
-            bed.pool(if has_all { shells } else { SHELLS_FEW })?;
-            let mut lane = Lane::new(name, number);
+            setup.pool(if has_all { shells } else { SHELLS_FEW })?;
+            let mut variant = Variant::new(name, number);
             for _ in 0..cycles {
-                lane.push(bed.cycle(*way)?);
+                variant.push(setup.cycle(*way)?);
             }
-            lanes.push(lane);
+            variants.push(variant);
             if has_all {
                 for _ in 0..storms {
-                    let (made, ended) = bed.storm(storm)?;
+                    let (made, ended) = setup.storm(storm)?;
                     rate.push(made);
                     end_rate.push(ended);
                 }
             }
-            bed.pool(0)?;
+            setup.pool(0)?;
         }
         if refused.is_some() {
             break;
         }
     }
-    drop(beds);
+    drop(setups);
     let mut number = 0;
     for _ in 0..rounds {
         interrupt::check()?;
@@ -148,8 +150,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             peer.measure(number)?;
         }
     }
-    show(report, &lanes);
-    show_phases(report, &lanes);
+    show(report, &variants);
+    show_phases(report, &variants);
     let conditions = format!(
         "{storm} instances over several connections at a time, with a pool of {shells} that is refilled meanwhile"
     );
@@ -160,85 +162,94 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// The platforms of all stages, started at the same time: most of a start is the kernel's, which looks through the switch.
-fn start_all() -> anyhow::Result<Vec<(&'static Stage, Bed)>> {
+fn start_all() -> anyhow::Result<Vec<(&'static Stage, Setup)>> {
     std::thread::scope(|scope| {
         let start = |stage: &'static Stage| {
-            let bed = scope.spawn(|| Bed::lacking(stage.name, stage.without));
-            (stage, bed)
+            let setup = scope.spawn(|| Setup::lacking(stage.name, stage.without));
+            (stage, setup)
         };
         let starting: Vec<_> = STAGES.iter().map(start).collect();
-        let await_one = |(stage, bed): (_, std::thread::ScopedJoinHandle<'_, _>)| {
-            let bed: anyhow::Result<Bed> = bed
+        let await_one = |(stage, setup): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            let setup: anyhow::Result<Setup> = setup
                 .join()
                 .map_err(|_| anyhow::anyhow!("the thread that starts a platform has failed"))?;
-            Ok((stage, bed?))
+            Ok((stage, setup?))
         };
         starting.into_iter().map(await_one).collect()
     })
 }
 
 /// Makes instances in all ways that need no pool, one after the other, so many times.
-fn in_turn(beds: &mut [(&Stage, Bed)], number: usize, cycles: usize) -> anyhow::Result<Vec<Lane>> {
-    let ways = beds.iter().enumerate().flat_map(|(bed, (stage, _))| {
-        let lanes = stage.lanes.iter().filter(|(_, way)| *way != Way::Pool);
-        lanes.map(move |(name, way)| (bed, *way, Lane::new(name, number)))
+fn in_turn(
+    setups: &mut [(&Stage, Setup)],
+    number: usize,
+    cycles: usize,
+) -> anyhow::Result<Vec<Variant>> {
+    let ways = setups.iter().enumerate().flat_map(|(setup, (stage, _))| {
+        let variants = stage.variants.iter().filter(|(_, way)| *way != Way::Pool);
+        variants.map(move |(name, way)| (setup, *way, Variant::new(name, number)))
     });
-    let mut lanes: Vec<_> = ways.collect();
+    let mut variants: Vec<_> = ways.collect();
     for _ in 0..cycles {
-        for (bed, way, lane) in &mut lanes {
-            lane.push(beds[*bed].1.cycle(*way)?);
+        for (setup, way, variant) in &mut variants {
+            variant.push(setups[*setup].1.cycle(*way)?);
         }
     }
-    Ok(lanes.into_iter().map(|(_, _, lane)| lane).collect())
+    Ok(variants
+        .into_iter()
+        .map(|(_, _, variant)| variant)
+        .collect())
 }
 
-fn show(report: &mut Report, lanes: &[Lane]) {
-    let row = |lane: &Lane| {
+fn show(report: &mut Report, variants: &[Variant]) {
+    let row = |variant: &Variant| {
         vec![
-            lane.name.to_owned(),
-            lane.idle.to_string(),
-            significant(lane.first_packet_ms.median()),
-            significant(lane.first_packet_ms.p99()),
-            significant(lane.answer_ms.median()),
-            significant(lane.end_ms.median()),
+            variant.name.to_owned(),
+            variant.idle.to_string(),
+            significant(variant.first_packet_ms.median()),
+            significant(variant.first_packet_ms.p99()),
+            significant(variant.answer_ms.median()),
+            significant(variant.end_ms.median()),
         ]
     };
-    let rows: Vec<_> = lanes.iter().map(row).collect();
+    let rows: Vec<_> = variants.iter().map(row).collect();
     table(
         "Create -> first packet forwarded (bridge, 2 ports of 64 slots), ms",
         &["", "beside", "median", "p99", "answer", "end"],
         &rows,
     );
     let mut series: Vec<Series> = Vec::new();
-    for lane in lanes {
-        let id = format!("l2.{}.{}", lane.name, lane.idle);
+    for variant in variants {
+        let id = format!("l2.{}.{}", variant.name, variant.idle);
         let conditions = format!(
             "from the request on an open connection to the first frame through the instance; beside {} instances",
-            lane.idle
+            variant.idle
         );
         report.figure(
             format!("{id}.median_ms"),
-            &lane.first_packet_ms,
+            &variant.first_packet_ms,
             "ms",
             &conditions,
         );
-        let p99 = lane.first_packet_ms.p99();
+        let p99 = variant.first_packet_ms.p99();
         report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
         report.figure(
             format!("{id}.end_ms"),
-            &lane.end_ms,
+            &variant.end_ms,
             "ms",
             "from the request to end it to the answer",
         );
-        if series.iter().all(|known| known.name != lane.name) {
-            series.push(Series::new(lane.name));
+        if series.iter().all(|known| known.name != variant.name) {
+            series.push(Series::new(variant.name));
         }
-        if let Some(line) = series.iter_mut().find(|known| known.name == lane.name) {
-            line.push(lane.idle as f64, &lane.first_packet_ms);
+        if let Some(line) = series.iter_mut().find(|known| known.name == variant.name) {
+            line.push(variant.idle as f64, &variant.first_packet_ms);
         }
     }
-    let pool = lanes.iter().filter(|lane| lane.name == "pool");
-    let medians: Vec<f64> = pool.map(|lane| lane.first_packet_ms.median()).collect();
+    let pool = variants.iter().filter(|variant| variant.name == "pool");
+    let medians: Vec<f64> = pool
+        .map(|variant| variant.first_packet_ms.median())
+        .collect();
     if let (Some(first), Some(last)) = (medians.first(), medians.last()) {
         let percent = (last / first - 1.0) * 100.0;
         let what = "what the median beside most instances is more than beside none";
@@ -254,14 +265,14 @@ fn show(report: &mut Report, lanes: &[Lane]) {
 }
 
 /// Where the time went, of those who are made by themselves.
-fn show_phases(report: &mut Report, lanes: &[Lane]) {
+fn show_phases(report: &mut Report, variants: &[Variant]) {
     let mut rows = Vec::new();
-    for lane in lanes.iter().filter(|lane| lane.name != "plain") {
+    for variant in variants.iter().filter(|variant| variant.name != "plain") {
         let what =
             "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";
-        let prefix = format!("l2.{}.{}", lane.name, lane.idle);
-        for mut row in lane.phases.report(report, &prefix, what) {
-            row.insert(0, format!("{} {}", lane.name, lane.idle));
+        let prefix = format!("l2.{}.{}", variant.name, variant.idle);
+        for mut row in variant.phases.report(report, &prefix, what) {
+            row.insert(0, format!("{} {}", variant.name, variant.idle));
             rows.push(row);
         }
     }

@@ -1,6 +1,6 @@
 //! How long it takes to save a firewall with 1000 states, and to restore it as a clone.
 
-use super::bed::{Bed, SUBJECT, number};
+use super::setup::{SUBJECT, Setup, number};
 use crate::experiments::phases::Phases;
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
@@ -22,15 +22,15 @@ const SHELLS: u64 = 4;
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let cycles = report.effort(100, 10);
-    let mut bed = Bed::new()?;
-    bed.pump(RATE)?;
-    bed.pool(SHELLS)?;
+    let mut setup = Setup::new()?;
+    setup.pump(RATE)?;
+    setup.pool(SHELLS)?;
     let mut samples: [Samples; 4] = Default::default();
     let mut bytes = Samples::default();
     let mut phases = Phases::default();
     for _ in 0..cycles {
         interrupt::check()?;
-        let requests = bed.requests();
+        let requests = setup.requests();
         let mut timed = |at: usize, method, path: &str, body: &Value| -> anyhow::Result<Value> {
             let begun = Instant::now();
             let answer = requests.request(method, path, body)?;
@@ -58,8 +58,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             pump::FLOWS
         );
         let object = json!({ "objects": [{ "kind": "instance", "name": CLONE }] });
-        bed.requests().request("POST", "/v1/delete", &object)?;
-        bed.requests().await_shells(SHELLS)?;
+        setup.requests().request("POST", "/v1/delete", &object)?;
+        setup.requests().await_shells(SHELLS)?;
     }
     let mut rows = Vec::new();
     for (at, what) in [(0, "save"), (2, "restore")] {

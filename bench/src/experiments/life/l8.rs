@@ -1,6 +1,6 @@
 //! How long it takes to pause an instance through which frames pass, and to let it go on.
 
-use super::bed::{Bed, SUBJECT, number};
+use super::setup::{SUBJECT, Setup, number};
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -18,8 +18,8 @@ const POLICIES: [&str; 3] = ["hold", "drop", "bypass"];
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let cycles = report.effort(200, 20);
-    let mut bed = Bed::new()?;
-    bed.pump(RATE)?;
+    let mut setup = Setup::new()?;
+    setup.pump(RATE)?;
     let mut rows = Vec::new();
     for traffic in POLICIES {
         let mut samples: [Samples; 4] = Default::default();
@@ -32,7 +32,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 std::thread::sleep(STEP);
                 let begun = Instant::now();
                 let path = format!("/v1/instances/{SUBJECT}/{what}");
-                let answer = bed.requests().request("POST", &path, &body)?;
+                let answer = setup.requests().request("POST", &path, &body)?;
                 samples[at].push(number(&answer, "took_us")? / 1000.0);
                 samples[at + 1].push(begun.elapsed().as_secs_f64() * 1000.0);
             }

@@ -2,8 +2,8 @@
 //! to another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
 //! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
 
-use super::bed::number;
 use super::books::{Books, When};
+use super::setup::number;
 use crate::experiments::phases::Phases;
 use crate::experiments::stream::Stream;
 use crate::experiments::two_cores;
@@ -41,8 +41,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     road.make_ready(&mut stream)?;
-    let mut none = Lane::new("l7.migrate_none", "no move: what there is anyway");
-    let mut moved = Lane::new("l7.migrate", "the firewall moves in the middle");
+    let mut none = Variant::new("l7.migrate_none", "no move: what there is anyway");
+    let mut moved = Variant::new("l7.migrate", "the firewall moves in the middle");
     let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
     let mut all_lost = Books::default();
     let mut phases = Phases::default();
@@ -85,7 +85,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         frames.push(number(&said, "frames")?);
         road.refill()?;
     }
-    let rows = [&none, &moved].map(Lane::row);
+    let rows = [&none, &moved].map(Variant::row);
     table(
         "A firewall with 1000 states moves to another host while datagrams cross it",
         &["figure", "longest gap ms", "lost", "of", "what happens"],
@@ -113,17 +113,17 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["phase", "median", "p99"],
         &rows,
     );
-    for lane in [&none, &moved] {
-        let conditions = format!("{conditions}; {}", lane.what);
+    for variant in [&none, &moved] {
+        let conditions = format!("{conditions}; {}", variant.what);
         report.figure(
-            format!("{}_gap_ms", lane.id),
-            &lane.gap_ms,
+            format!("{}_gap_ms", variant.id),
+            &variant.gap_ms,
             "ms",
             &conditions,
         );
         report.figure(
-            format!("{}_lost", lane.id),
-            &lane.lost,
+            format!("{}_lost", variant.id),
+            &variant.lost,
             "packets",
             &conditions,
         );
@@ -171,7 +171,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Runs of one kind.
-struct Lane {
+struct Variant {
     id: &'static str,
     what: &'static str,
     gap_ms: Samples,
@@ -179,9 +179,9 @@ struct Lane {
     lost: Samples,
 }
 
-impl Lane {
+impl Variant {
     fn new(id: &'static str, what: &'static str) -> Self {
-        Lane {
+        Variant {
             id,
             what,
             gap_ms: Samples::default(),

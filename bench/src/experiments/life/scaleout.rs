@@ -1,7 +1,7 @@
 //! A firewall that becomes 2, 4 and again 1 while frames pass: what is lost or overtaken, for how long frames wait, and what so
 //! many members let through.
 
-use super::bed::{Bed, Round, SUBJECT, number};
+use super::setup::{Round, SUBJECT, Setup, number};
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -18,18 +18,18 @@ const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let cycles = report.effort(20, 2);
-    let mut bed = Bed::new()?;
-    bed.pump_numbered(RATE)?;
+    let mut setup = Setup::new()?;
+    setup.pump_numbered(RATE)?;
     let mut held: [Samples; 3] = Default::default();
     let mut took: [Samples; 3] = Default::default();
     let mut moved = [0.0; 3];
     let (mut with, mut without) = (Sums::default(), Sums::default());
     for _ in 0..cycles {
-        without.add(bed.round()?);
+        without.add(setup.round()?);
         for (at, (_, members)) in STEPS.into_iter().enumerate() {
             // In the middle of the round that runs.
             let mut is_done = false;
-            let (before, round) = bed.round_with(|requests| {
+            let (before, round) = setup.round_with(|requests| {
                 if is_done {
                     return Ok(());
                 }
@@ -44,7 +44,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             before.into_iter().for_each(|round| without.add(round));
             with.add(round);
             // Into this one it may have reached.
-            with.add(bed.round()?);
+            with.add(setup.round()?);
         }
     }
     tell_moves(report, &with, &without);
@@ -70,7 +70,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["members", "median", "p99", "all of it", "states that move"],
         &rows,
     );
-    throughput(report, &mut bed)
+    throughput(report, &mut setup)
 }
 
 /// What rounds of a kind have come to.
@@ -109,19 +109,20 @@ fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
 }
 
 /// What passes when more is offered than can.
-fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
+fn throughput(report: &mut Report, setup: &mut Setup) -> anyhow::Result<()> {
     let rounds = report.effort(10, 2);
-    bed.pump_numbered(FLOOD)?;
+    setup.pump_numbered(FLOOD)?;
     let mut rows = Vec::new();
     for members in [1, 2, 4] {
         let path = format!("/v1/instances/{SUBJECT}/scale");
-        bed.requests()
+        setup
+            .requests()
             .request("POST", &path, &json!({ "replicas": members }))?;
         // The one that ran meanwhile.
-        bed.round()?;
+        setup.round()?;
         let mut mpps = Samples::default();
         for _ in 0..rounds {
-            mpps.push(bed.round()?.received_per_s() / 1e6);
+            mpps.push(setup.round()?.received_per_s() / 1e6);
         }
         let conditions = format!(
             "firewall of {members}, {} frames/s offered; pump on one core, all members on another: what more members cost there, not what more cores give",
@@ -140,7 +141,7 @@ fn throughput(report: &mut Report, bed: &mut Bed) -> anyhow::Result<()> {
         &["members", "median"],
         &rows,
     );
-    let _: Value = bed.requests().request(
+    let _: Value = setup.requests().request(
         "POST",
         &format!("/v1/instances/{SUBJECT}/scale"),
         &json!({ "replicas": 1 }),

@@ -1,7 +1,7 @@
 //! Frames that are lost while a firewall is upgraded in place again and again, at the highest rate of a few at which none is
 //! lost without upgrades.
 
-use super::bed::{Bed, Round, SUBJECT, number};
+use super::setup::{Round, SUBJECT, Setup, number};
 use crate::experiments::two_cores;
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -77,19 +77,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
     let (rounds, rounds_borne) = report.effort((40, 3), (3, 1));
     let rates = report.choose(&RATES[..], &RATES[5..]);
-    let mut bed = Bed::new()?;
-    let rate = highest_borne(&mut bed, rates, rounds_borne)?;
+    let mut setup = Setup::new()?;
+    let rate = highest_borne(&mut setup, rates, rounds_borne)?;
     let mut upgrades = 0;
     let mut samples: [Samples; 10] = Default::default();
     let (mut with, mut without) = (Sums::default(), Sums::default());
     let path = format!("/v1/instances/{SUBJECT}/upgrade");
-    let mut drops = bed.drops()?;
+    let mut drops = setup.drops()?;
     for _ in 0..rounds {
-        let round = bed.round()?;
+        let round = setup.round()?;
         samples[1].push(round.silence_ms);
         samples[3].push(round.absence_ms);
-        without.add(round, &mut drops, bed.drops()?);
-        let (before, round) = bed.round_with(|requests| {
+        without.add(round, &mut drops, setup.drops()?);
+        let (before, round) = setup.round_with(|requests| {
             let answer = requests.request("POST", &path, &Value::Null)?;
             upgrades += 1;
             parts_ms(&answer)?
@@ -99,14 +99,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             Ok(())
         })?;
         for round in before {
-            without.add(round, &mut drops, bed.drops()?);
+            without.add(round, &mut drops, setup.drops()?);
         }
         samples[0].push(round.silence_ms);
         samples[2].push(round.absence_ms);
-        with.add(round, &mut drops, bed.drops()?);
+        with.add(round, &mut drops, setup.drops()?);
         // Into this one the last upgrade reaches.
-        let round = bed.round()?;
-        with.add(round, &mut drops, bed.drops()?);
+        let round = setup.round()?;
+        with.add(round, &mut drops, setup.drops()?);
     }
     let (lost, sent, lost_without) = (with.lost, with.sent, without.lost);
     let conditions = format!(
@@ -160,14 +160,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// The highest of `rates` at which so many rounds without upgrades lose nothing; the lowest if there is none.
-fn highest_borne(bed: &mut Bed, rates: &[u64], rounds: usize) -> anyhow::Result<u64> {
+fn highest_borne(setup: &mut Setup, rates: &[u64], rounds: usize) -> anyhow::Result<u64> {
     let mut lowest = 0;
     for rate in rates {
         lowest = *rate;
-        bed.pump(*rate)?;
+        setup.pump(*rate)?;
         let mut lost = 0;
         for _ in 0..rounds {
-            lost += bed.round()?.lost();
+            lost += setup.round()?.lost();
         }
         if lost == 0 {
             break;

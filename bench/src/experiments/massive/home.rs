@@ -1,8 +1,8 @@
 //! The traffic of a core: a process that sends to the NFs of its core and receives from them.
 
 use super::Entry;
-use super::crowd::{Offer, TRAFFIC_RING};
 use super::gate::Gate;
+use super::population::{Offer, TRAFFIC_RING};
 use crate::peer::Peer;
 use crate::roles::across::{Load, Targets};
 use crate::roles::{Outcome, Role, Task};
@@ -74,7 +74,7 @@ impl Home {
         Ok(())
     }
 
-    /// See [`super::Crowd::lead`].
+    /// See [`super::Population::lead`].
     pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
         self.gate
             .as_ref()

@@ -5,23 +5,23 @@
 //! generator's and sink's process of each core shares it with its NFs.
 
 mod cell;
-pub mod crowd;
 mod gate;
 mod home;
 pub mod host;
-mod tell;
+pub mod population;
+mod results;
 
 use crate::report::Report;
 use crate::roles::Waits;
 pub use cell::Cell;
 use cell::Row;
-use crowd::RING;
-pub use crowd::{Buffers, Cores, Crowd, Offer, Plan, Waiting};
 use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_switch::SwitchError;
 use nfluid_switch::Wake;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::scratch::Scratch;
+use population::RING;
+pub use population::{Buffers, Cores, Offer, Plan, Population, Waiting};
 use std::time::{Duration, Instant};
 
 /// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
@@ -56,7 +56,7 @@ pub enum Entry {
 }
 
 /// Numbers of NFs and frame lengths to measure.
-pub struct Sweep {
+pub struct Sizes {
     pub nfs: Vec<u32>,
     /// The first one's figures carry no length in their ids.
     pub lens: Vec<usize>,
@@ -76,10 +76,10 @@ impl Waiting {
     };
 }
 
-impl Sweep {
+impl Sizes {
     /// The numbers and lengths that all architectures are measured with.
     pub fn common(report: &Report) -> Self {
-        Sweep {
+        Sizes {
             nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
             lens: report.choose(vec![700, 64, 1514], vec![700]),
             rounds: report.effort(3, 2),
@@ -98,7 +98,7 @@ impl Sweep {
 }
 
 impl Architecture {
-    /// The crowd that it needs.
+    /// The population that it needs.
     fn plan(&self, nfs: u32) -> Plan {
         Plan {
             nfs,
@@ -118,14 +118,14 @@ impl Architecture {
 pub fn measure(
     report: &mut Report,
     architectures: &[Architecture],
-    sweep: &Sweep,
+    sizes: &Sizes,
 ) -> anyhow::Result<()> {
     let mut rows: Vec<Vec<Row>> = architectures.iter().map(|_| Vec::new()).collect();
     let mut no_room = None;
-    for &nfs in &sweep.nfs {
-        match of_number(report, architectures, sweep, nfs) {
+    for &nfs in &sizes.nfs {
+        match of_number(report, architectures, sizes, nfs) {
             Ok(found) => {
-                tell::compare(report, architectures, &found, sweep);
+                results::compare(report, architectures, &found, sizes);
                 for (rows, found) in rows.iter_mut().zip(found) {
                     rows.extend(found);
                 }
@@ -142,9 +142,9 @@ pub fn measure(
         _ => {}
     }
     for (architecture, rows) in architectures.iter().zip(&rows) {
-        tell::print(architecture, rows);
+        results::print(architecture, rows);
     }
-    tell::plots(report, architectures, &rows, &sweep.lens);
+    results::plots(report, architectures, &rows, &sizes.lens);
     Ok(())
 }
 
@@ -158,31 +158,31 @@ fn is_limit(error: &anyhow::Error) -> bool {
 fn of_number(
     report: &mut Report,
     architectures: &[Architecture],
-    sweep: &Sweep,
+    sizes: &Sizes,
     nfs: u32,
 ) -> anyhow::Result<Vec<Vec<Row>>> {
     let mut scratch = Scratch::new(architectures[0].id)?;
     let mut stage = Stage::start(&mut scratch, architectures, nfs)?;
     stage.leave_out(&scratch, nfs)?;
-    if sweep.idle {
-        idle(report, &architectures[0], &stage.crowds[0], nfs)?;
+    if sizes.idle {
+        idle(report, &architectures[0], &stage.populations[0], nfs)?;
     }
     let mut rows: Vec<Vec<Row>> = architectures.iter().map(|_| Vec::new()).collect();
-    let times = (sweep.rounds, sweep.seconds(nfs));
-    for &len in &sweep.lens {
+    let times = (sizes.rounds, sizes.seconds(nfs));
+    for &len in &sizes.lens {
         report.settle();
         let measured = stage.both_loads(&scratch, len, times)?;
-        for (lane, (full, half)) in stage.lanes.iter().zip(measured) {
+        for (variant, (full, half)) in stage.variants.iter().zip(measured) {
             let row = Row {
                 nfs,
                 len,
                 full,
                 half,
-                megabytes: stage.crowds[lane.crowd].bytes_each()? / 1e6,
+                megabytes: stage.populations[variant.population].bytes_each()? / 1e6,
             };
-            let is_short = len == sweep.lens[0];
-            tell::figures(report, &architectures[lane.architecture], &row, is_short);
-            rows[lane.architecture].push(row);
+            let is_short = len == sizes.lens[0];
+            results::figures(report, &architectures[variant.architecture], &row, is_short);
+            rows[variant.architecture].push(row);
         }
     }
     Ok(rows)
@@ -190,16 +190,16 @@ fn of_number(
 
 /// Architectures that are measured in turn.
 struct Stage {
-    /// Those that differ only in how frames find their NFs have one crowd.
-    crowds: Vec<Crowd>,
-    lanes: Vec<Lane>,
+    /// Those that differ only in how frames find their NFs have one population.
+    populations: Vec<Population>,
+    variants: Vec<Variant>,
 }
 
-/// An architecture and its crowd, by their indices.
-struct Lane {
+/// An architecture and its population, by their indices.
+struct Variant {
     architecture: usize,
     entry: Entry,
-    crowd: usize,
+    population: usize,
 }
 
 impl Stage {
@@ -209,18 +209,18 @@ impl Stage {
         nfs: u32,
     ) -> anyhow::Result<Self> {
         let mut plans: Vec<Plan> = Vec::new();
-        let mut lanes = Vec::new();
+        let mut variants = Vec::new();
         for (index, architecture) in architectures.iter().enumerate() {
             let plan = architecture.plan(nfs);
             let known = plans.iter().position(|other| *other == plan);
-            let crowd = known.unwrap_or(plans.len());
+            let population = known.unwrap_or(plans.len());
             if known.is_none() {
                 plans.push(plan);
             }
-            lanes.push(Lane {
+            variants.push(Variant {
                 architecture: index,
                 entry: architecture.entry,
-                crowd,
+                population,
             });
         }
         host::prepare(nfs * plans.len() as u32)?;
@@ -230,34 +230,37 @@ impl Stage {
                 traffic: core,
             })
             .collect();
-        let mut crowds: Vec<Crowd> = Vec::new();
+        let mut populations: Vec<Population> = Vec::new();
         for mut plan in plans {
-            plan.first_switch = crowds.last().map_or(0, Crowd::next_switch);
-            crowds.push(Crowd::start(scratch, &plan, &cores)?);
+            plan.first_switch = populations.last().map_or(0, Population::next_switch);
+            populations.push(Population::start(scratch, &plan, &cores)?);
         }
-        Ok(Stage { crowds, lanes })
+        Ok(Stage {
+            populations,
+            variants,
+        })
     }
 
-    /// Ways on which frames cannot find so many NFs are no lanes.
+    /// Ways on which frames cannot find so many NFs are no variants.
     ///
     /// # Errors
     /// When there is no other.
     fn leave_out(&mut self, scratch: &Scratch, nfs: u32) -> anyhow::Result<()> {
         let mut possible = Vec::new();
         let mut no_room = None;
-        for lane in self.lanes.drain(..) {
-            match self.crowds[lane.crowd].lead(&scratch.switch, lane.entry) {
-                Ok(()) => possible.push(lane),
+        for variant in self.variants.drain(..) {
+            match self.populations[variant.population].lead(&scratch.switch, variant.entry) {
+                Ok(()) => possible.push(variant),
                 Err(error) if is_limit(&error) => {
-                    println!("\n{nfs} NFs, {:?}, left out: {error:#}", lane.entry);
+                    println!("\n{nfs} NFs, {:?}, left out: {error:#}", variant.entry);
                     no_room = Some(error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.lanes = possible;
+        self.variants = possible;
         match no_room {
-            Some(error) if self.lanes.is_empty() => Err(error),
+            Some(error) if self.variants.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
@@ -287,21 +290,26 @@ impl Stage {
         offer: &Offer,
         (rounds, seconds): (usize, f64),
     ) -> anyhow::Result<Vec<Cell>> {
-        let traffic = self.crowds.iter().map(|crowd| crowd.traffic(offer));
+        let traffic = self
+            .populations
+            .iter()
+            .map(|population| population.traffic(offer));
         let mut traffic = traffic.collect::<anyhow::Result<Vec<_>>>()?;
-        let mut measured: Vec<Vec<_>> = self.lanes.iter().map(|_| Vec::new()).collect();
+        let mut measured: Vec<Vec<_>> = self.variants.iter().map(|_| Vec::new()).collect();
         for round in 0..=rounds {
-            for (lane, measured) in self.lanes.iter().zip(&mut measured) {
-                let crowd = &self.crowds[lane.crowd];
-                crowd.lead(&scratch.switch, lane.entry)?;
-                let one = crowd.round(&mut traffic[lane.crowd], seconds)?;
+            for (variant, measured) in self.variants.iter().zip(&mut measured) {
+                let population = &self.populations[variant.population];
+                population.lead(&scratch.switch, variant.entry)?;
+                let one = population.round(&mut traffic[variant.population], seconds)?;
                 // The first round warms up.
                 if round > 0 {
                     measured.push(one);
                 }
             }
         }
-        let cells = measured.iter().map(|of_lane| Cell::of(of_lane, offer.len));
+        let cells = measured
+            .iter()
+            .map(|of_variant| Cell::of(of_variant, offer.len));
         Ok(cells.collect())
     }
 }
@@ -310,7 +318,7 @@ impl Stage {
 fn idle(
     report: &mut Report,
     architecture: &Architecture,
-    crowd: &Crowd,
+    population: &Population,
     nfs: u32,
 ) -> anyhow::Result<()> {
     let longest = if nfs >= MANY {
@@ -321,9 +329,9 @@ fn idle(
         FEW_SLEEP
     };
     let time = report.effort(longest, Duration::from_secs(1));
-    let (start, before) = (Instant::now(), crowd.cpu_seconds()?);
+    let (start, before) = (Instant::now(), population.cpu_seconds()?);
     std::thread::sleep(time);
-    let used = crowd.cpu_seconds()? - before;
+    let used = population.cpu_seconds()? - before;
     report.derived(
         format!("{}.{nfs}.idle_cpu_percent", architecture.id),
         used / start.elapsed().as_secs_f64() * 100.0,

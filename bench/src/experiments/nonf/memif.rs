@@ -1,11 +1,11 @@
 //! Between two processes on DPDK.
 
-use super::{APART, BATCH, Lane, cores_in_words, idle_percent};
+use super::{APART, BATCH, Transfer, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
 use crate::dpdk::memif::{Mode, Setup};
 use crate::experiments::pairs;
 use crate::report::Report;
-use crate::statistics::Samples;
+use crate::sweep::Side;
 
 /// What is tried; the fastest is compared with.
 pub const SETUPS: [Setup; 6] = [
@@ -31,27 +31,27 @@ const fn setup(mode: Mode, ring_bits: u32) -> Setup {
 }
 
 /// Not every set-up works with every memory: one that does not is left out by name.
-pub fn lane_if_it_works(
+pub fn side_if_it_works(
     dpdk: &mut Dpdk,
     id: &str,
     setup: Setup,
     len: usize,
     cores: [usize; 2],
     yields: bool,
-) -> Option<Lane> {
-    let lane = lane(dpdk, id.to_owned(), setup, len, cores, yields);
-    lane.map_err(|error| println!("memif, {}, left out: {error:#}", setup.name()))
+) -> Option<Side<Transfer>> {
+    let side = side(dpdk, id.to_owned(), setup, len, cores, yields);
+    side.map_err(|error| println!("memif, {}, left out: {error:#}", setup.name()))
         .ok()
 }
 
-fn lane(
+fn side(
     dpdk: &mut Dpdk,
     id: String,
     setup: Setup,
     len: usize,
     cores: [usize; 2],
     yields: bool,
-) -> anyhow::Result<Lane> {
+) -> anyhow::Result<Side<Transfer>> {
     let peers = dpdk.memif_pair(setup, BATCH, cores, yields)?;
     let conditions = format!(
         "{}{}, batch {BATCH}, {}, {}",
@@ -60,14 +60,12 @@ fn lane(
         setup.name(),
         dpdk.memory()
     );
-    Ok(Lane {
-        id,
-        conditions,
+    let transfer = Transfer {
+        pair: pairs::of(peers, Vec::new()),
         len: Some(len),
         sender_copies: setup.mode != Mode::SenderZeroCopy,
-        pair: pairs::of(peers, Vec::new()),
-        mpps: Samples::default(),
-    })
+    };
+    Ok(super::side(id, &conditions, transfer))
 }
 
 /// A receiver that polls.

@@ -8,11 +8,13 @@ use super::pairs::Pair;
 use super::two_cores;
 use crate::dpdk::Dpdk;
 use crate::peer::{Peer, run_together, run_with};
-use crate::report::{Report, significant, table};
-use crate::statistics::{Samples, highest};
+use crate::report::Report;
+use crate::statistics::Samples;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::scratch::Scratch;
+use std::ops::Range;
 
 /// The batch of the comparison: both sides have the same.
 const BATCH: usize = 32;
@@ -21,19 +23,20 @@ const BATCH_OWN: usize = 64;
 const APART: [usize; 2] = [0, 1];
 const SAME: [usize; 2] = [1, 1];
 
+const MPPS: [Quantity; 1] = [Quantity {
+    figure: Some(("", "Mpps")),
+    columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+}];
+
 /// A sender and a receiver.
-struct Lane {
-    id: String,
-    /// What a reader must know.
-    conditions: String,
+struct Transfer {
+    /// The sender and the receiver.
+    pair: Pair,
     /// The length of frames, where the peers have to be told.
     len: Option<usize>,
     /// Whether the sender's side moves the bytes; else the receiver's does, which finds frames that
     /// are always the same in its own cache.
     sender_copies: bool,
-    /// The sender and the receiver.
-    pair: Pair,
-    mpps: Samples,
 }
 
 /// Runs the experiment.
@@ -47,15 +50,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         dpdk => Some(dpdk?),
     };
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["figure"], MPPS);
+    sweep.notes = &["conditions"];
     for len in report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 1514]) {
         let peer = dpdk.as_mut().filter(|_| matches!(len, 64 | 1514));
-        rows.extend(apart(report, &mut scratch, peer, len)?);
+        apart(report, &mut sweep, &mut scratch, peer, len)?;
     }
     interrupt::check()?;
-    rows.extend(same_core(report, &mut scratch, dpdk.as_mut())?);
-    let title = "No NF: sender -> receiver that reads the payload, through the switch or by memif";
-    table(title, &["figure", "Mpps", "spread", "conditions"], &rows);
+    same_core(report, &mut sweep, &mut scratch, dpdk.as_mut())?;
+    for row in sweep.rows_mut() {
+        row.notes = vec![row.conditions.clone()];
+    }
+    sweep.print("No NF: sender -> receiver that reads the payload, through the switch or by memif");
     own::idle(report, &mut scratch)?;
     if let Some(dpdk) = &mut dpdk
         && let Err(error) = memif::idle(report, dpdk)
@@ -66,21 +72,26 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn side(id: String, conditions: &str, transfer: Transfer) -> Side<Transfer> {
+    Side::new([id.clone()], id, transfer).under(conditions)
+}
+
 /// A core each.
 fn apart(
     report: &mut Report,
+    sweep: &mut Sweep<1>,
     scratch: &mut Scratch,
     dpdk: Option<&mut Dpdk>,
     len: usize,
-) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut lanes = Vec::new();
+) -> anyhow::Result<()> {
+    let mut sides = Vec::new();
     for (suffix, batch) in [("", BATCH_OWN), (".batch32", BATCH)] {
         for slots in own::RINGS {
             let id = format!("nonf.{len}{suffix}.mpps");
-            lanes.push(own::lane(scratch, id, len, batch, slots, APART)?);
+            sides.push(own::side(scratch, id, len, batch, slots, APART)?);
         }
     }
-    let own = lanes.len();
+    let own = sides.len();
     if let Some(dpdk) = dpdk {
         let id = format!("nonf.memif.{len}.mpps");
         let setups: &[_] = if dpdk.has_huge_pages() {
@@ -89,82 +100,79 @@ fn apart(
             &memif::SETUPS_SMALL_PAGES
         };
         for setup in setups {
-            lanes.extend(memif::lane_if_it_works(
+            sides.extend(memif::side_if_it_works(
                 dpdk, &id, *setup, len, APART, false,
             ));
         }
     }
-    measure(report, &mut lanes)?;
-    let rows = lanes.iter().map(Lane::row).collect();
-    let peers = lanes.split_off(own);
-    let mut own = &lanes[0];
-    for rings in lanes.chunks(own::RINGS.len()) {
-        own = fastest(rings.iter()).unwrap_or(own);
-        own.figure(report);
+    let rows = measure(report, sweep, &mut sides)?;
+    let own_rows = rows.start..rows.start + own;
+    let mut best = rows.start;
+    for rings in own_rows.step_by(own::RINGS.len()) {
+        best = fastest(sweep, rings..rings + own::RINGS.len()).unwrap_or(best);
+        sweep.report(report, best..best + 1);
     }
     // The last ones have the peers' batch.
-    if let Some(best) = fastest(peers.iter()) {
-        best.figure(report);
-        compare(report, format!("nonf.{len}.vs_memif"), own, best);
+    let peers = rows.start + own..rows.end;
+    if let Some(peer) = fastest(sweep, peers.clone()) {
+        sweep.report(report, peer..peer + 1);
+        compare(report, format!("nonf.{len}.vs_memif"), sweep, [best, peer]);
     }
-    if let Some(best) = fastest(peers.iter().filter(|lane| lane.sender_copies)) {
-        compare(report, format!("nonf.{len}.vs_memif_copied"), own, best);
+    let copies = peers.filter(|row| sides[row - rows.start].subject.sender_copies);
+    if let Some(peer) = fastest(sweep, copies) {
+        let id = format!("nonf.{len}.vs_memif_copied");
+        compare(report, id, sweep, [best, peer]);
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Both on one core.
 fn same_core(
     report: &mut Report,
+    sweep: &mut Sweep<1>,
     scratch: &mut Scratch,
     dpdk: Option<&mut Dpdk>,
-) -> anyhow::Result<Vec<Vec<String>>> {
-    let mut lanes = Vec::new();
+) -> anyhow::Result<()> {
+    let mut sides = Vec::new();
     for len in [64, 1514] {
         let id = format!("nonf.samecore.{len}.mpps");
-        lanes.push(own::lane(scratch, id, len, BATCH_OWN, own::RINGS[0], SAME)?);
+        sides.push(own::side(scratch, id, len, BATCH_OWN, own::RINGS[0], SAME)?);
     }
     if let Some(dpdk) = dpdk {
         // As nfluid's, and as programs on DPDK are: they poll until their time slice is over.
         for (way, yields) in [("", true), ("poll.", false)] {
             let id = format!("nonf.samecore.memif.{way}64.mpps");
             let setup = memif::SETUPS[0];
-            lanes.extend(memif::lane_if_it_works(dpdk, &id, setup, 64, SAME, yields));
+            sides.extend(memif::side_if_it_works(dpdk, &id, setup, 64, SAME, yields));
         }
     }
-    measure(report, &mut lanes)?;
-    for lane in &lanes {
-        lane.figure(report);
-    }
-    Ok(lanes.iter().map(Lane::row).collect())
-}
-
-/// Rounds in turn, so that all lanes have the same luck with the machine.
-fn measure(report: &mut Report, lanes: &mut [Lane]) -> anyhow::Result<()> {
-    let (rounds, seconds) = report.effort((11, 0.5), (3, 0.1));
-    for round in 0..=rounds {
-        for lane in lanes.iter_mut() {
-            report.settle();
-            let receiver = run_with(&mut lane.pair.peers, seconds, lane.len)?[1];
-            // The first round warms up.
-            if round > 0 {
-                lane.mpps
-                    .push(receiver.frames as f64 / receiver.seconds / 1e6);
-            }
-        }
-    }
+    let rows = measure(report, sweep, &mut sides)?;
+    sweep.report(report, rows);
     Ok(())
 }
 
-/// A baseline that is slower than it has to be is none.
-fn fastest<'a>(lanes: impl Iterator<Item = &'a Lane>) -> Option<&'a Lane> {
-    highest(lanes, |lane| &lane.mpps)
+fn measure(
+    report: &mut Report,
+    sweep: &mut Sweep<1>,
+    sides: &mut [Side<Transfer>],
+) -> anyhow::Result<Range<usize>> {
+    let (rounds, seconds) = report.effort((11, 0.5), (3, 0.1));
+    sweep.run(report, rounds, sides, |transfer, _| {
+        let receiver = run_with(&mut transfer.pair.peers, seconds, transfer.len)?[1];
+        Ok([receiver.frames as f64 / receiver.seconds / 1e6])
+    })
+}
+
+/// The fastest of these rows. A baseline that is slower than it has to be is none.
+fn fastest(sweep: &Sweep<1>, rows: impl Iterator<Item = usize>) -> Option<usize> {
+    let mpps = |row: &usize| sweep.rows()[*row].samples[0].median();
+    rows.max_by(|a, b| mpps(a).total_cmp(&mpps(b)))
 }
 
 /// The ratio of each round.
-fn compare(report: &mut Report, id: String, own: &Lane, peer: &Lane) {
-    let rounds = own.mpps.values().iter().zip(peer.mpps.values());
-    let ratio: Samples = rounds.map(|(own, peer)| own / peer).collect();
+fn compare(report: &mut Report, id: String, sweep: &Sweep<1>, rows: [usize; 2]) {
+    let [own, peer] = rows.map(|row| &sweep.rows()[row]);
+    let ratio = own.samples[0].ratios(&peer.samples[0]);
     let conditions = format!(
         "nfluid / memif, round by round, both on two cores that poll; nfluid: {}; memif: {}",
         own.conditions, peer.conditions
@@ -182,21 +190,6 @@ fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Sampl
         }
     }
     Ok(percent)
-}
-
-impl Lane {
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.id.clone(),
-            significant(self.mpps.median()),
-            format!("{:.0} %", self.mpps.spread_percent()),
-            self.conditions.clone(),
-        ]
-    }
-
-    fn figure(&self, report: &mut Report) {
-        report.figure(&self.id, &self.mpps, "Mpps", &self.conditions);
-    }
 }
 
 fn cores_in_words(cores: [usize; 2]) -> &'static str {

@@ -1,11 +1,11 @@
 //! Through nfluid's switch.
 
-use super::{APART, Lane, cores_in_words, idle_percent};
+use super::{APART, Transfer, cores_in_words, idle_percent};
 use crate::experiments::pairs;
 use crate::peer::Peer;
 use crate::report::Report;
 use crate::roles::{Role, Task};
-use crate::statistics::Samples;
+use crate::sweep::Side;
 use nfluid_testbed::scratch::Scratch;
 
 /// Slots of a ring: small ones stay in a core's own cache, which is what one core for both needs;
@@ -13,30 +13,29 @@ use nfluid_testbed::scratch::Scratch;
 /// what two cores need for long frames.
 pub const RINGS: [u32; 2] = [256, 1024];
 
-pub fn lane(
+pub fn side(
     scratch: &mut Scratch,
     id: String,
     len: usize,
     batch: usize,
     slots: u32,
     cores: [usize; 2],
-) -> anyhow::Result<Lane> {
-    Ok(Lane {
-        id,
-        conditions: format!(
-            "{}{}, batch {batch}, {slots} slots",
-            cores_in_words(cores),
-            if cores[0] == cores[1] {
-                ", sched_yield"
-            } else {
-                ""
-            },
-        ),
+) -> anyhow::Result<Side<Transfer>> {
+    let conditions = format!(
+        "{}{}, batch {batch}, {slots} slots",
+        cores_in_words(cores),
+        if cores[0] == cores[1] {
+            ", sched_yield"
+        } else {
+            ""
+        },
+    );
+    let transfer = Transfer {
+        pair: pairs::one_way(scratch, len, batch, slots, cores)?,
         len: None,
         sender_copies: true,
-        pair: pairs::one_way(scratch, len, batch, slots, cores)?,
-        mpps: Samples::default(),
-    })
+    };
+    Ok(super::side(id, &conditions, transfer))
 }
 
 /// A receiver that sleeps.

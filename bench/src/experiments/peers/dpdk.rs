@@ -1,7 +1,7 @@
 //! DPDK's forwarder, testpmd, between two ports; what sends and receives is our own program on DPDK,
 //! one process on the other core. All poll.
 
-use super::Ground;
+use super::Resources;
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
 use super::way::Way;
 use crate::dpdk::memif::device;
@@ -21,24 +21,24 @@ enum Ports {
     Vhost,
 }
 
-pub fn memif_zero_copy(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Ports::Memif { zero_copy: true })
+pub fn memif_zero_copy(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Ports::Memif { zero_copy: true })
 }
 
-pub fn memif_copy(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Ports::Memif { zero_copy: false })
+pub fn memif_copy(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Ports::Memif { zero_copy: false })
 }
 
-pub fn virtio_user(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Ports::VirtioUser)
+pub fn virtio_user(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Ports::VirtioUser)
 }
 
-pub fn vhost(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Ports::Vhost)
+pub fn vhost(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Ports::Vhost)
 }
 
-fn start(ground: &mut Ground, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
-    let dpdk = ground.dpdk()?;
+fn start(resources: &mut Resources, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
+    let dpdk = resources.dpdk()?;
     anyhow::ensure!(
         dpdk.has_huge_pages() || matches!(ports, Ports::Memif { zero_copy: false }),
         "{} needs huge pages, of which this host has none to give",

@@ -25,8 +25,8 @@ use way::{Contender, Measured, Way};
 
 const SIZES: [usize; 2] = [64, 1514];
 
-/// What ways stand on; it outlives them.
-struct Ground {
+/// What ways use; it outlives them.
+struct Resources {
     /// Lengths of frames that ways are prepared for.
     sizes: Vec<usize>,
     directory: ScratchDirectory,
@@ -34,11 +34,11 @@ struct Ground {
     dpdk: anyhow::Result<Dpdk>,
 }
 
-impl Ground {
+impl Resources {
     /// For ways that take frames of these lengths, with so many processes on DPDK at a time. `label`
     /// is unique among what this process has at a time.
     fn new(label: &str, sizes: &[usize], dpdk_processes: usize) -> anyhow::Result<Self> {
-        Ok(Ground {
+        Ok(Resources {
             sizes: sizes.to_vec(),
             directory: ScratchDirectory::new()?,
             scratch: Scratch::new(label)?,
@@ -62,7 +62,7 @@ impl Ground {
 }
 
 /// Starts a way.
-type Start = fn(&mut Ground) -> anyhow::Result<Box<dyn Way>>;
+type Start = fn(&mut Resources) -> anyhow::Result<Box<dyn Way>>;
 
 /// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
@@ -100,8 +100,8 @@ const DPDK_PROCESSES: usize = 8;
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     two_cores()?;
-    let mut ground = Ground::new("peers", &SIZES, DPDK_PROCESSES)?;
-    let mut contenders = start_all(report, &mut ground)?;
+    let mut resources = Resources::new("peers", &SIZES, DPDK_PROCESSES)?;
+    let mut contenders = start_all(report, &mut resources)?;
     let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));
     // The first round warms up.
     round(report, &mut contenders, &SIZES, seconds / 2.0, false)?;
@@ -146,13 +146,13 @@ fn round(
 ///
 /// # Errors
 /// [`CannotRun`] when none but nfluid's own can run.
-fn start_all(report: &Report, ground: &mut Ground) -> anyhow::Result<Vec<Contender>> {
+fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     let mut others = 0;
     for (peer, ways, quick) in PEERS {
         for start in &ways[..report.choose(ways.len(), *quick)] {
             interrupt::check()?;
-            match start(ground) {
+            match start(resources) {
                 Ok(way) => {
                     others += usize::from(!peer.starts_with("nfluid"));
                     contenders.push(Contender::new(peer, way, &SIZES));

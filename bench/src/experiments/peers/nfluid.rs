@@ -1,6 +1,6 @@
 //! nfluid itself: its switch alone, and a bridge NF in a process of its own.
 
-use super::Ground;
+use super::Resources;
 use super::way::{Round, Way};
 use crate::experiments::pairs::{self, Pair};
 use crate::experiments::subject::Subject;
@@ -13,15 +13,15 @@ const RING: u32 = 256;
 const BATCH: usize = 32;
 
 /// For frames of one length.
-struct Lane {
+struct Variant {
     len: usize,
     /// What forwards, and what receives.
     pair: Pair,
 }
 
-/// A lane for each length, and who does what in it.
+/// A variant for each length, and who does what in it.
 struct Nfluid {
-    lanes: Vec<Lane>,
+    variants: Vec<Variant>,
     /// Waits for frames that do not come.
     idle: Peer,
     conditions: String,
@@ -34,9 +34,9 @@ impl Way for Nfluid {
     }
 
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round> {
-        let lane = self.lanes.iter_mut().find(|lane| lane.len == len);
-        let lane = lane.context("a length that was not prepared")?;
-        let outcomes = run_together(&mut lane.pair.peers, seconds)?;
+        let variant = self.variants.iter_mut().find(|variant| variant.len == len);
+        let variant = variant.context("a length that was not prepared")?;
+        let outcomes = run_together(&mut variant.pair.peers, seconds)?;
         let (forwarding, traffic) = (outcomes[0], outcomes[1]);
         Ok(Round {
             frames: traffic.frames,
@@ -55,15 +55,15 @@ impl Way for Nfluid {
     }
 }
 
-fn lanes(
-    ground: &mut Ground,
+fn variants(
+    resources: &mut Resources,
     pair: impl Fn(&mut Scratch, usize) -> anyhow::Result<Pair>,
-) -> anyhow::Result<Vec<Lane>> {
-    let lane = |len: &usize| {
-        let pair = pair(&mut ground.scratch, *len)?;
-        Ok(Lane { len: *len, pair })
+) -> anyhow::Result<Vec<Variant>> {
+    let variant = |len: &usize| {
+        let pair = pair(&mut resources.scratch, *len)?;
+        Ok(Variant { len: *len, pair })
     };
-    ground.sizes.iter().map(lane).collect()
+    resources.sizes.iter().map(variant).collect()
 }
 
 fn role(core: usize, task: Task) -> Role {
@@ -71,13 +71,13 @@ fn role(core: usize, task: Task) -> Role {
 }
 
 /// Sender -> switch -> receiver.
-pub fn link(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    let lanes = lanes(ground, |scratch, len| {
+pub fn link(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    let variants = variants(resources, |scratch, len| {
         pairs::one_way(scratch, len, BATCH, RING, [0, 1])
     })?;
-    let instance = ground.scratch.instance(1, RING, 64)?;
+    let instance = resources.scratch.instance(1, RING, 64)?;
     Ok(Box::new(Nfluid {
-        lanes,
+        variants,
         idle: Peer::start(&instance, &role(0, Task::Sleep))?,
         conditions: format!(
             "no NF; the switch runs in the sender, whose whole CPU time counts as forwarding; the \
@@ -89,14 +89,14 @@ pub fn link(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
 }
 
 /// Traffic -> bridge NF -> traffic.
-pub fn bridge(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
+pub fn bridge(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     let subject = Subject::Bridge;
-    let lanes = lanes(ground, |scratch, len| {
+    let variants = variants(resources, |scratch, len| {
         pairs::around(scratch, subject, len, BATCH, RING)
     })?;
-    let instance = ground.scratch.instance(2, RING, 64)?;
+    let instance = resources.scratch.instance(2, RING, 64)?;
     Ok(Box::new(Nfluid {
-        lanes,
+        variants,
         idle: Peer::start(&instance, &role(0, Task::Nf { subject }))?,
         conditions: format!(
             "bridge NF, a process on core 0, asleep when nothing waits; sender and receiver are one \

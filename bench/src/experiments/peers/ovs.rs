@@ -1,7 +1,7 @@
 //! Open vSwitch in user space: on DPDK, with the traffic of testpmd's ways; and between two veth
 //! pairs, with the kernel's ends, on AF_XDP and AF_PACKET sockets.
 
-use super::Ground;
+use super::Resources;
 use super::dpdk::virtio_user_device;
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
 use super::veth::{self, Ends, GENERATOR_CORE};
@@ -26,9 +26,9 @@ struct OnVeth {
 }
 
 /// vhost-user ports of the switch, virtio-user ports of the traffic, as a virtual machine's.
-pub fn vhost(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
+pub fn vhost(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     let ovs = Ovs::start(Ports::Vhost, FORWARDING_CORE)?;
-    let dpdk = ground.dpdk()?;
+    let dpdk = resources.dpdk()?;
     anyhow::ensure!(
         dpdk.has_huge_pages(),
         "virtio-user needs huge pages, of which this host has none to give"
@@ -76,22 +76,22 @@ pub fn plug(
     Ok(names)
 }
 
-pub fn af_xdp(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    on_veth(ground, Ports::AfXdp)
+pub fn af_xdp(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    on_veth(resources, Ports::AfXdp)
 }
 
-pub fn af_packet(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    on_veth(ground, Ports::AfPacket)
+pub fn af_packet(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    on_veth(resources, Ports::AfPacket)
 }
 
-fn on_veth(ground: &mut Ground, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
+fn on_veth(resources: &mut Resources, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
     let mut ovs = Ovs::start(ports, FORWARDING_CORE)?;
     let (entry, exit) = (veth::name(), veth::name());
     let middle = ovs.namespace();
-    let ends = Ends::join(ground, (middle, &entry), (middle, &exit))?;
+    let ends = Ends::join(resources, (middle, &entry), (middle, &exit))?;
     let mut programs = Vec::new();
     if ports == Ports::AfPacket {
-        let object = veth::programs(ground)?;
+        let object = veth::programs(resources)?;
         programs.push(veth::take_xdp_frames(middle, &object, &entry)?);
     }
     for interface in [&entry, &exit] {

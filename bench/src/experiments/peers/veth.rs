@@ -2,7 +2,7 @@
 //! veth pair. The source sends live frames by XDP, faster than a socket can; the sink counts what
 //! comes and the kernel throws it away, because nobody there wants it.
 
-use super::Ground;
+use super::Resources;
 use crate::host::compile;
 use crate::peer::Peer;
 use crate::roles::{Outcome, Role, Task};
@@ -32,7 +32,7 @@ impl Ends {
     /// # Errors
     /// `CannotRun` when a program is missing; else what `ip` or the kernel says.
     pub fn join(
-        ground: &Ground,
+        resources: &Resources,
         entry: (&Namespace, &str),
         exit: (&Namespace, &str),
     ) -> anyhow::Result<Self> {
@@ -44,8 +44,8 @@ impl Ends {
         let (source, sink) = (Namespace::new()?, Namespace::new()?);
         Namespace::join((&source, SOURCE), entry)?;
         Namespace::join(exit, (&sink, SINK))?;
-        let object = programs(ground)?;
-        let generators = ground.sizes.iter().map(|len| {
+        let object = programs(resources)?;
+        let generators = resources.sizes.iter().map(|len| {
             let task = Task::Generate {
                 object: object.clone(),
                 interface: SOURCE.to_owned(),
@@ -110,11 +110,11 @@ impl Ends {
 ///
 /// # Errors
 /// `CannotRun` without a compiler.
-pub fn programs(ground: &Ground) -> anyhow::Result<PathBuf> {
-    let object = ground.directory.path("xdp.bpf.o");
+pub fn programs(resources: &Resources) -> anyhow::Result<PathBuf> {
+    let object = resources.directory.path("xdp.bpf.o");
     if !object.exists() {
         let source = include_str!("../../../peers/xdp.bpf.c");
-        compile::bpf(&ground.directory, "xdp", source)?;
+        compile::bpf(&resources.directory, "xdp", source)?;
     }
     Ok(object)
 }

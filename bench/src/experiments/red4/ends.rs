@@ -76,7 +76,7 @@ impl Ends {
         Flood::start(&self.client.path(), &to, sending)
     }
 
-    /// Waits until the way is there, and what an earlier lane has left in the rings is gone.
+    /// Waits until the way is there, and what an earlier variant has left in the rings is gone.
     ///
     /// # Errors
     /// What ping says.

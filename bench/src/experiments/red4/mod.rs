@@ -77,7 +77,7 @@ struct Setting {
 }
 
 /// A setting and what was found.
-struct Lane {
+struct Variant {
     setting: Setting,
     /// Distance of the flows' CPU time from equal, in percent of an equal part.
     unfairness: Samples,
@@ -98,7 +98,7 @@ struct FlowLane {
     retransmits: Samples,
 }
 
-/// How long a lane is measured, and when that begins: flows start slowly.
+/// How long a variant is measured, and when that begins: flows start slowly.
 #[derive(Clone, Copy)]
 struct Times {
     settle: Duration,
@@ -123,21 +123,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         settle: Duration::from_secs(settle),
         measured: Duration::from_secs(measured),
     };
-    let mut lanes: Vec<Lane> = settings(report).into_iter().map(Lane::new).collect();
+    let mut variants: Vec<Variant> = settings(report).into_iter().map(Variant::new).collect();
     for _ in 0..rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             interrupt::check()?;
-            lane.measure(&platform, &outside, &ends, times)?;
+            variant.measure(&platform, &outside, &ends, times)?;
         }
     }
-    let rows: Vec<_> = lanes.iter().map(Lane::row).collect();
+    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
     table(
         "Two TCP flows through two NFs on one core (two values: cheap and dear)",
         &HEADER,
         &rows,
     );
-    lanes.iter().for_each(|lane| lane.figures(report));
-    summary(report, &lanes);
+    variants.iter().for_each(|variant| variant.figures(report));
+    summary(report, &variants);
     Ok(())
 }
 
@@ -174,20 +174,20 @@ fn settings(report: &Report) -> Vec<Setting> {
     all
 }
 
-/// What the lanes say together, at costs 1:16.
-fn summary(report: &mut Report, lanes: &[Lane]) {
-    let tuned = |lane: &&Lane| lane.setting.is_tuned() && lane.setting.ratio == 16;
-    let worst = lanes
+/// What the variants say together, at costs 1:16.
+fn summary(report: &mut Report, variants: &[Variant]) {
+    let tuned = |variant: &&Variant| variant.setting.is_tuned() && variant.setting.ratio == 16;
+    let worst = variants
         .iter()
         .filter(tuned)
         .max_by(|a, b| a.unfairness.median().total_cmp(&b.unfairness.median()));
-    if let Some(lane) = worst {
+    if let Some(variant) = worst {
         let conditions = format!(
             "costs 1:16, signals on (self-tuning), the worst of all ways: {}; cgroups of equal weight alone give about the same",
-            lane.setting.words()
+            variant.setting.words()
         );
         let id = "red4.16.unfairness_percent";
-        report.figure(id, &lane.unfairness, "%", &conditions);
+        report.figure(id, &variant.unfairness, "%", &conditions);
     }
     for (signals, ending) in [
         (Signals::Off, "_off"),
@@ -200,15 +200,15 @@ fn summary(report: &mut Report, lanes: &[Lane]) {
             ecn: true,
             signals,
         };
-        let Some(lane) = lanes.iter().find(|lane| lane.setting == wanted) else {
+        let Some(variant) = variants.iter().find(|variant| variant.setting == wanted) else {
             continue;
         };
         let words = format!("costs 1:16, {}", wanted.words());
-        let slower = lane.slower();
+        let slower = variant.slower();
         let which = FLOWS[slower].0;
         report.figure(
             format!("red4.16.delay{ending}_us"),
-            &lane.flows[slower].rtt_us,
+            &variant.flows[slower].rtt_us,
             "us",
             &format!("round trip time as the sender's kernel sees it, of the flow that waits longer ({which}); {words}"),
         );
@@ -218,7 +218,7 @@ fn summary(report: &mut Report, lanes: &[Lane]) {
         };
         report.figure(
             format!("red4.16.{lost}"),
-            &lane.lost,
+            &variant.lost,
             "%",
             &format!("of the frames for both NFs; {words}"),
         );
@@ -265,9 +265,9 @@ impl Setting {
     }
 }
 
-impl Lane {
+impl Variant {
     fn new(setting: Setting) -> Self {
-        Lane {
+        Variant {
             setting,
             unfairness: Samples::default(),
             used: Samples::default(),
@@ -288,7 +288,7 @@ impl Lane {
         for end in ends {
             end.set_ecn(self.setting.ecn)?;
         }
-        // The ends find each other, and the last lane's flows are gone.
+        // The ends find each other, and the last variant's flows are gone.
         for end in ends {
             end.reach()?;
         }
@@ -300,8 +300,8 @@ impl Lane {
         let before = Moment::now(platform, &NFS)?;
         std::thread::sleep(times.measured);
         let found = Moment::now(platform, &NFS)?.since(&before);
-        for (lane, client) in self.flows.iter_mut().zip(clients) {
-            lane.follow(client.finish(times.settle)?);
+        for (variant, client) in self.flows.iter_mut().zip(clients) {
+            variant.follow(client.finish(times.settle)?);
         }
         self.push(&found)
     }
@@ -361,14 +361,14 @@ impl Lane {
             signals,
         } = self.setting;
         let ecn = if ecn { "ecn" } else { "no_ecn" };
-        let lane = format!("red4.{ratio}.{control}.{ecn}.{}", signals.id());
+        let variant = format!("red4.{ratio}.{control}.{ecn}.{}", signals.id());
         let conditions = format!(
             "costs 1:{ratio}, {}; NFs on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
             self.setting.words()
         );
         let mut figure = |id: &str, samples: &Samples, unit, what: &str| {
             report.figure(
-                format!("{lane}.{id}"),
+                format!("{variant}.{id}"),
                 samples,
                 unit,
                 &format!("{what}; {conditions}"),

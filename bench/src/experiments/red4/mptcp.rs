@@ -39,7 +39,7 @@ struct Hosts {
 }
 
 /// A setting and what was found.
-struct Lane {
+struct Variant {
     setting: Setting,
     /// CPU time of the NFs that was for the multipath connection, in percent of that of both.
     multipath: Samples,
@@ -60,17 +60,17 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let platform = platform::start()?;
     let (rounds, settle, measured) = report.effort((5, 3, 8), (1, 2, 2));
     let [settle, measured] = [settle, measured].map(Duration::from_secs);
-    let mut lanes: Vec<Lane> = settings(report).into_iter().map(Lane::new).collect();
+    let mut variants: Vec<Variant> = settings(report).into_iter().map(Variant::new).collect();
     for _ in 0..rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             interrupt::check()?;
-            lane.measure(&platform, &hosts, settle, measured)?;
+            variant.measure(&platform, &hosts, settle, measured)?;
         }
     }
-    let rows: Vec<_> = lanes.iter().map(Lane::row).collect();
+    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
     let title = "A connection of two subflows beside a plain flow on either NF (two values: cheap and dear NF)";
     table(title, &HEADER, &rows);
-    lanes.iter().for_each(|lane| lane.figures(report));
+    variants.iter().for_each(|variant| variant.figures(report));
     Ok(())
 }
 
@@ -176,9 +176,9 @@ fn find(all: &[Connection], flow: u8, is_subflow: bool) -> anyhow::Result<&Conne
     one.with_context(|| format!("a connection to {to} has ended (subflow: {is_subflow})"))
 }
 
-impl Lane {
+impl Variant {
     fn new(setting: Setting) -> Self {
-        Lane {
+        Variant {
             setting,
             multipath: Samples::default(),
             plain: Default::default(),

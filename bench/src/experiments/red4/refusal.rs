@@ -30,7 +30,7 @@ const QUIET_TRIES: u32 = 100;
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Refusal off or on, and what was found.
-struct Lane {
+struct Variant {
     id: &'static str,
     congestion: &'static str,
     chain_kpps: Samples,
@@ -49,17 +49,17 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let ends = [Ends::new(&outside, 1)?, Ends::new(&outside, 2)?];
     let platform = platform::start()?;
     let (rounds, seconds) = report.effort((7, 4), (2, 1));
-    let mut lanes = [
-        Lane::new("off", ""),
-        Lane::new("on", "congestion: { law: off }\n"),
+    let mut variants = [
+        Variant::new("off", ""),
+        Variant::new("on", "congestion: { law: off }\n"),
     ];
     for _ in 0..rounds {
-        for lane in &mut lanes {
+        for variant in &mut variants {
             interrupt::check()?;
-            lane.measure(&platform, &outside, &ends, Duration::from_secs(seconds))?;
+            variant.measure(&platform, &outside, &ends, Duration::from_secs(seconds))?;
         }
     }
-    let rows: Vec<_> = lanes.iter().map(Lane::row).collect();
+    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
     let header = [
         "refusal",
         "chain kpps",
@@ -70,8 +70,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ];
     let title = "A cheap NF before a dear one, flooded, beside a neighbour on the same core";
     table(title, &header, &rows);
-    lanes.iter().for_each(|lane| lane.figures(report));
-    let [off, on] = &lanes;
+    variants.iter().for_each(|variant| variant.figures(report));
+    let [off, on] = &variants;
     for (id, gain) in [
         ("refusal.chain_gain", on.chain_kpps.ratios(&off.chain_kpps)),
         (
@@ -109,9 +109,9 @@ fn deployment(congestion: &str, namespace: &str) -> String {
     )
 }
 
-impl Lane {
+impl Variant {
     fn new(id: &'static str, congestion: &'static str) -> Self {
-        Lane {
+        Variant {
             id,
             congestion,
             chain_kpps: Samples::default(),

@@ -7,7 +7,7 @@ mod polling;
 
 use super::kernel::{self, Forwarder, Placement};
 use super::way::{Contender, Way};
-use super::{Ground, fastest, round};
+use super::{Resources, fastest, round};
 use crate::experiments::two_cores;
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
@@ -21,7 +21,7 @@ const LEN: usize = 256;
 const DPDK_PROCESSES_BESIDE_HOPS: usize = 4;
 
 /// Starts a chain of so many hops.
-type Start = fn(&mut Ground, usize) -> anyhow::Result<Box<dyn Way>>;
+type Start = fn(&mut Resources, usize) -> anyhow::Result<Box<dyn Way>>;
 
 /// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
@@ -44,8 +44,8 @@ const PEERS: &[(&str, &[Start], usize)] = &[
 pub struct PeerChains {
     hops: usize,
     /// They end before what they stand on does.
-    lanes: Vec<Contender>,
-    _ground: Ground,
+    variants: Vec<Contender>,
+    _resources: Resources,
 }
 
 /// What the fastest way of a peer gave.
@@ -66,25 +66,25 @@ impl PeerChains {
     /// # Errors
     /// [`CannotRun`] when this host has none of the peers.
     pub fn start(report: &Report, hops: usize) -> anyhow::Result<Self> {
-        let mut ground = Ground::new("h11peers", &[LEN], processes(hops))?;
-        let mut lanes = Vec::new();
+        let mut resources = Resources::new("h11peers", &[LEN], processes(hops))?;
+        let mut variants = Vec::new();
         for (peer, ways, quick) in PEERS {
             for start in &ways[..report.choose(ways.len(), *quick)] {
                 interrupt::check()?;
-                match start(&mut ground, hops) {
-                    Ok(way) => lanes.push(Contender::new(peer, way, &[LEN])),
+                match start(&mut resources, hops) {
+                    Ok(way) => variants.push(Contender::new(peer, way, &[LEN])),
                     Err(error) => println!("{peer}, {hops} hops, left out: {error:#}"),
                 }
             }
         }
-        if lanes.is_empty() {
+        if variants.is_empty() {
             let why = "no peer could be started, see above".to_owned();
             return Err(CannotRun(why).into());
         }
         Ok(PeerChains {
             hops,
-            lanes,
-            _ground: ground,
+            variants,
+            _resources: resources,
         })
     }
 
@@ -93,11 +93,11 @@ impl PeerChains {
     /// # Errors
     /// When one has ended.
     pub fn round(&mut self, report: &mut Report, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        round(report, &mut self.lanes, &[LEN], seconds, counts)?;
-        for lane in &mut self.lanes {
+        round(report, &mut self.variants, &[LEN], seconds, counts)?;
+        for variant in &mut self.variants {
             interrupt::check()?;
-            if counts && let Some(us) = lane.way.alone_us(LEN, seconds)? {
-                lane.alone_us.push(us);
+            if counts && let Some(us) = variant.way.alone_us(LEN, seconds)? {
+                variant.alone_us.push(us);
             }
         }
         Ok(())
@@ -106,13 +106,13 @@ impl PeerChains {
     /// The fastest way of each peer.
     pub fn best(&self) -> Vec<Best> {
         let best = |(peer, _, _): &(&'static str, _, _)| {
-            let (lane, measured) = fastest(&self.lanes, peer, LEN)?;
+            let (variant, measured) = fastest(&self.variants, peer, LEN)?;
             Some(Best {
                 peer,
                 mpps: measured.mpps.clone(),
                 per_cpu: in_millions(&measured.per_cpu_second_all),
                 alone_us: self.shortest(peer),
-                conditions: lane.way.conditions(),
+                conditions: variant.way.conditions(),
             })
         };
         PEERS.iter().filter_map(best).collect()
@@ -120,11 +120,11 @@ impl PeerChains {
 
     /// Of the way of a peer that is the fastest for a frame that is alone.
     fn shortest(&self, peer: &str) -> Samples {
-        let ways = self.lanes.iter().filter(|lane| lane.peer == peer);
-        let measured = ways.filter(|lane| !lane.alone_us.values().is_empty());
+        let ways = self.variants.iter().filter(|variant| variant.peer == peer);
+        let measured = ways.filter(|variant| !variant.alone_us.values().is_empty());
         measured
             .min_by(|a, b| a.alone_us.median().total_cmp(&b.alone_us.median()))
-            .map(|lane| lane.alone_us.clone())
+            .map(|variant| variant.alone_us.clone())
             .unwrap_or_default()
     }
 
@@ -147,8 +147,8 @@ impl PeerChains {
     }
 
     fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        let row = |lane| row(self.hops, lane);
-        self.lanes.iter().filter_map(row)
+        let row = |variant| row(self.hops, variant);
+        self.variants.iter().filter_map(row)
     }
 }
 
@@ -225,44 +225,44 @@ fn in_millions(samples: &Samples) -> Samples {
     samples.values().iter().map(|value| value / 1e6).collect()
 }
 
-fn row(hops: usize, lane: &Contender) -> Option<Vec<String>> {
-    let measured = lane.of(LEN)?;
+fn row(hops: usize, variant: &Contender) -> Option<Vec<String>> {
+    let measured = variant.of(LEN)?;
     Some(vec![
         hops.to_string(),
-        lane.peer.to_owned(),
+        variant.peer.to_owned(),
         significant(measured.mpps.median()),
         format!("{:.0} %", measured.mpps.spread_percent()),
         significant(measured.per_cpu_second_all.median() / 1e6),
         format!("{:.2}", measured.forwarding_cores.median()),
         format!("{:.2}", measured.traffic_cores.median()),
-        match lane.alone_us.values() {
+        match variant.alone_us.values() {
             [] => "-".to_owned(),
-            _ => significant(lane.alone_us.median()),
+            _ => significant(variant.alone_us.median()),
         },
-        lane.way.conditions(),
+        variant.way.conditions(),
     ])
 }
 
-fn bridges(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Bridge, Placement::OneCore, hops)
+fn bridges(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Bridge, Placement::OneCore, hops)
 }
 
-fn bridges_on_two_cores(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Bridge, Placement::Halves, hops)
+fn bridges_on_two_cores(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Bridge, Placement::Halves, hops)
 }
 
-fn routers(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Nftables, Placement::OneCore, hops)
+fn routers(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Nftables, Placement::OneCore, hops)
 }
 
-fn routers_on_two_cores(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Nftables, Placement::Halves, hops)
+fn routers_on_two_cores(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Nftables, Placement::Halves, hops)
 }
 
-fn redirects(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Xdp, Placement::OneCore, hops)
+fn redirects(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Xdp, Placement::OneCore, hops)
 }
 
-fn redirects_on_two_cores(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    kernel::start(ground, Forwarder::Xdp, Placement::Halves, hops)
+fn redirects_on_two_cores(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    kernel::start(resources, Forwarder::Xdp, Placement::Halves, hops)
 }

@@ -3,7 +3,7 @@
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
 use crate::dpdk::{Dpdk, await_sockets};
-use crate::experiments::peers::Ground;
+use crate::experiments::peers::Resources;
 use crate::experiments::peers::ovs::{plug, two_ports};
 use crate::experiments::peers::polling::{
     BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC, TRAFFIC_CORE,
@@ -16,12 +16,12 @@ use std::path::PathBuf;
 use std::slice;
 
 /// From testpmd to testpmd over memif; the traffic has a core for itself.
-pub fn memif(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    memif_chain(ground, hops, |_| FORWARDING_CORE, "hops on core 0")
+pub fn memif(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+    memif_chain(resources, hops, |_| FORWARDING_CORE, "hops on core 0")
 }
 
 /// The same, the second half of the hops beside the traffic.
-pub fn memif_halves(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
+pub fn memif_halves(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
     let core = |index| {
         if 2 * index >= hops {
             TRAFFIC_CORE
@@ -30,7 +30,7 @@ pub fn memif_halves(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn 
         }
     };
     memif_chain(
-        ground,
+        resources,
         hops,
         core,
         "half of the hops on core 0, half on core 1",
@@ -38,18 +38,24 @@ pub fn memif_halves(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn 
 }
 
 /// Open vSwitch's polling thread has a core for itself.
-pub fn ovs_hops_beside_traffic(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    ovs_chain(ground, hops, TRAFFIC_CORE)
+pub fn ovs_hops_beside_traffic(
+    resources: &mut Resources,
+    hops: usize,
+) -> anyhow::Result<Box<dyn Way>> {
+    ovs_chain(resources, hops, TRAFFIC_CORE)
 }
 
 /// The traffic has.
-pub fn ovs_hops_beside_switch(ground: &mut Ground, hops: usize) -> anyhow::Result<Box<dyn Way>> {
-    ovs_chain(ground, hops, FORWARDING_CORE)
+pub fn ovs_hops_beside_switch(
+    resources: &mut Resources,
+    hops: usize,
+) -> anyhow::Result<Box<dyn Way>> {
+    ovs_chain(resources, hops, FORWARDING_CORE)
 }
 
 /// DPDK with huge pages.
-fn dpdk(ground: &mut Ground) -> anyhow::Result<&mut Dpdk> {
-    let dpdk = ground.dpdk()?;
+fn dpdk(resources: &mut Resources) -> anyhow::Result<&mut Dpdk> {
+    let dpdk = resources.dpdk()?;
     anyhow::ensure!(
         dpdk.has_huge_pages(),
         "its processes need huge pages, of which this host has none to give"
@@ -58,12 +64,12 @@ fn dpdk(ground: &mut Ground) -> anyhow::Result<&mut Dpdk> {
 }
 
 fn memif_chain(
-    ground: &mut Ground,
+    resources: &mut Resources,
     hops: usize,
     core: impl Fn(usize) -> usize,
     where_: &str,
 ) -> anyhow::Result<Box<dyn Way>> {
-    let dpdk = dpdk(ground)?;
+    let dpdk = dpdk(resources)?;
     let connected = connect_memif(dpdk, hops, core);
     let (forwarding, traffic) = connected.map_err(|error| dpdk.explain(error))?;
     let conditions = format!(
@@ -114,9 +120,9 @@ fn connect_memif(
     Ok((forwarding, traffic))
 }
 
-fn ovs_chain(ground: &mut Ground, hops: usize, core: usize) -> anyhow::Result<Box<dyn Way>> {
+fn ovs_chain(resources: &mut Resources, hops: usize, core: usize) -> anyhow::Result<Box<dyn Way>> {
     let ovs = Ovs::start(Ports::Vhost, FORWARDING_CORE)?;
-    let dpdk = dpdk(ground)?;
+    let dpdk = dpdk(resources)?;
     let connected = connect_ovs(dpdk, ovs, hops, core);
     let (forwarding, traffic) = connected.map_err(|error| dpdk.explain(error))?;
     let conditions = format!(

@@ -1,6 +1,6 @@
 //! One hop of the kernel's ways: what forwards from one interface of a namespace to another one.
 
-use super::super::Ground;
+use super::super::Resources;
 use super::super::veth::{self, Ends, SINK};
 use crate::peer::Peer;
 use anyhow::Context;
@@ -116,7 +116,7 @@ pub struct Place {
 }
 
 /// Joins hops to each other, and the first and the last one to the ends.
-pub fn join(ground: &Ground, hops: &[Hop]) -> anyhow::Result<Ends> {
+pub fn join(resources: &Resources, hops: &[Hop]) -> anyhow::Result<Ends> {
     for pair in hops.windows(2) {
         let [before, after] = pair else { continue };
         let from = (&before.namespace, before.exit.as_str());
@@ -126,7 +126,7 @@ pub fn join(ground: &Ground, hops: &[Hop]) -> anyhow::Result<Ends> {
         anyhow::bail!("a chain without a hop");
     };
     let entry = (&first.namespace, first.entry.as_str());
-    Ends::join(ground, entry, (&last.namespace, last.exit.as_str()))
+    Ends::join(resources, entry, (&last.namespace, last.exit.as_str()))
 }
 
 /// The sink's end takes XDP frames, and drops them.

@@ -2,7 +2,7 @@
 
 mod hop;
 
-use super::Ground;
+use super::Resources;
 use super::veth::{self, Ends, GENERATOR_CORE};
 use super::way::{Round, Way};
 use crate::host::cpu;
@@ -42,49 +42,49 @@ struct Kernel {
     idle_since: f64,
 }
 
-pub fn bridge_one_core(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Bridge, Placement::OneCore, 1)
+pub fn bridge_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Bridge, Placement::OneCore, 1)
 }
 
-pub fn bridge_two_cores(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Bridge, Placement::TwoCores, 1)
+pub fn bridge_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Bridge, Placement::TwoCores, 1)
 }
 
-pub fn nftables_one_core(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Nftables, Placement::OneCore, 1)
+pub fn nftables_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Nftables, Placement::OneCore, 1)
 }
 
-pub fn nftables_two_cores(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Nftables, Placement::TwoCores, 1)
+pub fn nftables_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Nftables, Placement::TwoCores, 1)
 }
 
-pub fn xdp_one_core(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Xdp, Placement::OneCore, 1)
+pub fn xdp_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Xdp, Placement::OneCore, 1)
 }
 
-pub fn xdp_two_cores(ground: &mut Ground) -> anyhow::Result<Box<dyn Way>> {
-    start(ground, Forwarder::Xdp, Placement::TwoCores, 1)
+pub fn xdp_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    start(resources, Forwarder::Xdp, Placement::TwoCores, 1)
 }
 
 /// So many hops in a row.
 pub fn start(
-    ground: &mut Ground,
+    resources: &mut Resources,
     forwarder: Forwarder,
     placement: Placement,
     count: usize,
 ) -> anyhow::Result<Box<dyn Way>> {
     need(&[("bridge", "iproute2"), ("nft", "nftables")])?;
-    let object = veth::programs(ground)?;
+    let object = veth::programs(resources)?;
     let hops = (0..count).map(|_| Hop::new());
     let hops = hops.collect::<anyhow::Result<Vec<_>>>()?;
-    let ends = hop::join(ground, &hops)?;
+    let ends = hop::join(resources, &hops)?;
     let mut programs = Vec::new();
     for (index, hop) in hops.iter().enumerate() {
         let place = Place {
             is_first: index == 0,
             is_last: index + 1 == count,
         };
-        programs.extend(hop.forward(forwarder, &ground.directory, &object, place)?);
+        programs.extend(hop.forward(forwarder, &resources.directory, &object, place)?);
     }
     if forwarder == Forwarder::Xdp {
         programs.push(hop::drop_at(&ends, &object)?);

@@ -44,20 +44,20 @@ impl Round {
 }
 
 /// The platform.
-pub struct Bed {
+pub struct Setup {
     platform: Platform,
     requests: Api,
     log: LogReader,
 }
 
-impl Bed {
+impl Setup {
     /// Starts it.
     ///
     /// # Errors
     /// As [`platform::start`].
     pub fn new() -> anyhow::Result<Self> {
         let platform = platform::start()?;
-        Ok(Bed {
+        Ok(Setup {
             requests: Api::connect(&platform.socket())?,
             log: LogReader::open(&platform.instance_log("pump"))?,
             platform,
@@ -73,10 +73,10 @@ impl Bed {
         self.pump_with(&[rate.to_string()])
     }
 
-    /// As [`Bed::pump`], and has it look at each frame whether it came in its turn.
+    /// As [`Setup::pump`], and has it look at each frame whether it came in its turn.
     ///
     /// # Errors
-    /// As for [`Bed::pump`].
+    /// As for [`Setup::pump`].
     pub fn pump_numbered(&mut self, rate: u64) -> anyhow::Result<()> {
         self.pump_with(&[rate.to_string(), pump::NUMBERED.to_owned()])
     }

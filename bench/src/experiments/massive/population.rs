@@ -35,7 +35,7 @@ const LOOKED_AT: usize = 50;
 const START: Duration = Duration::from_millis(500);
 
 /// Very many NFs; all of them end when it is dropped.
-pub struct Crowd {
+pub struct Population {
     nfs: Vec<Child>,
     /// One for each core, or several.
     homes: Vec<Home>,
@@ -58,14 +58,14 @@ pub enum Buffers {
     Shared,
 }
 
-/// What a crowd is.
+/// What a population is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// An even number.
     pub nfs: u32,
     pub waiting: Waiting,
     pub buffers: Buffers,
-    /// Frames come from a wire, by an uplink, as [`Crowd::lead`] says.
+    /// Frames come from a wire, by an uplink, as [`Population::lead`] says.
     pub is_wired: bool,
     /// Number of its first switch.
     pub first_switch: u32,
@@ -109,10 +109,10 @@ struct Place {
     traffic: u32,
 }
 
-impl Crowd {
+impl Population {
     /// Starts NFs, as many at each of `cores`.
     pub fn start(scratch: &mut Scratch, plan: &Plan, cores: &[Cores]) -> anyhow::Result<Self> {
-        let mut crowd = Crowd {
+        let mut population = Population {
             nfs: Vec::with_capacity(plan.nfs as usize),
             homes: Vec::new(),
             map_bytes: 0,
@@ -127,23 +127,23 @@ impl Crowd {
             let mut home = Home::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
             let ports = 2 * share + switches.len() as u32;
             // An uplink finds in a table only who is on its own switch.
-            let one = (plan.is_wired && gate::fit_on_a_switch(ports)).then(|| crowd.number());
+            let one = (plan.is_wired && gate::fit_on_a_switch(ports)).then(|| population.number());
             for (index, pairs) in switches.into_iter().enumerate() {
                 let place = Place {
-                    switch: one.unwrap_or_else(|| crowd.number()),
+                    switch: one.unwrap_or_else(|| population.number()),
                     core: cores.nfs,
                     traffic: home.port(index),
                 };
-                let targets = crowd.add(scratch, plan, place, pairs)?;
+                let targets = population.add(scratch, plan, place, pairs)?;
                 home.targets.push(targets);
             }
             if plan.is_wired {
                 home.open_gate(scratch, one)?;
             }
-            crowd.homes.push(home);
+            population.homes.push(home);
         }
         std::thread::sleep(START);
-        Ok(crowd)
+        Ok(population)
     }
 
     /// The number of a new switch.
@@ -319,7 +319,7 @@ fn start(nf: &ScratchInstance, waiting: Waiting, core: usize, next: u32) -> anyh
     Ok(nf.spawn(&mut command)?)
 }
 
-impl Drop for Crowd {
+impl Drop for Population {
     fn drop(&mut self) {
         for nf in &mut self.nfs {
             let _ = nf.kill();

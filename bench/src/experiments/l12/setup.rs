@@ -71,7 +71,7 @@ pub struct Run {
 }
 
 /// Both sides. What lives in the namespace comes before it: it ends first.
-pub struct Ground {
+pub struct Setup {
     bare: Vec<Service>,
     /// After those who are in them.
     _shares: Cgroups,
@@ -81,7 +81,7 @@ pub struct Ground {
     count: usize,
 }
 
-impl Ground {
+impl Setup {
     /// Starts `count` terminators of each side, and waits until all accept.
     pub fn new(kind: Kind, count: usize) -> anyhow::Result<Self> {
         let program = built("nfluid-tls", "nfluid-tls-host")?;
@@ -113,7 +113,7 @@ impl Ground {
                 shares.limit_memory(MEMORY_MIB << 20)?;
             }
         }
-        let mut ground = Ground {
+        let mut setup = Setup {
             bare,
             _shares: shares,
             _platform: platform,
@@ -121,8 +121,8 @@ impl Ground {
             namespace,
             count,
         };
-        ground.await_all()?;
-        Ok(ground)
+        setup.await_all()?;
+        Ok(setup)
     }
 
     fn await_all(&mut self) -> anyhow::Result<()> {
@@ -169,7 +169,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Setup {
     fn drop(&mut self) {
         // They end side by side; each is waited for as it is dropped.
         self.bare.iter_mut().for_each(Service::terminate);

@@ -47,7 +47,7 @@ pub enum Way {
     Classified(u32),
 }
 
-/// What a lane has for its NFs.
+/// What a variant has for its NFs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub way: Way,
@@ -59,7 +59,7 @@ pub struct Shape {
 }
 
 /// The processes and what was measured. What lives in something else comes before it: it ends first.
-pub struct Lane {
+pub struct Variant {
     pub shape: Shape,
     generator: [Peer; 1],
     nfs: Vec<Peer>,
@@ -80,8 +80,8 @@ pub struct Lane {
     pub lost_percent: Samples,
 }
 
-impl Lane {
-    /// Starts it; `switch` is a number that no other lane has.
+impl Variant {
+    /// Starts it; `switch` is a number that no other variant has.
     pub fn new(
         scratch: &mut Scratch,
         object: &Path,
@@ -137,7 +137,7 @@ impl Lane {
         let generator = generator(object, &wire[0], shape.len, to)?;
         let nfs = instances.iter().take(shape.nfs as usize);
         let nfs = nfs.map(start_nf).collect::<anyhow::Result<_>>()?;
-        Ok(Lane {
+        Ok(Variant {
             shape,
             generator: [generator],
             nfs,
@@ -194,7 +194,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Variant {
     fn drop(&mut self) {
         self.nfs.iter_mut().for_each(Peer::kill);
     }

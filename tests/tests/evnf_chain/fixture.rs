@@ -19,12 +19,12 @@ pub const SERVER: u32 = 0;
 pub const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
 pub const HOSTS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 1, 1]), MacAddr([2, 0, 0, 0, 1, 2])];
 
-pub struct Ground {
+pub struct Fixture {
     pub namespaces: Namespaces,
     balancer: Balancer,
 }
 
-impl Ground {
+impl Fixture {
     /// Moves the calling thread to where the kernel forwards.
     pub fn new(name: &str) -> Self {
         let namespaces = Namespaces::new(name);
@@ -50,7 +50,7 @@ impl Ground {
             servers: vec![(SERVER, 1)],
         };
         balancer.set_service(0, &service).unwrap();
-        Ground {
+        Fixture {
             namespaces,
             balancer,
         }

@@ -1,4 +1,4 @@
-//! The ground of the data plane's tests: a private platform in each loop form, frames, instances on switches.
+//! Fixture of the data plane's tests: a private platform in each loop form, frames, instances on switches.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use nfluid_ring::port::{Port, WhenFull};

@@ -1,4 +1,4 @@
-//! The ground of a side: a client, one or two hosts that forward, two servers, each in a namespace of its own, joined by veth
+//! The hosts of a side: a client, one or two hosts that forward, two servers, each in a namespace of its own, joined by veth
 //! pairs.
 
 use anyhow::Context;
@@ -23,7 +23,7 @@ pub const BETWEEN: [&str; 2] = ["next", "before"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What lives in a namespace comes before it: it ends first.
-pub struct Bed {
+pub struct Topology {
     /// nginx, answering every request with an empty body.
     pub services: Vec<Service>,
     /// Files of its programs.
@@ -34,10 +34,10 @@ pub struct Bed {
     pub servers: Vec<Namespace>,
 }
 
-impl Bed {
-    /// A ground with one or two hosts, which forward; nothing else is between client and servers.
+impl Topology {
+    /// Namespaces with one or two hosts, which forward; nothing else is between client and servers.
     pub fn new(hosts: usize) -> anyhow::Result<Self> {
-        let mut bed = Bed {
+        let mut topology = Topology {
             services: Vec::new(),
             directory: ScratchDirectory::new()?,
             client: Namespace::new()?,
@@ -46,27 +46,30 @@ impl Bed {
                 .collect::<Result<_, _>>()?,
             servers: vec![Namespace::new()?, Namespace::new()?],
         };
-        for host in &bed.hosts {
+        for host in &topology.hosts {
             host.run("sysctl -qw net.ipv4.ip_forward=1")?;
         }
-        let (first, last) = (bed.first(), bed.last());
-        connect((&bed.client, END, "10.70.0.2"), (first, LAN, "10.70.0.1"))?;
-        bed.client.ip("route add default via 10.70.0.1")?;
-        for (at, server) in bed.servers.iter().enumerate() {
+        let (first, last) = (topology.first(), topology.last());
+        connect(
+            (&topology.client, END, "10.70.0.2"),
+            (first, LAN, "10.70.0.1"),
+        )?;
+        topology.client.ip("route add default via 10.70.0.1")?;
+        for (at, server) in topology.servers.iter().enumerate() {
             let own = format!("10.70.{}.1", at + 1);
             connect((server, END, SERVERS[at]), (last, BACK[at], &own))?;
             server.ip(&format!("route add default via {own}"))?;
         }
-        if let [first, second] = &bed.hosts[..] {
+        if let [first, second] = &topology.hosts[..] {
             let [next, before] = BETWEEN;
             connect((first, next, "10.70.8.1"), (second, before, "10.70.8.2"))?;
             first.ip("route add default via 10.70.8.2")?;
             second.ip("route add default via 10.70.8.1")?;
         }
-        for at in 0..bed.servers.len() {
-            bed.services.push(bed.serve(at)?);
+        for at in 0..topology.servers.len() {
+            topology.services.push(topology.serve(at)?);
         }
-        Ok(bed)
+        Ok(topology)
     }
 
     /// Lets the kernel share connections out by routing: both servers have the service's address, and the ways to it are two.

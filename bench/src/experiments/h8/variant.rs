@@ -48,7 +48,7 @@ struct Uplinks {
 }
 
 /// NFs on one core, in one model. What lives in something else comes before it: it ends first.
-pub struct Lane {
+pub struct Variant {
     pub name: &'static str,
     pub model: Model,
     pub nfs: Vec<Nf>,
@@ -60,7 +60,7 @@ pub struct Lane {
     pub results: Vec<Fairness>,
 }
 
-impl Lane {
+impl Variant {
     /// Starts them; they are measured with each of the `divisions` of the core.
     pub fn new(
         scratch: &mut Scratch,
@@ -79,7 +79,7 @@ impl Lane {
         };
         let roles: Vec<_> = nfs.iter().map(role).collect();
         let processes = Looped::start(scratch, model, &roles)?;
-        Lane::of(name, model, nfs, processes, divisions)
+        Variant::of(name, model, nfs, processes, divisions)
     }
 
     /// The same in the inline model; one of many frames leaves by an uplink of each NF, and comes back by another one,
@@ -101,9 +101,9 @@ impl Lane {
         let roles: Vec<_> = nfs.iter().map(role).collect();
         let processes = Looped::with_ports(OUT as u32 + 1, scratch, Model::Inline, &roles)?;
         let uplinks = Uplinks::new(scratch, &processes)?;
-        let mut lane = Lane::of(name, Model::Inline, nfs, processes, divisions)?;
-        lane.uplinks = Some(uplinks);
-        Ok(lane)
+        let mut variant = Variant::of(name, Model::Inline, nfs, processes, divisions)?;
+        variant.uplinks = Some(uplinks);
+        Ok(variant)
     }
 
     fn of(
@@ -118,7 +118,7 @@ impl Lane {
         for pid in processes.pids() {
             groups.add(&[pid], None, Some(whole))?;
         }
-        Ok(Lane {
+        Ok(Variant {
             name,
             model,
             nfs,

@@ -50,7 +50,7 @@ pub struct Created {
 
 /// The platform. Its probe rests but for the moments in which it is listened to: one that sends every 20 us takes a third of
 /// a core, and beside others' probes there would be none left for what is measured.
-pub struct Bed {
+pub struct Setup {
     idle: Idle,
     log: LogReader,
     probe: Cgroup,
@@ -58,7 +58,7 @@ pub struct Bed {
     shells: usize,
 }
 
-impl Bed {
+impl Setup {
     /// Starts it, with no other instance than the probe.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Bed {
         Self::lacking("", "")
     }
 
-    /// As [`Bed::new`]; the platform's name ends in `name`, and its daemon does `without` some mechanisms, as its option
+    /// As [`Setup::new`]; the platform's name ends in `name`, and its daemon does `without` some mechanisms, as its option
     /// says.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Bed {
         let log = LogReader::open(&idle.platform().instance_log("probe"))?;
         let probe = platform::cgroup(idle.platform(), "probe")?;
         probe.freeze()?;
-        Ok(Bed {
+        Ok(Setup {
             idle,
             log,
             probe,
@@ -177,7 +177,7 @@ impl Bed {
     }
 
     /// Makes an instance, waits until it forwards, and ends it. From a pool: once that is full, as it is while nobody makes any.
-    /// What refilling it costs, [`Bed::storm`] tells.
+    /// What refilling it costs, [`Setup::storm`] tells.
     ///
     /// # Errors
     /// What the daemon says; when no frame comes through.

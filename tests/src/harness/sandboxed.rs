@@ -22,7 +22,7 @@ const REPORT_FD: RawFd = 3;
 
 /// A platform of one test: cgroups and user numbers of its own.
 #[derive(Debug)]
-pub struct Prison {
+pub struct Sandboxes {
     root: Option<CgroupRoot>,
     hostile: Program,
     ids: KernelIdRange,
@@ -83,7 +83,7 @@ impl Setup<'_> {
 
 /// An instance in its cgroup, reporting. Killed when dropped.
 #[derive(Debug)]
-pub struct Inmate {
+pub struct Sandboxed {
     /// The instance.
     pub instance: Instance,
     /// What holds it.
@@ -95,11 +95,11 @@ pub struct Inmate {
     reports: Option<Reports>,
 }
 
-impl Inmate {
+impl Sandboxed {
     /// What it reports.
     ///
     /// # Panics
-    /// If [`Inmate::finish`] took them.
+    /// If [`Sandboxed::finish`] took them.
     pub fn reports(&mut self) -> &mut Reports {
         self.reports
             .as_mut()
@@ -114,7 +114,7 @@ impl Inmate {
     }
 }
 
-impl Drop for Inmate {
+impl Drop for Sandboxed {
     fn drop(&mut self) {
         if let Err(error) = self.instance.kill() {
             eprintln!("{error}");
@@ -122,7 +122,7 @@ impl Drop for Inmate {
     }
 }
 
-impl Prison {
+impl Sandboxes {
     /// A platform, or nothing, having told so, where the test cannot run.
     ///
     /// # Panics
@@ -163,9 +163,9 @@ impl Prison {
     ///
     /// # Panics
     /// After 64.
-    pub fn cell(&self) -> (Cgroup, KernelId) {
+    pub fn next_cgroup(&self) -> (Cgroup, KernelId) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let cgroup = self.cgroups().create(&format!("cell-{number}"));
+        let cgroup = self.cgroups().create(&format!("instance-{number}"));
         (
             cgroup.expect("a cgroup"),
             self.ids.get(number).expect("at most 64 instances"),
@@ -190,12 +190,12 @@ impl Prison {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn start(&self, attempts: &[&str], setup: Setup<'_>) -> Inmate {
-        let (cgroup, id) = self.cell();
+    pub fn start(&self, attempts: &[&str], setup: Setup<'_>) -> Sandboxed {
+        let (cgroup, id) = self.next_cgroup();
         self.start_in(attempts, setup, cgroup, id)
     }
 
-    /// As [`Prison::start`], in a cgroup whose limits the test has set.
+    /// As [`Sandboxes::start`], in a cgroup whose limits the test has set.
     ///
     /// # Panics
     /// If it does not start.
@@ -205,7 +205,7 @@ impl Prison {
         setup: Setup<'_>,
         cgroup: Cgroup,
         id: KernelId,
-    ) -> Inmate {
+    ) -> Sandboxed {
         let shell = Shell::prepare(&ShellSpec {
             name: "hostile".to_owned(),
             id,
@@ -242,7 +242,7 @@ impl Prison {
         let spawned = shell
             .launch(&launch)
             .unwrap_or_else(|error| panic!("{error}"));
-        Inmate {
+        Sandboxed {
             instance: spawned.instance,
             barriers: spawned.barriers,
             cgroup,
@@ -267,7 +267,7 @@ impl Prison {
         self.outside_as(attempts, 0)
     }
 
-    /// As [`Prison::outside`], as another user of the host.
+    /// As [`Sandboxes::outside`], as another user of the host.
     ///
     /// # Panics
     /// If it does not start.
@@ -290,7 +290,7 @@ impl Prison {
     }
 }
 
-impl Drop for Prison {
+impl Drop for Sandboxes {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.root.take().map(CgroupRoot::remove) {
             eprintln!("{error}");

@@ -18,14 +18,14 @@ pub const PORTS: [u16; 4] = [5201, 5202, 5203, 5204];
 const TRIES: u32 = 10;
 
 /// What lives in a namespace comes before it: it ends first.
-pub struct Ground {
+pub struct Topology {
     _servers: Vec<Background>,
     pub host: Namespace,
     client: Namespace,
     _server: Namespace,
 }
 
-impl Ground {
+impl Topology {
     /// Makes it. A packet is a packet on all of the way: no end cuts or joins segments but the receiving stack, which polls (GRO), as
     /// veth needs it to take what XDP sends.
     pub fn new() -> anyhow::Result<Self> {
@@ -41,15 +41,15 @@ impl Ground {
             end.ip(&format!("route add default via {own}"))?;
             end.run(&format!("ethtool -K {END} tx off tso off gso off gro on"))?;
         }
-        let ground = Ground {
+        let topology = Topology {
             _servers: serve(&server)?,
             host,
             client,
             _server: server,
         };
-        ground.plain()?;
-        ground.reach()?;
-        Ok(ground)
+        topology.plain()?;
+        topology.reach()?;
+        Ok(topology)
     }
 
     /// The host's interfaces, as they have to be after a program was attached to or taken from them.

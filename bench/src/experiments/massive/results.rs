@@ -1,8 +1,8 @@
 //! Figures, tables and plots of architectures.
 
 use super::cell::Row;
-use super::crowd::RING;
-use super::{Architecture, Entry, MODERATE, Sweep, WINDOW, host};
+use super::population::RING;
+use super::{Architecture, Entry, MODERATE, Sizes, WINDOW, host};
 use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::statistics::Samples;
@@ -63,7 +63,7 @@ pub fn compare(
     report: &mut Report,
     architectures: &[Architecture],
     rows: &[Vec<Row>],
-    sweep: &Sweep,
+    sizes: &Sizes,
 ) {
     const COMPARED: [(&str, Of); 2] = [
         ("mpps", |row| &row.full.mpps),
@@ -80,7 +80,7 @@ pub fn compare(
             for (what, of) in COMPARED {
                 let what = format!("{what}_vs_{name}");
                 report.figure(
-                    id(first, row, row.len == sweep.lens[0], &what),
+                    id(first, row, row.len == sizes.lens[0], &what),
                     &of(row).ratios(of(other_row)),
                     "ratio",
                     &format!(

@@ -1,4 +1,4 @@
-//! The ground of the uplinks' tests: namespaces joined by veth pairs, raw sockets, a platform.
+//! Fixture of the uplinks' tests: namespaces joined by veth pairs, raw sockets, a platform.
 #![allow(
     dead_code,
     unused_imports,
@@ -25,14 +25,14 @@ use std::time::{Duration, Instant};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A platform and namespaces of one test; removed when dropped.
-pub struct Ground {
+pub struct Fixture {
     pub scratch: Scratch,
     pub label: String,
     namespaces: Vec<Namespace>,
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Ground {
+impl Fixture {
     /// Nothing, having told so, where the test cannot run. Makes the namespaces LABEL-NAME.
     pub fn new(test: &str, names: &[&str]) -> Option<Self> {
         if !is_root(test) {
@@ -41,17 +41,17 @@ impl Ground {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let label = format!("nfl-{}-{test}", std::process::id());
         let scratch = Scratch::new(test).expect("a platform");
-        let mut ground = Ground {
+        let mut fixture = Fixture {
             scratch,
             label,
             namespaces: Vec::new(),
             _turn: turn,
         };
         for name in names {
-            match Namespace::named(ground.netns(name)) {
+            match Namespace::named(fixture.netns(name)) {
                 Ok(namespace) => {
                     namespace.disable_ipv6();
-                    ground.namespaces.push(namespace);
+                    fixture.namespaces.push(namespace);
                 }
                 Err(why) => {
                     skip(test, &format!("no network namespaces here: {why:#}"));
@@ -59,11 +59,11 @@ impl Ground {
                 }
             }
         }
-        if let Err(why) = probe_veth(&ground.netns(names[0])) {
+        if let Err(why) = probe_veth(&fixture.netns(names[0])) {
             skip(test, &format!("no veth here: {why:#}"));
             return None;
         }
-        Some(ground)
+        Some(fixture)
     }
 
     /// Name of a namespace.
