@@ -94,15 +94,6 @@ const INSTANCES: [AsInstance; 3] = [
     ),
 ];
 
-/// Returns an error's text, of a [`CannotRun`] with what cannot be run.
-fn explained(error: &anyhow::Error) -> String {
-    if error.is::<CannotRun>() {
-        format!("this host cannot run the experiment: {error:#}")
-    } else {
-        format!("{error:#}")
-    }
-}
-
 fn main() -> ExitCode {
     if let Some(role) = roles::from_env() {
         return role.run();
@@ -133,7 +124,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nfluid-bench: {}", explained(&error));
+            eprintln!("nfluid-bench: {error:#}");
             if error.is::<CannotRun>() {
                 ExitCode::from(CANNOT_RUN)
             } else if error.is::<Interrupted>() {

@@ -4,7 +4,7 @@ use crate::experiments::Experiment;
 use crate::record::{Record, command};
 use crate::report::{Report, print_figures};
 use crate::results::{Results, json};
-use crate::{Asked, PROGRAM, explained};
+use crate::{Asked, PROGRAM};
 use anyhow::{Context, bail};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};
@@ -86,7 +86,7 @@ impl Session {
                 Ok(()) => {}
                 Err(error) if error.is::<Interrupted>() => return Err(error),
                 Err(error) if error.is::<CannotRun>() => {
-                    println!("{} left out: {}", experiment.name, explained(&error));
+                    println!("{} left out: {error:#}", experiment.name);
                     left_out += 1;
                 }
                 Err(error) => {

@@ -36,13 +36,14 @@ pub mod scratch;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The host lacks something: what, and what would help.
+/// The host lacks something that a test or an experiment needs: what, and what would help. A test is skipped with this
+/// reason; an experiment is left out with the error's text.
 #[derive(Debug)]
 pub struct CannotRun(pub String);
 
 impl std::fmt::Display for CannotRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "this host cannot run the experiment: {}", self.0)
     }
 }
 
