@@ -4,18 +4,16 @@ mod congestion;
 mod demand;
 mod facts;
 mod host;
-mod io_process;
 mod migration;
-mod process;
 mod serve;
 mod server;
-mod uplink_process;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use host::{Functions, Host, HostPlatform, Mechanism, Paths, Settings, lock};
-use io_process::IoService;
-use migration::{Files, Migration};
+use nfluid_process::io::IoService;
+use migration::Migration;
+use nfluid_migration::tls::Files;
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
@@ -25,7 +23,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use uplink_process::UplinkService;
+use nfluid_process::uplink::UplinkService;
 
 /// Runs network functions, isolated from each other, on this host.
 #[derive(Debug, Parser)]
@@ -107,9 +105,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(role) = &arguments.role {
         let (name, ended) = match role {
-            Role::Uplink { name } => (name, process::run::<UplinkService>()),
+            Role::Uplink { name } => (name, nfluid_process::run::<UplinkService>()),
             Role::Inspect { name } => (name, nfluid_fastpath::run_inspector()),
-            Role::Io { name } => (name, process::run::<IoService>()),
+            Role::Io { name } => (name, nfluid_process::run::<IoService>()),
         };
         return match ended {
             Ok(()) => ExitCode::SUCCESS,

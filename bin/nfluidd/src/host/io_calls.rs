@@ -1,7 +1,7 @@
 //! Who makes an instance's calls: itself, or an I/O thread.
 
 use super::Host;
-use crate::io_process::{self, CORES_MAX, Entrusted, Order};
+use nfluid_process::io::{self, CORES_MAX, Entrusted, Order};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::io::IoModel;
@@ -170,7 +170,7 @@ impl Host {
         let fds = portfolio.fds().into_iter();
         let fds: Result<Vec<OwnedFd>, _> = fds.map(|fd| fd.try_clone_to_owned()).collect();
         let mut worker = Worker::new(self.switch.serve()?, Idle::Sleep { looks: 0 }, None)?;
-        for duty in io_process::duties(&portfolio.entrusted, fds?)? {
+        for duty in io::duties(&portfolio.entrusted, fds?)? {
             let port = duty.port();
             worker.add(duty)?;
             worker.remove(port);

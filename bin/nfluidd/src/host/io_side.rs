@@ -1,7 +1,7 @@
 //! The I/O threads of the platform, as the daemon knows them.
 
 use super::uplink_life::RESTART;
-use crate::io_process::{IoProcess, IoStatus};
+use nfluid_process::io::{IoProcess, IoStatus};
 use nfluid_control::io::IoSettings;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Supervisor;

@@ -2,7 +2,7 @@
 
 use super::{Host, io_life};
 use crate::congestion::Figures;
-use crate::io_process::IoProcess;
+use nfluid_process::io::IoProcess;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
     PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,

@@ -7,8 +7,8 @@
 use super::Host;
 use super::uplinks::{RunningUplink, rules};
 use super::wires::failed;
-use crate::process::End;
-use crate::uplink_process::{UplinkOrder, UplinkProcess};
+use nfluid_process::End;
+use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
 use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};

@@ -2,7 +2,7 @@
 
 use super::Host;
 use super::changes::Changed;
-use crate::io_process::IoProcess;
+use nfluid_process::io::IoProcess;
 use nfluid_control::model::{PortRef, Program};
 use nfluid_instance::running::Running;
 use nfluid_sandbox::cgroup::CpuClock;

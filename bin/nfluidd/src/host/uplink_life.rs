@@ -3,8 +3,8 @@
 use super::Host;
 use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
-use crate::process::{End, Job, PROTOCOL, end_if_alive};
-use crate::uplink_process::{UplinkProcess, UplinkService};
+use nfluid_process::{End, Job, PROTOCOL, end_if_alive};
+use nfluid_process::uplink::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};

@@ -1,7 +1,7 @@
 //! Uplinks: ports backed by real interfaces.
 
 use super::uplink_record::UplinkRecord;
-use crate::uplink_process::UplinkProcess;
+use nfluid_process::uplink::UplinkProcess;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;

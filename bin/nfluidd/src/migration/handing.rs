@@ -4,7 +4,7 @@
 //! never run, whose memory, doorbells and neighbours are cold; its rings are full after milliseconds. The source has room for
 //! more, and frames come from there no faster than they are taken out of the rings here.
 
-use super::channel::{Channel, Patience, unexpected};
+use nfluid_migration::channel::{Channel, Patience, unexpected};
 use super::target::STEP;
 use crate::host::landing::{self, Addresses, Landing};
 use crate::host::moving::{Handed, Way};

@@ -13,22 +13,16 @@
 //! target, if it has written so down. A source that does not hear `started` lets the instance stand still, asks the target
 //! until it answers, and goes on if the answer is no: after that answer the move cannot be completed.
 
-mod callers;
-mod channel;
 mod handing;
-mod hurry;
-mod ledger;
 mod source;
 mod target;
-mod tls;
-mod wires;
 
 pub use source::settle_moves;
 pub use target::listen;
-pub use tls::{Files, Tls};
 
 use anyhow::Context;
-use ledger::{Departure, Ledger};
+use nfluid_migration::ledger::{self, Departure, Ledger};
+use nfluid_migration::tls::{Files, Tls};
 use nfluid_control::model::Deployment;
 use nfluid_control::state::{FileStore, Store};
 use std::collections::BTreeMap;

@@ -1,10 +1,11 @@
 //! The host that an instance leaves.
 
-use super::channel::{Channel, Patience, Refused, unexpected};
+use nfluid_migration::channel::{Channel, Patience, Refused, unexpected};
 use super::handing::{self, hand_on};
-use super::hurry::Hurry;
-use super::ledger::{Departure, new_id};
-use super::{Migration, wires};
+use nfluid_migration::hurry::Hurry;
+use nfluid_migration::ledger::{Departure, new_id};
+use super::Migration;
+use nfluid_migration::wires;
 use crate::host::moving;
 use crate::server::{Daemon, problem, timeline};
 use anyhow::{Context, ensure};

@@ -1,10 +1,11 @@
 //! The host that an instance arrives at.
 
-use super::callers::{self, Counted};
-use super::channel::{Channel, Patience, unexpected};
-use super::hurry::Hurry;
-use super::ledger::{Arrival, Found, is_id};
-use super::{handing, wires};
+use nfluid_migration::callers::{self, Counted};
+use nfluid_migration::channel::{Channel, Patience, unexpected};
+use nfluid_migration::hurry::Hurry;
+use nfluid_migration::ledger::{Arrival, Found, is_id};
+use super::handing;
+use nfluid_migration::wires;
 use crate::host::landing::{Addresses, Landing};
 use crate::host::{self, Moved, moving};
 use crate::server::{Daemon, wait_for};

@@ -3,7 +3,7 @@
 //! Both ends show a certificate, and each accepts those that one authority has signed. Whoever has none gets not even an
 //! answer; whoever has one may do what `nfluid apply` may: he names the programs and configurations that run here.
 
-use super::channel::{Channel, Patience, Timed};
+use crate::channel::{Channel, Patience, Timed};
 use anyhow::{Context, ensure};
 use nfluid_sandbox::open_regular;
 use nfluid_tls::identity::read_certificates;
@@ -212,7 +212,7 @@ fn dial(to: &str) -> anyhow::Result<TcpStream> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use nfluid_formats::message::{Message, Taken};
     use nfluid_tls::testing::Authority;
@@ -224,17 +224,17 @@ pub(super) mod tests {
     use std::thread::{self, JoinHandle};
     use tempfile::TempDir;
 
-    pub(in super::super) const SOON: Patience = Patience {
+    pub(crate) const SOON: Patience = Patience {
         idle: Duration::from_secs(60),
         whole: Duration::from_secs(60),
     };
 
-    pub(in super::super) struct Host {
+    pub(crate) struct Host {
         pub tls: Tls,
         _folder: TempDir,
     }
 
-    pub(in super::super) fn authority() -> Authority {
+    pub(crate) fn authority() -> Authority {
         Authority::new().expect("a key")
     }
 
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     /// A host that accepts whom `trusted` has signed, and shows a certificate for `name` that `signer` has signed.
-    pub(in super::super) fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
+    pub(crate) fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
         let folder = tempfile::tempdir().expect("a folder");
         let files = files(trusted, signer, folder.path(), name);
         Host {

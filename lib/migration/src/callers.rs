@@ -4,8 +4,8 @@
 //! many, the one that has waited longest is hung up on, of the address that has most: whoever shows a certificate at once
 //! is served, however many others call and say nothing.
 
-use super::channel::Channel;
-use super::tls::Tls;
+use crate::channel::Channel;
+use crate::tls::Tls;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -184,7 +184,7 @@ pub fn listen(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tls::tests::{SOON, authority, host};
+    use crate::tls::tests::{SOON, authority, host};
     use super::*;
     use nfluid_formats::message::{Message, Taken};
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

@@ -11,7 +11,7 @@ mod threads;
 pub use protocol::{CORES_MAX, Entrusted, IoStatus, Order, Setup};
 pub use threads::duties;
 
-use crate::process::{End, Job, Process, Service};
+use crate::{End, Job, Process, Service};
 use nfluid_switch::serve::Serve;
 use nfluid_uplink::{ErrorKind, ToldError};
 use rustix::thread::CapabilitySet;

@@ -1,23 +1,10 @@
-//! Processes that the daemon starts and that outlive it: `nfluidd uplink`, `nfluidd io`.
-//!
-//! What they do must go on while the daemon is down, so each is in a session of its own. It is given
-//! a [`Job`] on its standard input, answers on its standard output, and from then on listens to
-//! nothing but its socket, where the same daemon or a later one finds it. See
-//! `docs/adr/0007-a-process-per-uplink.md`.
-
-mod handle;
-mod journal;
-mod privileges;
-mod protocol;
-mod serve;
-
-pub use handle::{Process, end_if_alive};
-pub use protocol::{End, Job, PROTOCOL};
+//! What such a process is for, and its life from the start on.
 
 use anyhow::Context;
-use journal::Journal;
+use crate::journal::Journal;
 use nfluid_uplink::{ErrorKind, ToldError};
-use protocol::Opened;
+use crate::protocol::{End, Job, Opened, PROTOCOL};
+use crate::{privileges, serve};
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -5,7 +5,7 @@
 //! has a small process of its own, in the daemon's cgroup. See
 //! `docs/adr/0007-a-process-per-uplink.md`.
 
-use crate::process::{End, Job, Process, Service};
+use crate::{End, Job, Process, Service};
 use nfluid_switch::Switch;
 use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{NICE, Steered, ToldError, Uplink, UplinkError, UplinkSpec, UplinkStatus};
