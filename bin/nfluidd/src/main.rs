@@ -11,19 +11,19 @@ mod server;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use host::{Functions, Host, HostPlatform, Mechanism, Paths, Settings, lock};
-use nfluid_process::io::IoService;
 use migration::Migration;
-use nfluid_migration::tls::Files;
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::state::{FileStore, Store};
+use nfluid_migration::tls::Files;
+use nfluid_process::io::IoService;
+use nfluid_process::uplink::UplinkService;
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use nfluid_process::uplink::UplinkService;
 
 /// Runs network functions, isolated from each other, on this host.
 #[derive(Debug, Parser)]

@@ -184,8 +184,8 @@ pub fn listen(
 
 #[cfg(test)]
 mod tests {
-    use crate::tls::tests::{SOON, authority, host};
     use super::*;
+    use crate::tls::tests::{SOON, authority, host};
     use nfluid_formats::message::{Message, Taken};
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     use std::net::{Ipv4Addr, SocketAddrV4};

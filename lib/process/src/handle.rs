@@ -1,7 +1,7 @@
 //! The daemon's side of a process.
 
-use crate::service::Service;
 use crate::protocol::{End, Job, News, Opened, PROTOCOL, Request};
+use crate::service::Service;
 use anyhow::{Context, bail};
 use nfluid_sandbox::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 use nfluid_uplink::{ErrorKind, ToldError};

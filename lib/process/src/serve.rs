@@ -1,8 +1,8 @@
 //! The socket of a process.
 
-use crate::service::Service;
 use crate::journal::Journal;
 use crate::protocol::{End, News, PROTOCOL, Request};
+use crate::service::Service;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 use std::io::Write;

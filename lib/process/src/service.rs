@@ -1,10 +1,10 @@
 //! What such a process is for, and its life from the start on.
 
-use anyhow::Context;
 use crate::journal::Journal;
-use nfluid_uplink::{ErrorKind, ToldError};
 use crate::protocol::{End, Job, Opened, PROTOCOL};
 use crate::{privileges, serve};
+use anyhow::Context;
+use nfluid_uplink::{ErrorKind, ToldError};
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

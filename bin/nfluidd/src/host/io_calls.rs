@@ -1,7 +1,6 @@
 //! Who makes an instance's calls: itself, or an I/O thread.
 
 use super::Host;
-use nfluid_process::io::{self, CORES_MAX, Entrusted, Order};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::io::IoModel;
@@ -10,6 +9,7 @@ use nfluid_instance::launch::peers_by_queue;
 use nfluid_instance::paths::Paths;
 use nfluid_instance::running::Running;
 use nfluid_io::{Idle, Worker};
+use nfluid_process::io::{self, CORES_MAX, Entrusted, Order};
 use nfluid_switch::Maps;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -2,7 +2,6 @@
 
 use super::{Host, io_life};
 use crate::congestion::Figures;
-use nfluid_process::io::IoProcess;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
     PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
@@ -12,6 +11,7 @@ use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
 use nfluid_instance::machine;
 use nfluid_instance::running::Running;
+use nfluid_process::io::IoProcess;
 use nfluid_protocol::{Request, daemon};
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::Value;

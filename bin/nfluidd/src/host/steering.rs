@@ -7,11 +7,11 @@
 use super::Host;
 use super::uplinks::{RunningUplink, rules};
 use super::wires::failed;
-use nfluid_process::End;
-use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
 use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};
+use nfluid_process::End;
+use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
 use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{Choice, Steered};
 use nfluid_wiring::Entry;

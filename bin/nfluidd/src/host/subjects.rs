@@ -2,9 +2,9 @@
 
 use super::Host;
 use super::changes::Changed;
-use nfluid_process::io::IoProcess;
 use nfluid_control::model::{PortRef, Program};
 use nfluid_instance::running::Running;
+use nfluid_process::io::IoProcess;
 use nfluid_sandbox::cgroup::CpuClock;
 use std::ops::Range;
 

@@ -3,8 +3,6 @@
 use super::Host;
 use super::uplink_record::UplinkRecord;
 use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
-use nfluid_process::{End, Job, PROTOCOL, end_if_alive};
-use nfluid_process::uplink::{UplinkProcess, UplinkService};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -13,6 +11,8 @@ use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
 use nfluid_instance::running::supervisor_time;
+use nfluid_process::uplink::{UplinkProcess, UplinkService};
+use nfluid_process::{End, Job, PROTOCOL, end_if_alive};
 use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;

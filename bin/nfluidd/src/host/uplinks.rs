@@ -1,7 +1,6 @@
 //! Uplinks: ports backed by real interfaces.
 
 use super::uplink_record::UplinkRecord;
-use nfluid_process::uplink::UplinkProcess;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
@@ -10,6 +9,7 @@ use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_netdev::{Mode, NetdevError, Place, ReceivePath};
+use nfluid_process::uplink::UplinkProcess;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::ClientRule;
 use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};

@@ -4,7 +4,6 @@
 //! never run, whose memory, doorbells and neighbours are cold; its rings are full after milliseconds. The source has room for
 //! more, and frames come from there no faster than they are taken out of the rings here.
 
-use nfluid_migration::channel::{Channel, Patience, unexpected};
 use super::target::STEP;
 use crate::host::landing::{self, Addresses, Landing};
 use crate::host::moving::{Handed, Way};
@@ -12,6 +11,7 @@ use crate::server::Daemon;
 use anyhow::ensure;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::message::{Address, Message, Taken};
+use nfluid_migration::channel::{Channel, Patience, unexpected};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 

@@ -21,10 +21,10 @@ pub use source::settle_moves;
 pub use target::listen;
 
 use anyhow::Context;
-use nfluid_migration::ledger::{self, Departure, Ledger};
-use nfluid_migration::tls::{Files, Tls};
 use nfluid_control::model::Deployment;
 use nfluid_control::state::{FileStore, Store};
+use nfluid_migration::ledger::{self, Departure, Ledger};
+use nfluid_migration::tls::{Files, Tls};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;

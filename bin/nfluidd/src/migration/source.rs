@@ -1,11 +1,7 @@
 //! The host that an instance leaves.
 
-use nfluid_migration::channel::{Channel, Patience, Refused, unexpected};
-use super::handing::{self, hand_on};
-use nfluid_migration::hurry::Hurry;
-use nfluid_migration::ledger::{Departure, new_id};
 use super::Migration;
-use nfluid_migration::wires;
+use super::handing::{self, hand_on};
 use crate::host::moving;
 use crate::server::{Daemon, problem, timeline};
 use anyhow::{Context, ensure};
@@ -15,6 +11,10 @@ use nfluid_api::types::{
 };
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::message::{Hello, Message, PROTOCOL};
+use nfluid_migration::channel::{Channel, Patience, Refused, unexpected};
+use nfluid_migration::hurry::Hurry;
+use nfluid_migration::ledger::{Departure, new_id};
+use nfluid_migration::wires;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,6 @@
 //! The host that an instance arrives at.
 
-use nfluid_migration::callers::{self, Counted};
-use nfluid_migration::channel::{Channel, Patience, unexpected};
-use nfluid_migration::hurry::Hurry;
-use nfluid_migration::ledger::{Arrival, Found, is_id};
 use super::handing;
-use nfluid_migration::wires;
 use crate::host::landing::{Addresses, Landing};
 use crate::host::{self, Moved, moving};
 use crate::server::{Daemon, wait_for};
@@ -13,6 +8,11 @@ use anyhow::{Context, bail};
 use nfluid_api::server::Server as _;
 use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName, Problem};
 use nfluid_formats::message::{Hello, Message, PROTOCOL, Refusal, Taken};
+use nfluid_migration::callers::{self, Counted};
+use nfluid_migration::channel::{Channel, Patience, unexpected};
+use nfluid_migration::hurry::Hurry;
+use nfluid_migration::ledger::{Arrival, Found, is_id};
+use nfluid_migration::wires;
 use nfluid_sandbox::ProcessIdentity;
 use serde_json::{Map, Value};
 use std::net::TcpListener;
