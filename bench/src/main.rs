@@ -2,9 +2,11 @@
 
 mod dpdk;
 mod environment;
+mod experiment;
 mod experiments;
 mod host;
 mod literature;
+mod needs;
 mod ovs;
 mod page;
 mod peer;
@@ -14,7 +16,7 @@ mod session;
 mod sweep;
 
 use clap::Parser;
-use experiments::Experiment;
+use experiment::Experiment;
 use nfluid_figures::{plot, record, results, statistics};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};

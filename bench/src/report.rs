@@ -5,7 +5,7 @@ pub use nfluid_figures::terminal::{print_figures, significant, table};
 
 use crate::Asked;
 use crate::environment;
-use crate::experiments::Experiment;
+use crate::experiment::Experiment;
 use crate::host::distance::{Steady, core_to_core_ns};
 use crate::plot::Plot;
 use crate::record::{Figure, Record, command};

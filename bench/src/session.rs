@@ -1,6 +1,6 @@
 //! One run of the program: experiments in turn, each with a report and results of its own.
 
-use crate::experiments::Experiment;
+use crate::experiment::Experiment;
 use crate::record::{Record, command};
 use crate::report::{Report, print_figures};
 use crate::results::{Results, json};
@@ -127,12 +127,12 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::Session;
-    use crate::experiments::Experiment;
-    use crate::experiments::needs::{NOTHING, Needs};
+    use crate::experiment::Experiment;
+    use crate::needs::{NOTHING, Needs};
     use crate::statistics::Samples;
     use nfluid_testbed::CannotRun;
 
-    fn experiment(name: &'static str, run: crate::experiments::Run) -> Experiment {
+    fn experiment(name: &'static str, run: crate::experiment::Run) -> Experiment {
         Experiment {
             name,
             summary: "for a test",

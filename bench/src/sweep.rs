@@ -250,8 +250,8 @@ pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
 mod tests {
     use super::{Quantity, Shown, Side, Sweep, lines};
     use crate::Asked;
-    use crate::experiments::Experiment;
-    use crate::experiments::needs::NOTHING;
+    use crate::experiment::Experiment;
+    use crate::needs::NOTHING;
     use crate::report::Report;
 
     const SPEED: Quantity = Quantity {

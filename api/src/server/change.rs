@@ -3,7 +3,7 @@
 use super::Server;
 use super::query::{ChangeQuery, RemovalQuery};
 use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
-use super::router::Shared;
+use super::shared::Shared;
 use crate::types::{
     ApplyRequest, ApplyResponse, CreateRequest, DeleteRequest, Kind, ObjectName, Problem,
 };

@@ -3,7 +3,7 @@
 use super::Server;
 use super::limits::{FUNCTION_WAIT_MAX, FUNCTIONS_WAITING_MAX};
 use super::respond::{Answer, JsonResult, blocking_in};
-use super::router::Shared;
+use super::shared::Shared;
 use crate::types::{FunctionReport, FunctionRequest, Problem};
 use axum::Json;
 use axum::extract::State;

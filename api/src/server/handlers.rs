@@ -4,7 +4,7 @@ use super::Server;
 use super::limits::{LOG_LINES_MAX, POSITION_MAX};
 use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
-use super::router::Shared;
+use super::shared::Shared;
 use crate::types::{
     ChainStatus, DoctorReport, GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus, Logs,
     PoolStatus, PortStatus, Problem, Stats, SwitchStatus, TemplateStatus, UplinkStatus, Version,

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::respond::{Answer, JsonResult, PathResult, blocking};
-use super::router::Shared;
+use super::shared::Shared;
 use crate::types::{
     CommandRequest, CommandResponse, MigrateReport, MigrateRequest, PauseRequest, Problem,
     RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,

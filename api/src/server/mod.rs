@@ -10,6 +10,7 @@ mod openapi;
 mod query;
 mod respond;
 mod router;
+mod shared;
 mod stream;
 
 pub use limits::{BODY_BYTES_MAX, CONCURRENT_REQUESTS_MAX, EVENT_WAIT_MAX, REQUEST_TIME_MAX};

@@ -7,6 +7,7 @@ use super::limits::{
     SMALL_BODY_BYTES_MAX,
 };
 use super::respond::{Calls, too_large};
+use super::shared::Shared;
 use super::{Server, change, handlers, life, stream};
 use crate::types::Problem;
 use axum::error_handling::HandleErrorLayer;
@@ -19,32 +20,6 @@ use axum::{BoxError, Router};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
-
-/// What every handler shares.
-pub(super) struct Shared<S> {
-    /// For functions, which have places of their own, and for what does not block.
-    pub server: Arc<S>,
-    /// For who only asks: changes that do not end take no place of these.
-    pub views: Calls<S>,
-    /// For changes.
-    pub changes: Calls<S>,
-    /// Places for captures; a capture holds one as long as its client listens.
-    pub captures: Arc<Semaphore>,
-    /// Places for functions.
-    pub functions: Arc<Places>,
-}
-
-impl<S> Clone for Shared<S> {
-    fn clone(&self) -> Self {
-        Shared {
-            server: self.server.clone(),
-            views: self.views.clone(),
-            changes: self.changes.clone(),
-            captures: self.captures.clone(),
-            functions: self.functions.clone(),
-        }
-    }
-}
 
 /// All routes of the API, for `axum::serve` on a UNIX listener.
 pub fn router<S: Server>(server: Arc<S>) -> Router {

@@ -4,7 +4,7 @@ use super::Server;
 use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX, POSITION_MAX};
 use super::query::EventQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
-use super::router::Shared;
+use super::shared::Shared;
 use crate::types::{EventPage, Problem};
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};

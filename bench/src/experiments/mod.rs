@@ -40,7 +40,6 @@ mod life;
 mod looped;
 mod massive;
 pub mod models;
-pub mod needs;
 mod nf;
 mod noisy;
 mod nonf;
@@ -63,27 +62,12 @@ mod token;
 pub mod traffic;
 mod wake;
 
-use crate::report::Report;
-use needs::{
+use crate::experiment::Experiment;
+use crate::needs::{
     CLANG, CONTAINERS, DPDK, ETHTOOL, HAPROXY, HTTP, IPERF3, IPTABLES, NDPI, NETNS, NFT, NOTHING,
     Needs, OPEN_VSWITCH, OPENSSL, PING, PYTHON, SS, TASKSET, WRK,
 };
 use nfluid_testbed::CannotRun;
-
-/// An experiment.
-pub struct Experiment {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// What it measures, in a line.
-    pub summary: &'static str,
-    /// Debian packages that the experiment needs.
-    pub needs: Needs,
-    /// Runs it.
-    pub run: Run,
-}
-
-/// Measures, prints tables, hands in figures and plots; [`CannotRun`] if the host cannot run it.
-pub type Run = fn(&mut Report) -> anyhow::Result<()>;
 
 /// All of them.
 pub const ALL: &[Experiment] = &[

@@ -204,7 +204,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("fast-paths".to_owned())
         .spawn(move || host::follow_fast(&followed))
         .context("starting the thread that follows what fast paths depend on")?;
-    congestion::start(&host)?;
+    congestion::thread::start(&host)?;
     lock(&host).fill_pools()?;
     let functions = Arc::new(Functions::new(lock(&host).maker())?);
     let daemon = server::Daemon::new(

@@ -1,6 +1,6 @@
 //! The fast side: from the rings that are in use to the words by which the switch marks and refuses.
 
-use super::Figures;
+use super::figures::Figures;
 use super::orders::{Orders, WayOrder};
 use super::roll::Roll;
 use nfluid_api::types::PortSignal as Told;

@@ -1,7 +1,7 @@
 //! An instance under the meter.
 
-use super::InstanceCost;
-use crate::host::Subject;
+use super::figures::InstanceCost;
+use super::subject::Subject;
 use nfluid_congestion::{Meter, PortLook};
 use nfluid_sandbox::ThreadUse;
 use nfluid_switch::{Switch, WatchedRing};

@@ -1,9 +1,9 @@
 //! All instances under the meter, and who of them is at work: only those are asked, located and followed. Of one that idles,
 //! a look reads one mapped word per ring, and compares it.
 
-use super::InstanceCost;
+use super::figures::InstanceCost;
 use super::metered::Metered;
-use crate::host::Subject;
+use super::subject::Subject;
 use nfluid_switch::Switch;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

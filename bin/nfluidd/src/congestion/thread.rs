@@ -1,9 +1,10 @@
 //! The thread: when it looks.
 
-use super::Congestion;
+use super::figures::Congestion;
 use super::following::Following;
 use super::roll::Roll;
 use crate::host::{Changed, Shared, lock};
+use anyhow::Context;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_switch::Switch;
 use rustix::time::{ClockId, clock_gettime};
@@ -31,8 +32,25 @@ const TURN_REST: u32 = 20;
 /// The thread sleeps nearly always, and is late if the core is busy.
 const NICE: i32 = -20;
 
+/// Starts the thread.
+///
+/// # Errors
+/// When the kernel has none.
+pub fn start(host: &Shared) -> anyhow::Result<()> {
+    let shared = Arc::clone(host);
+    let (switch, congestion) = {
+        let host = lock(host);
+        (host.switch(), host.congestion())
+    };
+    std::thread::Builder::new()
+        .name("congestion".to_owned())
+        .spawn(move || run(&shared, switch, &congestion))
+        .context("starting the meter of costs")?;
+    Ok(())
+}
+
 /// Looks after the host's instances; never returns.
-pub fn run(host: &Shared, switch: Arc<Switch>, congestion: &Congestion) -> ! {
+fn run(host: &Shared, switch: Arc<Switch>, congestion: &Congestion) -> ! {
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::warn!(%error, "the congestion thread has no priority: marks may be late");
     }

@@ -2,7 +2,7 @@
 //! them count, also those that have gone.
 
 use super::Host;
-use crate::congestion::Figures;
+use crate::congestion::figures::Figures;
 use nfluid_api::types::{ChainStats, ChainStatus, PortState};
 use nfluid_control::matching::MatchRule;
 use nfluid_control::members::{front_of, member_names};

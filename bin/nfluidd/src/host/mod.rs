@@ -42,13 +42,12 @@ pub use platform::HostPlatform;
 pub use saving::{Moved, export, give, rehearse, state_now};
 pub use scaling::one_of_several;
 pub use statistics::{nf_command, nf_metrics};
-pub use subjects::Subject;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
 pub use upgrade::upgrade;
 pub use uplinks::{interface_fact, steering_fact};
 
-use crate::congestion::Congestion;
+use crate::congestion::figures::Congestion;
 use anyhow::Context;
 use changes::Changes;
 use io_side::IoSide;

@@ -1,7 +1,7 @@
 //! What exists and how it is, for the API.
 
 use super::{Host, io_life};
-use crate::congestion::Figures;
+use crate::congestion::figures::Figures;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
     PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
