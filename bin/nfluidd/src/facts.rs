@@ -2,9 +2,11 @@
 
 use nfluid_control::fast::Attach;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
+use nfluid_control::netns;
 use nfluid_control::spec::PortSpec;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_instance::{machine, terminator};
+use nfluid_netdev::{NetdevError, Place};
 use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
@@ -24,11 +26,11 @@ impl Host for ThisHost {
     }
 
     fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact {
-        crate::host::interface_fact(name, netns)
+        interface_fact(name, netns)
     }
 
     fn steering(&self, name: &str, netns: Option<&str>) -> Result<(), String> {
-        crate::host::steering_fact(name, netns)
+        steering_fact(name, netns)
     }
 
     fn program(&self, path: &str) -> Result<(), String> {
@@ -36,6 +38,43 @@ impl Host for ThisHost {
             .map(|_| ())
             .map_err(|error| error.to_string())
     }
+}
+
+fn place(interface: &str, netns: Option<&str>) -> Place {
+    Place {
+        interface: interface.to_owned(),
+        netns: netns.map(netns::path),
+    }
+}
+
+/// How an interface is, for validation.
+pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
+    match place(name, netns).look() {
+        Ok(()) => InterfaceFact::Present,
+        Err(NetdevError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
+        Err(NetdevError::NoInterface { names, .. }) => {
+            InterfaceFact::Missing(names.split(", ").map(str::to_owned).collect())
+        }
+        Err(NetdevError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
+        // What validation cannot see is found out, and undone, when the plan is carried out.
+        Err(_) => InterfaceFact::Present,
+    }
+}
+
+/// Whether an interface's NIC can classify, for validation.
+///
+/// # Errors
+/// Why not.
+pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
+    place(name, netns)
+        .steering()
+        .map(drop)
+        .map_err(|error| match error {
+            NetdevError::NoSteering { interface, why } => {
+                format!("{interface} cannot steer flows to queues: {why}")
+            }
+            other => other.to_string(),
+        })
 }
 
 /// The built-in network functions.

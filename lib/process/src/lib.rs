@@ -23,4 +23,4 @@ pub mod uplink;
 
 pub use handle::{Process, end_if_alive};
 pub use protocol::{End, Job, PROTOCOL};
-pub use service::{Service, run};
+pub use service::{RESTART, Service, run};

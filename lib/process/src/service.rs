@@ -4,6 +4,8 @@ use crate::journal::Journal;
 use crate::protocol::{End, Job, Opened, PROTOCOL};
 use crate::{privileges, serve};
 use anyhow::Context;
+use nfluid_control::model::{Backoff, Restart, RestartPolicy};
+use nfluid_control::quantity::Millis;
 use nfluid_uplink::{ErrorKind, ToldError};
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
@@ -17,6 +19,17 @@ use std::path::Path;
 
 /// Longer than any job.
 const JOB_MAX: u64 = 64 * 1024;
+
+/// How such a process is started again after its end: always, as traffic waits for it.
+pub const RESTART: Restart = Restart {
+    policy: RestartPolicy::Always,
+    backoff: Backoff {
+        shortest: Millis(10),
+        longest: Millis(5000),
+    },
+    max: None,
+    healthy: Millis(10_000),
+};
 
 /// What such a process is for.
 pub trait Service: Sized {

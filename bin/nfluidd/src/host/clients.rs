@@ -1,7 +1,7 @@
 //! Clients of templates: whose frames go to which instance.
 
 use super::Host;
-use super::wires::failed;
+use super::errors::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::template::ClientBy;

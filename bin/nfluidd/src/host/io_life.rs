@@ -3,7 +3,6 @@
 
 use super::Host;
 use super::io_side::IoRecord;
-use super::uplink_life::RESTART;
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind};
@@ -13,6 +12,7 @@ use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
 use nfluid_instance::doorbell;
 use nfluid_instance::running::{Running, supervisor_time};
+use nfluid_process::RESTART;
 use nfluid_process::io::{IoProcess, IoService, IoStatus, Order, Setup};
 use nfluid_process::{End, Job, PROTOCOL, end_if_alive};
 use nfluid_sandbox::cgroup::{Cgroup, Share};

@@ -1,9 +1,9 @@
 //! The I/O threads of the platform, as the daemon knows them.
 
-use super::uplink_life::RESTART;
 use nfluid_control::io::IoSettings;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Supervisor;
+use nfluid_process::RESTART;
 use nfluid_process::io::{IoProcess, IoStatus};
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::Cgroup;

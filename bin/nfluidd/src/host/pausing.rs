@@ -1,15 +1,11 @@
 //! Instances that stand still, and what becomes of frames for them meanwhile.
 
 use super::Host;
-use super::scaling::one_of_several;
+use super::errors::{one_of_several, refused};
 use nfluid_api::types::{EventKind, InstanceState, Kind, PausedTraffic};
 use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_sandbox::cgroup::CgroupError;
-
-pub(super) fn refused(message: String, remedy: &str) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
-}
 
 fn not_done(why: CgroupError) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Failed, why.to_string())

@@ -1,7 +1,7 @@
 //! The actions of a plan, one by one.
 
+use super::errors::{error, exhausted, failed};
 use super::terminator::drain;
-use super::wires::failed;
 use super::{Host, Shared, lock, scaling, tenants, upgrade};
 use anyhow::Context;
 use nfluid_api::types::{EventKind, InstanceState, Kind};
@@ -38,11 +38,6 @@ impl HostPlatform {
     pub fn new(host: Shared) -> Self {
         HostPlatform(host, Budget::default())
     }
-}
-
-/// An error of the actuator, for the operator.
-pub(super) fn error(error: anyhow::Error) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::Failed, format!("{error:#}"))
 }
 
 impl Platform for HostPlatform {
@@ -334,13 +329,6 @@ fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
     };
     let names: Option<Vec<Option<String>>> = actions.iter().map(about).collect();
     Some(names?.into_iter().flatten().collect())
-}
-
-fn exhausted(what: &str) -> PlatformError {
-    PlatformError::new(
-        PlatformErrorKind::Exhausted,
-        format!("the platform has no room for more {what}"),
-    )
 }
 
 impl Host {

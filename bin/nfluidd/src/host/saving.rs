@@ -1,7 +1,7 @@
 //! Saving an instance's state, and giving one to an instance that was made from an image.
 
-use super::platform::error;
-use super::wires::failed;
+use super::errors::error;
+use super::errors::failed;
 use super::{Host, Shared, lock};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};

@@ -5,8 +5,8 @@
 //! without all this, whatever becomes of the order.
 
 use super::Host;
+use super::errors::failed;
 use super::uplinks::{RunningUplink, rules};
-use super::wires::failed;
 use nfluid_api::types::{EventKind, Kind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::{PortRef, Steering};

@@ -3,7 +3,7 @@
 //! Which of the two has the ports, they settle by themselves (`docs/adr/0013-state-of-nfs.md`): should this daemon die in
 //! between, the next one finds exactly one of them.
 
-use super::platform::error;
+use super::errors::error;
 use super::{Host, Shared, lock};
 use crate::facts::ThisHost;
 use anyhow::{Context, bail};

@@ -6,28 +6,16 @@ use super::uplinks::{RunningUplink, uplink_failed, uplink_spec};
 use anyhow::{Context, bail};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
 use nfluid_instance::running::supervisor_time;
 use nfluid_process::uplink::{UplinkProcess, UplinkService};
-use nfluid_process::{End, Job, PROTOCOL, end_if_alive};
+use nfluid_process::{End, Job, PROTOCOL, RESTART, end_if_alive};
 use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// What traffic waits for is always started again.
-pub const RESTART: Restart = Restart {
-    policy: RestartPolicy::Always,
-    backoff: Backoff {
-        shortest: Millis(10),
-        longest: Millis(5000),
-    },
-    max: None,
-    healthy: Millis(10_000),
-};
 
 impl Host {
     pub(super) fn create_uplink(

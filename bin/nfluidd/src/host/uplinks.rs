@@ -2,13 +2,12 @@
 
 use super::uplink_record::UplinkRecord;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::host::InterfaceFact;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::model::{UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
-use nfluid_netdev::{Mode, NetdevError, Place, ReceivePath};
+use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::ClientRule;
@@ -134,43 +133,6 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
         _ => PlatformErrorKind::Failed,
     };
     PlatformError::new(kind, error.text.clone())
-}
-
-fn place(interface: &str, netns: Option<&str>) -> Place {
-    Place {
-        interface: interface.to_owned(),
-        netns: netns.map(netns::path),
-    }
-}
-
-/// How an interface is, for validation.
-pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
-    match place(name, netns).look() {
-        Ok(()) => InterfaceFact::Present,
-        Err(NetdevError::NoNamespace { .. }) => InterfaceFact::NoNamespace,
-        Err(NetdevError::NoInterface { names, .. }) => {
-            InterfaceFact::Missing(names.split(", ").map(str::to_owned).collect())
-        }
-        Err(NetdevError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
-        // What validation cannot see is found out, and undone, when the plan is carried out.
-        Err(_) => InterfaceFact::Present,
-    }
-}
-
-/// Whether an interface's NIC can classify, for validation.
-///
-/// # Errors
-/// Why not.
-pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
-    place(name, netns)
-        .steering()
-        .map(drop)
-        .map_err(|error| match error {
-            NetdevError::NoSteering { interface, why } => {
-                format!("{interface} cannot steer flows to queues: {why}")
-            }
-            other => other.to_string(),
-        })
 }
 
 /// The classifier's table: every rule of every entry, in order.

@@ -1,7 +1,7 @@
 //! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
 
 use super::uplinks::{RunningUplink, rules};
-use super::{Host, pausing};
+use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::members::{Members, front_of};
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
@@ -142,9 +142,8 @@ impl Host {
     /// They cannot, with the reason.
     pub(super) fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
         let checked = self.wires.check_bypass(&self.ports(), name);
-        checked.map_err(|why| {
-            pausing::refused(why.to_string(), "pause it with --traffic hold or drop")
-        })
+        checked
+            .map_err(|why| errors::refused(why.to_string(), "pause it with --traffic hold or drop"))
     }
 
     /// Has the switch, or all senders, wake an instance: those that send to it may be others than before.
@@ -203,7 +202,7 @@ impl Host {
                 Ok(())
             }
         }
-        .map_err(failed)
+        .map_err(errors::failed)
     }
 
     fn join(&self, join: &Join) -> Result<(), SwitchError> {
@@ -232,15 +231,6 @@ fn refused(error: WiringError) -> PlatformError {
             return refused.with_remedy(remedy);
         }
         WiringError::NoPort(_) | WiringError::NoSwitch(_) => PlatformErrorKind::NotFound,
-    };
-    PlatformError::new(kind, error.to_string())
-}
-
-/// An error of the switch, for the operator.
-pub fn failed(error: SwitchError) -> PlatformError {
-    let kind = match &error {
-        SwitchError::Limit(_) => PlatformErrorKind::Exhausted,
-        _ => PlatformErrorKind::Failed,
     };
     PlatformError::new(kind, error.to_string())
 }

@@ -5,8 +5,8 @@
 
 use super::exchange::{Exchanged, exchange};
 use super::note::Note;
-use crate::host::platform::error;
-use crate::host::wires::failed;
+use crate::host::errors::error;
+use crate::host::errors::failed;
 use anyhow::Context;
 use nfluid_api::types::ScaleReport;
 use nfluid_control::apply::PlatformError;

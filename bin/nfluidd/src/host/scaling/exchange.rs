@@ -90,7 +90,7 @@ pub fn exchange<'a>(
             });
             let gifts: Vec<_> = gifts.collect();
             // Made before anybody waits for it.
-            let file = memory_file("state", &[]).map_err(crate::host::platform::error)?;
+            let file = memory_file("state", &[]).map_err(crate::host::errors::error)?;
             let (go, led) = channel();
             let work = move || match led.recv() {
                 Ok(()) => give_up(member, file, until, gifts),

@@ -18,8 +18,8 @@ pub use counts::counts_of;
 use super::{Host, Shared, lock};
 use division::{Front, Member, Scaling};
 use nfluid_api::types::{EventKind, Kind, ScaleReport};
+use nfluid_control::apply::PlatformError;
 use nfluid_control::apply::no_instance;
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::inventory::Inventory;
 use nfluid_control::members::{front_of, member_names};
 use nfluid_control::model::PortRef;
@@ -236,13 +236,4 @@ impl Host {
         }
         Ok(found.flatten().unwrap_or(1))
     }
-}
-
-/// The error of what cannot be done to one of several.
-pub fn one_of_several(name: &str, what: &str) -> PlatformError {
-    PlatformError::new(
-        PlatformErrorKind::Refused,
-        format!("instance {name} is one of several that share flows: it cannot be {what}"),
-    )
-    .with_remedy("'nfluid scale INSTANCE 1' makes it one again")
 }
