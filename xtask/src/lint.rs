@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use crate::cycles;
 use crate::deps;
 use crate::session::{Interrupted, Session};
 use crate::specification;
@@ -29,10 +30,11 @@ pub fn format(session: &Session, check: bool) -> Result<()> {
 pub fn lint(session: &Session) -> Result<()> {
     install(session)?;
     let mut failed = Vec::new();
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("SPECIFICATION.md", |session| {
             specification::check(&session.root)
         }),
+        ("cycles of modules", |session| cycles::check(&session.root)),
         ("rustfmt", |session| format_rust(session, true)),
         ("clang-format", |session| format_c(session, true)),
         ("clippy", clippy),

@@ -4,6 +4,7 @@
 //! them, and holds a [`leftovers::Leftovers`], which removes what they left behind. Nothing here is needed at run time.
 
 mod clean;
+mod cycles;
 mod deps;
 mod fuzz;
 mod guest;

@@ -5,16 +5,7 @@ use super::errors::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::template::ClientBy;
-use nfluid_switch::client::{self, Client};
-
-/// What tells clients apart, for the switch.
-pub fn by(by: ClientBy) -> client::ClientBy {
-    match by {
-        ClientBy::Address => client::ClientBy::Address,
-        ClientBy::Vlan => client::ClientBy::Vlan,
-        ClientBy::Mac => client::ClientBy::Mac,
-    }
-}
+use nfluid_switch::client::Client;
 
 /// The numbers of the two ports at the ends of a client's instance, or of its chain of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

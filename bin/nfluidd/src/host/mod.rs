@@ -34,7 +34,7 @@ mod wires;
 
 pub use capture::capture;
 pub use changes::Changed;
-pub use clients::{ClientPorts, by as client_by};
+pub use clients::ClientPorts;
 pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
 pub use health::run as look_after;
@@ -46,6 +46,7 @@ pub use statistics::{nf_command, nf_metrics};
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
 pub use upgrade::upgrade;
+pub use uplinks::client_by;
 
 use crate::congestion::figures::Congestion;
 use anyhow::Context;

@@ -7,10 +7,11 @@ use nfluid_control::model::{UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
+use nfluid_control::template::ClientBy;
 use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
-use nfluid_switch::client::ClientRule;
+use nfluid_switch::client::{self, ClientRule};
 use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
 use nfluid_wiring::Entry;
 use std::time::Duration;
@@ -135,13 +136,22 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
     PlatformError::new(kind, error.text.clone())
 }
 
+/// What tells clients apart, for the switch.
+pub fn client_by(by: ClientBy) -> client::ClientBy {
+    match by {
+        ClientBy::Address => client::ClientBy::Address,
+        ClientBy::Vlan => client::ClientBy::Vlan,
+        ClientBy::Mac => client::ClientBy::Mac,
+    }
+}
+
 /// The classifier's table: every rule of every entry, in order.
 pub fn rules(entries: &[Entry]) -> Vec<Rule> {
     let mut table = Vec::new();
     for entry in entries {
         let clients = entry.clients.map(|clients| ClientRule {
             template: clients.template,
-            by: super::clients::by(clients.by),
+            by: client_by(clients.by),
             back: clients.back,
         });
         let with_place = |one: &MatchRule| Rule {

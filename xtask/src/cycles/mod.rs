@@ -1,0 +1,142 @@
+//! No module of a crate depends on itself by a way longer than a few modules.
+//!
+//! A module depends on another one if it names an item of it, by a path that begins with `crate`, `super` or `self`. A `pub use`
+//! is no dependency of the module that has it: who uses the name depends on where it comes from. Tests are left out.
+
+mod graph;
+mod paths;
+
+use anyhow::{Context, Result, bail};
+use paths::Module;
+use std::fs;
+use std::path::Path;
+
+/// Most modules in a cycle. A pair of a struct and its parts is common and harmless.
+const CYCLE_MAX: usize = 5;
+
+/// Crates with a longer cycle, and its length: it may not grow. A crate that is mended is taken out.
+const LEFT: [(&str, usize); 5] = [
+    ("bench", 136),
+    ("lib/control", 16),
+    ("lib/fastpath", 6),
+    ("lib/ring", 6),
+    ("lib/sandbox", 13),
+];
+
+/// Looks at all crates of the workspace.
+///
+/// # Errors
+/// There is a longer cycle, or a source cannot be read.
+pub fn check(root: &Path) -> Result<()> {
+    let mut found = 0;
+    for name in members(root)? {
+        let left = LEFT.iter().find(|(crate_name, _)| *crate_name == name);
+        let allowed = left.map_or(CYCLE_MAX, |(_, length)| *length);
+        let modules = paths::read(&root.join(&name).join("src"))?;
+        for cycle in long_cycles(&modules, allowed) {
+            found += 1;
+            eprintln!(
+                "{name}: {} modules depend on each other, of which {allowed} may: {}",
+                cycle.len(),
+                cycle.join(", ")
+            );
+        }
+    }
+    if found > 0 {
+        bail!("cycles of modules are too long: move what they share to a module of its own");
+    }
+    Ok(())
+}
+
+/// The folders of the workspace's crates.
+fn members(root: &Path) -> Result<Vec<String>> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).context("reading Cargo.toml")?;
+    let members = manifest
+        .split_once("members = [")
+        .and_then(|(_, rest)| rest.split_once(']'));
+    let (members, _) = members.context("Cargo.toml has no list of members")?;
+    let names = members.split(',').map(|name| name.trim().trim_matches('"'));
+    let names = names.filter(|name| !name.is_empty());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The cycles of more than `allowed` modules, each as its modules' names.
+fn long_cycles(modules: &[Module], allowed: usize) -> Vec<Vec<String>> {
+    let edges = paths::edges(modules);
+    let cycles = graph::cycles(&edges).into_iter();
+    let long = cycles.filter(|cycle| cycle.len() > allowed);
+    long.map(|cycle| cycle.iter().map(|at| modules[*at].name()).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(path: &[&str], text: &str) -> Module {
+        let path = path.iter().map(|part| (*part).to_owned()).collect();
+        Module::parse(path, text).expect("Rust")
+    }
+
+    fn cycles(modules: &[Module]) -> Vec<Vec<usize>> {
+        graph::cycles(&paths::edges(modules))
+    }
+
+    #[test]
+    fn a_module_that_names_another_depends_on_it() {
+        let modules = [
+            module(&[], "mod a; mod b; mod c;"),
+            module(&["a"], "use crate::b::{self, Thing}; use super::c;"),
+            module(&["b"], "fn f() { crate::a::g(); }"),
+            module(&["c"], "struct C;"),
+        ];
+        assert_eq!(cycles(&modules), [vec![1, 2]]);
+    }
+
+    #[test]
+    fn what_is_handed_on_comes_from_where_it_is() {
+        let modules = [
+            module(&[], "mod a; mod b; pub use a::Thing; pub use b::*;"),
+            module(&["a"], "pub struct Thing;"),
+            module(&["b"], "use crate::Thing; pub fn f(_: super::a::Thing) {}"),
+        ];
+        assert!(cycles(&modules).is_empty(), "the root depends on nobody");
+    }
+
+    #[test]
+    fn tests_are_no_part_of_it() {
+        let modules = [
+            module(&[], "mod a; mod b;"),
+            module(&["a"], "use crate::b::B;"),
+            module(&["b"], "#[cfg(test)] mod tests { use crate::a::A; }"),
+        ];
+        assert!(cycles(&modules).is_empty());
+    }
+
+    #[test]
+    fn a_module_inside_a_file_is_that_file() {
+        let modules = [
+            module(&[], "mod a; mod b;"),
+            module(&["a"], "mod inner { use crate::b::B; }"),
+            module(&["b"], "use super::a::inner::A;"),
+        ];
+        assert_eq!(cycles(&modules), [vec![1, 2]]);
+    }
+
+    #[test]
+    fn a_long_cycle_is_named_and_a_short_one_is_not() {
+        let ring = |count: usize| {
+            let mut all = vec![module(&[], "")];
+            for at in 0..count {
+                let next = (at + 1) % count;
+                let name = format!("m{at}");
+                all.push(module(&[&name], &format!("use crate::m{next}::X;")));
+            }
+            all
+        };
+        assert!(long_cycles(&ring(CYCLE_MAX), CYCLE_MAX).is_empty());
+        let long = long_cycles(&ring(CYCLE_MAX + 1), CYCLE_MAX);
+        assert_eq!(long.len(), 1);
+        assert_eq!(long[0].len(), CYCLE_MAX + 1);
+    }
+}
