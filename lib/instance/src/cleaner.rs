@@ -1,7 +1,8 @@
-//! What is left of ended instances when their processes, cgroups and files are gone: maps in the switch, and numbers. Taking
-//! maps out waits for the kernel, some 10 ms, and many are taken out together: a thread does it, and nobody waits for it.
+//! A thread that removes what is left of ended instances when their processes, cgroups and files are gone: maps in the switch,
+//! and numbers. The kernel takes some 10 ms to take maps out of a table, and takes out many together in the same time. So a
+//! change does not wait for it.
 //!
-//! Until it is done, a record under another name tells a later daemon what to remove.
+//! Until the maps are out, a record under another name tells a later daemon what to remove.
 
 use crate::numbers::{InUse, Numbers};
 use anyhow::Context;
@@ -10,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Somebody who has ended.
-pub struct Remains {
+/// What is left of one instance.
+pub struct Leftovers {
     /// The maps.
     pub memory: InstanceMemory,
     /// The numbers, if they may be used again.
@@ -21,14 +22,14 @@ pub struct Remains {
 }
 
 /// The thread.
-pub struct Undertaker {
-    queue: Mutex<Sender<Remains>>,
+pub struct Cleaner {
+    queue: Mutex<Sender<Leftovers>>,
     /// How many are under way.
     pending: Arc<(Mutex<usize>, Condvar)>,
 }
 
-impl Undertaker {
-    /// Starts it.
+impl Cleaner {
+    /// Starts the thread.
     ///
     /// # Errors
     /// When the kernel has no thread left.
@@ -37,24 +38,24 @@ impl Undertaker {
         let pending = Arc::<(Mutex<usize>, Condvar)>::default();
         let counted = Arc::clone(&pending);
         std::thread::Builder::new()
-            .name("undertaker".to_owned())
-            .spawn(move || bury_all(&switch, &numbers, &waiting, &counted))
-            .context("starting the undertaker")?;
-        Ok(Undertaker {
+            .name("cleaner".to_owned())
+            .spawn(move || clean_all(&switch, &numbers, &waiting, &counted))
+            .context("starting the cleaner")?;
+        Ok(Cleaner {
             queue: Mutex::new(queue),
             pending,
         })
     }
 
     /// Buries somebody, later.
-    pub fn bury(&self, remains: Remains) {
+    pub fn take(&self, leftovers: Leftovers) {
         count(&self.pending, |pending| *pending += 1);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // The thread ends with the process only.
-        let _ = queue.send(remains);
+        let _ = queue.send(leftovers);
     }
 
-    /// Waits until all are buried.
+    /// Waits until nothing is left.
     pub fn finish(&self) {
         let (pending, changed) = &*self.pending;
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,19 +73,19 @@ fn count(pending: &(Mutex<usize>, Condvar), change: impl FnOnce(&mut usize)) {
     pending.1.notify_all();
 }
 
-fn bury_all(
+fn clean_all(
     switch: &Switch,
     numbers: &Numbers,
-    waiting: &Receiver<Remains>,
+    waiting: &Receiver<Leftovers>,
     pending: &(Mutex<usize>, Condvar),
 ) {
     while let Ok(first) = waiting.recv() {
-        let all: Vec<Remains> = [first].into_iter().chain(waiting.try_iter()).collect();
+        let all: Vec<Leftovers> = [first].into_iter().chain(waiting.try_iter()).collect();
         let memories: Vec<&InstanceMemory> = all.iter().map(|one| &one.memory).collect();
         if let Err(error) = switch.remove_all(&memories) {
             tracing::warn!(%error, "maps of removed ports stay until their numbers are used again");
         }
-        let buried = all.len();
+        let cleaned = all.len();
         for one in all {
             // Before its numbers are somebody else's.
             let _ = std::fs::remove_file(&one.record);
@@ -92,6 +93,6 @@ fn bury_all(
                 numbers.free(&own);
             }
         }
-        count(pending, |pending| *pending -= buried);
+        count(pending, |pending| *pending -= cleaned);
     }
 }

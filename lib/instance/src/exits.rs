@@ -1,4 +1,4 @@
-//! Whose process has ended: the kernel says so, however many there are that have not.
+//! Processes that have ended. The kernel tells which (epoll on their descriptors), so the daemon looks at no process that runs.
 
 use nfluid_sandbox::Instance;
 use rustix::event::Timespec;
@@ -8,29 +8,29 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Ends that are told at a time.
+/// Exits that are read at a time.
 const AT_ONCE: usize = 64;
 
 /// The processes of instances.
-pub struct Ends {
+pub struct Exits {
     told: Arc<OwnedFd>,
     names: HashMap<u32, String>,
 }
 
-impl Ends {
-    /// Of none.
+impl Exits {
+    /// Watches no process yet.
     ///
     /// # Errors
     /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
-        Ok(Ends {
+        Ok(Exits {
             told: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
             names: HashMap::new(),
         })
     }
 
-    /// Watches the process of an instance, until it has ended or is let go of. One that cannot be watched is found by the
-    /// look at all instances, later.
+    /// Watches the process of an instance, until the process has ended or [`Exits::forget`]. The end of a process that cannot be
+    /// watched is found later, by the look at all instances.
     pub fn add(&mut self, name: &str, process: &Instance) {
         let pid = process.pid();
         self.names.insert(pid, name.to_owned());
@@ -41,19 +41,19 @@ impl Ends {
         }
     }
 
-    /// Does not watch it any more.
+    /// Stops watching a process.
     pub fn forget(&mut self, process: &Instance) {
         self.names.remove(&process.pid());
-        // It may have been told already.
+        // The kernel may have told of the exit already.
         let _ = epoll::delete(&*self.told, process.as_fd());
     }
 
-    /// Readable when some have ended.
+    /// Readable when processes have ended.
     pub fn readable(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.told)
     }
 
-    /// Some of those that have ended since.
+    /// Returns some of the instances whose processes have ended since the last call.
     pub fn ended(&mut self) -> Vec<String> {
         let nothing = Event {
             flags: EventFlags::empty(),

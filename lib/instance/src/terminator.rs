@@ -233,13 +233,13 @@ pub struct Connectors(Mutex<Vec<Instance>>);
 impl Connectors {
     /// Remembers one.
     pub fn keep(&self, connector: Instance) {
-        self.bury_the_dead();
+        self.reap();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(connector);
     }
 
-    /// Lets the kernel forget those that have ended.
-    pub fn bury_the_dead(&self) {
+    /// Reaps the connectors that have ended.
+    pub fn reap(&self) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| matches!(one.try_wait(), Ok(None)));
     }

@@ -7,7 +7,7 @@
 //! | [`channel`] | messages with patience |
 //! | [`wires`] | what another daemon may ask for |
 //! | [`ledger`] | moves that are not settled, on the disk |
-//! | [`hurry`] | threads for whose next step an instance stands still |
+//! | [`priority`] | the priority of threads for whose next step an instance stands still |
 //!
 //! The order of the conversation is the daemon's (`bin/nfluidd/src/migration`): the room moves no instance.
 
@@ -15,7 +15,7 @@
 
 pub mod callers;
 pub mod channel;
-pub mod hurry;
+pub mod priority;
 pub mod ledger;
 pub mod tls;
 pub mod wires;

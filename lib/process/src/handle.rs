@@ -177,18 +177,18 @@ impl<S: Service> Process<S> {
         })
     }
 
-    /// Tells it to end, and waits until it is gone; kills it if it does not obey.
+    /// Tells the process to end, and waits until it has. Kills it if it does not obey.
     ///
     /// # Errors
     /// What went wrong at its end: what it has changed is still to be undone then.
     pub fn end(mut self, how: End) -> anyhow::Result<()> {
         let ended = ask_to_end::<S>(&self.socket, how);
         let patience = if ended.is_ok() { DEATH } else { Duration::ZERO };
-        self.bury(patience)?;
+        self.reap(patience)?;
         ended
     }
 
-    fn bury(&mut self, patience: Duration) -> anyhow::Result<()> {
+    fn reap(&mut self, patience: Duration) -> anyhow::Result<()> {
         if self.process.wait_timeout(patience)?.is_some() {
             self.try_wait();
             return Ok(());

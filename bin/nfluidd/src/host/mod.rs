@@ -61,8 +61,8 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
-use nfluid_instance::cleaner::Undertaker;
-use nfluid_instance::exits::Ends;
+use nfluid_instance::cleaner::Cleaner;
+use nfluid_instance::exits::Exits;
 use nfluid_instance::making::shell::number_of;
 use nfluid_instance::making::{Maker, Making};
 use nfluid_instance::numbers::{Ids, Numbers};
@@ -130,7 +130,7 @@ pub struct Host {
     switches: BTreeMap<String, (u32, SwitchModel)>,
     instances: BTreeMap<String, Running>,
     /// Their processes.
-    ends: Ends,
+    exits: Exits,
     /// Instances whose process has ended and was not started again since.
     ended_names: BTreeSet<String>,
     /// By instance: those that were given its bell when they started.
@@ -254,7 +254,7 @@ impl Host {
             logs: nfluid_instance::logs::LogCollector::start()?,
             numbers: numbers.clone(),
             groups: Groups::new(settings.paths.clone()),
-            undertaker: Undertaker::start(Arc::clone(&switch), numbers.clone())?,
+            cleaner: Cleaner::start(Arc::clone(&switch), numbers.clone())?,
             connectors: nfluid_instance::terminator::Connectors::default(),
             kernel_ids,
         };
@@ -276,7 +276,7 @@ impl Host {
             origin,
             switches: BTreeMap::new(),
             instances: BTreeMap::new(),
-            ends: Ends::new().context("watching processes")?,
+            exits: Exits::new().context("watching processes")?,
             ended_names: BTreeSet::new(),
             bell_holders: BTreeMap::new(),
             uplinks: BTreeMap::new(),
@@ -353,7 +353,7 @@ impl Host {
             (Arc::clone(&host.pool), Arc::clone(&host.maker))
         };
         pool.end();
-        maker.undertaker.finish();
+        maker.cleaner.finish();
     }
 
     /// The pools of shells.

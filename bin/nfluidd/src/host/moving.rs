@@ -220,7 +220,7 @@ pub fn settle(host: &Shared, name: &str) {
     host.set_moving(name, false);
     host.doubtful.remove(name);
     // Should it have ended meanwhile, that was not told.
-    host.bury_the_dead(&[name.to_owned()]);
+    host.note_exits(&[name.to_owned()]);
 }
 
 /// Notes that it is not settled who has an instance; whatever concerns it is refused.

@@ -495,7 +495,7 @@ impl Host {
     /// Takes a running instance up among the others.
     pub(super) fn take_up(&mut self, name: &str, running: Running) {
         if let Some(process) = &running.process {
-            self.ends.add(name, process);
+            self.exits.add(name, process);
         }
         self.note_bells(name, &running.record.bells);
         self.instances.insert(name.to_owned(), running);
@@ -558,7 +558,7 @@ impl Host {
         };
         if let Some(process) = &running.process {
             making::end(process)?;
-            self.ends.forget(process);
+            self.exits.forget(process);
             running.process = None;
         }
         if running.spec.io.has_threads() {
@@ -623,7 +623,7 @@ impl Host {
         }
         let time = supervisor_time(self.started);
         self.note_bells(name, &record.bells);
-        self.ends.add(name, &process);
+        self.exits.add(name, &process);
         self.ended_names.remove(name);
         let running = self
             .instances
@@ -682,7 +682,7 @@ impl Host {
         running.supervisor.forgive();
         if let Some(process) = &running.process {
             making::end(process).map_err(error)?;
-            self.ends.forget(process);
+            self.exits.forget(process);
             running.process = None;
         }
         let maps = running.maps(&self.settings.paths, name);
@@ -699,7 +699,7 @@ impl Host {
         });
         if let Err(why) = &started {
             // Its policy decides when that is tried again.
-            self.bury(name, &format!("could not be started: {why}"), Exit::Failure);
+            self.note_exit(name, &format!("could not be started: {why}"), Exit::Failure);
         }
         started
     }

@@ -29,20 +29,20 @@ pub fn run(host: &Shared) -> ! {
     let mut last_look = Instant::now();
     let mut last_balance = Instant::now();
     let mut gaps = Gaps::default();
-    let ends = lock(host).ends.readable();
+    let exits = lock(host).exits.readable();
     loop {
         let (pidfds, wait) = lock(host).watched();
         let mut fds: Vec<PollFd<'_>> = pidfds
             .iter()
-            .chain([&*ends])
+            .chain([&*exits])
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
         let timeout = Timespec::try_from(wait).unwrap_or_default();
         // Interrupted or not: look.
         let _ = poll(&mut fds, Some(&timeout));
         let mut host = lock(host);
-        let ended = host.ends.ended();
-        host.bury_the_dead(&ended);
+        let ended = host.exits.ended();
+        host.note_exits(&ended);
         host.start_what_is_due();
         host.watch_uplinks();
         host.meter_uplinks();
@@ -58,7 +58,7 @@ pub fn run(host: &Shared) -> ! {
         }
         if last_sweep.elapsed() > SWEEP {
             last_sweep = Instant::now();
-            host.maker.connectors.bury_the_dead();
+            host.maker.connectors.reap();
             if let Err(error) = host.switch.fdb_sweep() {
                 tracing::warn!(%error, "removing aged addresses");
             }
@@ -106,39 +106,39 @@ impl Host {
         )
     }
 
-    /// Buries those of these that have ended.
-    pub(super) fn bury_the_dead(&mut self, names: &[String]) {
+    /// Notes which of these instances have ended, and what becomes of each.
+    pub(super) fn note_exits(&mut self, names: &[String]) {
         for name in names {
-            // It may have given its ports away, and ended as it should; or it is another host's.
+            // An instance that is upgraded gives its ports away and ends as it should. One that moves may be another host's.
             if self.upgrading.contains(name) || self.moving.contains(name) {
                 continue;
             }
             let running = self.instances.get(name);
             let process = running.and_then(|running| running.process.as_ref());
             if let Some(Ok(Some(ended))) = process.map(Instance::try_wait) {
-                self.bury(name, &ended.to_string(), exit_of(ended));
+                self.note_exit(name, &ended.to_string(), exit_of(ended));
             }
         }
     }
 
-    /// The same for some, in turn: whose end was not told is found, later.
+    /// The same for some instances in turn: the end of a process that the kernel did not tell is found later.
     fn look_at_some(&mut self) {
         let behind = (Bound::Excluded(self.looked_at.as_str()), Bound::Unbounded);
         let names = self.instances.range::<str, _>(behind).map(|(name, _)| name);
         let names: Vec<String> = names.take(TURN).cloned().collect();
-        self.bury_the_dead(&names);
-        // Behind the last one it begins anew.
+        self.note_exits(&names);
+        // After the last instance comes the first.
         self.looked_at = names.into_iter().nth(TURN - 1).unwrap_or_default();
     }
 
-    /// Reclaims the ports of an instance that has ended, and asks its policy.
-    pub(super) fn bury(&mut self, name: &str, how: &str, exit: Exit) {
+    /// Reclaims the ports of an instance that has ended, and asks its restart policy.
+    pub(super) fn note_exit(&mut self, name: &str, how: &str, exit: Exit) {
         let time = supervisor_time(self.started);
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
         if let Some(process) = running.process.take() {
-            self.ends.forget(&process);
+            self.exits.forget(&process);
         }
         self.ended_names.insert(name.to_owned());
         // What it has sent and not rung for any more would wait until its peers look by themselves.
@@ -210,7 +210,7 @@ impl Host {
                     Some((Kind::Instance, &name)),
                     "runs again",
                 ),
-                Err(error) => self.bury(
+                Err(error) => self.note_exit(
                     &name,
                     &format!("could not be started: {error:#}"),
                     Exit::Failure,

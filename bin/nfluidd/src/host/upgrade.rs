@@ -244,7 +244,7 @@ impl Host {
         making::end(&successor.process)?;
         self.note_successor(name, None)?;
         // Should it have ended meanwhile, that was not told.
-        self.bury_the_dead(&[name.to_owned()]);
+        self.note_exits(&[name.to_owned()]);
         Err(why.context("the running one goes on"))
     }
 
@@ -343,9 +343,9 @@ impl Host {
             .instances
             .get_mut(name)
             .context("there is no such instance")?;
-        self.ends.add(name, &successor.process);
+        self.exits.add(name, &successor.process);
         if let Some(predecessor) = running.process.replace(successor.process) {
-            self.ends.forget(&predecessor);
+            self.exits.forget(&predecessor);
             Sites::put(&predecessor, &sites.aside);
             if let Err(why) = making::end(&predecessor) {
                 tracing::warn!(

@@ -60,7 +60,7 @@ impl Host {
             }
             Err(error) => {
                 // Its port may have been one that an earlier daemon left.
-                if let Err(error) = self.bury_uplink(name, model, &record) {
+                if let Err(error) = self.clean_up_uplink(name, model, &record) {
                     tracing::warn!(uplink = name, %error, "removing its port");
                 }
                 Err(uplink_failed(&error))
@@ -161,14 +161,14 @@ impl Host {
             Ok(()) => self.forget_uplink(name, &running.record),
             Err(error) => {
                 tracing::debug!(uplink = name, "cleaning up after its process: {error:#}");
-                self.bury_uplink(name, &running.spec, &running.record)?;
+                self.clean_up_uplink(name, &running.spec, &running.record)?;
             }
         }
         Ok(())
     }
 
     /// Undoes what a process has left that did not end in order.
-    fn bury_uplink(
+    fn clean_up_uplink(
         &mut self,
         name: &str,
         model: &UplinkModel,

@@ -12,7 +12,7 @@ use nfluid_api::types::{
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use nfluid_migration::channel::{Channel, Patience, Refused, unexpected};
-use nfluid_migration::hurry::Hurry;
+use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::ledger::{Departure, new_id};
 use nfluid_migration::wires;
 use std::sync::Arc;
@@ -292,7 +292,7 @@ impl Leaving<'_> {
 
         self.rehearse(channel).map_err(Failed::Here)?;
         watch.lap("rehearse");
-        let hurry = Hurry::begin();
+        let raised = RaisedPriority::begin();
         let stopped = Instant::now();
         let (mut way, state, addresses) =
             moving::stop(&self.daemon.host, name).map_err(Failed::Here)?;
@@ -326,7 +326,7 @@ impl Leaving<'_> {
             ..MigrateReport::default()
         };
         let handed_on = hand_on(channel, &mut way, watch);
-        drop(hurry);
+        drop(raised);
         if let Some(first) = watch.until(handing::FIRST) {
             report.blocked_us = first.duration_since(stopped).as_micros() as u64;
         }

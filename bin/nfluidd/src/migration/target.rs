@@ -10,7 +10,7 @@ use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName
 use nfluid_formats::message::{Hello, Message, PROTOCOL, Refusal, Taken};
 use nfluid_migration::callers::{self, Counted};
 use nfluid_migration::channel::{Channel, Patience, unexpected};
-use nfluid_migration::hurry::Hurry;
+use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::ledger::{Arrival, Found, is_id};
 use nfluid_migration::wires;
 use nfluid_sandbox::ProcessIdentity;
@@ -134,7 +134,7 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
         other => return Err(unexpected(&other)),
     }
     channel.say(&Message::Rehearsed, STEP)?;
-    let hurry = Hurry::begin();
+    let raised = RaisedPriority::begin();
     let state = match channel.hear(STATE)? {
         Message::State(state) => state,
         other => return Err(unexpected(&other)),
@@ -176,7 +176,7 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
         said?;
         handing::take_frames(daemon, channel, &landing, told)
     })?;
-    drop(hurry);
+    drop(raised);
     daemon.migration.ledger.keep(&guest.arrival.id)?;
     channel.say(&Message::Kept(frames), STEP)?;
     if channel.hear(STEP)? == Message::Done {

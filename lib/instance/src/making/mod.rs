@@ -3,7 +3,7 @@
 mod empty;
 pub mod shell;
 
-use crate::cleaner::{Remains, Undertaker};
+use crate::cleaner::{Leftovers, Cleaner};
 use crate::cores::{Load, pinned_to};
 use crate::launch::{GivenBells, OpenProgram, Programs, Target};
 use crate::logs::LogCollector;
@@ -67,7 +67,7 @@ pub struct Maker {
     /// Groups of instances that trust each other.
     pub groups: Groups,
     /// Removes what is left of ended instances.
-    pub undertaker: Undertaker,
+    pub cleaner: Cleaner,
     /// The connectors of TLS terminators.
     pub connectors: Connectors,
 }
@@ -447,11 +447,11 @@ impl Making {
                     let record = making
                         .maker
                         .paths
-                        .record(&shell::grave_of(making.record.pool));
+                        .record(&shell::leftover_name(making.record.pool));
                     making.remove_files(Some(&record));
                     let numbers = making.has_numbers.then(|| making.in_use());
                     making.has_numbers = false;
-                    making.maker.undertaker.bury(Remains {
+                    making.maker.cleaner.take(Leftovers {
                         memory,
                         numbers,
                         record,
@@ -496,7 +496,7 @@ impl Making {
     }
 
     /// Removes the files; the record is kept under another name, if one is given.
-    fn remove_files(&mut self, grave: Option<&Path>) {
+    fn remove_files(&mut self, leftover: Option<&Path>) {
         let paths = &self.maker.paths;
         let names = || {
             [Some(&self.name), self.former.as_ref()]
@@ -513,7 +513,7 @@ impl Making {
             return;
         }
         let record = paths.record(&self.name);
-        let kept = grave.map(|grave| std::fs::rename(&record, grave));
+        let kept = leftover.map(|leftover| std::fs::rename(&record, leftover));
         if !matches!(kept, Some(Ok(()))) {
             let _ = std::fs::remove_file(record);
         }

@@ -100,11 +100,11 @@ pub fn number_of(cgroup: &str) -> Option<u64> {
 }
 
 /// The name under which the record of an ended instance is kept until its maps are taken out; no shell has it.
-pub fn grave_of(pool: u32) -> String {
+pub fn leftover_name(pool: u32) -> String {
     format!("{PREFIX}gone-{pool}")
 }
 
-/// Whether that is a shell's, or of somebody who has ended.
+/// Whether a name is that of a shell, or of the record of an ended instance.
 pub fn is_shell(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
@@ -191,7 +191,7 @@ impl Making {
         let process = self.process.as_ref();
         match process.map(nfluid_sandbox::Instance::try_wait) {
             Some(Ok(None)) => true,
-            // It is buried: nobody can wait for it again.
+            // The process was reaped: nobody can wait for it again.
             Some(Ok(Some(_))) => {
                 self.process = None;
                 false
@@ -333,12 +333,12 @@ fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{grave_of, is_shell, name_of, number_of};
+    use super::{leftover_name, is_shell, name_of, number_of};
     use crate::running::cgroup_name;
 
     #[test]
     fn no_instance_has_the_name_of_a_shell() {
-        for name in [name_of(0), name_of(17), grave_of(3)] {
+        for name in [name_of(0), name_of(17), leftover_name(3)] {
             assert!(is_shell(&name) && nfluid_control::model::check_name(&name).is_err());
         }
         assert_eq!(number_of(&cgroup_name(&name_of(17))), Some(17));

@@ -1,8 +1,8 @@
-//! Looking after instances: a thread that looks at those that ask for it, and restarts those that hang.
+//! Health checks: a thread that checks the instances with `health`, and restarts those that hang.
 //!
-//! It looks without the host's lock and waits for no instance, whatever that does.
+//! The thread checks without the host's lock, and waits for no instance.
 
-mod patient;
+mod checked;
 
 use super::{Changed, Host, Shared, lock};
 use nfluid_api::types::{EventKind, Kind};
@@ -12,7 +12,7 @@ use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
 use nfluid_instance::making;
 use nfluid_switch::Switch;
-use patient::Patient;
+use checked::CheckedInstance;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ struct Subject {
 /// Looks after the host's instances; never returns.
 pub fn run(host: &Shared) -> ! {
     let switch = lock(host).switch();
-    let mut patients: HashMap<String, Patient> = HashMap::new();
+    let mut checked: HashMap<String, CheckedInstance> = HashMap::new();
     let mut seen = None;
     loop {
         let changed = {
@@ -54,18 +54,18 @@ pub fn run(host: &Shared) -> ! {
             let before = match names {
                 Some(names) => names
                     .iter()
-                    .filter_map(|name| patients.remove_entry(name))
+                    .filter_map(|name| checked.remove_entry(name))
                     .collect(),
-                None => std::mem::take(&mut patients),
+                None => std::mem::take(&mut checked),
             };
-            patients.extend(renewed(before, subjects, &switch, host));
+            checked.extend(renewed(before, subjects, &switch, host));
         }
-        for (name, patient) in &mut patients {
-            if let Some(turn) = patient.look_if_due(&switch) {
-                lock(host).take_turn(name, patient.pid(), &turn);
+        for (name, instance) in &mut checked {
+            if let Some(turn) = instance.look_if_due(&switch) {
+                lock(host).take_turn(name, instance.pid(), &turn);
             }
         }
-        let next = patients.values().map(Patient::due).min();
+        let next = checked.values().map(CheckedInstance::due).min();
         let wait = next.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
         std::thread::sleep(wait.clamp(Duration::from_millis(1), LOOK));
     }
@@ -73,19 +73,19 @@ pub fn run(host: &Shared) -> ! {
 
 /// Those who are to be looked after now; who is the same as before goes on being followed.
 fn renewed(
-    mut before: HashMap<String, Patient>,
+    mut before: HashMap<String, CheckedInstance>,
     subjects: BTreeMap<String, Subject>,
     switch: &Switch,
     host: &Shared,
-) -> HashMap<String, Patient> {
+) -> HashMap<String, CheckedInstance> {
     let mut now = HashMap::with_capacity(subjects.len());
     for (name, subject) in subjects {
         let known = before.remove(&name).filter(|known| known.is_of(&subject));
-        let patient = known.unwrap_or_else(|| Patient::new(subject, switch));
-        if patient.is_new() {
+        let instance = known.unwrap_or_else(|| CheckedInstance::new(subject, switch));
+        if instance.is_new() {
             lock(host).forget_condition(&name);
         }
-        now.insert(name, patient);
+        now.insert(name, instance);
     }
     for name in before.keys() {
         lock(host).forget_condition(name);
@@ -162,7 +162,7 @@ impl Host {
             return;
         };
         match making::end(process) {
-            Ok(()) => self.bury(name, "killed, as it was unhealthy", Exit::Failure),
+            Ok(()) => self.note_exit(name, "killed, as it was unhealthy", Exit::Failure),
             Err(why) => self.event(
                 EventKind::Warning,
                 Some((Kind::Instance, name)),

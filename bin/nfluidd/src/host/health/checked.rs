@@ -1,4 +1,4 @@
-//! One instance that is looked after, and when.
+//! An instance whose health is checked, and when.
 
 use super::Subject;
 use nfluid_control::health::{Answer, Check, Checkup, Health, Look, RingFound, Turn};
@@ -9,7 +9,7 @@ use nfluid_switch::{Switch, WatchedRing};
 use std::time::{Duration, Instant};
 
 /// One run of an instance.
-pub struct Patient {
+pub struct CheckedInstance {
     pid: u32,
     rings: Vec<u32>,
     health: Health,
@@ -22,8 +22,8 @@ pub struct Patient {
     looks: u64,
 }
 
-impl Patient {
-    /// Is looked at for the first time after one interval.
+impl CheckedInstance {
+    /// The first check comes after one interval.
     pub fn new(subject: Subject, switch: &Switch) -> Self {
         let makes = |check| subject.health.makes(check, &subject.program);
         let rings = subject.rings.iter();
@@ -34,7 +34,7 @@ impl Patient {
         };
         let now = Instant::now();
         let age = subject.age.duration();
-        Patient {
+        CheckedInstance {
             pid: subject.pid,
             watched,
             beat: makes(Check::Process).then(|| Beat::new(subject.control.clone())),

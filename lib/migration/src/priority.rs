@@ -1,23 +1,23 @@
-//! Threads for whose next step an instance stands still.
+//! The priority of threads for whose next step an instance stands still.
 
 /// Priority of such a thread, on the scale of nice(1).
 const NICE: i32 = -15;
 
-/// While it lives the calling thread runs before ordinary ones that are ready.
-pub struct Hurry {
+/// As long as this value lives, the calling thread runs before ordinary threads that are ready.
+pub struct RaisedPriority {
     before: i32,
 }
 
-impl Hurry {
-    /// From now on.
+impl RaisedPriority {
+    /// Raises the priority of the calling thread.
     pub fn begin() -> Self {
         let before = rustix::process::getpriority_process(None).unwrap_or(0);
         set(before.min(NICE));
-        Hurry { before }
+        RaisedPriority { before }
     }
 }
 
-impl Drop for Hurry {
+impl Drop for RaisedPriority {
     fn drop(&mut self) {
         set(self.before);
     }
@@ -25,23 +25,23 @@ impl Drop for Hurry {
 
 fn set(nice: i32) {
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::debug!(%error, "a thread that is in a hurry runs as any other");
+        tracing::debug!(%error, "a thread of a move has no priority");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Hurry, NICE};
+    use super::{RaisedPriority, NICE};
     use rustix::process::getpriority_process;
 
     #[test]
-    fn who_was_in_a_hurry_is_as_before() {
+    fn a_thread_has_its_former_priority_afterwards() {
         let before = getpriority_process(None).expect("a priority");
-        let hurry = Hurry::begin();
+        let raised = RaisedPriority::begin();
         let meanwhile = getpriority_process(None).expect("a priority");
         // Who is not root may not.
         assert!(meanwhile == before.min(NICE) || meanwhile == before);
-        drop(hurry);
+        drop(raised);
         assert_eq!(getpriority_process(None).expect("a priority"), before);
     }
 }
