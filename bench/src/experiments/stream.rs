@@ -1,6 +1,6 @@
 //! Numbered datagrams at a fixed rate from one namespace to another, and what became of them.
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use rustix::io::retry_on_intr;
@@ -35,7 +35,7 @@ pub struct Passage {
     pub sent: u64,
     /// Of these, not received.
     pub lost: u64,
-    /// The longest time between two that were received.
+    /// The longest time between two that were received; that of the whole run if none was.
     pub gap: Duration,
     /// When those that were lost were to be sent.
     pub lost_at: Vec<Instant>,
@@ -64,16 +64,14 @@ impl Stream {
     /// # Errors
     /// They do not.
     pub fn until_it_crosses(&mut self) -> anyhow::Result<()> {
-        let mut result = Ok(());
         for _ in 0..TRIES {
             interrupt::check()?;
-            let tried = self.run(1000, Duration::from_millis(100), || Ok(()));
-            result = tried.map(drop);
-            if result.is_ok() {
-                break;
+            let tried = self.run(1000, Duration::from_millis(100), || Ok(()))?;
+            if tried.lost < tried.sent {
+                return Ok(());
             }
         }
-        result.context("datagrams do not cross the platform")
+        bail!("datagrams do not cross the platform: nothing arrives")
     }
 
     /// Sends one datagram back: what learns addresses on the way learns the server's.
@@ -91,7 +89,7 @@ impl Stream {
     /// Sends `pps` datagrams a second for `time`, does `meanwhile` in the middle, and counts.
     ///
     /// # Errors
-    /// What `meanwhile` says; when the sockets fail; when nothing arrives.
+    /// What `meanwhile` says; when the sockets fail.
     pub fn run(
         &mut self,
         pps: u32,
@@ -118,13 +116,17 @@ impl Stream {
             done.and(Ok((sent, received?)))
         })?;
         let (sent, begun) = sent;
-        anyhow::ensure!(received.count() > 0, "nothing arrives");
         let planned = |number: u32| begun + Duration::from_secs(1) * number / pps;
         let lost_at: Vec<Instant> = received.missing(sent).map(planned).collect();
         Ok(Passage {
             sent: u64::from(sent),
             lost: lost_at.len() as u64,
-            gap: received.gap,
+            // On a busy machine nobody may have had a core for all of a brief run.
+            gap: if received.count() > 0 {
+                received.gap
+            } else {
+                time
+            },
             lost_at,
         })
     }

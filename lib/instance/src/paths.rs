@@ -170,6 +170,15 @@ impl Paths {
                 .mode(0o700)
                 .create(directory)
                 .with_context(|| format!("creating {}", directory.display()))?;
+        }
+        // The process of an uplink writes in `uplinks`, and outlives the daemon.
+        let of_the_daemon = |directory: &&PathBuf| !directory.ends_with("uplinks");
+        for directory in below
+            .iter()
+            .filter(of_the_daemon)
+            .chain([&self.run])
+            .chain(others)
+        {
             nfluid_records::remove_unfinished(directory);
         }
         Ok(())

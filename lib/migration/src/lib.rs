@@ -15,7 +15,7 @@
 
 pub mod callers;
 pub mod channel;
-pub mod priority;
 pub mod ledger;
+pub mod priority;
 pub mod tls;
 pub mod wires;

@@ -31,7 +31,7 @@ fn set(nice: i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{RaisedPriority, NICE};
+    use super::{NICE, RaisedPriority};
     use rustix::process::getpriority_process;
 
     #[test]

@@ -1,5 +1,6 @@
 //! Instances that frames are led past: they are paused, and what comes by one of their two ports goes on by the other.
 
+use crate::operation::Operation;
 use crate::ports::Ports;
 use crate::wires::{Change, Wires, WiringError};
 use nfluid_control::model::PortRef;
@@ -93,25 +94,32 @@ impl Wires {
         ports: &dyn Ports,
         instance: &str,
     ) -> Result<Change, WiringError> {
-        self.change(|wires, change| {
+        self.change(ports, |wires, change| {
             if wires.bypassed.insert(instance.to_owned()) {
-                change.bypass = Some((instance.to_owned(), true));
+                change.bypass = Some(instance.to_owned());
             }
             wires.connect_around(ports, instance, change)
         })
     }
 
-    /// Leads frames to an instance again.
-    ///
-    /// # Errors
-    /// [`WiringError`]; the wiring is as before.
-    pub fn end_bypass(&mut self, ports: &dyn Ports, instance: &str) -> Result<Change, WiringError> {
-        self.change(|wires, change| {
-            if wires.bypassed.remove(instance) {
-                change.bypass = Some((instance.to_owned(), false));
-            }
-            wires.connect_around(ports, instance, change)
-        })
+    /// Leads frames to an instance again. The instance runs, so this is not undone: operations that the data plane refuses, and
+    /// ports that are not there, are left out, and the next change of their wires mends them.
+    pub fn end_bypass(&mut self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
+        self.bypassed.remove(instance);
+        let mut change = Change::default();
+        for (port, to) in self.senders_around(ports, instance) {
+            // A port at either end is not there: no frames are led.
+            let _missing = self.connect_one(ports, &port, Some(&to), &mut change);
+        }
+        change
+            .operations
+            .extend(self.doorbells_behind(ports, instance));
+        change.operations
+    }
+
+    /// Forgets that frames are led past an instance that is gone. One of the same name that is made later is not bypassed.
+    pub fn forget_bypass(&mut self, instance: &str) {
+        self.bypassed.remove(instance);
     }
 
     /// Whether frames are led past an instance.
@@ -119,29 +127,40 @@ impl Wires {
         self.bypassed.contains(instance)
     }
 
-    /// Connects anew the ports whose frames get to an instance, or would without the bypasses on the way. Chooses anew who wakes
-    /// the peers behind the instance: frames come there from others than before.
+    /// Connects anew the ports whose frames get to an instance, or would without the bypasses on the way.
     pub(crate) fn connect_around(
         &mut self,
         ports: &dyn Ports,
         instance: &str,
         change: &mut Change,
     ) -> Result<(), WiringError> {
+        for (port, to) in self.senders_around(ports, instance) {
+            self.connect_one(ports, &port, Some(&to), change)?;
+        }
+        change
+            .operations
+            .extend(self.doorbells_behind(ports, instance));
+        Ok(())
+    }
+
+    /// The ports whose frames get to an instance, or would without the bypasses on the way, and their destinations. In a ring of
+    /// bypassed instances the instance's own ports are among them.
+    fn senders_around(&self, ports: &dyn Ports, instance: &str) -> Vec<(PortRef, Destination)> {
         let is_its = |port: &PortRef| port.owner() == Some(instance);
         let leads_there = self.iter().filter(|(_, to)| {
             let mut targets = to.targets();
             targets.any(|target| is_its(target) || self.leads_to(ports, target, instance))
         });
-        let senders = leads_there.map(|(port, to)| (port.clone(), to.clone()));
-        let senders: Vec<(PortRef, Destination)> = senders.collect();
-        for (port, to) in senders {
-            self.connect_one(ports, &port, Some(&to), change)?;
-        }
-        let own = self.iter().filter(|(port, _)| is_its(port));
-        let behind = own.flat_map(|(_, to)| to.targets());
-        let doorbells = self.doorbells(ports, behind);
-        change.operations.extend(doorbells);
-        Ok(())
+        leads_there
+            .map(|(port, to)| (port.clone(), to.clone()))
+            .collect()
+    }
+
+    /// Who wakes the peers behind an instance, after a bypass has begun or ended: frames come there from others than before.
+    pub(crate) fn doorbells_behind(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
+        let own = self.iter();
+        let own = own.filter(|(port, _)| port.owner() == Some(instance));
+        self.doorbells(ports, own.flat_map(|(_, to)| to.targets()))
     }
 
     /// The bypassed instance that owns this port.

@@ -9,13 +9,13 @@ use std::ops::Range;
 /// One change of one port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// The NIC of an uplink classifies what it can of these entries, where it is to classify at all.
+    /// The NIC of an uplink classifies what it can of these entries.
     Steer {
         /// The uplink.
         uplink: String,
         /// The entries, in order of precedence.
         entries: Vec<Entry>,
-        /// The entries before this change: they stay in force if the change is refused.
+        /// What the NIC was told before: that stays in force if it refuses.
         before: Vec<Entry>,
     },
     /// Frames of these queues go into a port, whatever their address; `None`: nowhere.

@@ -21,6 +21,9 @@ pub trait Ports {
     /// Whether the flows of an instance are divided among several members, of which it is one.
     fn is_member(&self, instance: &str) -> bool;
 
+    /// Whether the NIC of an uplink is to classify.
+    fn steers(&self, uplink: &str) -> bool;
+
     /// The number and limits of a switch; `None`: there is no such switch.
     fn switch(&self, name: &str) -> Option<(u32, Switch)>;
 

@@ -21,15 +21,16 @@ pub enum WiringError {
     AccessVlan(PortRef),
 }
 
-/// A change of the wiring: operations for the data plane, in their order. If one of them fails, [`Wires::undo`].
+/// A change of the wiring: operations for the data plane, in their order. If one of them fails, the change goes to
+/// [`Wires::undo`].
 #[derive(Debug, Default)]
 pub struct Change {
     /// What the data plane is told.
     pub operations: Vec<Operation>,
     /// Where the frames of changed ports went before, in the order of the changes.
     before: Vec<(PortRef, Option<Destination>)>,
-    /// A bypass that has begun (true) or ended.
-    pub(crate) bypass: Option<(String, bool)>,
+    /// The instance that frames are led past from this change on.
+    pub(crate) bypass: Option<String>,
 }
 
 /// Where the frames of each port go.
@@ -43,6 +44,8 @@ pub struct Wires {
     /// Destinations of the plan in progress. An instance is given the doorbells of its future peers when it starts.
     planned: BTreeMap<PortRef, Destination>,
     templates: Templates,
+    /// By uplink whose NIC classifies: what it was told last.
+    steered: BTreeMap<String, Vec<Entry>>,
 }
 
 impl Wires {
@@ -54,6 +57,7 @@ impl Wires {
             bypassed: BTreeSet::new(),
             planned: BTreeMap::new(),
             templates: Templates::new(templates_end),
+            steered: BTreeMap::new(),
         }
     }
 
@@ -113,7 +117,7 @@ impl Wires {
         port: &PortRef,
         to: Option<&Destination>,
     ) -> Result<Change, WiringError> {
-        self.change(|wires, change| {
+        self.change(ports, |wires, change| {
             wires.connect_one(ports, port, to, change)?;
             match wires.bypassed_owner(port) {
                 Some(owner) => wires.connect_around(ports, owner, change),
@@ -122,28 +126,56 @@ impl Wires {
         })
     }
 
-    /// Undoes a change of the record, when the data plane has refused one of its operations.
-    pub fn undo(&mut self, change: Change) {
+    /// Undoes a change of which the data plane has refused an operation: the record is as before. Returns operations that lead
+    /// frames as before; those that were not led elsewhere yet are led once more to where they go.
+    pub fn undo(&mut self, ports: &dyn Ports, change: Change) -> Vec<Operation> {
+        let mut ends: BTreeSet<PortRef> = BTreeSet::new();
+        let mut changed: BTreeSet<PortRef> = BTreeSet::new();
+        if let Some(instance) = &change.bypass {
+            self.bypassed.remove(instance);
+        }
         for (port, before) in change.before.into_iter().rev() {
-            self.set(&port, before);
+            let after = self.set(&port, before);
+            let both = after.iter().chain(self.get(&port));
+            ends.extend(both.flat_map(Destination::targets).cloned());
+            changed.insert(port);
         }
-        match change.bypass {
-            Some((instance, true)) => drop(self.bypassed.remove(&instance)),
-            Some((instance, false)) => drop(self.bypassed.insert(instance)),
-            None => {}
+        let mut operations = Vec::new();
+        for port in &changed {
+            let to = self.get(port).cloned();
+            if let Some(Operation::Steer {
+                uplink, entries, ..
+            }) = self.steer(ports, port, to.as_ref())
+            {
+                // The NIC has taken these once.
+                let before = entries.clone();
+                operations.push(Operation::Steer {
+                    uplink,
+                    entries,
+                    before,
+                });
+            }
+            operations.extend(self.lead(ports, port, to.as_ref()));
         }
+        operations.extend(self.doorbells(ports, ends.iter()));
+        if let Some(instance) = &change.bypass {
+            operations.extend(self.doorbells_behind(ports, instance));
+        }
+        operations
     }
 
     /// Makes a change as a whole, or not at all.
     pub(crate) fn change(
         &mut self,
+        ports: &dyn Ports,
         make: impl FnOnce(&mut Self, &mut Change) -> Result<(), WiringError>,
     ) -> Result<Change, WiringError> {
         let mut change = Change::default();
         match make(self, &mut change) {
             Ok(()) => Ok(change),
             Err(why) => {
-                self.undo(change);
+                // The data plane was not told anything.
+                let _as_it_is = self.undo(ports, change);
                 Err(why)
             }
         }
@@ -160,19 +192,37 @@ impl Wires {
         if let Some(Destination::Classify(entries)) = to {
             self.templates.number(entries);
         }
-        if let PortRef::Uplink(uplink) = port {
-            change.operations.push(Operation::Steer {
-                uplink: uplink.clone(),
-                entries: self.entries(ports, to),
-                before: self.entries(ports, self.get(port)),
-            });
-        }
-        change.operations.push(self.lead(ports, port, to)?);
+        let lead = self.lead(ports, port, to)?;
+        change.operations.extend(self.steer(ports, port, to));
+        change.operations.push(lead);
         let before = self.set(port, to.cloned());
         let ends = before.iter().chain(to).flat_map(Destination::targets);
         change.operations.extend(self.doorbells(ports, ends));
         change.before.push((port.clone(), before));
         Ok(())
+    }
+
+    /// What the NIC of an uplink is told, where it is to classify.
+    fn steer(
+        &mut self,
+        ports: &dyn Ports,
+        port: &PortRef,
+        to: Option<&Destination>,
+    ) -> Option<Operation> {
+        let PortRef::Uplink(uplink) = port else {
+            return None;
+        };
+        if !ports.steers(uplink) {
+            self.steered.remove(uplink);
+            return None;
+        }
+        let entries = self.entries(ports, to);
+        let before = self.steered.insert(uplink.clone(), entries.clone());
+        Some(Operation::Steer {
+            uplink: uplink.clone(),
+            entries,
+            before: before.unwrap_or_default(),
+        })
     }
 
     /// What leads the frames of `port` to `to`.

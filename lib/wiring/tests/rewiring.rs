@@ -4,7 +4,7 @@ mod plane;
 
 use nfluid_control::template::ClientBy;
 use nfluid_control::wiring::{Classified, Clients, Destination, SwitchPort};
-use nfluid_wiring::{BypassError, Operation, Wires, WiringError};
+use nfluid_wiring::{BypassError, Change, Operation, Wires, WiringError};
 use plane::{Plane, Way, port};
 
 /// Numbers of templates are below this.
@@ -43,12 +43,18 @@ fn wire(plane: &mut Plane, wires: &mut Wires, table: &[(&str, &str)]) {
             plane.doorbells.insert(from.clone(), peer.to_owned());
         }
         let change = wires.connect(plane, &from, Some(&Destination::Port(end)));
-        plane.bring_about(change);
+        bring_about(plane, change);
     }
 }
 
 fn to(name: &str) -> Destination {
     Destination::Port(port(name))
+}
+
+/// Carries out a change that cannot be refused.
+fn bring_about(plane: &mut Plane, change: Result<Change, WiringError>) {
+    let change = change.expect("all ports are there");
+    plane.carry_out(&change.operations);
 }
 
 /// The chain lan - a - b - wan.
@@ -72,12 +78,12 @@ fn chain() -> (Plane, Wires) {
 
 fn begin(plane: &mut Plane, wires: &mut Wires, instance: &str) {
     let change = wires.begin_bypass(plane, instance);
-    plane.bring_about(change);
+    bring_about(plane, change);
 }
 
 fn end(plane: &mut Plane, wires: &mut Wires, instance: &str) {
-    let change = wires.end_bypass(plane, instance);
-    plane.bring_about(change);
+    let operations = wires.end_bypass(plane, instance);
+    plane.carry_out(&operations);
 }
 
 /// Catches: a pause with bypass that leads frames to the paused instance, to the wrong side, or past others; an end of a pause
@@ -153,7 +159,7 @@ fn a_receiver_is_woken_by_whoever_sends_there() {
 fn a_second_sender_without_the_doorbell_has_the_switch_ring() {
     let (mut plane, mut wires) = chain();
     let change = wires.connect(&plane, &port("c.out"), Some(&to("b.in")));
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     assert!(switch_wakes(&plane, "b.in"));
     let senders: Vec<String> = wires
         .senders_of(&port("b.in"))
@@ -163,7 +169,7 @@ fn a_second_sender_without_the_doorbell_has_the_switch_ring() {
         .collect();
     assert_eq!(senders, ["a.out", "c.out"]);
     let change = wires.connect(&plane, &port("c.out"), None);
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     assert!(!switch_wakes(&plane, "b.in"));
     assert!(path(&plane, "c.out").is_empty());
 }
@@ -236,7 +242,7 @@ fn frames_are_led_past_an_instance_with_one_way_through_it_only() {
         learn: false,
     });
     let change = wires.connect(&plane, &port("a.in"), Some(&place));
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     let on_switch = wires.check_bypass(&plane, "a");
     assert!(matches!(on_switch, Err(BypassError::OnSwitch { .. })));
 }
@@ -252,7 +258,7 @@ fn a_port_on_a_switch_has_its_address_there() {
         })
     };
     let change = wires.connect(&plane, &port("c.in"), Some(&place(None)));
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     let joined = plane.ways.values().find_map(|way| match way {
         Way::Join(join) => Some(join.clone()),
         _ => None,
@@ -294,7 +300,7 @@ fn templates_have_numbers_that_are_never_used_again() {
     let (mut plane, mut wires) = chain();
     let number = |plane: &mut Plane, wires: &mut Wires, name: &str, by| {
         let change = wires.connect(plane, &port("lan"), Some(&classifier(name, by)));
-        plane.bring_about(change);
+        bring_about(plane, change);
         let entries = &plane.steered["lan"];
         entries[0].clients.map(|clients| clients.template)
     };
@@ -321,7 +327,7 @@ fn classifiers_lead_past_instances_too() {
         &port("lan"),
         Some(&classifier("x", ClientBy::Address)),
     );
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     let target = |plane: &Plane| plane.steered["lan"][1].to;
     let before = target(&plane);
     begin(&mut plane, &mut wires, "a");
@@ -348,17 +354,24 @@ fn a_change_that_fails_leaves_no_trace() {
     // The switch refuses: nothing was carried out.
     let change = wires.begin_bypass(&plane, "a").expect("it can be");
     assert!(!change.operations.is_empty());
-    wires.undo(change);
+    let operations = wires.undo(&plane, change);
+    plane.carry_out(&operations);
+    assert_eq!(path(&plane, "lan"), ["a.in", "b.in", "wan"]);
     let change = wires.connect(&plane, &port("a.out"), Some(&to("c.in")));
     let change = change.expect("it can be");
-    wires.undo(change);
+    // The switch has carried out a part.
+    plane.carry_out(&change.operations[..1]);
+    assert_eq!(path(&plane, "lan")[1], "c.in");
+    let operations = wires.undo(&plane, change);
+    plane.carry_out(&operations);
+    assert_eq!(path(&plane, "lan"), ["a.in", "b.in", "wan"]);
     assert_eq!(wires.get(&port("a.out")), Some(&to("b.in")));
     let senders = wires.senders_of(&port("b.in")).map(|senders| senders.len());
     assert_eq!(senders, Some(1));
     assert!(wires.senders_of(&port("c.in")).is_none());
     // Connecting once more tells the same as is there.
     let change = wires.connect(&plane, &port("lan"), Some(&to("a.in")));
-    plane.bring_about(change);
+    bring_about(&mut plane, change);
     assert_eq!(path(&plane, "lan"), ["a.in", "b.in", "wan"]);
 }
 
@@ -374,4 +387,55 @@ fn peers_of_a_plan_are_known_before_it_is_carried_out() {
     assert_eq!(wires.link_peer(&port("b.out")), None, "an uplink");
     let none = wires.own_doorbells(&plane, "nobody");
     assert_eq!(none, Vec::<Operation>::new());
+}
+
+/// Catches: a firewall that frames are led past for good, because its pause could not be ended in full; one that inherits a
+/// bypass from another of its name.
+#[test]
+fn an_instance_that_goes_on_is_never_bypassed() {
+    let (mut plane, mut wires) = chain();
+    begin(&mut plane, &mut wires, "a");
+    // The switch refuses all of it.
+    let _refused = wires.end_bypass(&plane, "a");
+    let change = wires.connect(&plane, &port("lan"), Some(&to("a.in")));
+    bring_about(&mut plane, change);
+    assert_eq!(path(&plane, "lan")[0], "a.in", "the next change mends it");
+
+    // A sender that is not there any more holds up nobody else.
+    begin(&mut plane, &mut wires, "a");
+    let removed = plane.numbers.remove(&port("b.in"));
+    end(&mut plane, &mut wires, "a");
+    plane
+        .numbers
+        .extend(removed.map(|number| (port("b.in"), number)));
+    assert_eq!(path(&plane, "lan")[0], "a.in");
+
+    begin(&mut plane, &mut wires, "a");
+    wires.forget_bypass("a");
+    let change = wires.connect(&plane, &port("lan"), Some(&to("a.in")));
+    bring_about(&mut plane, change);
+    assert_eq!(path(&plane, "lan")[0], "a.in");
+}
+
+/// Catches: a NIC that is asked for the same rules again when it has refused them.
+#[test]
+fn a_nic_that_refuses_has_what_it_was_told_before() {
+    let (mut plane, mut wires) = chain();
+    let clients = classifier("x", ClientBy::Address);
+    let change = wires.connect(&plane, &port("lan"), Some(&clients));
+    bring_about(&mut plane, change);
+    let told = plane.steered["lan"].clone();
+    let change = wires.begin_bypass(&plane, "a").expect("it can be");
+    let steer = change.operations.iter().find_map(|one| match one {
+        Operation::Steer {
+            entries, before, ..
+        } => Some((entries, before)),
+        _ => None,
+    });
+    let (entries, before) = steer.expect("lan is classified by its NIC");
+    assert_eq!(*before, told);
+    assert_ne!(*entries, told);
+    let operations = wires.undo(&plane, change);
+    plane.carry_out(&operations);
+    assert_eq!(plane.steered["lan"], told);
 }

@@ -505,6 +505,7 @@ impl Host {
     pub(super) fn let_go(&mut self, name: &str) -> Option<Running> {
         let running = self.instances.remove(name)?;
         self.ended_names.remove(name);
+        self.wires.forget_bypass(name);
         for peer in running.record.bells.iter().flatten() {
             if let Some(holders) = self.bell_holders.get_mut(peer) {
                 holders.remove(name);

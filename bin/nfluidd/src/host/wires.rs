@@ -4,7 +4,7 @@ use super::uplinks::{RunningUplink, rules};
 use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::members::{Members, front_of};
-use nfluid_control::model::{PortRef, Switch as SwitchModel};
+use nfluid_control::model::{PortRef, Steering, Switch as SwitchModel};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
@@ -64,6 +64,11 @@ impl Ports for HostPorts<'_> {
 
     fn is_member(&self, instance: &str) -> bool {
         front_of(instance).is_some() || self.members.contains_key(instance)
+    }
+
+    fn steers(&self, uplink: &str) -> bool {
+        let running = self.uplinks.get(uplink);
+        running.is_some_and(|running| running.spec.steering != Steering::Xdp)
     }
 
     fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {
@@ -129,11 +134,17 @@ impl Host {
         self.bring_about(change)
     }
 
-    /// Leads frames to an instance again.
+    /// Leads frames to an instance again, as far as the switch and NICs go along.
+    ///
+    /// # Errors
+    /// The first operation that was refused.
     pub(super) fn end_bypass(&mut self, name: &str) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
-        let change = wires.end_bypass(&ports, name).map_err(refused)?;
-        self.bring_about(change)
+        let operations = wires.end_bypass(&ports, name);
+        let done = operations.iter().map(|operation| self.operate(operation));
+        // All of them, also behind one that was refused.
+        let done: Vec<_> = done.collect();
+        done.into_iter().collect()
     }
 
     /// Whether frames can be led past an instance.
@@ -170,12 +181,17 @@ impl Host {
         self.switch.set_fdb_limits(port, ageing_s, model.addresses);
     }
 
-    /// Carries out a change. If the switch refuses an operation, the record is as before.
+    /// Carries out a change. If an operation is refused, frames go as before.
     fn bring_about(&mut self, change: Change) -> Result<(), PlatformError> {
         let mut operations = change.operations.iter();
         let done = operations.try_for_each(|operation| self.operate(operation));
         if done.is_err() {
-            self.wires.undo(change);
+            let (wires, ports) = self.wires_and_ports();
+            for operation in wires.undo(&ports, change) {
+                if let Err(error) = self.operate(&operation) {
+                    tracing::warn!(%error, "leading frames as before a change that was refused");
+                }
+            }
         }
         done
     }

@@ -12,8 +12,8 @@ use nfluid_api::types::{
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use nfluid_migration::channel::{Channel, Patience, Refused, unexpected};
-use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::ledger::{Departure, new_id};
+use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::wires;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -10,8 +10,8 @@ use nfluid_api::types::{ApplyRequest, DeleteRequest, EventKind, Kind, ObjectName
 use nfluid_formats::message::{Hello, Message, PROTOCOL, Refusal, Taken};
 use nfluid_migration::callers::{self, Counted};
 use nfluid_migration::channel::{Channel, Patience, unexpected};
-use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::ledger::{Arrival, Found, is_id};
+use nfluid_migration::priority::RaisedPriority;
 use nfluid_migration::wires;
 use nfluid_sandbox::ProcessIdentity;
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 mod empty;
 pub mod shell;
 
-use crate::cleaner::{Leftovers, Cleaner};
+use crate::cleaner::{Cleaner, Leftovers};
 use crate::cores::{Load, pinned_to};
 use crate::launch::{GivenBells, OpenProgram, Programs, Target};
 use crate::logs::LogCollector;

@@ -333,7 +333,7 @@ fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{leftover_name, is_shell, name_of, number_of};
+    use super::{is_shell, leftover_name, name_of, number_of};
     use crate::running::cgroup_name;
 
     #[test]

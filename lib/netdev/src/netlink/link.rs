@@ -6,7 +6,7 @@ use crate::hook::XdpHook;
 use netlink_packet_core::{Emitable, NLM_F_ACK, NlasIterator, Parseable, ParseableParametrized};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage, LinkXdp, XdpAttached,
+    LinkAttribute, LinkFlags, LinkHeader, LinkMessage, LinkXdp, XdpAttached,
 };
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use std::io;
@@ -16,6 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 const XDP_IF_NONE: u32 = 1 << 0;
 /// XDP_FLAGS_REPLACE
 const XDP_REPLACE: u32 = 1 << 4;
+/// IFLA_INFO_KIND
+const IFLA_INFO_KIND: u16 = 1;
 
 /// The kernel's description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +85,8 @@ fn netns(fd: RawFd) -> NsidMessage {
     message
 }
 
-/// Reads the body of an RTM_NEWLINK message. Never fails: what is missing stays at its default.
+/// Reads the body of an RTM_NEWLINK message. Never fails: what is missing, or what the library does not understand, stays at its
+/// default. Nested attributes are read one by one, so that one of another kernel's hides no other.
 fn parse_link(body: &[u8]) -> Link {
     let header = LinkHeader::parse(body).unwrap_or_default();
     let mut link = Link {
@@ -94,36 +97,52 @@ fn parse_link(body: &[u8]) -> Link {
     };
     let attributes = body.get(header.buffer_len()..).unwrap_or(&[]);
     for attribute in NlasIterator::new(attributes).map_while(Result::ok) {
+        let value = attribute.value();
+        match attribute.kind() {
+            libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_LINKINFO => {
+                let kind = nested(value, IFLA_INFO_KIND);
+                link.kind = kind.map(|kind| text(&kind));
+            }
+            libc::IFLA_XDP => parse_xdp(value, &mut link),
+            _ => {}
+        }
         match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
             Ok(LinkAttribute::Address(address)) => link.mac = address.try_into().ok(),
-            Ok(LinkAttribute::IfName(name)) => link.name = name,
             Ok(LinkAttribute::Mtu(mtu)) => link.mtu = mtu,
             Ok(LinkAttribute::Link(index)) => link.peer = Some(index),
             Ok(LinkAttribute::Controller(index)) => {
                 link.master = Some(index).filter(|index| *index != 0);
             }
             Ok(LinkAttribute::LinkNetNsId(id)) => link.peer_netns = Some(id),
-            Ok(LinkAttribute::LinkInfo(info)) => {
-                link.kind = info.iter().find_map(|info| match info {
-                    LinkInfo::Kind(kind) => Some(kind.to_string()),
-                    _ => None,
-                });
-            }
-            Ok(LinkAttribute::Xdp(xdp)) => parse_xdp(&xdp, &mut link),
             _ => {}
         }
     }
     link
 }
 
-fn parse_xdp(xdp: &[LinkXdp], link: &mut Link) {
-    for attribute in xdp {
-        match attribute {
-            LinkXdp::Attached(mode) => link.xdp_attached = *mode != XdpAttached::None,
-            LinkXdp::ProgId(id) => link.xdp = Some(*id),
+fn parse_xdp(xdp: &[u8], link: &mut Link) {
+    for attribute in NlasIterator::new(xdp).map_while(Result::ok) {
+        match LinkXdp::parse(&attribute) {
+            Ok(LinkXdp::Attached(mode)) => link.xdp_attached = mode != XdpAttached::None,
+            Ok(LinkXdp::ProgId(id)) => link.xdp = Some(id),
             _ => {}
         }
     }
+}
+
+/// The value of a nested attribute.
+fn nested(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
+    let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
+    let found = attributes.find(|attribute| attribute.kind() == kind)?;
+    Some(found.value().to_vec())
+}
+
+/// Text with a NUL at its end. A name need not be UTF-8.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let bytes = &bytes[..end.unwrap_or(bytes.len())];
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 impl Netlink {
@@ -225,7 +244,7 @@ impl Netlink {
 mod tests {
     use super::*;
     use crate::netlink::encode;
-    use netlink_packet_route::link::InfoKind;
+    use netlink_packet_route::link::{InfoKind, LinkInfo};
     use proptest::prelude::*;
 
     #[test]
@@ -284,6 +303,28 @@ mod tests {
         body.extend([8, 0, 4, 0]);
         body.extend(1500u32.to_ne_bytes());
         assert_eq!(parse_link(&body).mtu, 1500);
+    }
+
+    /// Catches: a bridge port's data of a newer kernel that hides that the interface is a veth; a name that is not UTF-8.
+    #[test]
+    fn nested_attributes_are_read_one_by_one() {
+        let attribute = |kind: u16, value: &[u8]| {
+            let mut bytes = (value.len() as u16 + 4).to_ne_bytes().to_vec();
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let mut info = attribute(IFLA_INFO_KIND, b"veth\0");
+        // The kind and the data of what the interface is a port of.
+        info.extend(attribute(4, b"bridge\0"));
+        info.extend(attribute(5, &attribute(1, &[9])));
+        let mut body = vec![0; 16];
+        body.extend(attribute(libc::IFLA_IFNAME, b"eth\xff\0"));
+        body.extend(attribute(libc::IFLA_LINKINFO, &info));
+        let link = parse_link(&body);
+        assert_eq!(link.kind.as_deref(), Some("veth"));
+        assert_eq!(link.name, "eth\u{fffd}");
     }
 
     /// Bytes of requests that were written by hand, from headers of the kernel, before the library was used.

@@ -2,7 +2,7 @@
 
 use nfluid_control::model::{PortRef, Switch};
 use nfluid_control::quantity::Mac;
-use nfluid_wiring::{Change, Entry, Join, Operation, Ports, WiringError};
+use nfluid_wiring::{Entry, Join, Operation, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -85,12 +85,6 @@ impl Plane {
             }
         }
     }
-
-    /// Carries out a change that cannot be refused.
-    pub fn bring_about(&mut self, change: Result<Change, WiringError>) {
-        let change = change.expect("all ports are there");
-        self.carry_out(&change.operations);
-    }
 }
 
 impl Ports for Plane {
@@ -122,6 +116,10 @@ impl Ports for Plane {
 
     fn is_member(&self, instance: &str) -> bool {
         self.members.contains(instance)
+    }
+
+    fn steers(&self, _uplink: &str) -> bool {
+        true
     }
 
     fn switch(&self, name: &str) -> Option<(u32, Switch)> {

@@ -5,6 +5,7 @@
 mod checked;
 
 use super::{Changed, Host, Shared, lock};
+use checked::CheckedInstance;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
@@ -12,7 +13,6 @@ use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
 use nfluid_instance::making;
 use nfluid_switch::Switch;
-use checked::CheckedInstance;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
