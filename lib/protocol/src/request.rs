@@ -92,7 +92,7 @@ pub struct Part {
 }
 
 impl Request {
-    /// Whether the request is about state, of which every queue of an instance has its own.
+    /// Returns true if the request is about state. Every queue of an instance has a state of its own.
     pub fn is_about_state(&self) -> bool {
         matches!(
             self,
@@ -116,7 +116,7 @@ impl Request {
     /// The request as a line of text.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// The request cannot be written as JSON.
     pub fn line(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string(self)?;
         text.push('\n');

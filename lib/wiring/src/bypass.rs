@@ -50,7 +50,7 @@ pub enum BypassError {
 }
 
 impl Wires {
-    /// Whether frames can be led past an instance: it has two ports, one queue each, and both lead to one port.
+    /// Checks that frames can be led past an instance: it has two ports, one queue each, and both lead to one port.
     ///
     /// # Errors
     /// [`BypassError`].
@@ -122,7 +122,7 @@ impl Wires {
         self.bypassed.remove(instance);
     }
 
-    /// Whether frames are led past an instance.
+    /// Returns true if frames are led past an instance.
     fn is_bypassed(&self, instance: &str) -> bool {
         self.bypassed.contains(instance)
     }
@@ -156,7 +156,7 @@ impl Wires {
             .collect()
     }
 
-    /// Who wakes the peers behind an instance, after a bypass has begun or ended: frames come there from others than before.
+    /// Chooses who wakes the peers behind an instance, after a bypass has begun or ended: frames come there from others than before.
     pub(crate) fn doorbells_behind(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let own = self.iter();
         let own = own.filter(|(port, _)| port.owner() == Some(instance));
@@ -168,7 +168,7 @@ impl Wires {
         port.owner().filter(|owner| self.is_bypassed(owner))
     }
 
-    /// Whether frames for a port get to an instance past others.
+    /// Returns true if frames for a port get to an instance past others.
     fn leads_to(&self, ports: &dyn Ports, port: &PortRef, instance: &str) -> bool {
         let mut at = port.clone();
         for _ in 0..BYPASSED_MAX {
@@ -195,7 +195,7 @@ impl Wires {
         None
     }
 
-    /// One step past a bypassed instance. `None`: frames arrive here. `Some(None)`: frames go on nowhere.
+    /// Makes a step past a bypassed instance. `None`: frames arrive here. `Some(None)`: frames go on nowhere.
     fn step_past(&self, ports: &dyn Ports, port: &PortRef) -> Option<Option<PortRef>> {
         let owner = self.bypassed_owner(port)?;
         let names = ports.names(owner)?;
@@ -208,7 +208,7 @@ impl Wires {
         Some(next)
     }
 
-    /// Whether frames arrive at a port that were led past an instance: their senders were not given this doorbell.
+    /// Returns true if frames arrive at a port that were led past an instance: their senders were not given this doorbell.
     pub(crate) fn is_behind_bypassed(&self, receiver: &PortRef) -> bool {
         let mut senders = self.senders.get(receiver).into_iter().flatten();
         senders.any(|sender| self.bypassed_owner(sender).is_some())

@@ -1,4 +1,4 @@
-//! Whom the switch wakes, and whom senders wake themselves.
+//! Doorbells: receivers that the switch wakes, and receivers that their senders wake.
 //!
 //! An instance is given the doorbells of its link peers when it starts. A sender that has its receiver's doorbell rings it itself,
 //! after a whole batch; for all other senders the switch does that, for each call. So the switch rings at a port unless every
@@ -11,7 +11,7 @@ use nfluid_control::model::PortRef;
 use nfluid_control::wiring::Destination;
 
 impl Wires {
-    /// Who wakes the owners of these ports, and of the ports at which their frames arrive past a bypassed owner.
+    /// Chooses who wakes the owners of these ports, and of the ports at which their frames arrive past a bypassed owner.
     pub(crate) fn doorbells<'a>(
         &self,
         ports: &dyn Ports,
@@ -29,7 +29,7 @@ impl Wires {
         operations
     }
 
-    /// Who wakes the owner of a port.
+    /// Chooses who wakes the owner of a port.
     fn doorbell(&self, ports: &dyn Ports, receiver: &PortRef) -> Option<Operation> {
         let (queues, owner) = (ports.queues(receiver)?, receiver.owner()?);
         if queues.len() > 1 {
@@ -46,7 +46,7 @@ impl Wires {
         })
     }
 
-    /// Who wakes an instance, at all its ports: the instances that send to it may be others than before.
+    /// Chooses who wakes an instance, at all its ports. To be called when other instances than before send to it.
     pub fn own_doorbells(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let names = ports.names(instance).unwrap_or_default().into_iter();
         let own: Vec<PortRef> = names
@@ -56,7 +56,7 @@ impl Wires {
         operations.collect()
     }
 
-    /// Who wakes the peers of an instance: it may have been given other doorbells than before.
+    /// Chooses who wakes the peers of an instance. To be called when the instance was given other doorbells than before.
     pub fn doorbells_of_peers(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let own = self.destinations.iter();
         let own = own.filter(|(port, _)| port.owner() == Some(instance));

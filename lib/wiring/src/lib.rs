@@ -1,4 +1,4 @@
-//! What each port of the data plane is joined to.
+//! The wiring: what each port of the data plane is joined to.
 //!
 //! `nfluid_control::wiring` turns a deployment's links, chains and templates into one destination for each port. [`Wires`] turns
 //! a change of a destination into operations on numbered ports, and knows what the deployment does not say: which instances

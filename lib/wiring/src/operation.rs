@@ -6,7 +6,7 @@ use nfluid_control::quantity::Mac;
 use nfluid_control::template::ClientBy;
 use std::ops::Range;
 
-/// One change of one port.
+/// A change of a port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// The NIC of an uplink classifies what it can of these entries.
@@ -15,7 +15,7 @@ pub enum Operation {
         uplink: String,
         /// The entries, in order of precedence.
         entries: Vec<Entry>,
-        /// What the NIC was told before: that stays in force if it refuses.
+        /// The entries that the NIC was told before. These stay in force if the NIC refuses.
         before: Vec<Entry>,
     },
     /// Frames of these queues go into a port, whatever their address; `None`: nowhere.

@@ -1,4 +1,4 @@
-//! What the wiring has to know of instances and switches.
+//! The facts about instances and switches that the wiring needs.
 
 use nfluid_control::model::{PortRef, Switch};
 use nfluid_control::quantity::Mac;
@@ -18,10 +18,10 @@ pub trait Ports {
     /// The instance whose doorbell the owner of a port was given for that port.
     fn rings(&self, port: &PortRef) -> Option<&str>;
 
-    /// Whether the flows of an instance are divided among several members, of which it is one.
+    /// Returns true if an instance is one of several members among which flows are divided.
     fn is_member(&self, instance: &str) -> bool;
 
-    /// Whether the NIC of an uplink is to classify.
+    /// Returns true if the NIC of an uplink is to classify.
     fn steers(&self, uplink: &str) -> bool;
 
     /// The number and limits of a switch; `None`: there is no such switch.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The numbers of templates. A number is never used again: frames that wait in the data plane carry it.
 #[derive(Debug)]
 pub struct Templates {
-    /// One more than the largest number.
+    /// Numbers are below this.
     end: u32,
     numbers: BTreeMap<String, u32>,
     templates: BTreeMap<u32, (String, ClientBy)>,

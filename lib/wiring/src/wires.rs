@@ -25,7 +25,7 @@ pub enum WiringError {
 /// [`Wires::undo`].
 #[derive(Debug, Default)]
 pub struct Change {
-    /// What the data plane is told.
+    /// Operations for the data plane.
     pub operations: Vec<Operation>,
     /// Where the frames of changed ports went before, in the order of the changes.
     before: Vec<(PortRef, Option<Destination>)>,
@@ -202,7 +202,7 @@ impl Wires {
         Ok(())
     }
 
-    /// What the NIC of an uplink is told, where it is to classify.
+    /// The operation for an uplink's NIC, where the NIC is to classify.
     fn steer(
         &mut self,
         ports: &dyn Ports,
@@ -225,7 +225,7 @@ impl Wires {
         })
     }
 
-    /// What leads the frames of `port` to `to`.
+    /// The operation that leads the frames of `port` to `to`.
     fn lead(
         &self,
         ports: &dyn Ports,

@@ -10,7 +10,7 @@ use plane::{Plane, Way, port};
 /// Numbers of templates are below this.
 const TEMPLATES: u32 = 4;
 
-/// Whether the switch wakes the owner of this port.
+/// Returns true if the switch wakes the owner of this port.
 fn switch_wakes(plane: &Plane, name: &str) -> bool {
     plane.woken_by_switch.contains(&plane.numbers[&port(name)])
 }

@@ -147,7 +147,7 @@ impl Host {
         done.into_iter().collect()
     }
 
-    /// Whether frames can be led past an instance.
+    /// Checks that frames can be led past an instance.
     ///
     /// # Errors
     /// They cannot, with the reason.

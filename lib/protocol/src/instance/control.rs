@@ -93,7 +93,7 @@ impl ReplyTo {
     }
 }
 
-/// One queue's side of the control socket.
+/// The control socket's side of a queue.
 #[derive(Debug)]
 pub struct Control {
     /// The listening socket, if the queue's own thread accepts connections.
@@ -172,7 +172,7 @@ impl Control {
         }
     }
 
-    /// Whether the next connection is accepted: no request waits, and no thread reads one.
+    /// Returns true if the next connection is accepted: no request waits, and no thread reads one.
     fn accepts(&self) -> bool {
         self.requests.is_none() && self.next.is_none()
     }

@@ -26,7 +26,7 @@ pub struct Plane {
     pub ways: BTreeMap<u32, Way>,
     /// Ports at which the switch wakes the owner.
     pub woken_by_switch: BTreeSet<u32>,
-    /// What NICs classify, by uplink.
+    /// The entries that NICs classify, by uplink.
     pub steered: BTreeMap<String, Vec<Entry>>,
 }
 
