@@ -1,4 +1,4 @@
-//! What an experiment is.
+//! The description of an experiment.
 
 use crate::needs::Needs;
 use crate::report::Report;
@@ -7,7 +7,7 @@ use crate::report::Report;
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// The experiment's subject, in a line.
     pub summary: &'static str,
     /// Debian packages that the experiment needs.
     pub needs: Needs,

@@ -18,7 +18,35 @@ pub struct Quantity {
     pub columns: &'static [(&'static str, Shown)],
 }
 
-/// What a cell of the table shows of a row's samples.
+impl Quantity {
+    /// Frames per second by the clock, with its spread.
+    pub const MPPS: Quantity = Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+    };
+    /// Frames per second of CPU time, beside [`Quantity::MPPS`] by the clock.
+    pub const MPPS_PER_CPU: Quantity = Quantity {
+        figure: Some((".mpps_per_cpu", "Mpps")),
+        columns: PER_CPU_SECOND,
+    };
+    /// Frames per second of CPU time, as the first quantity.
+    pub const CPU_MPPS: Quantity = Quantity {
+        figure: Some((".mpps", "Mpps")),
+        columns: PER_CPU_SECOND,
+    };
+    /// Frames per second by the clock, beside [`Quantity::CPU_MPPS`].
+    pub const WALL_MPPS: Quantity = Quantity {
+        figure: Some((".wall_mpps", "Mpps")),
+        columns: &[("Mpps by the clock", Shown::Median)],
+    };
+}
+
+const PER_CPU_SECOND: &[(&str, Shown)] = &[
+    ("Mpps per CPU-second", Shown::Median),
+    ("spread", Shown::Spread),
+];
+
+/// A way to show a row's samples in a cell of the table.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown {
     /// The median, to four significant digits.
@@ -56,7 +84,7 @@ impl Shown {
     }
 }
 
-/// One of the sides that are compared, at one point of the axis.
+/// A side of the comparison, at one point of the axis.
 #[derive(Debug)]
 pub struct Side<S> {
     /// The first cells of its row.
@@ -68,7 +96,7 @@ pub struct Side<S> {
     /// The line of a plot on which it is, and its place on the axis.
     pub line: String,
     pub x: f64,
-    /// What is measured.
+    /// The quantities of a repetition.
     pub subject: S,
 }
 
@@ -98,7 +126,7 @@ impl<S> Side<S> {
     }
 }
 
-/// What was measured of a side.
+/// The samples of a side.
 #[derive(Debug)]
 pub struct Row<const N: usize> {
     /// The first cells.

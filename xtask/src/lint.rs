@@ -34,7 +34,7 @@ pub fn lint(session: &Session) -> Result<()> {
         ("SPECIFICATION.md", |session| {
             specification::check(&session.root)
         }),
-        ("cycles of modules", |session| cycles::check(&session.root)),
+        ("cycles of modules", cycles::check),
         ("rustfmt", |session| format_rust(session, true)),
         ("clang-format", |session| format_c(session, true)),
         ("clippy", clippy),

@@ -1,11 +1,11 @@
-//! What every handler shares.
+//! State that all handlers share.
 
 use super::function::Places;
 use super::respond::Calls;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// What every handler shares.
+/// State that all handlers share.
 pub(super) struct Shared<S> {
     /// For functions, which have places of their own, and for what does not block.
     pub server: Arc<S>,

@@ -15,20 +15,11 @@ use nfluid_testbed::scratch::Scratch;
 const BATCH: usize = 64;
 const RING: u32 = 256;
 
-/// What is measured.
+/// The quantities of a repetition.
 const QUANTITIES: [Quantity; 4] = [
     // Frames per second of CPU time.
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[
-            ("Mpps per CPU-second", Shown::Median),
-            ("spread", Shown::Spread),
-        ],
-    },
-    Quantity {
-        figure: Some((".wall_mpps", "Mpps")),
-        columns: &[("Mpps by the clock", Shown::Median)],
-    },
+    Quantity::CPU_MPPS,
+    Quantity::WALL_MPPS,
     Quantity {
         figure: Some((".busy_percent", "%")),
         columns: &[("NF's core busy", Shown::Percent)],

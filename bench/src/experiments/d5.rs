@@ -20,26 +20,20 @@ use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
 use anyhow::Context;
 use nfluid_testbed::scratch::Scratch;
 
-/// What is measured of NFs in a row under load.
+/// The quantities of NFs in a row under load.
 const LOADED: [Quantity; 3] = [
     Quantity {
         figure: Some((".mpps", "Mpps")),
         columns: &[("Mpps", Shown::Median)],
     },
     // Per second of CPU time of the NFs and the traffic.
-    Quantity {
-        figure: Some((".mpps_per_cpu", "Mpps")),
-        columns: &[
-            ("Mpps per CPU-second", Shown::Median),
-            ("spread", Shown::Spread),
-        ],
-    },
+    Quantity::MPPS_PER_CPU,
     Quantity {
         figure: None,
         columns: &[("late or lost", Shown::Sum)],
     },
 ];
-/// What is measured of one frame at a time through a row.
+/// The quantities of one frame at a time through a row.
 const PINGED: [Quantity; 2] = [
     Quantity {
         figure: Some((".rtt_us", "us")),

@@ -14,12 +14,9 @@ use nfluid_testbed::scratch::Scratch;
 pub const LEN: usize = 128;
 pub const RING: u32 = 1024;
 
-/// What is measured of forwarders, in the order of [`measure`].
+/// The quantities of forwarders, in the order of [`measure`].
 pub const QUANTITIES: [Quantity; 4] = [
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    },
+    Quantity::MPPS,
     // Of the forwarders' CPU time.
     Quantity {
         figure: Some((".per_cpu_mpps", "Mpps")),

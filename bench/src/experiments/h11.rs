@@ -14,12 +14,9 @@ use nfluid_testbed::scratch::Scratch;
 /// As in the paper, in bytes.
 const LEN: usize = 256;
 
-/// What is measured, in the order of [`Chains::measure`].
+/// The quantities of a repetition, in the order of [`Chains::measure`].
 const QUANTITIES: [Quantity; 4] = [
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    },
+    Quantity::MPPS,
     // Of the CPU time of the firewalls and their I/O threads.
     Quantity {
         figure: Some((".mpps_per_cpu", "Mpps")),

@@ -27,7 +27,7 @@ const MODELS: [Model; 3] = [
     Model::Split { polls: true },
 ];
 
-/// What is measured, in the order of [`Server::measure`].
+/// The quantities of a repetition, in the order of [`Server::measure`].
 const QUANTITIES: [Quantity; 4] = [
     Quantity {
         figure: Some(("_mpps", "Mpps")),

@@ -14,7 +14,7 @@ use crate::plot::{Axis, Plot};
 use crate::report::{Report, significant};
 use crate::roles::Outcome;
 use crate::statistics::highest;
-use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use crate::sweep::{Quantity, Row, Side, Sweep, lines};
 use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
@@ -35,20 +35,11 @@ const SUBJECTS: [(&str, Option<Subject>); 4] = [
     ("router10", Some(Subject::Router { routes: 10 })),
 ];
 
-/// What is measured, in the order of [`measure`].
+/// The quantities of a repetition, in the order of [`measure`].
 const QUANTITIES: [Quantity; 3] = [
     // Frames per CPU-second.
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[
-            ("Mpps per CPU-second", Shown::Median),
-            ("spread", Shown::Spread),
-        ],
-    },
-    Quantity {
-        figure: Some((".wall_mpps", "Mpps")),
-        columns: &[("Mpps by the clock", Shown::Median)],
-    },
+    Quantity::CPU_MPPS,
+    Quantity::WALL_MPPS,
     // Frames that an I/O thread finds at a visit: the last cell, which is the sender's batch without a thread.
     Quantity {
         figure: None,

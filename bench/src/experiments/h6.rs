@@ -13,7 +13,7 @@ use crate::plot::{Axis, Plot};
 use crate::report::Report;
 use crate::roles::{Role, Task, Waits};
 use crate::statistics::{Samples, highest};
-use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use crate::sweep::{Quantity, Row, Side, Sweep, lines};
 use anyhow::Context;
 use nfluid_switch::Destination;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
@@ -123,20 +123,11 @@ impl End {
     }
 }
 
-/// What is measured, in the order of [`Transmission::measure`].
+/// The quantities of a repetition, in the order of [`Transmission::measure`].
 const QUANTITIES: [Quantity; 2] = [
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    },
+    Quantity::MPPS,
     // Of the CPU time of all threads.
-    Quantity {
-        figure: Some((".mpps_per_cpu", "Mpps")),
-        columns: &[
-            ("Mpps per CPU-second", Shown::Median),
-            ("spread", Shown::Spread),
-        ],
-    },
+    Quantity::MPPS_PER_CPU,
 ];
 
 /// One size, one way. What lives in something else comes before it: it ends first.

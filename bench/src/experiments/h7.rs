@@ -26,7 +26,7 @@ const PER_CORE: [usize; 6] = [1, 2, 3, 4, 5, 6];
 /// NFs in all, beyond that.
 const MANY: [usize; 5] = [12, 24, 36, 100, 200];
 
-/// What is measured, of all NFs together.
+/// The quantities of all NFs together.
 const QUANTITIES: [Quantity; 3] = [
     Quantity {
         figure: Some((".mpps", "Mpps")),

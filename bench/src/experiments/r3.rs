@@ -33,7 +33,7 @@ const MANNERS: [(&str, Waits, bool); 4] = [
     ("spin-yield", Waits::Yielding, true),
 ];
 
-/// What is measured, in the order of [`Pair::measure`].
+/// The quantities of a repetition, in the order of [`Pair::measure`].
 const QUANTITIES: [Quantity; 5] = [
     // The cheap NF's part of the CPU time of both.
     Quantity {

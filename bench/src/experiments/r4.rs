@@ -25,7 +25,7 @@ const MANNERS: [(&str, u32, bool); 4] = [
     ("1000-yield", 1000, true),
 ];
 
-/// What is measured, in the order of [`Neighbours::measure`].
+/// The quantities of a repetition, in the order of [`Neighbours::measure`].
 const QUANTITIES: [Quantity; 4] = [
     Quantity {
         figure: Some((".median_us", "us")),

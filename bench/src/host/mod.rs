@@ -1,4 +1,4 @@
-//! What is measured of the host, and of platforms and programs on it.
+//! Measurements of the host, and of platforms and programs on it.
 
 pub mod compile;
 pub mod cpu;

@@ -1,4 +1,4 @@
-//! What an instance has counted: its NF, its engine, its doorbell and its ports.
+//! The counters of an instance: of its NF, its engine, its doorbell and its ports.
 
 use nfluid_nf::{Metric, NetworkFunction};
 use nfluid_ring::attach::Attached;
@@ -36,7 +36,7 @@ pub fn of(nf: &dyn NetworkFunction, engine: &Engine, attached: &Attached) -> Val
     })
 }
 
-/// What the port library counts.
+/// The counters of the port library.
 fn of_port(port: &Port) -> Value {
     let stats = port.stats();
     json!({

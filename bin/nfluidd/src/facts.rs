@@ -61,7 +61,7 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
     }
 }
 
-/// Whether an interface's NIC can classify, for validation.
+/// Checks that an interface's NIC can classify, for validation.
 ///
 /// # Errors
 /// Why not.

@@ -3,11 +3,11 @@
 //! The daemon owns kernel users, cgroups, logs and sandboxes: instances of other tiers have them too. The room says which
 //! process is to run, and what the process is asked.
 
+use nfluid_protocol::daemon::Asked;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::{Instance, ProcessIdentity};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::time::Instant;
 
 /// The running program, also when its file has been replaced: a slow path's process is this program in another role.
 pub const PROGRAM: &str = "/proc/self/exe";
@@ -67,30 +67,13 @@ pub trait Processes: Send + Sync {
     ///
     /// # Errors
     /// When the process does not listen, or does not take the line.
-    fn ask(
-        &self,
-        name: &str,
-        line: &[u8],
-        fds: &[BorrowedFd<'_>],
-    ) -> anyhow::Result<Box<dyn Answer>>;
+    fn ask(&self, name: &str, line: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<Asked>;
 
     /// Ends a process, whoever has started it, and what else may be in its cgroup.
     fn end(&self, name: &str, process: Option<&ProcessIdentity>);
 
     /// Removes the files of an instance's processes, after their end.
     fn remove(&self, name: &str);
-}
-
-/// The answer of a process, as far as it has come. Readable when more has come.
-pub trait Answer: AsFd + Send {
-    /// Reads what is there. Returns true if no more will come: the answer is whole, too long, or cut.
-    fn listen(&mut self) -> bool;
-
-    /// Reads until no more will come, or until `deadline`.
-    fn wait(&mut self, deadline: Instant);
-
-    /// The line of the answer, as far as it has come.
-    fn line(&self) -> &[u8];
 }
 
 /// Returns the version of the file of [`PROGRAM`]. `None`: the file is gone.

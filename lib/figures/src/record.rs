@@ -50,7 +50,7 @@ impl Figure {
 pub struct Record {
     /// Its name on the command line.
     pub experiment: String,
-    /// What it measures, in a line.
+    /// The experiment's subject, in a line.
     pub summary: String,
     /// What repeats it.
     pub command: String,

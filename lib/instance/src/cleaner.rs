@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// What is left of one instance.
+/// The leftovers of an instance.
 pub struct Leftovers {
     /// The maps.
     pub memory: InstanceMemory,

@@ -1,4 +1,4 @@
-//! What such a process is for, and its life from the start on.
+//! The purpose of a helper process, and its life from the start on.
 
 use crate::journal::Journal;
 use crate::protocol::{End, Job, Opened, PROTOCOL};

@@ -6,9 +6,10 @@
 mod graph;
 mod paths;
 
-use anyhow::{Context, Result, bail};
+use crate::session::Session;
+use anyhow::{Result, bail};
 use paths::Module;
-use std::fs;
+use serde_json::Value;
 use std::path::Path;
 
 /// Most modules in a cycle. A pair of a struct and its parts is common and harmless.
@@ -27,12 +28,12 @@ const LEFT: [(&str, usize); 5] = [
 ///
 /// # Errors
 /// There is a longer cycle, or a source cannot be read.
-pub fn check(root: &Path) -> Result<()> {
+pub fn check(session: &Session) -> Result<()> {
     let mut found = 0;
-    for name in members(root)? {
+    for name in members(session)? {
         let left = LEFT.iter().find(|(crate_name, _)| *crate_name == name);
         let allowed = left.map_or(CYCLE_MAX, |(_, length)| *length);
-        let modules = paths::read(&root.join(&name).join("src"))?;
+        let modules = paths::read(&session.root.join(&name).join("src"))?;
         for cycle in long_cycles(&modules, allowed) {
             found += 1;
             eprintln!(
@@ -48,16 +49,16 @@ pub fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folders of the workspace's crates.
-fn members(root: &Path) -> Result<Vec<String>> {
-    let manifest = fs::read_to_string(root.join("Cargo.toml")).context("reading Cargo.toml")?;
-    let members = manifest
-        .split_once("members = [")
-        .and_then(|(_, rest)| rest.split_once(']'));
-    let (members, _) = members.context("Cargo.toml has no list of members")?;
-    let names = members.split(',').map(|name| name.trim().trim_matches('"'));
-    let names = names.filter(|name| !name.is_empty());
-    Ok(names.map(str::to_owned).collect())
+/// The folders of the workspace's crates, below its root.
+fn members(session: &Session) -> Result<Vec<String>> {
+    let metadata = session.metadata()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let folder = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str()?);
+        let folder = manifest.parent()?.strip_prefix(&session.root).ok()?;
+        Some(folder.to_str()?.to_owned())
+    };
+    Ok(packages.filter_map(folder).collect())
 }
 
 /// The cycles of more than `allowed` modules, each as its modules' names.

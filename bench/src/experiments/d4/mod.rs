@@ -33,7 +33,7 @@ const CONDITIONS: &str = "frames made in the kernel, veth, native XDP; generator
                           on core 0, NFs that count and sleep, and bridge on core 1; CPU time of receive side, \
                           uplink's thread, NFs and bridge";
 
-/// What of a variant is shown.
+/// The quantities of a variant in the table.
 type Of = fn(&Variant) -> &Samples;
 
 /// Runs the experiment.
@@ -171,7 +171,7 @@ fn by_number(
     Ok(())
 }
 
-/// What of two variants is compared.
+/// The comparison of two variants.
 const OF: [(&str, Of); 2] = [
     ("mpps", |variant| &variant.mpps),
     ("mpps_per_cpu", |variant| &variant.per_cpu),

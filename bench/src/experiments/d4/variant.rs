@@ -47,7 +47,7 @@ pub enum Way {
     Classified(u32),
 }
 
-/// What a variant has for its NFs.
+/// The resources of a variant for its NFs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub way: Way,

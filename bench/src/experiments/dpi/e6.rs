@@ -20,7 +20,7 @@ enum By {
     Edpi { elephants: usize },
 }
 
-/// What is measured, in the order of [`By::measure`].
+/// The quantities of a repetition, in the order of [`By::measure`].
 const QUANTITIES: [Quantity; 4] = [
     Quantity {
         figure: Some((".gbps", "Gbit/s")),

@@ -92,7 +92,7 @@ impl Topology {
     }
 }
 
-/// What one variant has given.
+/// The results of a variant.
 #[derive(Default)]
 struct Variant {
     kept: Samples,

@@ -58,7 +58,7 @@ pub enum Buffers {
     Shared,
 }
 
-/// What a population is.
+/// The description of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// An even number.

@@ -1,4 +1,4 @@
-//! What the thread is to do, and what it has found.
+//! The thread's orders, and its findings.
 
 use super::orders::Orders;
 use nfluid_api::types::{CongestionStats, CoreSignal, PortSignal, WayStats};
@@ -6,7 +6,7 @@ use nfluid_control::model::PortRef;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What the thread is to do, and what it has found, for whoever asks.
+/// The thread's orders, and its findings for all who ask.
 #[derive(Debug, Default)]
 pub struct Congestion {
     orders: Mutex<Orders>,
@@ -72,13 +72,13 @@ pub struct InstanceCost {
 }
 
 impl Congestion {
-    /// What was found last.
+    /// The latest findings.
     pub fn figures(&self) -> Figures {
         let figures = self.figures.lock();
         figures.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is to be done, if that is not what it was in `version`.
+    /// The orders, if they have changed since `version`.
     pub fn orders_since(&self, version: u64) -> Option<Orders> {
         let orders = self.orders.lock();
         let orders = orders.unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What the meter of costs has to know about an instance.
+//! The facts about an instance that the meter of costs needs.
 
 use nfluid_control::model::{PortRef, Program};
 use nfluid_sandbox::cgroup::CpuClock;

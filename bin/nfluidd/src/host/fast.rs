@@ -4,7 +4,7 @@ use super::{Host, Shared, lock};
 use anyhow::Context;
 use nfluid_api::types::Kind;
 use nfluid_fastpath::FastPaths;
-use nfluid_fastpath::processes::{Answer, PROGRAM, Processes, Running, Start};
+use nfluid_fastpath::processes::{PROGRAM, Processes, Running, Start};
 use nfluid_instance::doorbell;
 use nfluid_instance::launch::control_socket;
 use nfluid_instance::making::{self, Maker};
@@ -21,7 +21,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 impl Host {
     /// Returns true if an instance is a fast path.
@@ -120,16 +119,11 @@ impl Processes for SlowPathProcesses {
         Ok(self.0.cgroups.open(&cgroup_name(name))?)
     }
 
-    fn ask(
-        &self,
-        name: &str,
-        line: &[u8],
-        fds: &[BorrowedFd<'_>],
-    ) -> anyhow::Result<Box<dyn Answer>> {
+    fn ask(&self, name: &str, line: &[u8], fds: &[BorrowedFd<'_>]) -> anyhow::Result<Asked> {
         let stream = daemon::open(&self.0.paths.control(name));
         let stream = stream.context("connecting to its process")?;
         send_line(&stream, line, fds).context("its process does not take the question")?;
-        Ok(Box::new(SlowPathAnswer(Asked::on(stream))))
+        Ok(Asked::on(stream))
     }
 
     fn end(&self, name: &str, process: Option<&ProcessIdentity>) {
@@ -159,28 +153,5 @@ impl Processes for SlowPathProcesses {
         for file in [paths.control(name), paths.log_pipe(name), paths.log(name)] {
             let _absent = std::fs::remove_file(file);
         }
-    }
-}
-
-/// The answer of a slow path's process.
-struct SlowPathAnswer(Asked);
-
-impl AsFd for SlowPathAnswer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl Answer for SlowPathAnswer {
-    fn listen(&mut self) -> bool {
-        self.0.listen()
-    }
-
-    fn wait(&mut self, deadline: Instant) {
-        daemon::await_answers(&mut [&mut self.0], deadline);
-    }
-
-    fn line(&self) -> &[u8] {
-        self.0.line()
     }
 }

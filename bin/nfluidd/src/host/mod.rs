@@ -8,6 +8,7 @@ mod clients;
 mod errors;
 mod fast;
 mod health;
+mod instances;
 mod io_calls;
 mod io_life;
 mod io_side;

@@ -14,13 +14,13 @@ use nfluid_process::End;
 use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
 use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{Choice, Steered};
-use nfluid_wiring::Entry;
+use nfluid_wiring::{Entry, Ports as _};
 
 /// What is left to XDP, and why; empty: nothing.
 type Left = (u32, String);
 
 impl Host {
-    /// Has the NIC of the uplink `name` classify `entries`, if it is to classify at all.
+    /// Has the NIC of the uplink `name` classify `entries`.
     ///
     /// # Errors
     /// With `steering: nic` when there is something that it does not classify. The NIC classifies `before` again then.
@@ -33,9 +33,6 @@ impl Host {
         let Some(mode) = self.uplinks.get(name).map(|running| running.spec.steering) else {
             return Ok(());
         };
-        if mode == Steering::Xdp {
-            return Ok(());
-        }
         let left = self.steer_rules(name, &rules(entries))?;
         if left.0 == 0 {
             return Ok(());
@@ -59,8 +56,7 @@ impl Host {
     /// The same for an uplink whose process was started again: what can be steered is.
     pub(super) fn steer_again(&mut self, name: &str) {
         let to = self.wires.get(&PortRef::Uplink(name.to_owned()));
-        let is_steered = |running: &RunningUplink| running.spec.steering != Steering::Xdp;
-        if to.is_none() || !self.uplinks.get(name).is_some_and(is_steered) {
+        if to.is_none() || !self.ports().steers(name) {
             return;
         }
         let entries = self.wires.entries(&self.ports(), to);

@@ -3,7 +3,7 @@
 use super::uplink_record::UplinkRecord;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::matching::MatchRule;
-use nfluid_control::model::{UplinkKind, XdpMode};
+use nfluid_control::model::{Steering, UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
@@ -40,6 +40,11 @@ impl RunningUplink {
     /// Platform-wide number of its port.
     pub fn port_id(&self) -> u32 {
         self.record.port
+    }
+
+    /// Returns true if its NIC is to classify.
+    pub fn steers(&self) -> bool {
+        self.spec.steering != Steering::Xdp
     }
 
     /// `xdp` or `tap`.
@@ -136,7 +141,7 @@ pub fn uplink_failed(error: &ToldError) -> PlatformError {
     PlatformError::new(kind, error.text.clone())
 }
 
-/// What tells clients apart, for the switch.
+/// The field that tells clients apart, for the switch.
 pub fn client_by(by: ClientBy) -> client::ClientBy {
     match by {
         ClientBy::Address => client::ClientBy::Address,

@@ -4,7 +4,7 @@ use super::uplinks::{RunningUplink, rules};
 use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::members::{Members, front_of};
-use nfluid_control::model::{PortRef, Steering, Switch as SwitchModel};
+use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
@@ -67,8 +67,7 @@ impl Ports for HostPorts<'_> {
     }
 
     fn steers(&self, uplink: &str) -> bool {
-        let running = self.uplinks.get(uplink);
-        running.is_some_and(|running| running.spec.steering != Steering::Xdp)
+        self.uplinks.get(uplink).is_some_and(RunningUplink::steers)
     }
 
     fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {

@@ -2,10 +2,11 @@
 
 use super::config::InspectorConfig;
 use super::inspector::{Hello, PROTOCOL, ROLE, Request, line_of};
-use crate::processes::{Answer, Processes, Running, Start, program_version};
+use crate::processes::{Processes, Running, Start, program_version};
 use crate::record::SlowRecord;
 use anyhow::{Context, bail};
 use nfluid_evnf::inspector::cpus;
+use nfluid_protocol::daemon::Asked;
 use nfluid_sandbox::Instance;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupStats};
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,7 +32,7 @@ pub struct InspectorProcess {
     process: Option<Instance>,
     cgroup: Option<Cgroup>,
     /// The answer to the request to begin, and the deadline for it.
-    beginning: Option<(Box<dyn Answer>, Instant)>,
+    beginning: Option<(Asked, Instant)>,
     since: Option<Instant>,
     /// Deaths in a row.
     failures: u32,
@@ -137,14 +138,10 @@ impl InspectorProcess {
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
         let (mut asked, until) = self.beginning.take().context("it was not started")?;
         asked.wait(until);
-        self.note_beginning(record, &mut *asked)
+        self.note_beginning(record, &mut asked)
     }
 
-    fn note_beginning(
-        &mut self,
-        record: &mut SlowRecord,
-        asked: &mut dyn Answer,
-    ) -> anyhow::Result<()> {
+    fn note_beginning(&mut self, record: &mut SlowRecord, asked: &mut Asked) -> anyhow::Result<()> {
         match said(asked) {
             Ok(hello) => {
                 record.library = hello.library;
@@ -166,7 +163,7 @@ impl InspectorProcess {
             return None;
         }
         let (mut asked, _) = self.beginning.take()?;
-        let begun = self.note_beginning(record, &mut *asked);
+        let begun = self.note_beginning(record, &mut asked);
         begun
             .is_ok()
             .then(|| format!("classifies with nDPI {}", record.library))
@@ -183,7 +180,7 @@ impl InspectorProcess {
         let why = self
             .beginning
             .take()
-            .and_then(|(mut asked, _)| said(&mut *asked).err());
+            .and_then(|(mut asked, _)| said(&mut asked).err());
         let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
         if lived > LIFE {
             self.failures = 0;
@@ -257,7 +254,7 @@ impl InspectorProcess {
 }
 
 /// Waits for an answer.
-fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello> {
+fn hear(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
     asked.wait(Instant::now() + patience);
     if !asked.listen() {
         bail!("no answer within {patience:?}");
@@ -266,7 +263,7 @@ fn hear(mut asked: Box<dyn Answer>, patience: Duration) -> anyhow::Result<Hello>
 }
 
 /// Reads an answer that has come by now.
-fn said(asked: &mut dyn Answer) -> anyhow::Result<Hello> {
+fn said(asked: &mut Asked) -> anyhow::Result<Hello> {
     if !asked.listen() {
         bail!("it does not answer");
     }

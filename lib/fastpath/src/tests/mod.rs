@@ -4,7 +4,7 @@ mod count;
 mod namespace;
 
 use crate::catalogue::Catalogue;
-use crate::processes::{Answer, Processes, Running, Start};
+use crate::processes::{Processes, Running, Start};
 use crate::{FastPaths, Paths};
 use anyhow::bail;
 use namespace::Namespaces;
@@ -14,6 +14,7 @@ use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Program, Tier};
 use nfluid_control::spec::InstanceSpec;
+use nfluid_protocol::daemon::Asked;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::Cgroup;
 use serde_json::json;
@@ -45,7 +46,7 @@ impl Processes for NoProcesses {
         bail!("{name} has none")
     }
 
-    fn ask(&self, name: &str, _: &[u8], _: &[BorrowedFd<'_>]) -> anyhow::Result<Box<dyn Answer>> {
+    fn ask(&self, name: &str, _: &[u8], _: &[BorrowedFd<'_>]) -> anyhow::Result<Asked> {
         bail!("{name} has none")
     }
 

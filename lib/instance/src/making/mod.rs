@@ -87,11 +87,7 @@ impl Maker {
     /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
     pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
         doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
-        doorbell::make(&self.paths.log_pipe(name)).context("making the log pipe")?;
-        let paths = &self.paths;
-        self.logs
-            .follow(name, paths.log_pipe(name), paths.log(name));
-        Ok(())
+        self.follow_log(name)
     }
 }
 

@@ -104,7 +104,7 @@ pub fn leftover_name(pool: u32) -> String {
     format!("{PREFIX}gone-{pool}")
 }
 
-/// Whether a name is that of a shell, or of the record of an ended instance.
+/// Returns true if a name is that of a shell, or of the record of an ended instance.
 pub fn is_shell(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

@@ -254,6 +254,11 @@ impl Asked {
         true
     }
 
+    /// Reads until no more is to be read, or until `deadline`.
+    pub fn wait(&mut self, deadline: Instant) {
+        await_answers(&mut [self], deadline);
+    }
+
     /// The line of the answer, as far as it has come.
     pub fn line(&self) -> &[u8] {
         self.got.line()
