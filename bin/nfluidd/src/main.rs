@@ -2,6 +2,7 @@
 
 mod congestion;
 mod demand;
+mod events;
 mod facts;
 mod host;
 mod migration;
@@ -255,7 +256,7 @@ fn restore(
     let present = lock(host).adopt(&Inventory::of(&desired));
     let mut controller = Controller::load(HostPlatform::new(Arc::clone(host)), store, present)?;
     let failures = controller.restore();
-    let mut locked = lock(host);
+    let locked = lock(host);
     for failure in &failures {
         locked.event(
             EventKind::Warning,

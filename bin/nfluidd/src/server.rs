@@ -111,7 +111,7 @@ impl Daemon {
     }
 
     fn told<T>(&self, what: &str, result: Result<T, Problem>) -> Result<T, Problem> {
-        let mut host = lock(&self.host);
+        let host = lock(&self.host);
         match &result {
             Ok(_) => host.event(EventKind::Applied, None, what),
             Err(problem) => host.event(EventKind::RolledBack, None, format!("{what}: {problem}")),
@@ -345,7 +345,7 @@ impl Server for Daemon {
     }
 
     fn newest_event(&self) -> watch::Receiver<u64> {
-        lock(&self.host).newest_event()
+        lock(&self.host).events().newest()
     }
 
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {

@@ -13,6 +13,7 @@ pub mod action;
 pub mod apply;
 pub mod balance;
 pub mod change;
+pub mod changes;
 pub mod congestion;
 pub mod controller;
 pub mod decode;

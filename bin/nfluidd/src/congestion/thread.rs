@@ -3,8 +3,9 @@
 use super::figures::Congestion;
 use super::following::Following;
 use super::roll::Roll;
-use crate::host::{Changed, Shared, lock};
+use crate::host::{Shared, lock};
 use anyhow::Context;
+use nfluid_control::changes::Changed;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_switch::Switch;
 use rustix::time::{ClockId, clock_gettime};

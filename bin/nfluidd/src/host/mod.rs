@@ -3,7 +3,6 @@
 mod adopt;
 mod capture;
 mod chains;
-mod changes;
 mod clients;
 mod errors;
 mod fast;
@@ -34,7 +33,6 @@ mod uplinks;
 mod wires;
 
 pub use capture::capture;
-pub use changes::Changed;
 pub use clients::ClientPorts;
 pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
@@ -50,11 +48,11 @@ pub use upgrade::upgrade;
 pub use uplinks::client_by;
 
 use crate::congestion::figures::Congestion;
+use crate::events::HostEvents;
 use anyhow::Context;
-use changes::Changes;
 use io_side::IoSide;
-use nfluid_api::types::{EventKind, Kind, ScaleReport};
-use nfluid_control::events::EventLog;
+use nfluid_api::types::{EventKind, ScaleReport};
+use nfluid_control::events::{Events as _, Subject};
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::members::Members;
 use nfluid_control::model::Switch as SwitchModel;
@@ -78,13 +76,9 @@ use nfluid_wiring::Wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
+use std::time::Instant;
 use uplink_meter::UplinkMeter;
 use uplinks::RunningUplink;
-
-/// Events that are kept.
-const EVENTS: usize = 4096;
 
 /// What a platform is made from.
 #[derive(Clone, Debug)]
@@ -166,15 +160,12 @@ pub struct Host {
     listeners: capture::Listeners,
     /// What the plan in progress has done, and when.
     laps: Vec<Lap>,
-    /// One with every event and every plan.
-    changes: Changes,
     /// The instances that the plan in progress makes and ends, if it does nothing else.
     plan_is_about: Option<BTreeSet<String>>,
     /// The last that was looked at whether it has ended.
     looked_at: String,
     congestion: Arc<Congestion>,
-    events: EventLog,
-    newest_event: watch::Sender<u64>,
+    events: Arc<HostEvents>,
     started: Instant,
 }
 
@@ -185,13 +176,6 @@ pub type Shared = Arc<Mutex<Host>>;
 /// they change in single steps.
 pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as u64)
 }
 
 /// The platform's cgroup, where instances can be limited. What runs of an earlier daemon is not touched before that is
@@ -235,7 +219,6 @@ impl Host {
             form: None,
             one_by_one: settings.without.contains(&Mechanism::Batches),
         })?);
-        let events = EventLog::new(EVENTS, now_ms());
         let kernel_ids = KernelIdRange::DEFAULT;
         let numbers = Numbers {
             ports: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
@@ -296,12 +279,10 @@ impl Host {
             moving: BTreeSet::new(),
             doubtful: BTreeSet::new(),
             laps: Vec::new(),
-            changes: Changes::default(),
             plan_is_about: None,
             looked_at: String::new(),
             congestion: Arc::default(),
-            newest_event: watch::channel(events.newest()).0,
-            events,
+            events: Arc::new(HostEvents::new()),
             started: Instant::now(),
             settings,
         })
@@ -312,21 +293,9 @@ impl Host {
         vec![format!("switch loops by {}", self.switch.form())]
     }
 
-    /// Records an event and tells those who wait for one.
-    pub fn event(
-        &mut self,
-        kind: EventKind,
-        subject: Option<(Kind, &str)>,
-        message: impl Into<String>,
-    ) {
-        match subject {
-            Some((Kind::Instance, name)) => self.note_change_of(name),
-            _ => self.note_change(),
-        }
-        let message = message.into();
-        tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
-        let newest = self.events.record(now_ms(), kind, subject, message);
-        self.newest_event.send_replace(newest);
+    /// Records an event.
+    pub fn event(&self, kind: EventKind, subject: Subject<'_>, message: impl Into<String>) {
+        self.events.record(kind, subject, message.into());
     }
 
     /// Starts the thread that fills the pools.
@@ -373,13 +342,8 @@ impl Host {
     }
 
     /// The events.
-    pub fn events(&self) -> &EventLog {
-        &self.events
-    }
-
-    /// Changes when an event happens.
-    pub fn newest_event(&self) -> watch::Receiver<u64> {
-        self.newest_event.subscribe()
+    pub fn events(&self) -> Arc<HostEvents> {
+        Arc::clone(&self.events)
     }
 
     /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.

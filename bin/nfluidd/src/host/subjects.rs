@@ -1,8 +1,9 @@
 //! What the meter of costs has to know about instances.
 
 use super::Host;
-use super::changes::Changed;
 use crate::congestion::subject::Subject;
+use nfluid_control::changes::Changed;
+use nfluid_control::events::Events as _;
 use nfluid_control::model::PortRef;
 use nfluid_instance::running::Running;
 use nfluid_process::io::IoProcess;
@@ -10,17 +11,17 @@ use nfluid_process::io::IoProcess;
 impl Host {
     /// Which instances are others than when `seen` was the newest change.
     pub fn changes_since(&self, seen: Option<u64>) -> Changed {
-        self.changes.since(seen)
+        self.events.changes_since(seen)
     }
 
     /// Notes that an instance, its process or its thread is another than before.
-    pub(super) fn note_change_of(&mut self, name: &str) {
-        self.changes.note(name);
+    pub(super) fn note_change_of(&self, name: &str) {
+        self.events.note_change_of(name);
     }
 
     /// Notes that all of them may be.
-    pub(super) fn note_change(&mut self) {
-        self.changes.note_all();
+    pub(super) fn note_change(&self) {
+        self.events.note_change();
     }
 
     /// Every instance, for the meter.

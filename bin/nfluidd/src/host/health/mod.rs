@@ -4,9 +4,10 @@
 
 mod checked;
 
-use super::{Changed, Host, Shared, lock};
+use super::{Host, Shared, lock};
 use checked::CheckedInstance;
 use nfluid_api::types::{EventKind, Kind};
+use nfluid_control::changes::Changed;
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Millis;

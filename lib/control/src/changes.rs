@@ -1,4 +1,4 @@
-//! Which instances have changed of late, for threads that follow them: who follows thousands looks at those alone.
+//! The instances that have changed of late. A thread that follows thousands of instances looks at these alone.
 
 use std::collections::{BTreeSet, VecDeque};
 
