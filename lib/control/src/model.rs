@@ -398,7 +398,7 @@ pub const QUEUES_MAX: u16 = 8;
 pub const DEFAULT_MTU: u16 = 1500;
 
 /// How an instance is isolated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// A process with namespaces, cgroup, seccomp and Landlock.
@@ -406,6 +406,15 @@ pub enum Tier {
     Process,
     /// An XDP program on interfaces, which decides the common case; the rest is the kernel's.
     Xdp,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Process => "process",
+            Tier::Xdp => "xdp",
+        })
+    }
 }
 
 /// What happens when an instance ends.

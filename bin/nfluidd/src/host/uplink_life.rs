@@ -9,7 +9,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::{Decision, Exit, Supervisor};
-use nfluid_instance::running::supervisor_time;
+use nfluid_lifecycle::running::supervisor_time;
 use nfluid_process::uplink::{UplinkProcess, UplinkService};
 use nfluid_process::{End, Job, PROTOCOL, RESTART, end_if_alive};
 use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};

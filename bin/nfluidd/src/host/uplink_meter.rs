@@ -96,7 +96,7 @@ impl Host {
             .retain(|name, _| self.uplinks.contains_key(name));
         meter
             .instances
-            .retain(|name, _| self.instances.contains_key(name));
+            .retain(|name, _| self.instances.contains(name));
         self.add_up();
         let is_over = |window: &Window| window.since.elapsed() >= WINDOW;
         if self.uplink_meter.window.as_ref().is_some_and(is_over) {

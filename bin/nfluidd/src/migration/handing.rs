@@ -5,7 +5,7 @@
 //! more, and frames come from there no faster than they are taken out of the rings here.
 
 use super::target::STEP;
-use crate::host::landing::{self, Addresses, Landing};
+use crate::host::landing::{self, Addresses, ArrivalRings};
 use crate::host::moving::{Handed, Way};
 use crate::server::Daemon;
 use anyhow::ensure;
@@ -104,7 +104,7 @@ pub fn take<T>(
 pub fn take_frames(
     daemon: &Daemon,
     channel: &mut Channel,
-    landing: &Landing,
+    landing: &ArrivalRings,
     mut told: Told,
 ) -> anyhow::Result<Taken> {
     let mut all = Taken::default();

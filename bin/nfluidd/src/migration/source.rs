@@ -191,7 +191,7 @@ impl Daemon {
         // One that has never stood still goes on as it does; one that has ended is started again by its policy, or was, and is
         // paused: see `Migration::recall`.
         if moving::process_of(&self.host, name).as_ref() != Some(&departure.process) {
-            let _ = crate::host::lock(&self.host).go_on(name);
+            let _ = nfluid_lifecycle::pausing::go_on(&mut *crate::host::lock(&self.host), name);
         }
         let _ = moving::resume(&self.host, name);
         moving::settle(&self.host, name);
@@ -375,7 +375,8 @@ impl Migration {
             let name = &departure.name;
             let process = moving::process_of(host, name);
             if process.is_some_and(|process| process != departure.process) {
-                let paused = crate::host::lock(host).pause(name, PausedTraffic::Drop);
+                let host = &mut *crate::host::lock(host);
+                let paused = nfluid_lifecycle::pausing::pause(host, name, PausedTraffic::Drop);
                 if let Err(why) = paused {
                     tracing::warn!(instance = name, %why, "pausing it until its move is settled");
                 }

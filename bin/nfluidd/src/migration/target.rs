@@ -1,7 +1,7 @@
 //! The host that an instance arrives at.
 
 use super::handing;
-use crate::host::landing::{Addresses, Landing};
+use crate::host::landing::{Addresses, ArrivalRings};
 use crate::host::{self, Moved, moving};
 use crate::server::{Daemon, wait_for};
 use anyhow::{Context, bail};
@@ -122,7 +122,7 @@ fn receive(daemon: &Daemon, channel: &mut Channel, hello: Hello) -> anyhow::Resu
     let name = guest.arrival.name.clone();
     // What takes time is done before the instance stops there.
     let process = guest.process.as_ref().context("it was not made")?;
-    let landing = Landing::of(&daemon.host, &name, process)?;
+    let landing = ArrivalRings::of(&daemon.host, &name, process)?;
     channel.say(&Message::Prepared, STEP)?;
     match channel.hear(STATE)? {
         Message::Rehearsal(state) => {

@@ -9,7 +9,6 @@
 mod program;
 mod running;
 
-use crate::machine;
 use crate::making::Maker;
 use crate::numbers::Ids;
 use crate::paths::Paths;
@@ -17,6 +16,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
+use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
 use program::{Code, Filters};

@@ -2,16 +2,16 @@
 //!
 //! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
 
-use crate::host::{Shared, lock};
+use crate::services::{Services, lock};
 use nfluid_control::members::front_of;
-use nfluid_instance::launch::memory_file;
 use nfluid_protocol::Request;
 use nfluid_protocol::answer::{self, Exported};
-use nfluid_protocol::daemon::Budget;
+use nfluid_protocol::daemon::{Budget, memory_file};
 use nfluid_protocol::request::Part;
 use nfluid_ring::flow::Buckets;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 /// What a member has counted.
 pub struct Counts {
@@ -22,15 +22,15 @@ pub struct Counts {
 }
 
 /// What this instance has counted, if it is a further member of one. The host is not locked meanwhile.
-pub fn counts_of(host: &Shared, name: &str, budget: &mut Budget) -> Option<Counts> {
+pub fn counts_of<C: Services>(host: &Mutex<C>, name: &str, budget: &mut Budget) -> Option<Counts> {
     let front = front_of(name)?;
     let (own, first) = {
         let host = lock(host);
         let socket = |name| {
-            let running = host.instances.get(name)?;
+            let running = host.instances().get(name)?;
             // Who stands still answers nobody.
-            let answers = running.process.is_some() && running.record.paused.is_none();
-            answers.then(|| host.settings.paths.control(name))
+            let control = running.workload.control().to_owned();
+            running.answers().then_some(control)
         };
         (socket(name)?, socket(front)?)
     };

@@ -1,24 +1,24 @@
-//! Instances that leave for another host, and those that arrive from one: what is done to them here. Who of the two hosts has
-//! an instance is settled in [`crate::migration`].
+//! Instances that leave for another host, and the ports of those that have come from one. Which of the two hosts has an instance
+//! is settled elsewhere (`lib/migration`).
 
-use super::landing::ADDRESSES_MAX;
-use super::{Host, Shared, lock};
+use crate::arrival::ADDRESSES_MAX;
+use crate::running::Running;
+use crate::services::{Services, lock};
+use crate::supervision::note_exits;
+use crate::workload::Workload;
 use anyhow::{Context, bail, ensure};
-use nfluid_control::apply::no_instance;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::PortRef;
 use nfluid_control::plan::is_handed_over;
 use nfluid_formats::answer::{read_state, take_addresses};
 use nfluid_formats::frames::{MARK, check_beginning, whole_frames};
 use nfluid_formats::message::Address;
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::DropReason;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long an instance may be silent while it hands something over.
@@ -136,11 +136,14 @@ pub enum Handed {
 ///
 /// # Errors
 /// It cannot be moved.
-pub fn begin_departure(host: &Shared, name: &str) -> Result<ProcessIdentity, PlatformError> {
-    let mut host = lock(host);
-    host.check_settled(name)?;
-    host.check_awake(name)?;
-    let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+pub fn begin_departure<C: Services>(
+    host: &Mutex<C>,
+    name: &str,
+) -> Result<ProcessIdentity, PlatformError> {
+    let host = &mut *lock(host);
+    host.instances().check_settled(name)?;
+    host.instances().check_awake(name)?;
+    let running = host.instances().find(name)?;
     if !is_handed_over(&running.spec, &running.spec) {
         return Err(PlatformError::new(
             PlatformErrorKind::Unsupported,
@@ -150,15 +153,14 @@ pub fn begin_departure(host: &Shared, name: &str) -> Result<ProcessIdentity, Pla
         )
         .with_remedy("apply it on the other host, and delete it here; its state is lost"));
     }
-    let Some(process) = &running.process else {
+    let Some(identity) = running.workload.identity() else {
         return Err(PlatformError::new(
             PlatformErrorKind::Refused,
             format!("instance {name} does not run"),
         )
         .with_remedy(format!("'nfluid restart {name}' starts it")));
     };
-    let identity = process.identity().clone();
-    host.set_moving(name, true);
+    set_moving(host, name, true);
     Ok(identity)
 }
 
@@ -166,10 +168,15 @@ pub fn begin_departure(host: &Shared, name: &str) -> Result<ProcessIdentity, Pla
 ///
 /// # Errors
 /// It goes on.
-pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Address>)> {
+pub fn stop<C: Services>(
+    host: &Mutex<C>,
+    name: &str,
+) -> anyhow::Result<(Way, Vec<u8>, Vec<Address>)> {
     let (control, room) = {
         let host = lock(host);
-        (host.control_socket(name), host.room_for_frames(name))
+        let running = host.instances().get(name);
+        let room = running.and_then(room_for_frames);
+        (host.instances().control(name), room)
     };
     let control = control.context("there is no such instance")?;
     let (way, its_way) = socketpair(
@@ -194,20 +201,19 @@ pub fn stop(host: &Shared, name: &str) -> anyhow::Result<(Way, Vec<u8>, Vec<Addr
 ///
 /// # Errors
 /// It does not listen.
-pub fn resume(host: &Shared, name: &str) -> anyhow::Result<()> {
-    let control = lock(host).control_socket(name);
+pub fn resume<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<()> {
+    let control = lock(host).instances().control(name);
     let control = control.context("there is no such instance")?;
     daemon::ask(&control, &Request::Resume).map(drop)
 }
 
 /// Frames that an instance that stands still for its move has, in its rings or taken out of them: they end with it.
-pub fn frames_left(host: &Shared, name: &str) -> u64 {
+pub fn frames_left<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
     let (control, in_rings) = {
         let host = lock(host);
-        let running = host.instances.get(name).into_iter();
-        let ports = running.flat_map(|running| &running.memory.ports);
-        let in_rings = ports.filter_map(|part| host.switch.rx_ring_used(part.spec.id));
-        (host.control_socket(name), in_rings.map(u64::from).sum())
+        let running = host.instances().get(name);
+        let in_rings = running.map_or(0, |running| running.workload.waiting());
+        (host.instances().control(name), in_rings)
     };
     let asked = control.map(|control| daemon::ask(&control, &Request::Metrics));
     let told = asked.and_then(|asked| asked.ok()?["departing"]["waiting"].as_u64());
@@ -215,49 +221,46 @@ pub fn frames_left(host: &Shared, name: &str) -> u64 {
 }
 
 /// It is settled who has an instance: what concerns it is not refused any more.
-pub fn settle(host: &Shared, name: &str) {
-    let mut host = lock(host);
-    host.set_moving(name, false);
-    host.doubtful.remove(name);
-    // Should it have ended meanwhile, that was not told.
-    host.note_exits(&[name.to_owned()]);
+pub fn settle<C: Services>(host: &Mutex<C>, name: &str) {
+    let host = &mut *lock(host);
+    set_moving(host, name, false);
+    host.instances_mut().doubtful.remove(name);
+    // Should it have ended meanwhile, that was not reported.
+    note_exits(host, &[name.to_owned()]);
 }
 
 /// Notes that it is not settled who has an instance; whatever concerns it is refused.
-pub fn unsettle(host: &Shared, name: &str) {
-    lock(host).set_moving(name, true);
+pub fn unsettle<C: Services>(host: &Mutex<C>, name: &str) {
+    set_moving(&mut *lock(host), name, true);
 }
 
 /// How many frames have found an instance's rings full since it was made.
-pub fn overflowed(host: &Shared, name: &str) -> u64 {
+pub fn overflowed<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
     let host = lock(host);
-    let running = host.instances.get(name);
-    let ports = running.iter().flat_map(|running| &running.spec.ports);
-    let full = DropReason::RingFull.name();
-    let dropped = ports.map(|port| host.counters_of(&PortRef::instance(name, &port.name)).drops);
-    dropped.filter_map(|drops| drops.get(full).copied()).sum()
+    let running = host.instances().get(name);
+    running.map_or(0, |running| running.workload.overflowed())
 }
 
 /// Notes instances of an earlier daemon that may run elsewhere: one that has to be made again before that is settled gets no
 /// frames, and sends none.
-pub fn suspect(host: &Shared, names: impl Iterator<Item = String>) {
-    lock(host).doubtful.extend(names);
+pub fn suspect<C: Services>(host: &Mutex<C>, names: impl Iterator<Item = String>) {
+    lock(host).instances_mut().doubtful.extend(names);
 }
 
-/// The process of an instance.
-pub fn process_of(host: &Shared, name: &str) -> Option<ProcessIdentity> {
-    lock(host).process_of(name)
+/// The process of an instance, while it runs.
+pub fn process_of<C: Services>(host: &Mutex<C>, name: &str) -> Option<ProcessIdentity> {
+    lock(host).instances().get(name)?.workload.identity()
 }
 
 /// Keeps frames from an instance that was just made and that is another host's still, and it from sending any.
 ///
 /// # Errors
 /// It has ended already.
-pub fn shut(host: &Shared, name: &str) -> anyhow::Result<ProcessIdentity> {
-    let mut host = lock(host);
-    let identity = host.process_of(name).context("it has ended")?;
-    host.set_moving(name, true);
-    host.set_ports_up(name, false);
+pub fn shut<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<ProcessIdentity> {
+    let host = &mut *lock(host);
+    let (identity, workload) = process(host, name).context("it has ended")?;
+    workload.set_ports_up(false);
+    set_moving(host, name, true);
     Ok(identity)
 }
 
@@ -265,61 +268,63 @@ pub fn shut(host: &Shared, name: &str) -> anyhow::Result<ProcessIdentity> {
 ///
 /// # Errors
 /// It is not the process that it was, or `note` fails; the ports stay shut.
-pub fn open(
-    host: &Shared,
+pub fn open<C: Services>(
+    host: &Mutex<C>,
     name: &str,
-    process: &ProcessIdentity,
+    expected: &ProcessIdentity,
     note: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut host = lock(host);
-    if host.process_of(name).as_ref() != Some(process) {
-        bail!("it has ended meanwhile");
+    let host = &mut *lock(host);
+    match process(host, name) {
+        Some((identity, workload)) if identity == *expected => {
+            note()?;
+            workload.set_ports_up(true);
+        }
+        _ => bail!("it has ended meanwhile"),
     }
-    note()?;
-    host.set_moving(name, false);
-    host.set_ports_up(name, true);
+    set_moving(host, name, false);
     Ok(())
 }
 
 /// As [`open`], for one that a daemon has owned that died before it could open them.
-pub fn reopen(host: &Shared, name: &str) {
-    let host = lock(host);
-    if host.check_awake(name).is_ok() && host.process_of(name).is_some() {
-        host.set_ports_up(name, true);
+pub fn reopen<C: Services>(host: &Mutex<C>, name: &str) {
+    let host = &*lock(host);
+    if host.instances().check_awake(name).is_ok()
+        && let Some((_, workload)) = process(host, name)
+    {
+        workload.set_ports_up(true);
     }
+}
+
+/// An instance that runs, and its process.
+fn process<'a>(
+    services: &'a dyn Services,
+    name: &str,
+) -> Option<(ProcessIdentity, &'a dyn Workload)> {
+    let workload = &*services.instances().get(name)?.workload;
+    Some((workload.identity()?, workload))
+}
+
+fn set_moving(services: &mut dyn Services, name: &str, moving: bool) {
+    let instances = services.instances_mut();
+    if moving {
+        instances.moving.insert(name.to_owned());
+    } else {
+        instances.moving.remove(name);
+    }
+    services.events().note_change_of(name);
+}
+
+/// Bytes that frames may take in an instance's memory while it stands still; absent: unknown, as many as it takes at most.
+fn room_for_frames(running: &Running) -> Option<u64> {
+    let used = running.workload.usage().memory_bytes?;
+    Some(room_within(running.spec.resources.memory.0, used))
 }
 
 /// Of what an instance may still use of its memory, so much frames may take which come while it stands still: they are copied when
 /// they become more, and its rings and what it does are to have something too.
 fn room_within(limit: u64, used: u64) -> u64 {
     limit.saturating_sub(used) / 3
-}
-
-impl Host {
-    /// Bytes that frames may take in an instance's memory while it stands still; unknown: as many as it takes at most.
-    fn room_for_frames(&self, name: &str) -> Option<u64> {
-        let running = self.instances.get(name)?;
-        let used = running.cgroup.stats().ok()?.memory_bytes?;
-        Some(room_within(running.spec.resources.memory.0, used))
-    }
-
-    pub(super) fn set_moving(&mut self, name: &str, moving: bool) {
-        if moving {
-            self.moving.insert(name.to_owned());
-        } else {
-            self.moving.remove(name);
-        }
-        self.note_change_of(name);
-    }
-
-    pub(super) fn process_of(&self, name: &str) -> Option<ProcessIdentity> {
-        let process = self.instances.get(name)?.process.as_ref()?;
-        // Asked so, its end is still the supervisor's to find.
-        let mut ended = [PollFd::new(process, PollFlags::IN)];
-        let at_once = Timespec::default();
-        let runs = matches!(poll(&mut ended, Some(&at_once)), Ok(0));
-        runs.then(|| process.identity().clone())
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use super::division::Member;
 use super::note::Note;
 use anyhow::Context;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_instance::launch::memory_file;
 use nfluid_protocol::answer::{self, Drained, Imported};
+use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::request::Part;
 use nfluid_protocol::{Request, daemon};
 use nfluid_ring::flow::Buckets;
@@ -90,7 +90,7 @@ pub fn exchange<'a>(
             });
             let gifts: Vec<_> = gifts.collect();
             // Made before anybody waits for it.
-            let file = memory_file("state", &[]).map_err(crate::host::errors::error)?;
+            let file = memory_file("state", &[]).map_err(crate::errors::failed)?;
             let (go, led) = channel();
             let work = move || match led.recv() {
                 Ok(()) => give_up(member, file, until, gifts),
@@ -110,10 +110,10 @@ pub fn exchange<'a>(
         let mut all = Exchanged::default();
         let giving = giving.into_iter().map(|(_, thread)| thread);
         for thread in giving {
-            all.add(thread.join().unwrap_or_else(|_| failed()));
+            all.add(thread.join().unwrap_or_else(|_| thread_failed()));
         }
         for thread in taking {
-            let (ended, one) = thread.join().unwrap_or_else(|_| (begun, failed()));
+            let (ended, one) = thread.join().unwrap_or_else(|_| (begun, thread_failed()));
             all.held = all.held.max(ended.saturating_duration_since(begun));
             all.add(one);
         }
@@ -132,7 +132,7 @@ fn start<'scope, T: Send + 'scope>(
     })
 }
 
-fn failed() -> Exchanged {
+fn thread_failed() -> Exchanged {
     Exchanged {
         problems: vec!["a thread that moves flows has failed".to_owned()],
         ..Exchanged::default()

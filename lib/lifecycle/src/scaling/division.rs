@@ -5,15 +5,13 @@
 
 use super::exchange::{Exchanged, exchange};
 use super::note::Note;
-use crate::host::errors::error;
-use crate::host::errors::failed;
+use super::tables::{FlowTables, Table};
+use crate::errors::failed;
 use anyhow::Context;
 use nfluid_api::types::ScaleReport;
 use nfluid_control::apply::PlatformError;
 use nfluid_protocol::{Request, daemon};
 use nfluid_ring::flow::{BUCKETS, Shares};
-use nfluid_switch::spread::Members;
-use nfluid_switch::{Switch, SwitchError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,7 +64,7 @@ pub struct Front {
 
 /// What is to be changed.
 pub struct Scaling {
-    pub switch: Arc<Switch>,
+    pub tables: Arc<dyn FlowTables>,
     pub fronts: Vec<Front>,
     pub members: Vec<Member>,
 }
@@ -87,10 +85,10 @@ impl Scaling {
     /// # Errors
     /// They are divided as before.
     pub fn divide(&self, members: u8, path: &Path) -> Result<Moved, PlatformError> {
-        let before = self.shares().map_err(failed)?;
+        let before = self.shares()?;
         let note = Note::new(self.members.len() as u16, before, before.among(members));
         let written = note.save(path).context("writing down what is to be done");
-        let given = written.map_err(error).and_then(|()| self.give(&note));
+        let given = written.map_err(failed).and_then(|()| self.give(&note));
         match given {
             Ok(moved) => Ok(self.end(note, path, moved)),
             Err(why) => {
@@ -118,18 +116,18 @@ impl Scaling {
 
     /// Has those who get flows stand still, leads the flows to them, and gives them what is known of these.
     fn give(&self, note: &Note) -> Result<Moved, PlatformError> {
-        let takers = self.halt(note).map_err(error)?;
+        let takers = self.halt(note).map_err(failed)?;
         let givers = self.members.iter().filter(|member| gives(note, member));
         let mut problems = Vec::new();
-        let mut lead = || {
+        let lead = || {
             let led = self.lead(&note.after, &mut problems);
             led.or_else(|why| {
                 // Nobody has parted with anything: as before.
                 self.lead(&note.before, &mut problems).and(Err(why))
             })
         };
-        let until = |port| self.switch.reserved_to(port);
-        let exchanged = exchange(note, givers, takers, &until, || lead().map_err(failed))?;
+        let until = |port| self.tables.reserved_to(port);
+        let exchanged = exchange(note, givers, takers, &until, lead)?;
         let Exchanged {
             held,
             taken,
@@ -169,20 +167,20 @@ impl Scaling {
             return;
         }
         for front in &self.fronts {
-            if let Err(why) = self.switch.end_spread(front.port) {
-                problems.push(why.to_string());
+            if let Err(why) = self.tables.end(front.port) {
+                problems.push(why.message);
             }
         }
     }
 
     /// Whose the flows are; every port has a table afterwards.
-    fn shares(&self) -> Result<Shares, SwitchError> {
+    fn shares(&self) -> Result<Shares, PlatformError> {
         let mut members = [0; BUCKETS];
         for (index, front) in self.fronts.iter().enumerate() {
-            self.switch.begin_spread(front.port)?;
+            self.tables.begin(front.port)?;
             let table = self
-                .switch
-                .spread(front.port)?
+                .tables
+                .get(front.port)?
                 .unwrap_or([front.port; BUCKETS]);
             for (member, port) in members.iter_mut().zip(table) {
                 let mut own = self
@@ -209,9 +207,9 @@ impl Scaling {
     }
 
     /// Leads the flows to those who have them now, and waits until no frame is on its way to who had them.
-    fn lead(&self, shares: &Shares, problems: &mut Vec<String>) -> Result<(), SwitchError> {
+    fn lead(&self, shares: &Shares, problems: &mut Vec<String>) -> Result<(), PlatformError> {
         for (index, front) in self.fronts.iter().enumerate() {
-            let mut table: Members = [front.port; BUCKETS];
+            let mut table: Table = [front.port; BUCKETS];
             for (port, number) in table.iter_mut().zip(shares.members()) {
                 let member = self.members.get(usize::from(*number));
                 if let Some(own) = member.and_then(|member| member.ports.get(index)) {
@@ -219,13 +217,13 @@ impl Scaling {
                 }
             }
             // Of one that an earlier daemon has changed it is not known whether there is a table still.
-            self.switch.begin_spread(front.port)?;
-            self.switch.set_spread(front.port, &table)?;
+            self.tables.begin(front.port)?;
+            self.tables.set(front.port, &table)?;
         }
         for front in &self.fronts {
             let is_over = self
-                .switch
-                .await_spread(front.port, &front.senders, UNDER_WAY)?;
+                .tables
+                .await_change(front.port, &front.senders, UNDER_WAY)?;
             if !is_over {
                 problems.push(format!(
                     "a frame was still on its way after {} s: frames of flows that moved may have changed their order",

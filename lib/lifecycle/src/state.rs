@@ -1,24 +1,23 @@
-//! Saving an instance's state, and giving one to an instance that was made from an image.
+//! The state of an instance: saved, and given to an instance that was made from an image.
 
-use super::errors::error;
-use super::errors::failed;
-use super::{Host, Shared, lock};
+use crate::errors::failed;
+use crate::pausing;
+use crate::services::{Services, lock};
 use anyhow::{Context, ensure};
 use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::apply::no_instance;
 use nfluid_control::stopwatch::Lap;
 use nfluid_formats::frames::frames;
-use nfluid_instance::doorbell;
-use nfluid_instance::launch::memory_file;
 use nfluid_protocol::answer::{self, Exported, Imported};
+use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::{Request, daemon};
-use nfluid_switch::DropReason;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// The state of an instance's NF, and the frames that wait in its rings.
@@ -48,11 +47,12 @@ pub struct Given {
 ///
 /// # Errors
 /// There is no such instance, it stands still, or has no state that could be saved.
-pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
+pub fn export<C: Services>(host: &Mutex<C>, name: &str) -> Result<Moved, PlatformError> {
     let control = {
         let host = lock(host);
-        host.check_awake(name)?;
-        host.control_socket(name).ok_or_else(|| no_instance(name))?
+        host.instances().check_awake(name)?;
+        let control = host.instances().control(name);
+        control.ok_or_else(|| no_instance(name))?
     };
     let asked = || -> anyhow::Result<Moved> {
         let (state, waiting) = exported(&control, false)?;
@@ -61,12 +61,12 @@ pub fn export(host: &Shared, name: &str) -> Result<Moved, PlatformError> {
             frames: frames(&waiting)?,
         })
     };
-    asked().map_err(error)
+    asked().map_err(failed)
 }
 
 /// Where an instance listens for the daemon.
-fn listens_at(host: &Shared, name: &str) -> Result<PathBuf, PlatformError> {
-    let control = lock(host).control_socket(name);
+fn listens_at<C: Services>(host: &Mutex<C>, name: &str) -> Result<PathBuf, PlatformError> {
+    let control = lock(host).instances().control(name);
     control.ok_or_else(|| no_instance(name))
 }
 
@@ -74,7 +74,7 @@ fn listens_at(host: &Shared, name: &str) -> Result<PathBuf, PlatformError> {
 ///
 /// # Errors
 /// As for [`export`].
-pub fn state_now(host: &Shared, name: &str) -> anyhow::Result<Vec<u8>> {
+pub fn state_now<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<Vec<u8>> {
     let control = listens_at(host, name)?;
     Ok(exported(&control, true)?.0)
 }
@@ -108,7 +108,7 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
 ///
 /// # Errors
 /// It does not; it has no state either way.
-pub fn rehearse(host: &Shared, name: &str, state: &[u8]) -> anyhow::Result<()> {
+pub fn rehearse<C: Services>(host: &Mutex<C>, name: &str, state: &[u8]) -> anyhow::Result<()> {
     let control = listens_at(host, name)?;
     let file = memory_file("state", state)?;
     let request = Request::Rehearse {
@@ -121,8 +121,8 @@ pub fn rehearse(host: &Shared, name: &str, state: &[u8]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It refuses the state.
-pub fn give(
-    host: &Shared,
+pub fn give<C: Services>(
+    host: &Mutex<C>,
     name: &str,
     moved: &Moved,
     paused: bool,
@@ -136,7 +136,7 @@ pub fn give(
         };
         daemon::ask_about(&control, &request, Some(file.as_fd()))
     };
-    let answer: Imported = answer::read(import().map_err(error)?).unwrap_or_default();
+    let answer: Imported = answer::read(import().map_err(failed)?).unwrap_or_default();
     let imported = Lap::now("import");
     let importing = Duration::from_micros(answer.took_us);
     let begun = imported.until.checked_sub(importing);
@@ -151,51 +151,35 @@ pub fn give(
         laps: started.into_iter().chain([imported]).collect(),
         ..Given::default()
     };
-    let mut host = lock(host);
+    let host = &mut *lock(host);
     if paused {
-        host.pause(name, PausedTraffic::Hold)?;
+        pausing::pause(host, name, PausedTraffic::Hold)?;
     }
-    given.frames = host.refill(name, &moved.frames)?;
+    given.frames = refill(host, name, &moved.frames)?;
     given.frames_left_out = (moved.frames.len() as u64).saturating_sub(given.frames);
     given.laps.push(Lap::now("refill"));
     Ok(given)
 }
 
-impl Host {
-    /// Puts frames into an instance's rings; returns for how many there was room.
-    fn refill(&self, name: &str, frames: &[(u8, Vec<u8>)]) -> Result<u64, PlatformError> {
-        let running = self.instances.get(name).ok_or_else(|| no_instance(name))?;
-        if frames.is_empty() {
-            return Ok(0);
-        }
-        let maps = running.maps(&self.settings.paths, name).map_err(failed)?;
-        let mut put = 0;
-        for port in 0..running.memory.ports.len() {
-            let own = frames.iter().filter(|(to, _)| usize::from(*to) == port);
-            let own: Vec<&[u8]> = own.map(|(_, frame)| frame.as_slice()).collect();
-            if !own.is_empty() {
-                let had_room = self
-                    .switch
-                    .deposit((&running.memory, &maps), port, &own)
-                    .map_err(failed)?;
-                let id = running.memory.ports[port].spec.id;
-                let left_out = (own.len() - had_room) as u64;
-                self.switch.count_drop(id, DropReason::RingFull, left_out);
-                put += had_room;
-            }
-        }
-        if put > 0 {
-            self.ring(name);
-        }
-        Ok(put as u64)
-    }
-
-    /// Wakes an instance, as the peers of its links do.
-    pub(super) fn ring(&self, name: &str) {
-        let bell = doorbell::open_ringing(&self.settings.paths.bell(name));
-        // A full pipe is a ring that has not been answered yet.
-        if let Ok(bell) = bell {
-            let _ = rustix::io::write(bell, &[1]);
+/// Puts frames into an instance's rings. Returns for how many there was room.
+fn refill(
+    services: &dyn Services,
+    name: &str,
+    frames: &[(u8, Vec<u8>)],
+) -> Result<u64, PlatformError> {
+    let workload = &services.instances().find(name)?.workload;
+    let mut put = 0;
+    for queue in 0..workload.ports().len() {
+        let own = frames.iter().filter(|(to, _)| usize::from(*to) == queue);
+        let own: Vec<&[u8]> = own.map(|(_, frame)| frame.as_slice()).collect();
+        if !own.is_empty() {
+            let had_room = workload.deposit(queue, &own).map_err(failed)?;
+            workload.count_left_out(queue, (own.len() - had_room) as u64);
+            put += had_room;
         }
     }
+    if put > 0 {
+        workload.ring();
+    }
+    Ok(put as u64)
 }

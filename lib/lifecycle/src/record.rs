@@ -1,12 +1,10 @@
-//! What the daemon writes down about what runs, so that a later daemon can adopt it.
+//! The record of an instance: a later daemon adopts the instance by it.
 
-use crate::running::tx_slots;
 use nfluid_api::types::PausedTraffic;
 use nfluid_control::host::TX_SLOTS;
 use nfluid_control::io::IoModel;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::{DropReason, PortCounters};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -35,12 +33,13 @@ pub struct Record {
     /// Seed of its hash tables, so that nobody outside can aim at one bucket.
     #[serde(default)]
     pub seed: u64,
-    /// The instances whose bells it was given, by port.
-    pub bells: Vec<Option<String>>,
-    /// The number under which it has the bell of its I/O thread; absent: it was made by a daemon that
-    /// gave it none.
-    #[serde(default)]
-    pub io_bell: Option<RawFd>,
+    /// The instances whose doorbells the instance was given, by port.
+    #[serde(rename = "bells")]
+    pub doorbells: Vec<Option<String>>,
+    /// Descriptor under which the instance has the doorbell of its I/O thread; absent: a daemon of an older version has made
+    /// the instance, and gave it none.
+    #[serde(default, rename = "io_bell")]
+    pub io_doorbell: Option<RawFd>,
     /// CPU time that it used before it was moved to the group in which it is.
     #[serde(default)]
     pub former_cpu_ns: u64,
@@ -72,16 +71,16 @@ fn tx_slots_of_old() -> u32 {
 }
 
 impl Record {
-    /// Of an instance that is made from `spec` and has nothing yet.
+    /// The record of an instance that is made from `spec`, with so many TX slots for each port, and has nothing yet.
     ///
     /// # Errors
     /// When the specification cannot be written as JSON.
-    pub fn of(spec: &InstanceSpec) -> serde_json::Result<Self> {
+    pub fn of(spec: &InstanceSpec, tx_slots: u32) -> serde_json::Result<Self> {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
             ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
             io: spec.io,
-            tx_slots: tx_slots(spec),
+            tx_slots,
             ..Record::default()
         })
     }
@@ -94,16 +93,6 @@ pub struct Came {
     pub received: u64,
     /// Frames for it that were refused: the chain is held up.
     pub refused: u64,
-}
-
-impl Came {
-    /// As the switch has counted.
-    pub fn of(counters: &PortCounters) -> Self {
-        Came {
-            received: counters.rx_frames,
-            refused: counters.dropped(DropReason::Refused),
-        }
-    }
 }
 
 impl AddAssign for Came {

@@ -1,16 +1,14 @@
 //! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
 
-use super::{Shared, lock};
+use crate::services::{Services, lock};
+use crate::workload::Inlets;
 use anyhow::{Context, ensure};
-use nfluid_control::apply::no_instance;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
-use nfluid_instance::doorbell;
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
-use nfluid_switch::{DropReason, Inlet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// After so long without room in a ring its owner is not emptying it. The other host keeps its frames meanwhile, and waits
@@ -18,37 +16,35 @@ use std::time::{Duration, Instant};
 const STALLED: Duration = Duration::from_secs(2);
 /// Between two looks for room.
 const ROOM_POLL: Duration = Duration::from_micros(500);
-/// Addresses that are told of at a port, at most.
+/// Most addresses that are announced at a port.
 pub const ADDRESSES_MAX: usize = 256;
 
 /// The rings of an instance that has come.
-pub struct Landing {
+pub struct ArrivalRings {
     name: String,
     process: ProcessIdentity,
-    inlets: Vec<Option<Inlet>>,
-    bell: OwnedFd,
+    inlets: Box<dyn Inlets>,
 }
 
-/// Frames for a port, in their order.
-type Waiting<'a> = (&'a Inlet, Vec<&'a [u8]>);
+/// Frames in their order, by port.
+type Waiting<'a> = BTreeMap<u8, Vec<&'a [u8]>>;
 
-impl Landing {
+impl ArrivalRings {
     /// Of an instance with this process, while it is the one that has the ports.
     ///
     /// # Errors
     /// It has ended.
-    pub fn of(host: &Shared, name: &str, process: &ProcessIdentity) -> anyhow::Result<Self> {
+    pub fn of<C: Services>(
+        host: &Mutex<C>,
+        name: &str,
+        process: &ProcessIdentity,
+    ) -> anyhow::Result<Self> {
         let host = lock(host);
-        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
-        let paths = &host.settings.paths;
-        let maps = running.maps(paths, name)?;
-        let ports = 0..running.memory.ports.len();
-        let inlets = ports.map(|port| Inlet::of((&running.memory, &maps), port));
-        Ok(Landing {
+        let running = host.instances().find(name)?;
+        Ok(ArrivalRings {
             name: name.to_owned(),
             process: process.clone(),
-            inlets: inlets.collect::<Result<_, _>>()?,
-            bell: doorbell::open_ringing(&paths.bell(name)).context("opening its doorbell")?,
+            inlets: running.workload.inlets()?,
         })
     }
 
@@ -57,22 +53,22 @@ impl Landing {
     ///
     /// # Errors
     /// They are none.
-    pub fn put(&self, host: &Shared, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
-        let mut waiting: BTreeMap<u8, Waiting<'_>> = BTreeMap::new();
-        let mut nowhere = 0;
+    pub fn put<C: Services>(&self, host: &Mutex<C>, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
+        let mut waiting = Waiting::new();
         for (port, frame) in frames_in(bytes)? {
-            let Some(inlet) = self.inlet(port) else {
-                nowhere += 1;
-                continue;
-            };
-            let frames = waiting.entry(port).or_insert((inlet, Vec::new()));
-            frames.1.push(frame);
+            waiting.entry(port).or_default().push(frame);
         }
+        let mut nowhere = 0;
+        waiting.retain(|port, frames| {
+            let is_there = self.inlets.has(*port);
+            nowhere += if is_there { 0 } else { frames.len() };
+            is_there
+        });
         let mut put_at = Instant::now();
         let mut all = 0;
         loop {
             let put = self.put_some(host, &mut waiting);
-            waiting.retain(|_, (_, frames)| !frames.is_empty());
+            waiting.retain(|_, frames| !frames.is_empty());
             let is_over = match put {
                 Ok(0) => put_at.elapsed() > STALLED,
                 Ok(put) => {
@@ -86,8 +82,7 @@ impl Landing {
                 }
             };
             if waiting.is_empty() || is_over {
-                let left = waiting.values().map(|(_, frames)| frames.len());
-                let left = left.sum::<usize>() + nowhere;
+                let left = waiting.values().map(Vec::len).sum::<usize>() + nowhere;
                 self.count_left(host, &waiting);
                 return Ok((all, left as u64));
             }
@@ -95,42 +90,38 @@ impl Landing {
         }
     }
 
-    /// Counts frames for which there was no room, where they were for, as long as that is there.
-    fn count_left(&self, host: &Shared, waiting: &BTreeMap<u8, Waiting<'_>>) {
-        let host = lock(host);
-        if host.process_of(&self.name).as_ref() != Some(&self.process) {
-            return;
-        }
-        for (inlet, frames) in waiting.values() {
-            let left = frames.len() as u64;
-            host.switch
-                .count_drop(inlet.port(), DropReason::RingFull, left);
+    /// Counts frames for which there was no room, as long as the instance is there that they were for.
+    fn count_left<C: Services>(&self, host: &Mutex<C>, waiting: &Waiting<'_>) {
+        if self.is_there(&*lock(host)) {
+            for (port, frames) in waiting {
+                self.inlets.count_left_out(*port, frames.len() as u64);
+            }
         }
     }
 
-    fn inlet(&self, port: u8) -> Option<&Inlet> {
-        self.inlets.get(usize::from(port))?.as_ref()
+    /// Returns true if the instance has the process that it had. The numbers of its ports may be another's afterwards.
+    fn is_there(&self, services: &dyn Services) -> bool {
+        let running = services.instances().get(&self.name);
+        let process = running.and_then(|running| running.workload.identity());
+        process.as_ref() == Some(&self.process)
     }
 
     /// Puts as many as there is room for, and takes them out of the lists.
-    fn put_some(
+    fn put_some<C: Services>(
         &self,
-        host: &Shared,
-        waiting: &mut BTreeMap<u8, Waiting<'_>>,
+        host: &Mutex<C>,
+        waiting: &mut Waiting<'_>,
     ) -> anyhow::Result<u64> {
         let host = lock(host);
-        // Its ports' numbers may be another's afterwards.
-        let is_there = host.process_of(&self.name).as_ref() == Some(&self.process);
-        ensure!(is_there, "it has ended, or was upgraded, meanwhile");
+        ensure!(
+            self.is_there(&*host),
+            "it has ended, or was upgraded, meanwhile"
+        );
         let mut all = 0;
-        for (inlet, frames) in waiting.values_mut() {
-            let put = host.switch.deposit_at(inlet, frames, inlet.slots() / 2);
+        for (port, frames) in waiting {
+            let put = self.inlets.put(*port, frames);
             frames.drain(..put);
             all += put as u64;
-        }
-        if all > 0 {
-            // A full pipe is a ring that has not been answered yet.
-            let _ = rustix::io::write(&self.bell, &[1]);
         }
         Ok(all)
     }
@@ -139,14 +130,14 @@ impl Landing {
 /// The addresses that frames were for: whoever sent them has to learn that those are behind this instance now.
 #[derive(Default)]
 pub struct Addresses {
-    told: BTreeSet<Address>,
+    announced: BTreeSet<Address>,
 }
 
 impl Addresses {
     /// Those of the instance's own ports.
-    pub fn of_ports(&mut self, host: &Shared, name: &str) -> Vec<Address> {
+    pub fn of_ports<C: Services>(&mut self, host: &Mutex<C>, name: &str) -> Vec<Address> {
         let host = lock(host);
-        let running = host.instances.get(name);
+        let running = host.instances().get(name);
         let ports = running.iter().flat_map(|running| &running.spec.ports);
         let own = (0..=u8::MAX).zip(ports);
         self.add(own.map(|(number, port)| (number, port.mac.0)))
@@ -163,7 +154,7 @@ impl Addresses {
     pub fn add(&mut self, found: impl Iterator<Item = Address>) -> Vec<Address> {
         let mut new = Vec::new();
         for address in found.filter(|(_, mac)| mac[0] & 1 == 0) {
-            if self.told.len() < ADDRESSES_MAX && self.told.insert(address) {
+            if self.announced.len() < ADDRESSES_MAX && self.announced.insert(address) {
                 new.push(address);
             }
         }
@@ -175,11 +166,15 @@ impl Addresses {
 ///
 /// # Errors
 /// It does not answer.
-pub fn announce(host: &Shared, name: &str, addresses: &[Address]) -> anyhow::Result<()> {
+pub fn announce<C: Services>(
+    host: &Mutex<C>,
+    name: &str,
+    addresses: &[Address],
+) -> anyhow::Result<()> {
     if addresses.is_empty() {
         return Ok(());
     }
-    let control = lock(host).control_socket(name);
+    let control = lock(host).instances().control(name);
     let control = control.context("there is no such instance")?;
     let request = Request::Announce {
         addresses: addresses.to_vec(),
