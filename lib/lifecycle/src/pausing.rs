@@ -34,7 +34,12 @@ pub fn pause(
         services.check_bypass(name)?;
     }
     if let Err(why) = stand_still(services, name, traffic) {
-        undo(services, name, traffic);
+        if let Err(error) = thaw(services, name) {
+            tracing::warn!(instance = name, %error, "thawing what was not paused; it stays paused");
+            return keep_paused(services, name, traffic).and(Err(why));
+        }
+        forget_pause(services, name);
+        resume(services, name, traffic);
         return Err(why);
     }
     let message = format!("paused, traffic: {traffic}");
@@ -79,11 +84,16 @@ pub fn go_on(services: &mut dyn Services, name: &str) -> Result<(), PlatformErro
     Ok(())
 }
 
-/// Undoes a pause, as far as there is one: before the instance is ended, or after it has.
+/// Undoes a pause, as far as there is one: before the instance is ended, or after it has. An instance that cannot be thawed now
+/// is thawed before it is started again.
 pub fn end(services: &mut dyn Services, name: &str) {
     let running = services.instances().get(name);
     if let Some(traffic) = running.and_then(|running| running.record().paused) {
-        undo(services, name, traffic);
+        if let Err(error) = thaw(services, name) {
+            tracing::warn!(instance = name, %error, "thawing");
+        }
+        forget_pause(services, name);
+        resume(services, name, traffic);
     }
 }
 
@@ -102,13 +112,19 @@ pub fn adopt(services: &mut dyn Services, name: &str) -> Result<(), PlatformErro
     await_frozen(services, name)
 }
 
-/// Undoes a pause however far it has come.
-fn undo(services: &mut dyn Services, name: &str, traffic: PausedTraffic) {
-    if let Err(error) = thaw(services, name) {
-        tracing::warn!(instance = name, %error, "thawing");
+/// An instance that stands still and cannot be thawed counts as paused: so it can be let go later.
+fn keep_paused(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    let running = services.instances_mut().find_mut(name)?;
+    running.state = InstanceState::Paused;
+    running.workload.record_mut().paused = Some(traffic);
+    if let Err(error) = running.workload.save_record() {
+        tracing::warn!(instance = name, %error, "writing down that it stands still");
     }
-    forget_pause(services, name);
-    resume(services, name, traffic);
+    stop_traffic(services, name, traffic)
 }
 
 /// Writes down that there is no pause. Where that fails, the next daemon pauses the instance again.

@@ -128,6 +128,8 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
     let instances = services.instances_mut();
     let now = instances.now();
     let running = instances.find_mut(name)?;
+    // A pause that could not be undone would have the new process stand still.
+    running.workload.thaw()?;
     running.workload.start(&spec, peers.clone())?;
     running.load = crate::running::Load::default();
     running.state = InstanceState::Running;

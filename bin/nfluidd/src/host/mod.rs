@@ -45,8 +45,9 @@ use crate::events::HostEvents;
 use anyhow::Context;
 use nfluid_api::types::EventKind;
 use nfluid_control::events::{Events as _, Subject};
-use nfluid_control::model::{Switch as SwitchModel, Tier};
+use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
+use nfluid_control::tier::Isolation;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
@@ -122,7 +123,7 @@ pub struct Host {
     /// The runtime of isolation `process`.
     processes: Arc<ProcessRuntime>,
     /// The runtimes of all tiers whose instances have ports.
-    runtimes: BTreeMap<Tier, Arc<dyn Runtime>>,
+    runtimes: BTreeMap<Isolation, Arc<dyn Runtime>>,
     uplinks: BTreeMap<String, RunningUplink>,
     /// Instances of tier `xdp`.
     fast: nfluid_fastpath::Shared,
@@ -256,7 +257,7 @@ impl Host {
             origin,
             switches: BTreeMap::new(),
             instances,
-            runtimes: BTreeMap::from([(Tier::Process, processes.clone() as Arc<dyn Runtime>)]),
+            runtimes: BTreeMap::from([(Isolation::PROCESS, processes.clone() as Arc<dyn Runtime>)]),
             processes,
             uplinks: BTreeMap::new(),
             fast,

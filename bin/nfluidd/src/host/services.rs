@@ -5,8 +5,9 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::events::Events;
 use nfluid_control::group::Groups;
 use nfluid_control::io::IoModel;
-use nfluid_control::model::{PortRef, Tier};
+use nfluid_control::model::PortRef;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_control::tier::Tier;
 use nfluid_lifecycle::runtime::Runtime;
 use nfluid_lifecycle::scaling::FlowTables;
 use nfluid_lifecycle::services::Services;
@@ -29,7 +30,7 @@ impl Services for Host {
     }
 
     fn runtime(&self, spec: &InstanceSpec) -> Result<Arc<dyn Runtime>, PlatformError> {
-        match self.runtimes.get(&spec.tier) {
+        match self.runtimes.get(&spec.tier.isolation()) {
             Some(runtime) => Ok(Arc::clone(runtime)),
             None => Err(no_runtime(spec.tier)),
         }

@@ -14,11 +14,12 @@ use crate::limits::pin;
 use crate::limits::{cap_of, give_slice, set_weight};
 use crate::port_specs::{port_specs, tx_slots};
 use anyhow::Context;
-use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
+use nfluid_control::model::{DEFAULT_MTU, Program};
 use nfluid_control::pool::{PoolSpec, Purpose};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
 use nfluid_control::stopwatch::Lap;
+use nfluid_control::tier::Tier;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
 use nfluid_ring::assignment;
@@ -126,7 +127,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
             args: Vec::new(),
         },
     };
-    let bare = InstanceSpec::bare(program, Tier::Process);
+    let bare = InstanceSpec::bare(program, Tier::PROCESS);
     InstanceSpec {
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),
