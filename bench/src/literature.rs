@@ -4,7 +4,7 @@
 //! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
 //! with a fast path in XDP. Their absolute figures are of other machines, and context; ratios compare.
 
-use crate::record::{Figure, Record};
+use nfluid_figures::record::{Figure, Record};
 
 /// An experiment of the literature.
 pub struct Row {
@@ -298,7 +298,7 @@ fn matches(pattern: &str, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{ROWS, matches};
-    use crate::record::sample;
+    use nfluid_figures::record::sample;
 
     #[test]
     fn a_star_is_one_part() {

@@ -5,28 +5,31 @@ mod environment;
 mod experiment;
 mod experiments;
 mod host;
+mod io_model;
 mod literature;
 mod needs;
+mod options;
 mod ovs;
 mod page;
 mod peer;
+mod phases;
 mod report;
 mod roles;
 mod session;
+mod setups;
 mod sweep;
+mod traffic;
+mod workload;
 
 use clap::Parser;
 use experiment::Experiment;
-use nfluid_figures::{plot, record, results, statistics};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};
+use options::Options;
 use session::Session;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// This program's name.
-const PROGRAM: &str = "nfluid-bench";
 
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
@@ -56,31 +59,7 @@ struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     #[command(flatten)]
-    asked: Asked,
-}
-
-/// What single experiments are asked for beside.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Asked {
-    /// Like --quick, with a quarter of its repetitions and times: shows that the experiment runs. The figures are worthless.
-    #[arg(long)]
-    brief: bool,
-    /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].
-    #[arg(long, value_name = "N")]
-    queues: Option<u32>,
-    /// d4: classify by this NIC's own flow steering; refused where that cannot be done.
-    #[arg(long, value_name = "INTERFACE")]
-    nic: Option<String>,
-}
-
-impl Asked {
-    /// As it is written on the command line.
-    fn words(&self) -> String {
-        let brief = if self.brief { " --brief" } else { "" };
-        let queues = self.queues.map(|queues| format!(" --queues {queues}"));
-        let nic = self.nic.as_ref().map(|nic| format!(" --nic {nic}"));
-        brief.to_owned() + &queues.unwrap_or_default() + &nic.unwrap_or_default()
-    }
+    options: Options,
 }
 
 /// What this program is when the platform starts it as an instance: its name, whether it is that, and what it does then.
@@ -168,8 +147,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }
     interrupt::watch()?;
-    let mut session = Session::new(&arguments.results, arguments.quick || arguments.asked.brief);
-    session.asked = arguments.asked.clone();
+    let mut session = Session::new(
+        &arguments.results,
+        arguments.quick || arguments.options.brief,
+    );
+    session.options = arguments.options.clone();
     let outcome = if let [experiment] = chosen[..] {
         session.run(experiment)
     } else {

@@ -3,21 +3,23 @@
 
 pub use nfluid_figures::terminal::{print_figures, significant, table};
 
-use crate::Asked;
 use crate::environment;
-use crate::experiment::Experiment;
 use crate::host::distance::{Steady, core_to_core_ns};
-use crate::plot::Plot;
-use crate::record::{Figure, Record, command};
-use crate::statistics::Samples;
+use crate::options::Options;
 use nfluid_api::time::utc;
+use nfluid_figures::plot::Plot;
+use nfluid_figures::record::{Figure, Record, command};
+use nfluid_figures::statistics::Samples;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// This program's name.
+pub const PROGRAM: &str = "nfluid-bench";
 
 /// What one experiment hands in.
 #[derive(Debug)]
 pub struct Report {
     record: Record,
-    asked: Asked,
+    options: Options,
     steady: Option<Steady>,
 }
 
@@ -82,8 +84,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_QUICK: Duration = Duration::from_secs(1);
 
 impl Report {
-    /// An empty report; prints where it runs.
-    pub fn new(experiment: &Experiment, quick: bool, asked: &Asked) -> Self {
+    /// Returns the empty report of the experiment `name`; prints where the experiment runs.
+    pub fn new(name: &str, summary: &str, quick: bool, options: &Options) -> Self {
         let environment = environment::read();
         println!(
             "# kernel {}, {}, {} cores, {} apart, load {}{}{}",
@@ -104,9 +106,9 @@ impl Report {
             },
         );
         let record = Record {
-            experiment: experiment.name.to_owned(),
-            summary: experiment.summary.to_owned(),
-            command: command(crate::PROGRAM, experiment.name, quick) + &asked.words(),
+            experiment: name.to_owned(),
+            summary: summary.to_owned(),
+            command: command(PROGRAM, name, quick) + &options.command_line(),
             date: String::new(),
             environment,
             core_to_core_ns_end: None,
@@ -116,7 +118,7 @@ impl Report {
         };
         Report {
             record,
-            asked: asked.clone(),
+            options: options.clone(),
             steady: None,
         }
     }
@@ -126,9 +128,9 @@ impl Report {
         self.record.experiment.clone()
     }
 
-    /// What this experiment is asked for beside.
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    /// The options of the command line.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// `full` in a full run, `quick` in a quick one.
@@ -140,7 +142,7 @@ impl Report {
     /// brief one.
     pub fn effort<T: Effort>(&self, full: T, quick: T) -> T {
         let chosen = self.choose(full, quick);
-        if self.asked.brief {
+        if self.options.brief {
             chosen.brief()
         } else {
             chosen

@@ -3,9 +3,9 @@
 //! An experiment says what it measures ([`Quantity`]) and of what ([`Side`]); a [`Sweep`] runs the sides round by round, so
 //! that whatever the machine does meanwhile happens to all of them, and keeps a [`Row`] of samples for each.
 
-use crate::plot::Series;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::plot::Series;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::ops::Range;
 
@@ -277,9 +277,7 @@ pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
 #[cfg(test)]
 mod tests {
     use super::{Quantity, Shown, Side, Sweep, lines};
-    use crate::Asked;
-    use crate::experiment::Experiment;
-    use crate::needs::NOTHING;
+    use crate::options::Options;
     use crate::report::Report;
 
     const SPEED: Quantity = Quantity {
@@ -298,16 +296,7 @@ mod tests {
 
     #[test]
     fn rounds_are_interleaved_and_the_first_one_does_not_count() {
-        let mut report = Report::new(
-            &Experiment {
-                name: "x",
-                summary: "for a test",
-                needs: NOTHING,
-                run: |_| Ok(()),
-            },
-            true,
-            &Asked::default(),
-        );
+        let mut report = Report::new("x", "for a test", true, &Options::default());
         let mut sweep = Sweep::new(&["side"], [SPEED, LOST]);
         sweep.settles = false;
         let mut order = Vec::new();

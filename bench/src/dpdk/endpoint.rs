@@ -1,8 +1,8 @@
 //! Our own program on DPDK, `peers/memif.c`.
 
 use super::Dpdk;
-use crate::experiments::traffic::udp_frame;
 use crate::peer::Peer;
+use crate::traffic::udp_frame;
 use std::fmt::Write as _;
 use std::process::Command;
 

@@ -4,12 +4,12 @@
 //! included: the NF's one core is not full where the traffic's core cannot keep it busy. The wall
 //! rate and how busy that core was are figures beside it.
 
-use super::pairs;
-use super::subject::Subject;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;
 use crate::report::{Report, significant};
+use crate::setups::pairs;
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
+use crate::workload::Workload;
 use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
@@ -30,22 +30,22 @@ const QUANTITIES: [Quantity; 4] = [
     },
 ];
 
-/// Measures each subject with frames of each size: figures `nf.NAME.SIZE.mpps`.
+/// Measures each workload with frames of each size: figures `nf.NAME.SIZE.mpps`.
 pub fn measure(
     report: &mut Report,
     title: &str,
-    subjects: &[(&str, Subject)],
+    workloads: &[(&str, Workload)],
     sizes: &[usize],
 ) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut scratch = Scratch::new("nf")?;
     let (mut sides, mut traffic) = (Vec::new(), Vec::new());
-    for (name, subject) in subjects {
+    for (name, workload) in workloads {
         for len in sizes {
-            let pair = pairs::around(&mut scratch, *subject, *len, BATCH, RING)?;
+            let pair = pairs::around(&mut scratch, *workload, *len, BATCH, RING)?;
             let id = format!("nf.{name}.{len}");
             let key = [format!("{id}.mpps")];
-            traffic.push(subject.traffic());
+            traffic.push(workload.traffic());
             sides.push(Side::new(key, id, pair));
         }
     }

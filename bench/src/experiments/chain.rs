@@ -1,14 +1,15 @@
 //! 1 to 50 firewalls in a row (H6 "service chain"): round trip and throughput, all NFs asleep while
 //! nothing waits. Beside it the floor: as many processes that wake each other and do nothing else.
 
-use super::models::Model;
-use super::subject::Subject;
-use super::token::TokenChain;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::peer::{Peer, run_together};
 use crate::report::{Report, significant, table};
-use crate::roles::{Role, Task, Waits};
-use crate::statistics::{Samples, highest};
+use crate::roles::work::Waits;
+use crate::roles::{Role, Task};
+use crate::setups::pipe_chain::TokenChain;
+use crate::workload::Workload;
+use nfluid_figures::statistics::{Samples, highest};
 use nfluid_switch::Group;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const TX_SLOTS: u32 = 64;
 #[derive(Clone, Debug)]
 pub struct Links {
     /// The NF.
-    pub subject: Subject,
+    pub workload: Workload,
     /// The trust group that the NFs are in; the traffic is outside of it.
     pub group: Option<Arc<Group>>,
 }
@@ -32,7 +33,7 @@ impl Links {
     /// Firewalls of 10 rules, each with memory of its own.
     pub fn firewalls() -> Self {
         Links {
-            subject: Subject::Firewall {
+            workload: Workload::Firewall {
                 rules: 10,
                 flows: 1000,
             },
@@ -100,7 +101,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let counts = report.choose(vec![1, 2, 5, 10, 20, 50], vec![1, 50]);
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.1));
     // Starting hundreds of processes is most of a quick run.
@@ -242,9 +243,9 @@ impl Chain {
         placement: Placement,
         links: &Links,
     ) -> anyhow::Result<Self> {
-        let subject = links.subject;
+        let workload = links.workload;
         Chain::new(scratch, count, placement, links, &|to| Task::Ping {
-            subject,
+            workload,
             to,
         })
     }
@@ -257,9 +258,9 @@ impl Chain {
         links: &Links,
         len: usize,
     ) -> anyhow::Result<Self> {
-        let subject = links.subject;
+        let workload = links.workload;
         Chain::new(scratch, count, placement, links, &|to| Task::Around {
-            subject,
+            workload,
             to,
             len,
             batch: BATCH,
@@ -295,7 +296,7 @@ impl Chain {
             let role = Role {
                 core: placement.core(index, count),
                 task: Task::Nf {
-                    subject: links.subject,
+                    workload: links.workload,
                 },
             };
             peers.push(Peer::start(instance, &role)?);

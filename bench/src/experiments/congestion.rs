@@ -2,11 +2,11 @@
 //! and on, and with a chain of two at work among them: it shall be the instances at work that count. Where the daemon may
 //! not have as many files open as 2000 instances need, there are as many as it may have.
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::flood::{Flood, Sending};
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -41,7 +41,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let outside = Namespace::new()?;
     let (from, to) = (Namespace::new()?, Namespace::new()?);
     for (host, outer, address) in [

@@ -3,7 +3,7 @@
 
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::report::Report;
-use crate::roles::Waits;
+use crate::roles::work::Waits;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {

@@ -3,9 +3,9 @@
 
 use super::massive::host;
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
-use super::token::TokenChain;
 use crate::report::Report;
-use crate::statistics::Samples;
+use crate::setups::pipe_chain::TokenChain;
+use nfluid_figures::statistics::Samples;
 use nfluid_switch::Wake;
 use std::time::Duration;
 

@@ -5,12 +5,12 @@
 
 use super::massive::host;
 use super::massive::{Buffers, Cell, Cores, Offer, Plan, Population, WINDOW, Waiting};
-use super::two_cores;
 use crate::host::cpu::process_seconds;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_io::{Idle, Worker};
 use nfluid_ring::memory::MpscMemory;
 use nfluid_testbed::scratch::Scratch;
@@ -40,7 +40,7 @@ struct Row {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let counts = report.choose(vec![10, 40, 100, 400, 1000, 2000, 8000], vec![100]);
     let lens = report.choose(vec![LEN, 64, 1514], vec![LEN]);
     let (rounds, seconds) = report.effort((5, 1.0), (2, 0.2));

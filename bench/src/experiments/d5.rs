@@ -11,13 +11,13 @@
 
 use super::chain::{BATCH, Chain, Links, Placement, RING};
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
-use super::subject::Subject;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;
-use crate::plot::{Axis, Plot};
 use crate::report::Report;
 use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
+use crate::workload::Workload;
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_testbed::scratch::Scratch;
 
 /// The quantities of NFs in a row under load.
@@ -70,7 +70,7 @@ impl Buffers {
             Buffers::Shared => Some(scratch.group(Links::slots(count))?),
         };
         Ok(Links {
-            subject: Subject::Bridge,
+            workload: Workload::Bridge,
             group,
         })
     }
@@ -78,7 +78,7 @@ impl Buffers {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     massive(report)?;
     in_a_row(report)
 }

@@ -2,16 +2,16 @@
 //! second: there the kernel forwards from one host to the next what the firewall accepts. Otherwise as `e7`.
 
 use super::e7::{Kind, Run, in_turn, show, sides};
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use std::time::Duration;
 
 const CONNECTIONS: u32 = 36;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let sides = sides(&[Kind::Chain, Kind::TwoHosts])?;
     let (rounds, ms) = report.effort((7, 3000), (4, 1000));
     let runs = in_turn(&sides, CONNECTIONS, rounds, Duration::from_millis(ms))?;

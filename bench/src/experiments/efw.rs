@@ -2,10 +2,10 @@
 //! of rules.
 
 use crate::report::Report;
-use crate::statistics::Samples;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_evnf::firewall::{Family, Firewall, Pattern, Prefix, Rule, Stage, Traffic, Verdict};
 use nfluid_evnf::load::{Action, Run};
+use nfluid_figures::statistics::Samples;
 use nfluid_wire::TcpFlags;
 use nfluid_wire::build::Frame;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -2,13 +2,13 @@
 //! time of one frame there and back, all NFs asleep while nothing waits.
 
 use super::chain::{BATCH, Chain, Links, Placement, RING};
-use super::models::Model;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::peer::run_together;
-use crate::plot::{Axis, Plot};
 use crate::report::Report;
-use crate::statistics::highest;
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot};
+use nfluid_figures::statistics::highest;
 use nfluid_testbed::scratch::Scratch;
 
 /// As in the paper, in bytes.
@@ -41,7 +41,7 @@ struct Chains {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let counts = report.choose(vec![1, 2, 5, 10, 20, 50], vec![1, 10, 50]);
     let models = report.choose(
         Model::ALL.to_vec(),

@@ -5,15 +5,15 @@
 //! Frames go round through the NF: no generator needs a core. Beside it the same NF inline on one
 //! core, where nobody has to choose.
 
-use super::looped::{self, Looped};
-use super::models::Model;
-use super::subject::Subject;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::{Report, significant};
 use crate::roles::{Role, Task};
-use crate::statistics::highest;
+use crate::setups::loopback::{self, Loopback};
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use crate::workload::Workload;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::highest;
 use nfluid_sandbox::cgroup::Share;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::Scratch;
@@ -52,14 +52,14 @@ const PER_CPU: usize = 1;
 
 /// An NF and a frame size.
 #[derive(Clone, Copy)]
-struct Workload {
+struct Case {
     rules: u32,
     len: usize,
 }
 
 /// One NF with frames of one size, in one model.
 struct Server {
-    nf: Looped,
+    nf: Loopback,
     /// Cgroups of the NF's process and of its I/O thread's.
     cgroups: Cgroups,
 }
@@ -72,18 +72,18 @@ struct Assignment {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let percents = report.choose((1..10).map(|tenth| tenth * 10).collect(), vec![10, 50, 90]);
     let (rounds, seconds) = report.effort((7, 0.4), (2, 0.1));
     let mut scratch = Scratch::new("h2")?;
-    let (mut workloads, mut sides) = (Vec::new(), Vec::new());
+    let (mut cases, mut sides) = (Vec::new(), Vec::new());
     for rules in [10, 50] {
         for len in [64, 1024] {
-            let (workload, first) = (Workload { rules, len }, sides.len());
+            let (case, first) = (Case { rules, len }, sides.len());
             for model in MODELS {
-                sides.extend(workload.sides(&mut scratch, model, &percents)?);
+                sides.extend(case.sides(&mut scratch, model, &percents)?);
             }
-            workloads.push((workload, first..sides.len()));
+            cases.push((case, first..sides.len()));
         }
     }
     let mut sweep = Sweep::new(&["NF", "model", "NF's cap %"], QUANTITIES);
@@ -101,15 +101,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     sweep.print("A core's worth, split between NF and I/O thread");
-    for (workload, rows) in &workloads {
+    for (case, rows) in &cases {
         sweep.report(report, rows.clone());
         let rows = &sweep.rows()[rows.clone()];
-        workload.best_figures(report, rows);
-        report.plot(workload.plot(rows));
+        case.best_figures(report, rows);
+        report.plot(case.plot(rows));
     }
-    let rows = workloads
-        .iter()
-        .map(|(_, rows)| &sweep.rows()[rows.clone()]);
+    let rows = cases.iter().map(|(_, rows)| &sweep.rows()[rows.clone()]);
     no_static_assignment(report, &rows.collect::<Vec<_>>(), &percents);
     Ok(())
 }
@@ -132,10 +130,10 @@ fn at(rows: &[Row<4>], percent: u32) -> Option<&Row<4>> {
 }
 
 /// What the best single assignment costs where another one would be better.
-fn no_static_assignment(report: &mut Report, workloads: &[&[Row<4>]], percents: &[u32]) {
+fn no_static_assignment(report: &mut Report, cases: &[&[Row<4>]], percents: &[u32]) {
     let mpps = |row: Option<&Row<4>>| row.map_or(0.0, |row| row.samples[MPPS].median());
     let loss = |percent: u32| -> f64 {
-        let losses = workloads
+        let losses = cases
             .iter()
             .map(|rows| (1.0 - mpps(at(rows, percent)) / mpps(best(rows))) * 100.0);
         losses.fold(0.0, f64::max)
@@ -153,7 +151,7 @@ fn no_static_assignment(report: &mut Report, workloads: &[&[Row<4>]], percents: 
     }
 }
 
-impl Workload {
+impl Case {
     /// The NF in one model, with each assignment; inline has only one.
     fn sides(
         self,
@@ -226,20 +224,20 @@ impl Workload {
 }
 
 impl Server {
-    fn new(scratch: &mut Scratch, model: Model, workload: Workload) -> anyhow::Result<Self> {
-        let subject = Subject::Firewall {
-            rules: workload.rules,
+    fn new(scratch: &mut Scratch, model: Model, case: Case) -> anyhow::Result<Self> {
+        let workload = Workload::Firewall {
+            rules: case.rules,
             flows: FLOWS,
         };
         let role = Role {
             core: Model::nf_core(),
             task: Task::Circle {
-                subject,
-                len: workload.len,
-                frames: looped::FRAMES,
+                workload,
+                len: case.len,
+                frames: loopback::FRAMES,
             },
         };
-        let nf = Looped::start(scratch, model, &[role])?;
+        let nf = Loopback::start(scratch, model, &[role])?;
         let mut cgroups = Cgroups::new()?;
         for pid in nf.pids() {
             cgroups.add(&[pid], None, None)?;

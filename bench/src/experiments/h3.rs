@@ -6,14 +6,14 @@
 //! system call, a hyperio call that does nothing, and a byte there and back between two processes.
 
 use super::hyperio::time;
-use super::looped::{self, Looped};
-use super::models::Model;
-use super::token::TokenChain;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
-use crate::statistics::Samples;
+use crate::setups::loopback::{self, Loopback};
+use crate::setups::pipe_chain::TokenChain;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ struct Variant {
     figure: &'static str,
     name: &'static str,
     conditions: &'static str,
-    process: Looped,
+    process: Loopback,
     median_us: Samples,
     p99_us: Samples,
     /// CPU time of both sides per round trip; nothing where the NF pauses.
@@ -35,7 +35,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut scratch = Scratch::new("h3")?;
     let mut variants = variants(&mut scratch)?;
     let mut token = TokenChain::start(1, Model::nf_core())?;
@@ -67,7 +67,7 @@ fn variants(scratch: &mut Scratch) -> anyhow::Result<Vec<Variant>> {
             figure,
             name,
             conditions,
-            process: Looped::start(scratch, model, &[role])?,
+            process: Loopback::start(scratch, model, &[role])?,
             median_us: Samples::default(),
             p99_us: Samples::default(),
             cpu_us: Samples::default(),
@@ -148,7 +148,7 @@ struct Calls {
 
 impl Calls {
     fn new(scratch: &mut Scratch) -> anyhow::Result<Self> {
-        let instance = scratch.instance(1, looped::RING, 64)?;
+        let instance = scratch.instance(1, loopback::RING, 64)?;
         Ok(Calls {
             attached: instance.attach()?,
             getppid_ns: Samples::default(),

@@ -7,24 +7,24 @@
 //! inline with the largest batch, in which the call is spread over so many frames that little but the
 //! forwarding itself is left.
 
-use super::looped::{self, Looped};
-use super::models::Model;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
-use crate::statistics::Samples;
+use crate::setups::loopback::{self, Loopback};
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 64;
 /// Of the variant with which the others are compared: the whole ring.
-const BATCH_MAX: u32 = looped::RING;
+const BATCH_MAX: u32 = loopback::RING;
 
 /// One model with one batch.
 struct Variant {
     model: Model,
     batch: u32,
-    sender: Looped,
+    sender: Loopback,
     /// Frames per run of the switch.
     seen: Samples,
     /// CPU time of all threads per packet.
@@ -44,7 +44,7 @@ struct Cost {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let batches = report.choose(vec![1, 2, 4, 8, 16, 32, 64, 128], vec![1, 16, 64]);
     // One for all: loading the switch takes a second or more.
     let mut scratch = Scratch::new("h4")?;
@@ -117,7 +117,7 @@ impl Variant {
         Ok(Variant {
             model,
             batch,
-            sender: Looped::start(scratch, model, &[role])?,
+            sender: Loopback::start(scratch, model, &[role])?,
             seen: Samples::default(),
             ns: Samples::default(),
             mpps: Samples::default(),
@@ -168,7 +168,7 @@ impl Cost {
         let conditions = format!(
             "{}; ports joined, {LEN} B, batches of {batch} asked for, {} slots, {} Mpps by the clock",
             self.model.place(),
-            looped::RING,
+            loopback::RING,
             significant(self.mpps.median())
         );
         report.figure(id("seen"), &self.seen, "frames", &conditions);

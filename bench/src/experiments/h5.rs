@@ -5,16 +5,16 @@
 //! that no model hides its cost: in `split` both sides are capped at half a core, in `merge` they share
 //! the NF's core. The traffic's process, the same for all models, is not counted.
 
-use super::models::Model;
-use super::pairs::{self, Served};
-use super::subject::Subject;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::peer::run_together;
-use crate::plot::{Axis, Plot};
 use crate::report::{Report, significant};
-use crate::roles::Outcome;
-use crate::statistics::highest;
+use crate::roles::work::Outcome;
+use crate::setups::pairs::{self, Served};
 use crate::sweep::{Quantity, Row, Side, Sweep, lines};
+use crate::workload::Workload;
+use nfluid_figures::plot::{Axis, Plot};
+use nfluid_figures::statistics::highest;
 use nfluid_testbed::scratch::Scratch;
 
 const BATCH: usize = 64;
@@ -22,17 +22,17 @@ const RING: u32 = 256;
 const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
 
 /// What is in the way of the frames.
-const SUBJECTS: [(&str, Option<Subject>); 4] = [
+const SUBJECTS: [(&str, Option<Workload>); 4] = [
     ("nonf", None),
-    ("bridge", Some(Subject::Bridge)),
+    ("bridge", Some(Workload::Bridge)),
     (
         "firewall10",
-        Some(Subject::Firewall {
+        Some(Workload::Firewall {
             rules: 10,
             flows: 1000,
         }),
     ),
-    ("router10", Some(Subject::Router { routes: 10 })),
+    ("router10", Some(Workload::Router { routes: 10 })),
 ];
 
 /// The quantities of a repetition, in the order of [`measure`].
@@ -49,17 +49,17 @@ const QUANTITIES: [Quantity; 3] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1024]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.07));
     let mut scratch = Scratch::new("h5")?;
     let mut sweep = Sweep::new(&["NF", "size", "model"], QUANTITIES);
-    for (name, subject) in SUBJECTS {
+    for (name, workload) in SUBJECTS {
         let first = sweep.rows().len();
         for &len in &sizes {
             let sides = Model::ALL
                 .into_iter()
-                .map(|model| side(&mut scratch, name, subject, len, model));
+                .map(|model| side(&mut scratch, name, workload, len, model));
             let mut sides = sides.collect::<anyhow::Result<Vec<_>>>()?;
             let rows = sweep.run(report, rounds, &mut sides, |served, _| {
                 measure(served, seconds)
@@ -90,13 +90,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 fn side(
     scratch: &mut Scratch,
     name: &str,
-    subject: Option<Subject>,
+    workload: Option<Workload>,
     len: usize,
     model: Model,
 ) -> anyhow::Result<Side<Served>> {
-    let served = match subject {
+    let served = match workload {
         None => pairs::one_way_by(scratch, model, len, BATCH, RING)?,
-        Some(subject) => pairs::around_by(scratch, model, subject, len, BATCH, RING)?,
+        Some(workload) => pairs::around_by(scratch, model, workload, len, BATCH, RING)?,
     };
     let key = [name.to_owned(), len.to_string(), model.name().to_owned()];
     let id = format!("h5.{name}.{len}.{}", model.name());

@@ -6,15 +6,16 @@
 //! which puts the slots of that port on an AF_XDP socket. The kernel's part - a socket buffer and a
 //! copy per frame, the other end's reception - is the same, and is paid by whoever calls.
 
-use super::two_cores;
 use crate::host::cpu;
+use crate::host::cpu::require_two_cores;
 use crate::peer::{Peer, run_together};
-use crate::plot::{Axis, Plot};
 use crate::report::Report;
-use crate::roles::{Role, Task, Waits};
-use crate::statistics::{Samples, highest};
+use crate::roles::work::Waits;
+use crate::roles::{Role, Task};
 use crate::sweep::{Quantity, Row, Side, Sweep, lines};
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot};
+use nfluid_figures::statistics::{Samples, highest};
 use nfluid_switch::Destination;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use nfluid_testbed::{namespace::Namespace, unique_number};
@@ -141,7 +142,7 @@ struct Transmission {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![64, 1514]);
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
     let mut sweep = Sweep::new(&["by", "size"], QUANTITIES);

@@ -1,23 +1,23 @@
 //! H7: consolidation: ever more firewalls of 10 rules, 256 B, on the same cores, in every I/O model
 //! (HyperNF, SoCC '17, fig. 7): what they forward together.
 
-use super::fleet::{Fleet, Member, Plan};
-use super::layout::Layout;
-use super::models::Model;
-use super::subject::Subject;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::Report;
 use crate::roles::Task;
 use crate::roles::fan::Fan;
 use crate::roles::function::Manner;
+use crate::setups::fleet::{Fleet, Member, Plan};
+use crate::setups::layout::Layout;
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use crate::workload::Workload;
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 256;
 const RING: u32 = 256;
 const BATCH: u32 = 64;
-const FIREWALL: Subject = Subject::Firewall {
+const FIREWALL: Workload = Workload::Firewall {
     rules: 10,
     flows: 1000,
 };
@@ -48,7 +48,7 @@ const QUANTITIES: [Quantity; 3] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let cores = Layout::here(Model::Inline).nfs.len();
     let (one_each, six_each) = (cores, 6 * cores);
     let counts = report.choose(counts(cores), vec![one_each, six_each]);
@@ -129,11 +129,11 @@ fn side(scratch: &mut Scratch, model: Model, count: usize) -> anyhow::Result<Sid
     let layout = Layout::here(model);
     let member = |core: &usize| Member {
         core: *core,
-        subject: FIREWALL,
+        workload: FIREWALL,
         manner: Manner::HOSTED,
     };
     let traffic = layout.traffic_roles(count, |waits| Task::Fan {
-        subject: FIREWALL,
+        workload: FIREWALL,
         fan: Fan {
             len: LEN,
             batch: BATCH,

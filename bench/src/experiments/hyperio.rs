@@ -1,10 +1,10 @@
 //! The hyperio call: empty against getpid, and with frames by batch and size, all on one core, in CPU
 //! time: what else runs on the core is not counted.
 
-use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
-use crate::roles::cpu_seconds;
-use crate::statistics::Samples;
+use crate::roles::work::cpu_seconds;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_testbed::scratch::Scratch;
 

@@ -7,11 +7,11 @@
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
-use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
 use crate::roles::subscribers::{AGES, ARGUMENT, BURST, FIREWALLS, FRAME, age_us};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::log::LogReader;

@@ -2,12 +2,12 @@
 //! answered or not (open loop); for each a firewall of its own is made, between two uplinks, by its first datagram. A second
 //! exchange of each client, when its instance is there, tells how long the way itself takes.
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
@@ -40,7 +40,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let clients = report.effort(400, 60);
     let rounds = report.effort(5, 1);
     let road = Road::new()?;

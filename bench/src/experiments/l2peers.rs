@@ -3,9 +3,9 @@
 
 use super::l2::peers::Peers;
 use super::l2::setup::{Setup, Way};
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 
 /// Shells of the pool.
@@ -13,7 +13,7 @@ const SHELLS: usize = 8;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let numbers = report.choose([0, 1000], [0, 10]);
     let rounds = report.effort(30, 3);
     let mut setup = Setup::new()?;

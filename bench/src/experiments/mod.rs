@@ -13,9 +13,7 @@ mod e7;
 mod e8;
 mod efw;
 mod elb;
-mod fleet;
 mod footprint;
-mod forwarders;
 mod guard;
 mod h10;
 mod h11;
@@ -35,17 +33,12 @@ mod l13;
 mod l2;
 mod l2peers;
 mod l6;
-mod layout;
 mod life;
-mod looped;
 mod massive;
-pub mod models;
 mod nf;
 mod noisy;
 mod nonf;
-mod pairs;
 mod peers;
-mod phases;
 mod r1;
 mod r2;
 mod r3;
@@ -56,10 +49,6 @@ mod restart;
 mod routes;
 mod rules;
 mod share;
-mod stream;
-pub mod subject;
-mod token;
-pub mod traffic;
 mod wake;
 
 use crate::experiment::Experiment;
@@ -67,7 +56,6 @@ use crate::needs::{
     CLANG, CONTAINERS, DPDK, ETHTOOL, HAPROXY, HTTP, IPERF3, IPTABLES, NDPI, NETNS, NFT, NOTHING,
     Needs, OPEN_VSWITCH, OPENSSL, PING, PYTHON, SS, TASKSET, WRK,
 };
-use nfluid_testbed::CannotRun;
 
 /// All of them.
 pub const ALL: &[Experiment] = &[
@@ -480,15 +468,3 @@ pub const ALL: &[Experiment] = &[
         run: footprint::run,
     },
 ];
-
-/// Whether two processes can run at once.
-///
-/// # Errors
-/// [`CannotRun`] with one core.
-fn two_cores() -> Result<(), CannotRun> {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        Err(CannotRun("it needs two cores".to_owned()))
-    } else {
-        Ok(())
-    }
-}

@@ -6,19 +6,20 @@
 //! nothing. The neighbour is an NF that is idle but for a ping now and then; through the busy ones the same
 //! frames go round, so that no traffic from elsewhere says how much they have to do.
 
-use super::fleet::{Fleet, Plan};
-use super::forwarders::{LEN, RING, forwarders, traffic};
-use super::looped::{self, Looped};
-use super::models::Model;
-use super::subject::Subject;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::peer::Peer;
 use crate::report::{Report, significant, table};
 use crate::roles::function::Manner;
 use crate::roles::hostile::{Conduct, Order};
-use crate::roles::{Outcome, Role, Task};
-use crate::statistics::Samples;
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use crate::setups::fleet::{Fleet, Plan};
+use crate::setups::forwarders::{LEN, RING, forwarders, traffic};
+use crate::setups::loopback::{self, Loopback};
+use crate::workload::Workload;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_sandbox::cgroup::Share;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
@@ -42,7 +43,7 @@ const HOSTILE: [(&str, Conduct); 4] = [
 struct Neighbours {
     /// The idle NF, and what pings it.
     fleet: Fleet,
-    busy: Looped,
+    busy: Loopback,
     hostile: Peer,
     _groups: Cgroups,
     _instances: [ScratchInstance; 2],
@@ -72,7 +73,7 @@ struct Effect {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let (rounds, seconds) = report.effort((11, 1.0), (3, 0.25));
     let mut scratch = Scratch::new("noisy")?;
     let mut neighbours = Neighbours::start(&mut scratch)?;
@@ -142,12 +143,12 @@ impl Neighbours {
         let role = Role {
             core: Model::nf_core(),
             task: Task::Circle {
-                subject: Subject::Bridge,
+                workload: Workload::Bridge,
                 len: LEN,
-                frames: looped::FRAMES,
+                frames: loopback::FRAMES,
             },
         };
-        let busy = Looped::start(scratch, Model::Inline, &[role.clone(), role.clone(), role])?;
+        let busy = Loopback::start(scratch, Model::Inline, &[role.clone(), role.clone(), role])?;
         for pid in busy.pids() {
             groups.add(&[pid], None, whole)?;
         }
@@ -185,7 +186,7 @@ impl Neighbours {
     ) -> anyhow::Result<Phase> {
         let order = Order {
             conduct,
-            seconds: seconds + 2.0 * AHEAD + looped::AROUND.as_secs_f64(),
+            seconds: seconds + 2.0 * AHEAD + loopback::AROUND.as_secs_f64(),
             memory: MEMORY,
         };
         self.hostile.order(&serde_json::to_string(&order)?)?;

@@ -4,15 +4,15 @@
 //! Ours sleep while nothing waits and are woken by the traffic; those of the literature poll, which is a
 //! variant beside. Each with and without `sched_yield` after each batch.
 
-use super::fleet::Fleet;
-use super::forwarders::{LEN, QUANTITIES, RING, forwarders, measure};
-use super::two_cores;
-use crate::plot::{Axis, Plot};
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::roles::Waits;
 use crate::roles::function::Manner;
-use crate::statistics::Samples;
+use crate::roles::work::Waits;
+use crate::setups::fleet::Fleet;
+use crate::setups::forwarders::{LEN, QUANTITIES, RING, forwarders, measure};
 use crate::sweep::{Row, Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
 /// What a forwarder does while nothing waits, and after a batch.
@@ -25,7 +25,7 @@ const MANNERS: [(&str, Waits, bool); 4] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let counts = report.choose(vec![1, 2, 5, 10, 20, 30], vec![1, 30]);
     let work = report.choose(vec![0, 100, 1000, 10_000], vec![0]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[3]]);

@@ -1,14 +1,14 @@
 //! R2: ten forwarding processes on one core, with rings of different sizes (Sharing CPUs by congestion
 //! control, KBNets '17).
 
-use super::fleet::Fleet;
-use super::forwarders::{LEN, QUANTITIES, forwarders, measure};
-use super::two_cores;
-use crate::plot::{Axis, Plot};
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::roles::Waits;
 use crate::roles::function::Manner;
+use crate::roles::work::Waits;
+use crate::setups::fleet::Fleet;
+use crate::setups::forwarders::{LEN, QUANTITIES, forwarders, measure};
 use crate::sweep::{Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_testbed::scratch::Scratch;
 
 const PROCESSES: usize = 10;
@@ -16,7 +16,7 @@ const SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let sizes = report.choose(SIZES.to_vec(), vec![128, 1024]);
     let (rounds, seconds) = report.effort((9, 0.4), (3, 0.15));
     let mut sweep = Sweep::new(&["manner", "slots"], QUANTITIES);

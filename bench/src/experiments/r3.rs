@@ -6,14 +6,14 @@
 //! cheap one has emptied its ring and waits for the traffic is no claim: that it needs no more than half
 //! of the core is looked at by running it alone for a moment before each run (`kept_percent`).
 
-use super::fleet::{Fleet, Plan};
-use super::forwarders::{LEN, RING, forwarders};
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::roles::Waits;
 use crate::roles::function::Manner;
+use crate::roles::work::Waits;
+use crate::setups::fleet::{Fleet, Plan};
+use crate::setups::forwarders::{LEN, RING, forwarders};
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::Scratch;
 
@@ -72,7 +72,7 @@ struct Pair {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let dear = report.choose(DEAR.to_vec(), vec![1000, 10_000]);
     let manners = report.choose(MANNERS.to_vec(), vec![MANNERS[0], MANNERS[2]]);
     let (rounds, seconds) = report.effort((7, 1.0), (2, 0.4));

@@ -3,15 +3,15 @@
 //! process has to be woken for them. Each NF has a cgroup of its own with the same weight, as the platform
 //! gives it.
 
-use super::fleet::Fleet;
-use super::forwarders::{LEN, RING, forwarders, traffic};
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::roles::Waits;
 use crate::roles::function::Manner;
+use crate::roles::work::Waits;
+use crate::setups::fleet::Fleet;
+use crate::setups::forwarders::{LEN, RING, forwarders, traffic};
 use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::Scratch;
 
@@ -54,7 +54,7 @@ struct Neighbours {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let manners = report.choose(MANNERS.to_vec(), MANNERS[..1].to_vec());
     let (rounds, seconds) = report.effort((7, 1.0), (3, 0.4));
     let mut sweep = Sweep::new(&["busy NFs are", "busy NFs"], QUANTITIES);

@@ -3,7 +3,7 @@
 
 use crate::experiments::hyperio::per_frame;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_ring::port::Port;
 use nfluid_switch::PortSignal;
 use nfluid_switch::signal::SIGNAL_FOR_MAX;

@@ -2,13 +2,13 @@
 //! another, through two uplinks and a firewall of ten rules that is killed with SIGKILL, restarted on request,
 //! or replaced by one of another flavor. Beside it the same without any of that.
 
-use super::stream::Stream;
-use super::subject::Subject;
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use crate::setups::stream::Stream;
+use crate::workload::Workload;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
@@ -50,7 +50,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     let mut variants = variants();
@@ -172,12 +172,12 @@ impl Road {
     /// Rings hold 10 ms of the higher rate: less is lost to a process that does not get its core.
     fn deployment(&self, restart: Option<&str>, flavor: &str) -> String {
         let uplink = |interface: &str| json!({ "interface": interface, "netns": self.edge.name(), "ring": 1024 });
-        let subject = Subject::Firewall {
+        let workload = Workload::Firewall {
             rules: 10,
             flows: 1,
         };
         let mut firewall =
-            json!({ "nf": subject.nf(), "config": subject.config(), "flavor": flavor });
+            json!({ "nf": workload.nf(), "config": workload.config(), "flavor": flavor });
         if let Some(backoff) = restart {
             firewall["restart"] = json!({ "policy": "always", "backoff": backoff });
         }

@@ -1,11 +1,11 @@
 //! The router with a million routes, random destinations.
 
 use super::alone::measure;
-use super::subject::Subject;
 use crate::report::Report;
+use crate::workload::Workload;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    let subjects = [("router1m", Subject::Router { routes: 1_000_000 })];
-    measure(report, "Router with a million routes", &subjects, &[64])
+    let workloads = [("router1m", Workload::Router { routes: 1_000_000 })];
+    measure(report, "Router with a million routes", &workloads, &[64])
 }

@@ -2,12 +2,12 @@
 //! daemon is asked to turn that round, again and again. Their CPU time is sampled from the cgroups' accounting all the
 //! while.
 
-use super::two_cores;
 use crate::host::cpu;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_testbed::interrupt;
 use serde_json::json;
@@ -40,7 +40,7 @@ struct Sample {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let platform = platform::start()?;
     platform.apply(&deployment(SHARES[0]))?;
     let groups = [

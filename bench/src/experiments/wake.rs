@@ -1,13 +1,13 @@
 //! Waking a receiver that sleeps: by the link peer's pipe or by the kernel's bell, on the sender's
 //! core or another one.
 
-use super::pairs::{self, Pair};
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::peer::{Peer, run_together};
-use crate::plot::{Axis, Plot, Series};
 use crate::report::Report;
 use crate::roles::{Role, Task};
+use crate::setups::pairs::{self, Pair};
 use crate::sweep::{Quantity, Shown, Side, Sweep};
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_switch::Destination;
 use nfluid_switch::instance::PortSpec;
 use nfluid_testbed::scratch::{Scratch, mac_of};
@@ -37,7 +37,7 @@ const QUANTITIES: [Quantity; 3] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut scratch = Scratch::new("wake")?;
     let conditions = format!(
         "a frame each {PAUSE_US} us, batch 1, {RING} slots; latency: from before the call to the \

@@ -1,7 +1,7 @@
 //! How far two cores are from each other. In a virtual machine that changes while one looks away,
 //! and with it every figure in which two cores share memory: several times as much or as little.
 
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

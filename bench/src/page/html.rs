@@ -5,7 +5,7 @@ use super::{
     run_cells, warning,
 };
 use crate::literature::ROWS;
-use crate::record::Record;
+use nfluid_figures::record::Record;
 
 const STYLE: &str = "\
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }

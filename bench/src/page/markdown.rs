@@ -5,7 +5,7 @@ use super::{
     run_cells, warning,
 };
 use crate::literature::ROWS;
-use crate::record::Record;
+use nfluid_figures::record::Record;
 
 /// The whole page.
 pub fn page(records: &[Record]) -> String {

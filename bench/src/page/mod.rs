@@ -5,10 +5,10 @@ mod html;
 mod markdown;
 
 use crate::experiments::ALL;
-use crate::record::{Figure, Record};
 use crate::report::{apart, significant};
-use crate::results::Results;
-use crate::statistics::Samples;
+use nfluid_figures::record::{Figure, Record};
+use nfluid_figures::results::Results;
+use nfluid_figures::statistics::Samples;
 use std::path::Path;
 
 /// Joins what is in the folder into `report.html` and `report.md` there, and says where they are.
@@ -138,8 +138,8 @@ fn warning(records: &[Record]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::{html, markdown, write};
-    use crate::record::{Record, sample};
-    use crate::results::Results;
+    use nfluid_figures::record::{Record, sample};
+    use nfluid_figures::results::Results;
 
     #[test]
     fn the_page_has_plots_figures_and_the_literature_beside_ours() {

@@ -3,10 +3,11 @@
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
-use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::traffic::{STAMP, VARIANT, VARYING, udp_frame};
+use super::work::{Outcome, Times, Work};
+use crate::traffic::{STAMP, VARIANT, VARYING, udp_frame};
 use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_testbed::scratch::mac_of;
 use nfluid_uplink::DirectOutlet;

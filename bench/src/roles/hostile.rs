@@ -1,10 +1,11 @@
 //! An NF that works as it should, or is hostile to its neighbours for a while.
 
-use super::looped::Circle;
-use super::{Outcome, Span, Work, monotonic_ns, run_for, say_ready};
-use crate::experiments::subject::Subject;
+use super::loopback::Circle;
+use super::work::{Outcome, Span, Work, run_for, say_ready};
+use crate::workload::Workload;
 use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -56,7 +57,7 @@ pub fn run() -> anyhow::Result<()> {
     if attached.ports.len() != PORTS {
         bail!("it needs {PORTS} ports");
     }
-    let mut honest = Circle::new(&mut attached, &Subject::Bridge, LEN, FRAMES)?;
+    let mut honest = Circle::new(&mut attached, &Workload::Bridge, LEN, FRAMES)?;
     let mut bell = bell(&attached)?;
     say_ready()?;
     for line in stdin().lock().lines() {

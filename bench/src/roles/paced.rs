@@ -3,13 +3,14 @@
 
 use super::fan::queue;
 use super::oneway::prepare_frames;
-use super::{Outcome, monotonic_ns, say_ready};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::Headers;
+use super::work::{Outcome, say_ready};
+use crate::traffic::Headers;
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_gen::clock::NS_PER_S;
 use nfluid_gen::pace::{Pacer, Turn};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
@@ -44,11 +45,11 @@ struct Generator {
 
 /// Plays each script that a line of standard input gives: says an [`Outcome`] after each stretch. Its
 /// `frames` are those that came back, its `offered` those that were due.
-pub fn run(subject: &Subject, len: usize) -> anyhow::Result<()> {
+pub fn run(workload: &Workload, len: usize) -> anyhow::Result<()> {
     setpriority_process(None, NICE).context("raising its own priority")?;
     let mut attached = Attached::from_env()?;
     let first = attached.ports.first().context("a port to send on")?;
-    let headers = Headers::new(&subject.flows(), first.entry().mac, len)?;
+    let headers = Headers::new(&workload.flows(), first.entry().mac, len)?;
     for port in &mut attached.ports {
         prepare_frames(port, |_| headers.template().to_vec());
     }

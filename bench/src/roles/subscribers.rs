@@ -2,7 +2,7 @@
 //! on another what comes through. Every second it says what was sent, what came, and how old that was.
 
 use super::oneway::prepare_frames;
-use crate::experiments::traffic::STAMP;
+use crate::traffic::STAMP;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::clock::monotonic_ns;

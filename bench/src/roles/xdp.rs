@@ -1,7 +1,7 @@
 //! Roles in a network namespace of the kernel's peers: programs of `peers/xdp.bpf.c`.
 
-use super::{FLOW, Outcome, cpu_seconds, say_ready, serve};
-use crate::experiments::traffic::udp_frame;
+use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use crate::traffic::udp_frame;
 use anyhow::Context;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use serde::{Deserialize, Serialize};

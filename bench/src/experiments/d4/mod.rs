@@ -15,11 +15,11 @@
 mod variant;
 
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
-use super::two_cores;
 use crate::host::compile;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, gbps, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_netdev::Steering;
 use nfluid_switch::classifier::RULES_MAX;
 use nfluid_testbed::CannotRun;
@@ -38,12 +38,12 @@ type Of = fn(&Variant) -> &Samples;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
-    refuse_nic(report.asked().nic.as_deref())?;
+    require_two_cores()?;
+    refuse_nic(report.options().nic.as_deref())?;
     massive(report)?;
     let directory = ScratchDirectory::new()?;
     let object = compile::bpf(&directory, "xdp", include_str!("../../../peers/xdp.bpf.c"))?;
-    let queues = report.asked().queues.unwrap_or(RULES_MAX as u32);
+    let queues = report.options().queues.unwrap_or(RULES_MAX as u32);
     let lens = report.choose(vec![64, 700, 1514], vec![64]);
     let counts = report.choose(vec![1, 4, 30, 300], vec![1]);
     let mut bench = Bench {

@@ -1,13 +1,14 @@
 //! One way of frames from a wire to NFs, side by side with others.
 
-use crate::experiments::subject::Subject;
 use crate::host::cpu;
 use crate::peer::{Peer, run_together};
 use crate::roles::function::Manner;
+use crate::roles::work::Waits;
 use crate::roles::xdp::Addressees;
-use crate::roles::{Role, Task, Waits};
-use crate::statistics::Samples;
+use crate::roles::{Role, Task};
+use crate::workload::Workload;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_switch::classifier::{Prefix, Rule};
 use nfluid_switch::{Destination, Switch, Wake};
 use nfluid_testbed::command::output;
@@ -313,7 +314,7 @@ fn start_nf(nf: &ScratchInstance) -> anyhow::Result<Peer> {
 
 fn start_hop(bridge: &ScratchInstance) -> anyhow::Result<Peer> {
     let task = Task::Host {
-        subject: Subject::Bridge,
+        workload: Workload::Bridge,
         manner: Manner::HOSTED,
     };
     let core = NFS_CORE;

@@ -4,10 +4,10 @@
 use super::inspected::{Rules, during};
 use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ struct Side {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     library()?;
     let directory = ScratchDirectory::new()?;
     let side = |id, name, program: &str, rules: String| {

@@ -5,8 +5,8 @@
 use super::inspected::{Rules, during};
 use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
-use crate::experiments::two_cores;
 use crate::host::cpu;
+use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
 use nfluid_evnf::inspector::Exit;
@@ -88,7 +88,7 @@ impl By {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     library()?;
     let topology = Topology::new()?;
     let elephants = report.choose(&[0, 1, 2, 3, 4][..], &[0, 4][..]);

@@ -16,9 +16,9 @@ mod side;
 mod topology;
 mod wrk;
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 pub use side::{Kind, Side};
 use std::time::Duration;
 pub use wrk::Run;
@@ -36,7 +36,7 @@ const KINDS: [Kind; 5] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let sides = sides(&KINDS)?;
     let connections = report.choose(&CONNECTIONS[..], &CONNECTIONS_QUICK);
     let (rounds, ms) = report.effort((5, 3000), (3, 700));

@@ -6,7 +6,7 @@ mod platform;
 use crate::host::cpu;
 use crate::host::memory::process_bytes;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::program::built;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::path::Path;

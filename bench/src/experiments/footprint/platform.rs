@@ -3,7 +3,7 @@
 use crate::host::idle::Idle;
 use crate::host::memory::{KERNEL_KINDS, available_bytes, kernel_bytes, map_bytes, own_bytes};
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 //! a veth's ring has room for 256 frames, and who shares one with a flood, or with the answers to it, loses frames there.
 
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_evnf::guard::{Exit, Guard, Limit, Settings};
+use nfluid_figures::statistics::Samples;
 use nfluid_gen::interface::{InterfaceSender, hardware_address};
 use nfluid_gen::io::Sender;
 use nfluid_testbed::namespace::Namespace;

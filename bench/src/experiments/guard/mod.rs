@@ -9,10 +9,10 @@
 mod flooded;
 
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::{Context, ensure};
 use nfluid_evnf::guard::{Guard, Limit, PACKETS_MAX, Settings};
 use nfluid_evnf::load::Action;
+use nfluid_figures::statistics::Samples;
 use nfluid_wire::TcpFlags;
 use nfluid_wire::build::Frame;
 use nfluid_wire::ether::EthernetFrame;

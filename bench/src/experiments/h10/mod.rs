@@ -6,17 +6,19 @@
 
 mod scenario;
 
-use super::fleet::{Fleet, Member, Plan};
-use super::layout::Layout;
-use super::models::Model;
-use super::subject::Subject;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::ANY_CORE;
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::{Report, significant, table};
 use crate::roles::function::Manner;
 use crate::roles::paced::Script;
-use crate::roles::{ANY_CORE, Outcome, Role, Task};
-use crate::statistics::Samples;
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use crate::setups::fleet::{Fleet, Member, Plan};
+use crate::setups::layout::Layout;
+use crate::workload::Workload;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_gen::search::{Counted, Goal, SearchSpec, search};
 use nfluid_testbed::scratch::Scratch;
 use scenario::{ALL, NFS, Scenario, Timeline};
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 const LEN: usize = 256;
 const RING: u32 = 1024;
-const FIREWALL: Subject = Subject::Firewall {
+const FIREWALL: Workload = Workload::Firewall {
     rules: 10,
     flows: 1000,
 };
@@ -56,7 +58,7 @@ struct Played {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let timelines = report.choose(
         [timeline(60, 1.0), timeline(60, 0.25)],
         [timeline(12, 0.04), timeline(12, 0.015)],
@@ -137,13 +139,13 @@ fn fleet(scratch: &mut Scratch, model: Model) -> anyhow::Result<Fleet> {
     let layout = Layout::here(model);
     let member = Member {
         core: ANY_CORE,
-        subject: FIREWALL,
+        workload: FIREWALL,
         manner: Manner::HOSTED,
     };
     let generator = Role {
         core: *Layout::here(Model::Inline).traffic.first().unwrap_or(&0),
         task: Task::Paced {
-            subject: FIREWALL,
+            workload: FIREWALL,
             len: LEN,
         },
     };

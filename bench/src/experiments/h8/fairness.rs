@@ -1,6 +1,6 @@
 //! What NFs that share a core by weight got, against what each gets alone and what it was promised.
 
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 
 /// Frames per second of each NF of a set-up, and their CPU time, in one repetition.
 #[derive(Clone, Debug)]

@@ -17,12 +17,12 @@ mod fairness;
 mod ten;
 mod variant;
 
-use super::models::Model;
-use super::subject::Subject;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
 use crate::report::{Report, significant, table};
+use crate::workload::Workload;
 use fairness::{Fairness, Got};
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::scratch::Scratch;
 use variant::{Nf, Times, Variant};
 
@@ -38,16 +38,16 @@ const FLOWS: u32 = 1000;
 
 /// The NFs of set-ups A and B.
 fn set_ups() -> [(&'static str, Vec<Nf>); 2] {
-    let nf = |name: &str, subject, len| Nf {
+    let nf = |name: &str, workload, len| Nf {
         name: name.to_owned(),
-        subject,
+        workload,
         len,
     };
-    let firewall = |rules| Subject::Firewall {
+    let firewall = |rules| Workload::Firewall {
         rules,
         flows: FLOWS,
     };
-    let bridge = nf("bridge", Subject::Bridge, 64);
+    let bridge = nf("bridge", Workload::Bridge, 64);
     [
         ("A", vec![bridge, nf("firewall50", firewall(50), 1472)]),
         (
@@ -62,7 +62,7 @@ fn set_ups() -> [(&'static str, Vec<Nf>); 2] {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut scratch = Scratch::new("h8")?;
     let inline = virtual_ports(report, &mut scratch, &[Model::Inline])?;
     let errors = inline.iter().flat_map(|variant| &variant.results);
@@ -254,7 +254,7 @@ fn figures(report: &mut Report, variant: &Variant) {
 }
 
 fn rows(variant: &Variant) -> impl Iterator<Item = Vec<String>> {
-    let spread = |of: &crate::statistics::Samples| of.high_quartile() - of.low_quartile();
+    let spread = |of: &nfluid_figures::statistics::Samples| of.high_quartile() - of.low_quartile();
     each(variant).map(move |(result, nf, got)| {
         vec![
             variant.name.to_owned(),

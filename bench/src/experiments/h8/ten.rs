@@ -2,9 +2,9 @@
 
 use super::variant::{Nf, Times, Variant};
 use super::{FLOWS, HEADER, figures, measure, rows};
-use crate::experiments::models::Model;
-use crate::experiments::subject::{Subject, Xorshift};
+use crate::io_model::Model;
 use crate::report::{Report, table};
+use crate::workload::{Workload, Xorshift};
 use nfluid_testbed::scratch::Scratch;
 
 const NFS: usize = 10;
@@ -52,16 +52,16 @@ pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
 fn random_nf(number: usize, random: &mut Xorshift) -> Nf {
     let rules = RULES[random.next() as usize % RULES.len()];
     let flows = FLOWS;
-    let (name, subject) = match rules {
-        0 => ("bridge".to_owned(), Subject::Bridge),
+    let (name, workload) = match rules {
+        0 => ("bridge".to_owned(), Workload::Bridge),
         rules => (
             format!("firewall{rules}"),
-            Subject::Firewall { rules, flows },
+            Workload::Firewall { rules, flows },
         ),
     };
     Nf {
         name: format!("{number}-{name}"),
-        subject,
+        workload,
         len: LENS[random.next() as usize % LENS.len()],
     }
 }
@@ -78,7 +78,7 @@ fn random_shares(random: &mut Xorshift) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::{NFS, SEED, SHARE_MIN, random_shares};
-    use crate::experiments::subject::Xorshift;
+    use crate::workload::Xorshift;
 
     #[test]
     fn shares_make_up_the_core() {

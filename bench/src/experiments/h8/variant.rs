@@ -3,10 +3,11 @@
 
 use super::fairness::{Fairness, Repetition};
 use crate::experiments::h6::{self, Wire};
-use crate::experiments::looped::{self, Looped};
-use crate::experiments::models::Model;
-use crate::experiments::subject::Subject;
-use crate::roles::{Outcome, Role, Task};
+use crate::io_model::Model;
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use crate::setups::loopback::{self, Loopback};
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
 use nfluid_sandbox::cgroup::Share;
@@ -23,7 +24,7 @@ const OUT: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Nf {
     pub name: String,
-    pub subject: Subject,
+    pub workload: Workload,
     pub len: usize,
 }
 
@@ -52,7 +53,7 @@ pub struct Variant {
     pub name: &'static str,
     pub model: Model,
     pub nfs: Vec<Nf>,
-    processes: Looped,
+    processes: Loopback,
     /// Cgroups of the NFs in their order, then that of the I/O threads.
     groups: Cgroups,
     uplinks: Option<Uplinks>,
@@ -72,13 +73,13 @@ impl Variant {
         let role = |nf: &Nf| Role {
             core: Model::nf_core(),
             task: Task::Circle {
-                subject: nf.subject,
+                workload: nf.workload,
                 len: nf.len,
-                frames: looped::FRAMES,
+                frames: loopback::FRAMES,
             },
         };
         let roles: Vec<_> = nfs.iter().map(role).collect();
-        let processes = Looped::start(scratch, model, &roles)?;
+        let processes = Loopback::start(scratch, model, &roles)?;
         Variant::of(name, model, nfs, processes, divisions)
     }
 
@@ -93,13 +94,13 @@ impl Variant {
         let role = |nf: &Nf| Role {
             core: Model::nf_core(),
             task: Task::Outward {
-                subject: nf.subject,
+                workload: nf.workload,
                 len: nf.len,
-                frames: looped::FRAMES,
+                frames: loopback::FRAMES,
             },
         };
         let roles: Vec<_> = nfs.iter().map(role).collect();
-        let processes = Looped::with_ports(OUT as u32 + 1, scratch, Model::Inline, &roles)?;
+        let processes = Loopback::with_ports(OUT as u32 + 1, scratch, Model::Inline, &roles)?;
         let uplinks = Uplinks::new(scratch, &processes)?;
         let mut variant = Variant::of(name, Model::Inline, nfs, processes, divisions)?;
         variant.uplinks = Some(uplinks);
@@ -110,7 +111,7 @@ impl Variant {
         name: &'static str,
         model: Model,
         nfs: Vec<Nf>,
-        processes: Looped,
+        processes: Loopback,
         divisions: &[Vec<u32>],
     ) -> anyhow::Result<Self> {
         let mut groups = Cgroups::new()?;
@@ -183,7 +184,7 @@ impl Variant {
         let costs = outcomes.iter().zip(&uplinks.frame_ns);
         // What came in before and after what counts came at the same rate.
         let part =
-            |nf: &Outcome| seconds / (seconds + looped::AROUND.as_secs_f64()) * nf.came_in as f64;
+            |nf: &Outcome| seconds / (seconds + loopback::AROUND.as_secs_f64()) * nf.came_in as f64;
         costs.map(|(nf, ns)| part(nf) * ns / 1e9).collect()
     }
 
@@ -195,7 +196,7 @@ impl Variant {
 }
 
 impl Uplinks {
-    fn new(scratch: &mut Scratch, processes: &Looped) -> anyhow::Result<Self> {
+    fn new(scratch: &mut Scratch, processes: &Loopback) -> anyhow::Result<Self> {
         let (core, _) = Model::Inline.traffic();
         let records = ScratchDirectory::new()?;
         let (mut leaving, mut coming, mut wires) = (Vec::new(), Vec::new(), Vec::new());

@@ -4,10 +4,10 @@
 
 mod paths;
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::command::output;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -41,7 +41,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let ends = Ends::new()?;
     let nfluid = NfluidPath::new(&ends)?;
     let kernel = KernelPath::new(&ends)?;

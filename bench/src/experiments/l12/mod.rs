@@ -6,9 +6,9 @@
 
 mod setup;
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use setup::{Run, Setup, Side};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const KINDS: [Kind; 2] = [Kind::Rsa2048, Kind::EcdsaP256];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let counts = report.choose(&COUNTS[..], &COUNTS_QUICK);
     let rounds = report.effort(5, 2);
     let mut rows = Vec::new();

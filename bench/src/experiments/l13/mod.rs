@@ -4,12 +4,12 @@
 
 mod work;
 
-use super::two_cores;
 use crate::host::cpu::busy_seconds;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let decimals = report.effort(20_000, 3_000);
     let counts = report.effort([300, 1000], [12, 20]);
     let ways = Ways::new(decimals)?;

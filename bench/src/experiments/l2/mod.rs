@@ -4,11 +4,11 @@
 pub mod peers;
 pub mod setup;
 
-use super::phases::Phases;
-use super::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use crate::host::cpu::require_two_cores;
+use crate::phases::Phases;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use peers::Peers;
 use setup::{Created, Setup, Way};
@@ -87,7 +87,7 @@ const STAGES: [Stage; 3] = [
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
     let (cycles, rounds) = report.effort((100, 30), (4, 2));
     let shells = report.choose(SHELLS, SHELLS_QUICK);

@@ -1,7 +1,7 @@
 //! What else starts something isolated: a process, namespaces, containers; all with one program that does nothing.
 
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::command::output;
 use nfluid_testbed::directory::ScratchDirectory;

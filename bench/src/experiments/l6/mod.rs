@@ -11,7 +11,7 @@ use crate::host::idle::Idle;
 use crate::host::memory::{available_bytes, map_bytes, process_bytes};
 use crate::report::{Report, significant, table};
 use crate::roles::pump;
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_testbed::interrupt;
 use std::time::{Duration, Instant};

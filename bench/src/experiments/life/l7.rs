@@ -1,13 +1,13 @@
 //! How long it takes to save a firewall with 1000 states, and to restore it as a clone.
 
 use super::setup::{SUBJECT, Setup, number};
-use crate::experiments::phases::Phases;
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
+use crate::phases::Phases;
 use crate::report::{Report, significant, table};
 use crate::roles::pump;
-use crate::statistics::Samples;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -20,7 +20,7 @@ const SHELLS: u64 = 4;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let cycles = report.effort(100, 10);
     let mut setup = Setup::new()?;
     setup.pump(RATE)?;

@@ -1,9 +1,9 @@
 //! How long it takes to pause an instance through which frames pass, and to let it go on.
 
 use super::setup::{SUBJECT, Setup, number};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const POLICIES: [&str; 3] = ["hold", "drop", "bypass"];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let cycles = report.effort(200, 20);
     let mut setup = Setup::new()?;
     setup.pump(RATE)?;

@@ -4,14 +4,14 @@
 
 use super::books::{Books, When};
 use super::setup::number;
-use crate::experiments::phases::Phases;
-use crate::experiments::stream::Stream;
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
+use crate::phases::Phases;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use crate::setups::stream::Stream;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::api::Api;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
@@ -35,7 +35,7 @@ const SHELLS: u64 = 2;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let (rounds, seconds) = report.effort((20, 1.0), (3, 0.6));
     let time = Duration::from_secs_f64(seconds);
     let mut road = Road::new()?;
@@ -190,7 +190,7 @@ impl Variant {
         }
     }
 
-    fn push(&mut self, passage: &crate::experiments::stream::Passage) {
+    fn push(&mut self, passage: &crate::setups::stream::Passage) {
         self.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
         self.sent.push(passage.sent as f64);
         self.lost.push(passage.lost as f64);

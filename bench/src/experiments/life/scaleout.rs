@@ -2,9 +2,9 @@
 //! many members let through.
 
 use super::setup::{Round, SUBJECT, Setup, number};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use serde_json::{Value, json};
 
 /// Frames a second while it is scaled.
@@ -16,7 +16,7 @@ const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let cycles = report.effort(20, 2);
     let mut setup = Setup::new()?;
     setup.pump_numbered(RATE)?;

@@ -2,9 +2,9 @@
 //! lost without upgrades.
 
 use super::setup::{Round, SUBJECT, Setup, number};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ impl Sums {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let (rounds, rounds_borne) = report.effort((40, 3), (3, 1));
     let rates = report.choose(&RATES[..], &RATES[5..]);
     let mut setup = Setup::new()?;

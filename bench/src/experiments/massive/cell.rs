@@ -2,7 +2,7 @@
 
 use super::home::Measured;
 use crate::report::gbps;
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 
 /// Repetitions of one measurement.
 #[derive(Default)]

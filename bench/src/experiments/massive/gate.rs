@@ -1,16 +1,26 @@
 //! A wire in front of the NFs of a core: the traffic's process sends out of a veth in its own context, and the uplink
 //! at the other end finds the first NF of each pair by rules of its classifier, or in the table of the NFs' switch.
 
-use super::Entry;
 use crate::experiments::h6::{End, Wire, uplink_at};
-use crate::experiments::traffic::numbered;
 use crate::roles::across::Targets;
+use crate::traffic::numbered;
 use nfluid_switch::abi::MEMBERS_MAX;
 use nfluid_switch::classifier::{Prefix, Rule};
 use nfluid_switch::{Destination, Switch, SwitchError};
 use nfluid_testbed::scratch::Scratch;
 use nfluid_uplink::Uplink;
 use std::net::IpAddr;
+
+/// How frames find the first NF of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The generator's port is on the pair's switch.
+    Port,
+    /// They come from a wire, and the uplink is on a switch, in whose table it looks.
+    Table,
+    /// They come from a wire, and the uplink's rules name the NF.
+    Classifier,
+}
 
 /// The wire. The uplink ends before it.
 pub struct Gate {

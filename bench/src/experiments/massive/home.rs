@@ -1,14 +1,16 @@
 //! The traffic of a core: a process that sends to the NFs of its core and receives from them.
 
-use super::Entry;
-use super::gate::Gate;
+use super::gate::{Entry, Gate};
 use super::population::{Offer, TRAFFIC_RING};
 use crate::peer::Peer;
 use crate::roles::across::{Load, Targets};
-use crate::roles::{Outcome, Role, Task};
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
 use nfluid_switch::Switch;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
+/// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
+pub const WINDOW: u32 = 32;
 const TRAFFIC_TX: u32 = 256;
 /// Microseconds between two looks of the process, and per pair of NFs on its core.
 const PAUSE_US_MAX: u64 = 200;

@@ -4,6 +4,7 @@
 //! frames go to different NFs, every frame crosses two, and an NF signs the first 64 bytes. The
 //! generator's and sink's process of each core shares it with its NFs.
 
+mod architecture;
 mod cell;
 mod gate;
 mod home;
@@ -12,104 +13,21 @@ pub mod population;
 mod results;
 
 use crate::report::Report;
-use crate::roles::Waits;
+pub use architecture::{Architecture, Sizes};
+use architecture::{MANY, MODERATE};
 pub use cell::Cell;
 use cell::Row;
+pub use gate::Entry;
+pub use home::WINDOW;
 use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_switch::SwitchError;
-use nfluid_switch::Wake;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::scratch::Scratch;
-use population::RING;
 pub use population::{Buffers, Cores, Offer, Plan, Population, Waiting};
 use std::time::{Duration, Instant};
 
-/// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
-pub const WINDOW: u32 = 32;
-const _: () = assert!(WINDOW <= RING);
-/// As many NFs cost something while they are idle, and take longer to be measured.
-const MANY: u32 = 1000;
 /// Sleeps of those of whom there are fewer.
 const FEW_SLEEP: Duration = Duration::from_secs(8);
-/// Latency is measured at this part of the rate that was reached.
-const MODERATE: f64 = 0.5;
-
-/// An architecture.
-pub struct Architecture {
-    /// What its figures begin with: the experiment's name, or that and a name of its own behind a dot.
-    pub id: &'static str,
-    pub title: &'static str,
-    pub waiting: Waiting,
-    pub buffers: Buffers,
-    pub entry: Entry,
-}
-
-/// How frames find the first NF of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// The generator's port is on the pair's switch.
-    Port,
-    /// They come from a wire, and the uplink is on a switch, in whose table it looks.
-    Table,
-    /// They come from a wire, and the uplink's rules name the NF.
-    Classifier,
-}
-
-/// Numbers of NFs and frame lengths to measure.
-pub struct Sizes {
-    pub nfs: Vec<u32>,
-    /// The first one's figures carry no length in their ids.
-    pub lens: Vec<usize>,
-    pub rounds: usize,
-    /// Of [`MANY`] NFs; fewer take half the time.
-    pub seconds: f64,
-    /// NFs that sleep are watched without traffic, too.
-    pub idle: bool,
-}
-
-impl Waiting {
-    /// NFs sleep until they are rung, by each frame.
-    pub const SLEEPING: Waiting = Waiting {
-        waits: Waits::Sleeping,
-        wake: Wake::AT_ONCE,
-        list: None,
-    };
-}
-
-impl Sizes {
-    /// The numbers and lengths that all architectures are measured with.
-    pub fn common(report: &Report) -> Self {
-        Sizes {
-            nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
-            lens: report.choose(vec![700, 64, 1514], vec![700]),
-            rounds: report.effort(3, 2),
-            seconds: report.effort(1.0, 0.2),
-            idle: false,
-        }
-    }
-
-    fn seconds(&self, nfs: u32) -> f64 {
-        if nfs >= MANY {
-            self.seconds
-        } else {
-            self.seconds / 2.0
-        }
-    }
-}
-
-impl Architecture {
-    /// The population that it needs.
-    fn plan(&self, nfs: u32) -> Plan {
-        Plan {
-            nfs,
-            waiting: self.waiting,
-            buffers: self.buffers,
-            is_wired: self.entry != Entry::Port,
-            first_switch: 0,
-        }
-    }
-}
-
 /// Measures architectures side by side with each number of NFs and each length. A number that they, or the host, have
 /// no room for is left out by name, with the reason.
 ///

@@ -1,13 +1,14 @@
 //! The processes: pairs of NFs on switches that forward by hardware address.
 
-use super::home::{Home, Measured, Traffic};
-use super::{Entry, WINDOW, gate};
+use super::gate::{self, Entry};
+use super::home::{Home, Measured, Traffic, WINDOW};
 use crate::host::cpu;
 use crate::host::memory::process_bytes;
 use crate::peer::run_together;
 use crate::roles::across::Targets;
 use crate::roles::hop::Listed;
-use crate::roles::{ROLE_ENV, Role, Task, Waits};
+use crate::roles::work::Waits;
+use crate::roles::{ROLE_ENV, Role, Task};
 use anyhow::Context;
 use nfluid_io::Duty;
 use nfluid_ring::attach::PORTS_MAX;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Slots of an NF's ring.
 pub const RING: u32 = 64;
+const _: () = assert!(WINDOW <= RING);
 /// The most that a ring has.
 pub const TRAFFIC_RING: u32 = 1024;
 /// NFs on one switch, and behind one port of the traffic: its ring takes what is under way to all of them.

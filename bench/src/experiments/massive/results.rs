@@ -1,11 +1,14 @@
 //! Figures, tables and plots of architectures.
 
+use super::architecture::{Architecture, MODERATE, Sizes};
 use super::cell::Row;
+use super::gate::Entry;
+use super::home::WINDOW;
+use super::host;
 use super::population::RING;
-use super::{Architecture, Entry, MODERATE, Sizes, WINDOW, host};
-use crate::plot::{Axis, Plot, Series};
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 
 /// What of a row is shown.
 type Of = fn(&Row) -> &Samples;

@@ -3,8 +3,8 @@
 use super::{APART, BATCH, Transfer, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
 use crate::dpdk::memif::{Mode, Setup};
-use crate::experiments::pairs;
 use crate::report::Report;
+use crate::setups::pairs;
 use crate::sweep::Side;
 
 /// What is tried; the fastest is compared with.

@@ -4,13 +4,13 @@
 mod memif;
 mod own;
 
-use super::pairs::Pair;
-use super::two_cores;
 use crate::dpdk::Dpdk;
+use crate::host::cpu::require_two_cores;
 use crate::peer::{Peer, run_together, run_with};
 use crate::report::Report;
-use crate::statistics::Samples;
+use crate::setups::pairs::Pair;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::scratch::Scratch;
@@ -41,7 +41,7 @@ struct Transfer {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut scratch = Scratch::new("nonf")?;
     let mut dpdk = match Dpdk::prepare(2 * memif::SETUPS_MAX) {
         Err(error) if error.is::<CannotRun>() => {

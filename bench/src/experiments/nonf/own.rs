@@ -1,10 +1,10 @@
 //! Through nfluid's switch.
 
 use super::{APART, Transfer, cores_in_words, idle_percent};
-use crate::experiments::pairs;
 use crate::peer::Peer;
 use crate::report::Report;
 use crate::roles::{Role, Task};
+use crate::setups::pairs;
 use crate::sweep::Side;
 use nfluid_testbed::scratch::Scratch;
 

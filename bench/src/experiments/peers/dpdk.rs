@@ -1,8 +1,8 @@
 //! DPDK's forwarder, testpmd, between two ports; what sends and receives is our own program on DPDK,
 //! one process on the other core. All poll.
 
-use super::Resources;
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
+use super::resources::Resources;
 use super::way::Way;
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};

@@ -9,57 +9,20 @@ mod kernel;
 mod nfluid;
 mod ovs;
 mod polling;
+mod resources;
 mod veth;
 mod way;
 
-use super::two_cores;
-use crate::dpdk::Dpdk;
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
 use anyhow::Context;
 use nfluid_testbed::CannotRun;
-use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
-use nfluid_testbed::scratch::Scratch;
+use resources::Resources;
 use std::time::Duration;
 use way::{Contender, Measured, Way};
 
 const SIZES: [usize; 2] = [64, 1514];
-
-/// What ways use; it outlives them.
-struct Resources {
-    /// Lengths of frames that ways are prepared for.
-    sizes: Vec<usize>,
-    directory: ScratchDirectory,
-    scratch: Scratch,
-    dpdk: anyhow::Result<Dpdk>,
-}
-
-impl Resources {
-    /// For ways that take frames of these lengths, with so many processes on DPDK at a time. `label`
-    /// is unique among what this process has at a time.
-    fn new(label: &str, sizes: &[usize], dpdk_processes: usize) -> anyhow::Result<Self> {
-        Ok(Resources {
-            sizes: sizes.to_vec(),
-            directory: ScratchDirectory::new()?,
-            scratch: Scratch::new(label)?,
-            dpdk: Dpdk::prepare(dpdk_processes),
-        })
-    }
-
-    /// DPDK.
-    ///
-    /// # Errors
-    /// Why it is not there.
-    fn dpdk(&mut self) -> anyhow::Result<&mut Dpdk> {
-        match &mut self.dpdk {
-            Ok(dpdk) => Ok(dpdk),
-            Err(why) => match why.downcast_ref::<CannotRun>() {
-                Some(CannotRun(why)) => Err(CannotRun(why.clone()).into()),
-                None => anyhow::bail!("{why:#}"),
-            },
-        }
-    }
-}
 
 /// Starts a way.
 type Start = fn(&mut Resources) -> anyhow::Result<Box<dyn Way>>;
@@ -99,7 +62,7 @@ const DPDK_PROCESSES: usize = 8;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let mut resources = Resources::new("peers", &SIZES, DPDK_PROCESSES)?;
     let mut contenders = start_all(report, &mut resources)?;
     let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));

@@ -1,11 +1,11 @@
 //! nfluid itself: its switch alone, and a bridge NF in a process of its own.
 
-use super::Resources;
+use super::resources::Resources;
 use super::way::{Round, Way};
-use crate::experiments::pairs::{self, Pair};
-use crate::experiments::subject::Subject;
 use crate::peer::{Peer, run_together};
 use crate::roles::{Role, Task};
+use crate::setups::pairs::{self, Pair};
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
@@ -90,14 +90,14 @@ pub fn link(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
 
 /// Traffic -> bridge NF -> traffic.
 pub fn bridge(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
-    let subject = Subject::Bridge;
+    let workload = Workload::Bridge;
     let variants = variants(resources, |scratch, len| {
-        pairs::around(scratch, subject, len, BATCH, RING)
+        pairs::around(scratch, workload, len, BATCH, RING)
     })?;
     let instance = resources.scratch.instance(2, RING, 64)?;
     Ok(Box::new(Nfluid {
         variants,
-        idle: Peer::start(&instance, &role(0, Task::Nf { subject }))?,
+        idle: Peer::start(&instance, &role(0, Task::Nf { workload }))?,
         conditions: format!(
             "bridge NF, a process on core 0, asleep when nothing waits; sender and receiver are one \
              process on core 1; batch {BATCH}; CPU time of the NF's process"

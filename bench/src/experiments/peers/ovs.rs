@@ -1,9 +1,9 @@
 //! Open vSwitch in user space: on DPDK, with the traffic of testpmd's ways; and between two veth
 //! pairs, with the kernel's ends, on AF_XDP and AF_PACKET sockets.
 
-use super::Resources;
 use super::dpdk::virtio_user_device;
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
+use super::resources::Resources;
 use super::veth::{self, Ends, GENERATOR_CORE};
 use super::way::{Round, Way};
 use crate::dpdk::{Dpdk, await_sockets};

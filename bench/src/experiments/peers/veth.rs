@@ -2,10 +2,11 @@
 //! veth pair. The source sends live frames by XDP, faster than a socket can; the sink counts what
 //! comes and the kernel throws it away, because nobody there wants it.
 
-use super::Resources;
+use super::resources::Resources;
 use crate::host::compile;
 use crate::peer::Peer;
-use crate::roles::{Outcome, Role, Task};
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
 use anyhow::Context;
 use nfluid_testbed::program::need;
 use nfluid_testbed::{namespace::Namespace, unique_number};

@@ -1,6 +1,6 @@
 //! A way from one end to the other, and what is known of it.
 
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 
 /// What a run gave.
 #[derive(Clone, Copy, Debug)]

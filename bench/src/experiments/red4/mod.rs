@@ -17,13 +17,13 @@ pub mod mptcp;
 pub mod refusal;
 mod sockets;
 
-use super::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use counters::Moment;
 use ends::{Ends, OF_ENDS, OF_NFS};
 use flow::Flow;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
@@ -107,7 +107,7 @@ struct Times {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let outside = Namespace::new()?;
     let ends = FLOWS
         .iter()

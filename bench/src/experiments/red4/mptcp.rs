@@ -10,14 +10,14 @@ use super::counters::Moment;
 use super::ends::{OF_ENDS, OF_NFS, join, reach, set_ecn};
 use super::sockets::{Connection, connections};
 use super::{FLOWS, NFS, Setting, Signals};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::peer::Peer;
 use crate::report::{Report, significant, table};
 use crate::roles::tcp::multipath_socket;
 use crate::roles::{Role, Task};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -55,7 +55,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let hosts = Hosts::new()?;
     let platform = platform::start()?;
     let (rounds, settle, measured) = report.effort((5, 3, 8), (1, 2, 2));

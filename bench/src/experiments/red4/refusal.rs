@@ -7,11 +7,11 @@
 
 use super::counters::{Moment, named};
 use super::ends::{Ends, OF_ENDS, OF_NFS};
-use crate::experiments::two_cores;
+use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
@@ -44,7 +44,7 @@ struct Variant {
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     let outside = Namespace::new()?;
     let ends = [Ends::new(&outside, 1)?, Ends::new(&outside, 2)?];
     let platform = platform::start()?;

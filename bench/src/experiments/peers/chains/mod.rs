@@ -6,12 +6,13 @@
 mod polling;
 
 use super::kernel::{self, Forwarder, Placement};
+use super::resources::Resources;
 use super::way::{Contender, Way};
-use super::{Resources, fastest, round};
-use crate::experiments::two_cores;
-use crate::plot::{Axis, Plot, Series};
+use super::{fastest, round};
+use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
-use crate::statistics::Samples;
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 
@@ -154,7 +155,7 @@ impl PeerChains {
 
 /// Runs the experiment: chains of 1 to 10 hops of each peer.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
-    two_cores()?;
+    require_two_cores()?;
     // Starting what polls on a core that others poll on is most of a quick run.
     let counts = report.choose(vec![1, 2, 5, 10], vec![2]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.1));

@@ -3,11 +3,11 @@
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
 use crate::dpdk::{Dpdk, await_sockets};
-use crate::experiments::peers::Resources;
 use crate::experiments::peers::ovs::{plug, two_ports};
 use crate::experiments::peers::polling::{
     BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC, TRAFFIC_CORE,
 };
+use crate::experiments::peers::resources::Resources;
 use crate::experiments::peers::way::Way;
 use crate::host::forwards::Forwards;
 use crate::ovs::{Ovs, Ports};

@@ -1,6 +1,6 @@
 //! One hop of the kernel's ways: what forwards from one interface of a namespace to another one.
 
-use super::super::Resources;
+use super::super::resources::Resources;
 use super::super::veth::{self, Ends, SINK};
 use crate::peer::Peer;
 use anyhow::Context;
@@ -95,7 +95,7 @@ impl Hop {
         namespace.ip(&format!("link set {entry} address {TO}"))?;
         namespace.ip(&format!("address add 10.0.255.1/16 dev {entry}"))?;
         namespace.ip(&format!("address add 10.1.255.1/16 dev {exit}"))?;
-        let to = crate::experiments::traffic::numbered(crate::roles::FLOW).1;
+        let to = crate::traffic::numbered(crate::roles::work::FLOW).1;
         let next = if place.is_last { ELSEWHERE } else { TO };
         namespace.ip(&format!(
             "neighbour replace {} lladdr {next} dev {exit}",

@@ -2,7 +2,7 @@
 
 mod hop;
 
-use super::Resources;
+use super::resources::Resources;
 use super::veth::{self, Ends, GENERATOR_CORE};
 use super::way::{Round, Way};
 use crate::host::cpu;

@@ -1,8 +1,9 @@
 //! Which cores NFs, their I/O threads and their traffic have, when many NFs share few cores.
 
-use super::fleet::NFS_PER_TRAFFIC;
-use super::models::Model;
-use crate::roles::{Role, Task, Waits};
+use crate::io_model::Model;
+use crate::roles::work::Waits;
+use crate::roles::{Role, Task};
+use crate::setups::fleet::NFS_PER_TRAFFIC;
 
 /// NF cores of the literature's machine.
 const CORES_MAX: usize = 6;
@@ -83,7 +84,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::Layout;
-    use crate::experiments::models::Model;
+    use crate::io_model::Model;
 
     #[test]
     fn a_split_gives_one_of_the_cores_to_its_thread() {

@@ -1,13 +1,13 @@
 //! Forwarding processes that share one core, and their traffic on the other (Sharing CPUs by congestion
 //! control, KBNets '17).
 
-use super::fleet::{Fleet, Member, Plan};
-use super::models::Model;
-use super::subject::Subject;
+use crate::io_model::Model;
 use crate::roles::fan::Fan;
 use crate::roles::function::Manner;
 use crate::roles::{Role, Task};
+use crate::setups::fleet::{Fleet, Member, Plan};
 use crate::sweep::{Quantity, Shown};
+use crate::workload::Workload;
 use nfluid_testbed::scratch::Scratch;
 
 /// Bytes of a frame, and slots of a ring, as in the literature.
@@ -48,7 +48,7 @@ pub fn measure(fleet: &mut Fleet, scratch: &Scratch, seconds: f64) -> anyhow::Re
 pub fn forwarders(count: usize, manner: Manner, ring: u32) -> Plan {
     let member = Member {
         core: Model::nf_core(),
-        subject: Subject::Bridge,
+        workload: Workload::Bridge,
         manner,
     };
     Plan {
@@ -65,7 +65,7 @@ pub fn traffic(len: usize, ring: u32, pings: bool) -> Role {
     Role {
         core,
         task: Task::Fan {
-            subject: Subject::Bridge,
+            workload: Workload::Bridge,
             fan: Fan {
                 len,
                 batch: 64,

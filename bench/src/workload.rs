@@ -1,7 +1,7 @@
-//! What is measured: an NF with its configuration, and traffic that all of it is asked about.
-//! Both the NF's process and the sender's make them from the same few words.
+//! Workload of a measurement: an NF with its configuration, and the traffic that exercises all of it. The NF's process and the
+//! sender's process both derive configuration and traffic from the same few parameters.
 
-use super::traffic::{Flow, numbered};
+use crate::traffic::{Flow, numbered};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -15,58 +15,58 @@ const DESTINATIONS: usize = 1 << 20;
 /// From this number of routes on, lengths and order are the Internet's.
 const MANY_ROUTES: usize = 1000;
 
-/// An NF, configured.
+/// An NF with its configuration, and the traffic that it forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Subject {
-    /// Port to port.
+pub enum Workload {
+    /// A bridge from port to port.
     Bridge,
-    /// That many rules, of which only the last one matches, and flows (at most 65,536).
+    /// A firewall of `rules` rules, of which only the last one matches, and `flows` flows (at most 65,536).
     Firewall { rules: u32, flows: u32 },
-    /// That many routes through four neighbours.
+    /// A router of `routes` routes through four neighbours.
     Router { routes: usize },
-    /// That many UDP flows from inside, a hundred of each host.
+    /// A NAT with `flows` UDP flows from inside, a hundred of each host.
     Nat { flows: u32 },
 }
 
-impl Subject {
-    /// Name in the catalogue.
+impl Workload {
+    /// Returns the NF's name in the catalogue.
     pub fn nf(self) -> &'static str {
         match self {
-            Subject::Bridge => "bridge",
-            Subject::Firewall { .. } => "firewall",
-            Subject::Router { .. } => "router",
-            Subject::Nat { .. } => "nat",
+            Workload::Bridge => "bridge",
+            Workload::Firewall { .. } => "firewall",
+            Workload::Router { .. } => "router",
+            Workload::Nat { .. } => "nat",
         }
     }
 
-    /// Its configuration.
+    /// Returns the NF's configuration.
     pub fn config(self) -> Value {
         match self {
-            Subject::Bridge => Value::Null,
-            Subject::Firewall { rules, .. } => json!({ "rules": firewall_rules(rules) }),
-            Subject::Router { routes } => router_config(routes),
-            Subject::Nat { .. } => json!({ "pool": ["203.0.113.1"], "seed": 1 }),
+            Workload::Bridge => Value::Null,
+            Workload::Firewall { rules, .. } => json!({ "rules": firewall_rules(rules) }),
+            Workload::Router { routes } => router_config(routes),
+            Workload::Nat { .. } => json!({ "pool": ["203.0.113.1"], "seed": 1 }),
         }
     }
 
-    /// The flows of the traffic that it forwards, in the order in which they are sent.
+    /// Returns the flows of the traffic that the NF forwards, in the order in which they are sent.
     pub fn flows(self) -> Vec<Flow> {
         match self {
-            Subject::Bridge => (0..FLOWS).map(numbered).collect(),
-            Subject::Firewall { flows, .. } => (0..flows).map(numbered).collect(),
-            Subject::Router { routes } => routed_flows(routes),
-            Subject::Nat { flows } => (0..flows).map(inside_flow).collect(),
+            Workload::Bridge => (0..FLOWS).map(numbered).collect(),
+            Workload::Firewall { flows, .. } => (0..flows).map(numbered).collect(),
+            Workload::Router { routes } => routed_flows(routes),
+            Workload::Nat { flows } => (0..flows).map(inside_flow).collect(),
         }
     }
 
-    /// What a reader must know of the traffic.
+    /// Describes the traffic for a figure's conditions.
     pub fn traffic(self) -> String {
         match self {
-            Subject::Router { routes } if routes >= MANY_ROUTES => {
+            Workload::Router { routes } if routes >= MANY_ROUTES => {
                 format!("{DESTINATIONS} random destinations")
             }
-            Subject::Bridge | Subject::Router { .. } => format!("{FLOWS} flows"),
-            Subject::Firewall { flows, .. } | Subject::Nat { flows } => format!("{flows} flows"),
+            Workload::Bridge | Workload::Router { .. } => format!("{FLOWS} flows"),
+            Workload::Firewall { flows, .. } | Workload::Nat { flows } => format!("{flows} flows"),
         }
     }
 }
@@ -182,7 +182,7 @@ impl Xorshift {
 
 #[cfg(test)]
 mod tests {
-    use super::{Subject, prefixes};
+    use super::{Workload, prefixes};
     use std::collections::HashSet;
 
     #[test]
@@ -193,7 +193,10 @@ mod tests {
             let different: HashSet<_> = prefixes(count).into_iter().collect();
             assert_eq!(different.len(), count);
         }
-        let flows: HashSet<_> = Subject::Nat { flows: 10_000 }.flows().into_iter().collect();
+        let flows: HashSet<_> = Workload::Nat { flows: 10_000 }
+            .flows()
+            .into_iter()
+            .collect();
         assert_eq!(flows.len(), 10_000);
     }
 }

@@ -1,9 +1,10 @@
 //! Processes of instances whose two ports are joined. There is no generator whose CPU time or scheduling
 //! would be part of the result: some processes, and who runs the switch for them.
 
-use super::models::Model;
+use crate::io_model::Model;
 use crate::peer::Peer;
-use crate::roles::{Outcome, Role};
+use crate::roles::Role;
+use crate::roles::work::Outcome;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_switch::Destination;
 use nfluid_testbed::interrupt;
@@ -44,7 +45,7 @@ struct Margins {
 }
 
 /// Processes, and that of their I/O threads.
-pub struct Looped {
+pub struct Loopback {
     processes: Vec<Peer>,
     io: Option<Peer>,
     /// What they use lives as long as they do.
@@ -59,19 +60,19 @@ pub struct Run {
     pub io_cpu_seconds: f64,
 }
 
-impl Looped {
+impl Loopback {
     /// Starts each role in an instance of its own, all served by `model`.
     ///
     /// # Errors
     /// When an instance cannot be made or a process not be started.
     pub fn start(scratch: &mut Scratch, model: Model, roles: &[Role]) -> anyhow::Result<Self> {
-        Looped::with_ports(2, scratch, model, roles)
+        Loopback::with_ports(2, scratch, model, roles)
     }
 
     /// The same with more ports, which lead nowhere yet.
     ///
     /// # Errors
-    /// As for [`Looped::start`].
+    /// As for [`Loopback::start`].
     pub fn with_ports(
         ports: u32,
         scratch: &mut Scratch,
@@ -91,7 +92,7 @@ impl Looped {
             instances.push(instance);
         }
         let io = model.start(scratch, &instances.iter().collect::<Vec<_>>())?;
-        Ok(Looped {
+        Ok(Loopback {
             processes,
             io,
             instances,
@@ -124,12 +125,12 @@ impl Looped {
     /// Runs all of them, and counts what they do in the same `seconds`, in which all of them run.
     ///
     /// # Errors
-    /// As for [`Looped::run`].
+    /// As for [`Loopback::run`].
     pub fn run_sharing(&mut self, seconds: f64) -> anyhow::Result<Run> {
         self.run_some(seconds, SHARED, |_| true)
     }
 
-    /// As [`Looped::run_sharing`], of a model without I/O threads; what they have done is said by [`Looped::end`]. They run
+    /// As [`Loopback::run_sharing`], of a model without I/O threads; what they have done is said by [`Loopback::end`]. They run
     /// for [`AROUND`] longer than they count.
     ///
     /// # Errors
@@ -140,10 +141,10 @@ impl Looped {
         processes.try_for_each(|process| process.tell_span(seconds, from_ns, SHARED.after))
     }
 
-    /// Waits for the end of what [`Looped::begin_sharing`] has begun.
+    /// Waits for the end of what [`Loopback::begin_sharing`] has begun.
     ///
     /// # Errors
-    /// As for [`Looped::run`].
+    /// As for [`Loopback::run`].
     pub fn end(&mut self) -> anyhow::Result<Vec<Outcome>> {
         self.processes.iter_mut().map(Peer::hear).collect()
     }
@@ -151,7 +152,7 @@ impl Looped {
     /// Runs one of them, and its I/O thread; it has warmed up when it begins to count.
     ///
     /// # Errors
-    /// As for [`Looped::run`].
+    /// As for [`Loopback::run`].
     pub fn run_alone(&mut self, seconds: f64, process: usize) -> anyhow::Result<Run> {
         self.run_some(seconds, ALONE, |index| index == process)
     }

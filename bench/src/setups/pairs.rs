@@ -1,9 +1,10 @@
 //! Two processes of an experiment that send to each other.
 
-use super::models::Model;
-use super::subject::Subject;
+use crate::io_model::Model;
 use crate::peer::Peer;
-use crate::roles::{Role, Task, Waits};
+use crate::roles::work::Waits;
+use crate::roles::{Role, Task};
+use crate::workload::Workload;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
@@ -115,29 +116,36 @@ fn one_way_pair(
 /// with at most a ring of frames under way.
 pub fn around(
     scratch: &mut Scratch,
-    subject: Subject,
+    workload: Workload,
     len: usize,
     batch: usize,
     slots: u32,
 ) -> anyhow::Result<Pair> {
-    around_at(scratch, subject, len, batch, slots, Model::Inline.traffic())
+    around_at(
+        scratch,
+        workload,
+        len,
+        batch,
+        slots,
+        Model::Inline.traffic(),
+    )
 }
 
 /// The same; the NF is served by `model`.
 pub fn around_by(
     scratch: &mut Scratch,
     model: Model,
-    subject: Subject,
+    workload: Workload,
     len: usize,
     batch: usize,
     slots: u32,
 ) -> anyhow::Result<Served> {
-    around_at(scratch, subject, len, batch, slots, model.traffic())?.served(scratch, model)
+    around_at(scratch, workload, len, batch, slots, model.traffic())?.served(scratch, model)
 }
 
 fn around_at(
     scratch: &mut Scratch,
-    subject: Subject,
+    workload: Workload,
     len: usize,
     batch: usize,
     slots: u32,
@@ -148,7 +156,7 @@ fn around_at(
     scratch.link((&mut traffic, 0), (&mut nf, 0))?;
     scratch.link((&mut traffic, 1), (&mut nf, 1))?;
     let around = Task::Around {
-        subject,
+        workload,
         to: nf.mac(0),
         len,
         batch,
@@ -158,7 +166,7 @@ fn around_at(
     let role = |core, task| Role { core, task };
     Ok(Pair {
         peers: vec![
-            Peer::start(&nf, &role(Model::nf_core(), Task::Nf { subject }))?,
+            Peer::start(&nf, &role(Model::nf_core(), Task::Nf { workload }))?,
             Peer::start(&traffic, &role(core, around))?,
         ],
         _instances: vec![nf, traffic],

@@ -1,7 +1,7 @@
 //! Samples of the parts of something, by the names of the parts, in the order in which they are first met.
 
 use crate::report::{Report, significant};
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 
 /// The parts.
 #[derive(Debug, Default)]

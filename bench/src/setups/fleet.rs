@@ -1,11 +1,12 @@
 //! Many NFs that share cores: each is linked to a port of its own of the traffic's process, both ways,
 //! so that frames can only be lost if an experiment offers more than a ring holds.
 
-use super::subject::Subject;
 use crate::host::cpu::process_seconds;
 use crate::peer::{Peer, run_together};
 use crate::roles::function::Manner;
-use crate::roles::{Outcome, Role, Task};
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_sandbox::cgroup::Share;
 use nfluid_testbed::cgroups::Cgroups;
@@ -22,7 +23,7 @@ pub struct Member {
     /// Its core, or any.
     pub core: usize,
     /// What it is.
-    pub subject: Subject,
+    pub workload: Workload,
     /// How it shares its core.
     pub manner: Manner,
 }
@@ -129,10 +130,10 @@ impl Fleet {
         let nf = self.nfs.get_mut(at).context("no such NF")?;
         let Member {
             core,
-            subject,
+            workload,
             manner,
         } = nf.member;
-        let task = Task::Host { subject, manner };
+        let task = Task::Host { workload, manner };
         nf.peer = Some(Peer::start(&nf.instance, &Role { core, task })?);
         Ok(())
     }

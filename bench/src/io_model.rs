@@ -1,22 +1,19 @@
 //! The I/O models, and the cores and caps with which each is measured.
 
-use crate::peer::Peer;
-use crate::roles::{ANY_CORE, Role, Task, Waits};
-use nfluid_sandbox::cgroup::Share;
-use nfluid_testbed::cgroups::Cgroups;
-use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use crate::host::cpu::ANY_CORE;
+use crate::roles::work::Waits;
 use serde::{Deserialize, Serialize};
 
-/// Who runs the switch.
+/// An I/O model: which thread runs the switch for an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Model {
-    /// The sender.
+    /// The sending thread of the NF itself.
     Inline,
-    /// A thread on a core of its own, which polls or sleeps when nothing is to be done.
+    /// An I/O thread on a core of its own; without work it polls or sleeps.
     Split { polls: bool },
-    /// A thread per NF on the NF's core.
+    /// An I/O thread per NF, on the NF's core.
     Merge,
-    /// A thread per NF anywhere.
+    /// An I/O thread per NF, unpinned.
     Mix,
 }
 
@@ -34,7 +31,7 @@ impl Model {
         Model::Mix,
     ];
 
-    /// As in figures.
+    /// Returns the model's name, as figure ids have it.
     pub fn name(self) -> &'static str {
         match self {
             Model::Inline => "inline",
@@ -45,7 +42,7 @@ impl Model {
         }
     }
 
-    /// Is it a split?
+    /// Returns true for both forms of a split.
     pub fn is_split(self) -> bool {
         matches!(self, Model::Split { .. })
     }
@@ -66,44 +63,7 @@ impl Model {
         }
     }
 
-    /// Starts the process whose I/O threads serve `instances` while it runs; none in the inline model.
-    pub fn start(
-        self,
-        scratch: &Scratch,
-        instances: &[&ScratchInstance],
-    ) -> anyhow::Result<Option<Peer>> {
-        self.start_on(Self::io_core(), scratch, instances)
-    }
-
-    /// The same; a split's thread is on `core`.
-    pub fn start_on(
-        self,
-        core: usize,
-        scratch: &Scratch,
-        instances: &[&ScratchInstance],
-    ) -> anyhow::Result<Option<Peer>> {
-        if self == Model::Inline {
-            return Ok(None);
-        }
-        let role = Role {
-            core,
-            task: Task::Io { model: self },
-        };
-        Peer::start_io(scratch, instances, &role).map(Some)
-    }
-
-    /// Caps that give both sides of a split one core's worth together: the NF's process and the I/O
-    /// thread's get half a core each. The other models need none: everything is on one core.
-    pub fn cap(self, shares: &mut Cgroups, nf: &Peer, io: Option<&Peer>) -> anyhow::Result<()> {
-        let (true, Some(io)) = (self.is_split(), io) else {
-            return Ok(());
-        };
-        let half = Share::from_percent(50)?;
-        shares.add(&[nf.pid()], Some(half), None)?;
-        shares.add(&[io.pid()], Some(half), None)
-    }
-
-    /// Who runs the switch, and where.
+    /// Says who runs the switch, and where.
     pub fn place(self) -> &'static str {
         match self {
             Model::Inline => "the NF's process runs the switch itself",
@@ -116,7 +76,7 @@ impl Model {
         }
     }
 
-    /// The same, with the caps of [`Model::cap`].
+    /// The same, with the caps of [`io_threads`](crate::setups::io_threads).
     pub fn conditions(self) -> String {
         let capped = if self.is_split() {
             "; both capped at 50 % of a core"

@@ -2,8 +2,8 @@
 //! this machine, without frames, switch or NF.
 
 use crate::roles::{ROLE_ENV, Role, Task};
-use crate::statistics::Samples;
 use anyhow::Context;
+use nfluid_figures::statistics::Samples;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -3,10 +3,11 @@
 
 use super::function::Function;
 use super::oneway::prepare_frames;
-use super::{Outcome, Times, Waits, Work, monotonic_ns, pause};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::{Headers, VARYING, udp_frame};
+use super::work::{Outcome, Times, Waits, Work, pause};
+use crate::traffic::{Headers, VARYING, udp_frame};
+use crate::workload::Workload;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use std::time::Duration;
 
@@ -19,12 +20,12 @@ impl Circle {
     /// TX slots.
     pub fn new(
         attached: &mut Attached,
-        subject: &Subject,
+        workload: &Workload,
         len: usize,
         frames: u32,
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(attached.ports.len() >= 2, "it needs two ports");
-        let mut headers = Headers::new(&subject.flows(), attached.ports[0].entry().mac, len)?;
+        let mut headers = Headers::new(&workload.flows(), attached.ports[0].entry().mac, len)?;
         let port = &mut attached.ports[1];
         for _ in 0..frames {
             let template = headers.template().to_vec();
@@ -37,7 +38,7 @@ impl Circle {
             anyhow::ensure!(queued, "more frames than TX slots");
         }
         port.flush(WhenFull::Keep)?;
-        Ok(Circle(Function::on(&attached.ports[..2], subject)?))
+        Ok(Circle(Function::on(&attached.ports[..2], workload)?))
     }
 }
 
@@ -71,14 +72,14 @@ impl Outward {
     /// As [`Circle::new`].
     pub fn new(
         attached: &mut Attached,
-        subject: &Subject,
+        workload: &Workload,
         len: usize,
         frames: u32,
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(attached.ports.len() == 3, "it needs three ports");
         prepare_frames(&mut attached.ports[2], |slot| udp_frame(len, slot));
         Ok(Outward {
-            circle: Circle::new(attached, subject, len, frames)?,
+            circle: Circle::new(attached, workload, len, frames)?,
             len,
             since: 0,
             came_in: 0,
