@@ -1,5 +1,6 @@
 //! `nfluid-bench`: every experiment is one command that prints a table, then one line per figure.
 
+mod choice;
 mod dpdk;
 mod environment;
 mod experiment;
@@ -21,8 +22,8 @@ mod sweep;
 mod traffic;
 mod workload;
 
+use choice::choose;
 use clap::Parser;
-use experiment::Experiment;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};
 use options::Options;
@@ -34,9 +35,9 @@ use std::process::ExitCode;
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
 
-/// Runs one of nfluid's experiments. `nfluid-bench list` names them all, `nfluid-bench packages` (or
-/// `packages NAME`) the Debian packages that they need and this host lacks, `nfluid-bench report` joins
-/// their results into one page.
+/// Runs one of nfluid's experiments. `nfluid-bench list` shows their names and their ids in the
+/// literature; both may be given. `nfluid-bench packages` (or `packages NAME`) names the Debian packages
+/// that experiments need and this host lacks, `nfluid-bench report` joins their results into one page.
 ///
 /// Exit codes: 0; 1 on an error; 3 if this host cannot run the experiment, or none of them; 130 when
 /// interrupted. `all` leaves out, with the reason, what the host cannot run, and goes on after an
@@ -44,7 +45,7 @@ const CANNOT_RUN: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// The experiment, `all`, `list`, `packages`, or `report`.
+    /// The experiment (its name, or its id in the literature), `all`, `list`, `packages`, or `report`.
     experiment: String,
     /// Of `packages`: the experiment that is to be run [default: all].
     #[arg(requires = "experiment")]
@@ -92,8 +93,8 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     if arguments.experiment == "list" {
-        for experiment in experiments::ALL {
-            println!("{:<12} {}", experiment.name, experiment.summary);
+        for line in choice::list(experiments::ALL) {
+            println!("{line}");
         }
         return ExitCode::SUCCESS;
     }
@@ -117,19 +118,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The experiments of that name; of `all`, every one.
-fn choose(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
-    let all = experiments::ALL.iter();
-    let chosen: Vec<_> = all.filter(|e| name == "all" || e.name == name).collect();
-    if chosen.is_empty() {
-        anyhow::bail!("no experiment '{name}'; 'nfluid-bench list' names them");
-    }
-    Ok(chosen)
-}
-
 /// Prints the Debian packages that experiments need and this host lacks, one per line.
 fn packages(name: &str) -> anyhow::Result<()> {
-    let missing = choose(name)?
+    let missing = choose(experiments::ALL, name)?
         .into_iter()
         .flat_map(|experiment| experiment.needs.missing().concat());
     for package in missing.collect::<BTreeSet<_>>() {
@@ -142,7 +133,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(other) = &arguments.of {
         anyhow::bail!("one experiment at a time, or 'all': what is '{other}'?");
     }
-    let chosen = choose(&arguments.experiment)?;
+    let chosen = choose(experiments::ALL, &arguments.experiment)?;
     if !rustix::process::geteuid().is_root() {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }

@@ -6,10 +6,10 @@ pub struct Options {
     /// Like --quick, with a quarter of its repetitions and times: shows that the experiment runs. The figures are worthless.
     #[arg(long)]
     pub brief: bool,
-    /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].
+    /// Of flow-steering: NFs that classification reaches directly, the rest takes another hop [default: all].
     #[arg(long, value_name = "N")]
     pub queues: Option<u32>,
-    /// d4: classify by this NIC's own flow steering; refused where that cannot be done.
+    /// Of flow-steering: classify by this NIC's own flow steering; refused where that cannot be done.
     #[arg(long, value_name = "INTERFACE")]
     pub nic: Option<String>,
 }

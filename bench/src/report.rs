@@ -123,11 +123,6 @@ impl Report {
         }
     }
 
-    /// The experiment's name.
-    pub fn experiment(&self) -> String {
-        self.record.experiment.clone()
-    }
-
     /// The options of the command line.
     pub fn options(&self) -> &Options {
         &self.options

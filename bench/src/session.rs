@@ -140,6 +140,7 @@ mod tests {
     fn experiment(name: &'static str, run: crate::experiment::Run) -> Experiment {
         Experiment {
             name,
+            aliases: &[],
             summary: "for a test",
             needs: NOTHING,
             run,

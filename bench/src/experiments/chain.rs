@@ -1,4 +1,4 @@
-//! 1 to 50 firewalls in a row (H6 "service chain"): round trip and throughput, all NFs asleep while
+//! 1 to 50 firewalls in a row (H11 "service chain"): round trip and throughput, all NFs asleep while
 //! nothing waits. Beside it the floor: as many processes that wake each other and do nothing else.
 
 use crate::host::cpu::require_two_cores;

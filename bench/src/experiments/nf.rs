@@ -1,4 +1,4 @@
-//! The network functions one by one (H6).
+//! The network functions one by one (H5).
 
 use super::alone::measure;
 use crate::report::Report;

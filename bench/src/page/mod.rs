@@ -28,9 +28,9 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of an experiment in the list of all; others behind them.
+/// Returns the position of an experiment in the list of all, by its name or an alias; others come behind them.
 fn position(experiment: &str) -> usize {
-    let known = ALL.iter().position(|known| known.name == experiment);
+    let known = ALL.iter().position(|known| known.is_called(experiment));
     known.unwrap_or(ALL.len())
 }
 

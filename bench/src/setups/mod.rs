@@ -8,3 +8,4 @@ pub mod loopback;
 pub mod pairs;
 pub mod pipe_chain;
 pub mod stream;
+pub mod wire;

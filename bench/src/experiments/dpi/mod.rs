@@ -1,7 +1,7 @@
 //! Deep packet inspection: eDPI, and nDPI alone.
 
-pub mod e5;
-pub mod e6;
+pub mod elephants;
+pub mod firewall_dpi;
 mod inspected;
 mod reader;
 mod topology;

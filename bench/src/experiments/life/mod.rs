@@ -3,8 +3,8 @@
 mod books;
 mod setup;
 pub use setup::number;
-pub mod l7;
-pub mod l8;
-pub mod migrate;
+pub mod migration;
+pub mod pause;
+pub mod save_restore;
 pub mod scaleout;
 pub mod upgrade;

@@ -1,8 +1,8 @@
 //! A wire in front of the NFs of a core: the traffic's process sends out of a veth in its own context, and the uplink
 //! at the other end finds the first NF of each pair by rules of its classifier, or in the table of the NFs' switch.
 
-use crate::experiments::h6::{End, Wire, uplink_at};
 use crate::roles::across::Targets;
+use crate::setups::wire::{End, Wire, uplink_at};
 use crate::traffic::numbered;
 use nfluid_switch::abi::MEMBERS_MAX;
 use nfluid_switch::classifier::{Prefix, Rule};

@@ -2,11 +2,11 @@
 //! work, and no generator decides who runs.
 
 use super::fairness::{Fairness, Repetition};
-use crate::experiments::h6::{self, Wire};
 use crate::io_model::Model;
 use crate::roles::work::Outcome;
 use crate::roles::{Role, Task};
 use crate::setups::loopback::{self, Loopback};
+use crate::setups::wire::{Wire, uplink, uplink_at};
 use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_netdev::{ProgramTime, TimeKeeping, program_time};
@@ -202,8 +202,8 @@ impl Uplinks {
         let (mut leaving, mut coming, mut wires) = (Vec::new(), Vec::new(), Vec::new());
         for instance in processes.instances() {
             let wire = Wire::new()?;
-            let (out, _) = h6::uplink(scratch, instance.id(OUT), &wire, core)?;
-            let (back, _) = h6::uplink_at(scratch, wire.far(), core, Some(records.as_ref()))?;
+            let (out, _) = uplink(scratch, instance.id(OUT), &wire, core)?;
+            let (back, _) = uplink_at(scratch, wire.far(), core, Some(records.as_ref()))?;
             let to = Destination::Link(instance.id(OUT));
             scratch.switch.connect(back.spec().port, to)?;
             leaving.push(out);

@@ -1,6 +1,6 @@
 //! The program, and who runs it: the daemon, a process, namespaces, containers. All give it the host's libraries.
 
-use crate::experiments::l2::peers::{UNSHARE, tool};
+use crate::experiments::creation::peers::{UNSHARE, tool};
 use crate::host::platform;
 use anyhow::Context;
 use base64::Engine;

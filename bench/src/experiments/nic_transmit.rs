@@ -12,25 +12,19 @@ use crate::peer::{Peer, run_together};
 use crate::report::Report;
 use crate::roles::work::Waits;
 use crate::roles::{Role, Task};
+use crate::setups::wire::{Wire, uplink};
 use crate::sweep::{Quantity, Row, Side, Sweep, lines};
-use anyhow::Context;
 use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::{Samples, highest};
-use nfluid_switch::Destination;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
-use nfluid_testbed::{namespace::Namespace, unique_number};
-use nfluid_uplink::{Uplink, UplinkSpec};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
-use std::path::Path;
+use nfluid_uplink::Uplink;
 use std::time::Duration;
 
 const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
 const BATCH: usize = 32;
 const RING: u32 = 256;
-/// Slots of the uplink's ring: the product's default for uplinks.
-const UPLINK_RING: u32 = 1024;
 const SENDER_CORE: usize = 1;
+
 /// Who transmits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
@@ -68,59 +62,6 @@ impl By {
                  for both, CPU time of both; the sender yields while its link is full"
             }
         }
-    }
-}
-
-/// A wire from a namespace to another one. Without an uplink at the far end frames end there in the kernel, which
-/// nobody listens to.
-pub struct Wire {
-    near: End,
-    far: End,
-}
-
-/// An end of a wire: an interface in a namespace of its own.
-pub struct End {
-    namespace: Namespace,
-    interface: String,
-}
-
-impl Wire {
-    /// Makes it.
-    pub fn new() -> anyhow::Result<Self> {
-        let (near, far) = (End::new()?, End::new()?);
-        let ends = [&near, &far].map(|end| (&end.namespace, end.interface.as_str()));
-        Namespace::join(ends[0], ends[1])?;
-        Ok(Wire { near, far })
-    }
-
-    /// Where senders sit.
-    pub fn near(&self) -> &End {
-        &self.near
-    }
-
-    /// Where frames arrive that are sent from the other one.
-    pub fn far(&self) -> &End {
-        &self.far
-    }
-}
-
-impl End {
-    /// The thread of an uplink carries the name of its interface.
-    fn new() -> anyhow::Result<Self> {
-        Ok(End {
-            namespace: Namespace::new()?,
-            interface: format!("up{}", unique_number()),
-        })
-    }
-
-    /// Where its interface is.
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    /// The name of its interface.
-    pub fn interface(&self) -> &str {
-        &self.interface
     }
 }
 
@@ -246,8 +187,8 @@ impl Transmission {
 
     /// Frames at the other end.
     fn arrived(&self) -> anyhow::Result<u64> {
-        let far = &self.wire.far;
-        far.namespace.received(&far.interface)
+        let far = self.wire.far();
+        far.namespace().received(far.interface())
     }
 
     /// CPU time of what works for the sender: the uplink's thread, and the kernel's threads for soft
@@ -264,12 +205,12 @@ fn transmitter(instance: &ScratchInstance, wire: &Wire, len: usize) -> anyhow::R
     let role = Role {
         core: SENDER_CORE,
         task: Task::Transmit {
-            interface: wire.near.interface.clone(),
+            interface: wire.near().interface().to_owned(),
             len,
             batch: BATCH,
         },
     };
-    Peer::start_in(instance, &wire.near.namespace, &role)
+    Peer::start_in(instance, wire.near().namespace(), &role)
 }
 
 fn feeder(instance: &ScratchInstance, len: usize) -> anyhow::Result<Peer> {
@@ -284,39 +225,4 @@ fn feeder(instance: &ScratchInstance, len: usize) -> anyhow::Result<Peer> {
         },
     };
     Peer::start(instance, &role)
-}
-
-/// An uplink on the wire, to which port `sender` leads, and its thread, which is moved to `core`.
-pub fn uplink(
-    scratch: &mut Scratch,
-    sender: u32,
-    wire: &Wire,
-    core: usize,
-) -> anyhow::Result<(Uplink, u32)> {
-    let (uplink, thread) = uplink_at(scratch, &wire.near, core, None)?;
-    let port = uplink.spec().port;
-    scratch.switch.connect(sender, Destination::Link(port))?;
-    Ok((uplink, thread))
-}
-
-/// An uplink at an end of a wire, which leads nowhere yet, and its thread, which is moved to `core`; a record of it
-/// is kept in `records`.
-pub fn uplink_at(
-    scratch: &mut Scratch,
-    end: &End,
-    core: usize,
-    records: Option<&Path>,
-) -> anyhow::Result<(Uplink, u32)> {
-    let (port, pool) = (scratch.port_ids(1), scratch.pool_id());
-    let mut spec = UplinkSpec::new(&end.interface, &end.interface, port, pool);
-    spec.netns = Some(end.namespace.path());
-    spec.ring_slots = UPLINK_RING;
-    spec.state_dir = records.map(Path::to_path_buf);
-    let uplink = Uplink::open(&scratch.switch, spec)?;
-    let thread = cpu::own_thread(&format!("uplink-{}", end.interface))?;
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cores)
-        .context("moving the uplink's thread")?;
-    Ok((uplink, thread))
 }

@@ -46,7 +46,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             "{count} connections that stay open, {} rules, {ms} ms a round, client and servers on the same two cores",
             side::RULES
         );
-        show(report, *count, &runs, &how);
+        show(report, "e7", *count, &runs, &how);
         compare(report, *count, &runs, &how);
     }
     Ok(())
@@ -78,8 +78,8 @@ pub fn in_turn(
     Ok(runs)
 }
 
-/// Each side for itself.
-pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
+/// Prints what each side has reached, and hands in its figures, whose ids begin with `id`.
+pub fn show(report: &mut Report, id: &str, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
     let mut rows = Vec::new();
     for (kind, runs) in all {
         let of = |what: fn(&Run) -> f64| runs.iter().map(what).collect::<Samples>();
@@ -99,7 +99,7 @@ pub fn show(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how
         let mut row = vec![kind.name().to_owned()];
         for (what, samples, unit) in columns {
             row.push(significant(samples.median()));
-            let id = format!("{}.{connections}.{}.{what}", report.experiment(), kind.id());
+            let id = format!("{id}.{connections}.{}.{what}", kind.id());
             report.figure(id, &samples, unit, how);
         }
         row.push(format!("{:.0} %", of(|run| run.rate).spread_percent()));

@@ -1,7 +1,7 @@
-//! eFW and eLB in one instance, the second behind the first by a tail call, against one instance each, the first before the
-//! second: there the kernel forwards from one host to the next what the firewall accepts. Otherwise as `e7`.
+//! E8: eFW and eLB in one instance, the second behind the first by a tail call, against one instance each, the first before the
+//! second: there the kernel forwards from one host to the next what the firewall accepts. Otherwise as `http-balancing`.
 
-use super::e7::{Kind, Run, in_turn, show, sides};
+use super::http_balancing::{Kind, Run, in_turn, show, sides};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use nfluid_figures::statistics::Samples;
@@ -18,7 +18,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let how = format!(
         "{CONNECTIONS} connections that stay open, {ms} ms a round, all on the same two cores"
     );
-    show(report, CONNECTIONS, &runs, &how);
+    show(report, "e8", CONNECTIONS, &runs, &how);
     let [(_, one), (_, two)] = &runs[..] else {
         anyhow::bail!("two sides were asked for");
     };

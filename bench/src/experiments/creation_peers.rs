@@ -1,8 +1,8 @@
 //! What others take to start something isolated, beside none and many idle instances, in turn with an instance of nfluid: a
 //! process, namespaces, containers, all with one program that does nothing.
 
-use super::l2::peers::Peers;
-use super::l2::setup::{Setup, Way};
+use super::creation::peers::Peers;
+use super::creation::setup::{Setup, Way};
 use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
 use nfluid_figures::statistics::Samples;
