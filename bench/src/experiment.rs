@@ -3,6 +3,14 @@
 use crate::needs::Needs;
 use crate::report::Report;
 
+/// Experiments of one subject.
+pub struct Topic {
+    /// The heading above the experiments, in lists and on pages.
+    pub title: &'static str,
+    /// In the order in which they are run and shown.
+    pub experiments: &'static [Experiment],
+}
+
 /// An experiment.
 pub struct Experiment {
     /// The experiment's name on the command line: what the experiment measures.

@@ -59,6 +59,9 @@ struct Arguments {
     /// Folder for each experiment's JSON file and plots, and for the report.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
+    /// Of `report`: also replace the figures by topic in this page (docs/performance.md) by those of full runs.
+    #[arg(long, value_name = "PAGE")]
+    update: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
@@ -93,13 +96,13 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     if arguments.experiment == "list" {
-        for line in choice::list(experiments::ALL) {
+        for line in choice::list(experiments::TOPICS) {
             println!("{line}");
         }
         return ExitCode::SUCCESS;
     }
     let outcome = match arguments.experiment.as_str() {
-        "report" => page::write(&arguments.results),
+        "report" => page::write(&arguments.results, arguments.update.as_deref()),
         "packages" => packages(arguments.of.as_deref().unwrap_or("all")),
         _ => run(&arguments),
     };
@@ -120,7 +123,7 @@ fn main() -> ExitCode {
 
 /// Prints the Debian packages that experiments need and this host lacks, one per line.
 fn packages(name: &str) -> anyhow::Result<()> {
-    let missing = choose(experiments::ALL, name)?
+    let missing = choose(&experiments::all(), name)?
         .into_iter()
         .flat_map(|experiment| experiment.needs.missing().concat());
     for package in missing.collect::<BTreeSet<_>>() {
@@ -133,7 +136,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(other) = &arguments.of {
         anyhow::bail!("one experiment at a time, or 'all': what is '{other}'?");
     }
-    let chosen = choose(experiments::ALL, &arguments.experiment)?;
+    if arguments.update.is_some() {
+        anyhow::bail!("--update is an option of 'report'");
+    }
+    let chosen = choose(&experiments::all(), &arguments.experiment)?;
     if !rustix::process::geteuid().is_root() {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }

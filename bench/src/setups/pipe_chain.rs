@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Processes in a row, all on one core.
-pub struct TokenChain {
+pub struct PipeChain {
     core: usize,
     /// Closed first when dropped: the end of input goes through the row.
     input: Option<ChildStdin>,
@@ -18,7 +18,7 @@ pub struct TokenChain {
     children: Vec<Child>,
 }
 
-impl TokenChain {
+impl PipeChain {
     /// Starts `count` processes, at least one, on `core`.
     pub fn start(count: usize, core: usize) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("finding this program")?;
@@ -39,7 +39,7 @@ impl TokenChain {
         }
         let input = children.first_mut().and_then(|child| child.stdin.take());
         let output = children.last_mut().and_then(|child| child.stdout.take());
-        Ok(TokenChain {
+        Ok(PipeChain {
             core,
             input,
             output: output.context("a row needs a process")?,
@@ -72,7 +72,7 @@ impl TokenChain {
     }
 }
 
-impl Drop for TokenChain {
+impl Drop for PipeChain {
     fn drop(&mut self) {
         drop(self.input.take());
         for child in &mut self.children {

@@ -130,6 +130,7 @@ pub fn sample(experiment: &str) -> Record {
             load: 0.5,
             virtualised: true,
             version: "0.1.0".to_owned(),
+            commit: Some("0123456789ab".to_owned()),
             optimised: true,
         },
         core_to_core_ns_end: None,

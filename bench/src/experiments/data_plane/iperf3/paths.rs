@@ -8,7 +8,7 @@ use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 
 /// The deployment of `make demo`.
-const DEPLOYMENT: &str = include_str!("../../../../examples/demo/deployment.yaml");
+const DEPLOYMENT: &str = include_str!("../../../../../examples/demo/deployment.yaml");
 /// The ends' interfaces.
 const ETH_NFLUID: &str = "eth0";
 const ETH_KERNEL: &str = "eth1";

@@ -1,6 +1,6 @@
 //! The program, and who runs it: the daemon, a process, namespaces, containers. All give it the host's libraries.
 
-use crate::experiments::creation::peers::{UNSHARE, tool};
+use crate::experiments::instances::creation::peers::{UNSHARE, tool};
 use crate::host::platform;
 use anyhow::Context;
 use base64::Engine;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The program, which the example has as well.
-const PROGRAM: &str = include_str!("../../../../examples/functions/e.py");
+const PROGRAM: &str = include_str!("../../../../../examples/functions/e.py");
 const PYTHON: &str = "/usr/bin/python3";
 /// Where the program is in containers.
 const INSIDE: &str = "/function/e.py";

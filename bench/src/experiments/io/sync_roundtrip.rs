@@ -5,13 +5,13 @@
 //! call does the same work with the same frame. Both by the NF's clock. Beside them the floors: a
 //! system call, a hyperio call that does nothing, and a byte there and back between two processes.
 
-use super::hyperio::time;
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
 use crate::report::{Report, significant, table};
 use crate::roles::{Role, Task};
+use crate::setups::hyperio_call::ns_per_call;
 use crate::setups::loopback::{self, Loopback};
-use crate::setups::pipe_chain::TokenChain;
+use crate::setups::pipe_chain::PipeChain;
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
@@ -38,7 +38,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let mut scratch = Scratch::new("h3")?;
     let mut variants = variants(&mut scratch)?;
-    let mut token = TokenChain::start(1, Model::nf_core())?;
+    let mut token = PipeChain::start(1, Model::nf_core())?;
     let mut calls = Calls::new(&mut scratch)?;
     let mut floor = Samples::default();
     let (rounds, seconds) = report.effort((15, 0.5), (5, 0.2));
@@ -160,12 +160,13 @@ impl Calls {
 
     fn measure(&mut self, calls: usize) {
         let port = &self.attached.ports[0];
-        self.getppid_ns.push(time(calls, || {
+        self.getppid_ns.push(ns_per_call(calls, || {
             std::hint::black_box(rustix::process::getppid());
         }));
-        self.nop_us.push(time(calls, || drop(port.nop())) / 1000.0);
+        self.nop_us
+            .push(ns_per_call(calls, || drop(port.nop())) / 1000.0);
         self.empty_us
-            .push(time(calls, || drop(port.call_empty())) / 1000.0);
+            .push(ns_per_call(calls, || drop(port.call_empty())) / 1000.0);
     }
 }
 

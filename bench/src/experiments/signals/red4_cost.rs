@@ -1,8 +1,8 @@
 //! What congestion signals cost per packet: a link, one core, with a word in the receiver's port against none, in turn.
 //! CPU time, so that what else runs on the core is not counted.
 
-use crate::experiments::hyperio::per_frame;
 use crate::report::{Report, significant, table};
+use crate::setups::hyperio_call::ns_per_frame;
 use nfluid_figures::statistics::Samples;
 use nfluid_ring::port::Port;
 use nfluid_switch::PortSignal;
@@ -50,7 +50,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                     .switch
                     .set_signal(receiver, signal, SIGNAL_FOR_MAX)?;
                 let (from, to) = (&mut from.ports[0], &mut to.ports[0]);
-                took[variant] = per_frame(from, to, LEN, batch, frames / (batch + 3));
+                took[variant] = ns_per_frame(from, to, LEN, batch, frames / (batch + 3));
             }
             for (variant, ns) in took.into_iter().enumerate() {
                 variants[variant].push(ns);

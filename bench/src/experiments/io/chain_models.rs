@@ -1,11 +1,11 @@
 //! H11: chains of 1 to 50 firewalls in every I/O model (HyperNF, SoCC '17, fig. 13): throughput, and the
 //! time of one frame there and back, all NFs asleep while nothing waits.
 
-use super::chain::{BATCH, Chain, Links, Placement, RING};
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
 use crate::peer::run_together;
 use crate::report::Report;
+use crate::setups::chain::{BATCH, Chain, Links, Placement, RING};
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
 use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::highest;

@@ -4,7 +4,7 @@
 use super::massive::host;
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::report::Report;
-use crate::setups::pipe_chain::TokenChain;
+use crate::setups::pipe_chain::PipeChain;
 use nfluid_figures::statistics::Samples;
 use nfluid_switch::Wake;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 /// no architecture in which each NF is a process does with less.
 fn hand_over(report: &mut Report, nfs: usize) -> anyhow::Result<()> {
     let count = nfs / host::cores();
-    let mut tokens = TokenChain::start(count, 0)?;
+    let mut tokens = PipeChain::start(count, 0)?;
     let mut each = Samples::default();
     for _ in 0..report.effort(5, 2) {
         let time = Duration::from_secs_f64(report.effort(1.0, 0.2));

@@ -9,11 +9,11 @@
 //! one core, so that each finds what the one before it could do in its turn: on two cores the batches, and so the
 //! figures, depend on who happens to be faster.
 
-use super::chain::{BATCH, Chain, Links, Placement, RING};
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;
 use crate::report::Report;
+use crate::setups::chain::{BATCH, Chain, Links, Placement, RING};
 use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
 use crate::workload::Workload;
 use anyhow::Context;

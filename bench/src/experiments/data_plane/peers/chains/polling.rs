@@ -3,12 +3,12 @@
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
 use crate::dpdk::{Dpdk, await_sockets};
-use crate::experiments::peers::ovs::{plug, two_ports};
-use crate::experiments::peers::polling::{
+use crate::experiments::data_plane::peers::ovs::{plug, two_ports};
+use crate::experiments::data_plane::peers::polling::{
     BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC, TRAFFIC_CORE,
 };
-use crate::experiments::peers::resources::Resources;
-use crate::experiments::peers::way::Way;
+use crate::experiments::data_plane::peers::resources::Resources;
+use crate::experiments::data_plane::peers::way::Way;
 use crate::host::forwards::Forwards;
 use crate::ovs::{Ovs, Ports};
 use crate::peer::Peer;

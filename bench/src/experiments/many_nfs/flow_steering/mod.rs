@@ -42,7 +42,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     refuse_nic(report.options().nic.as_deref())?;
     massive(report)?;
     let directory = ScratchDirectory::new()?;
-    let object = compile::bpf(&directory, "xdp", include_str!("../../../peers/xdp.bpf.c"))?;
+    let object = compile::bpf(
+        &directory,
+        "xdp",
+        include_str!("../../../../peers/xdp.bpf.c"),
+    )?;
     let queues = report.options().queues.unwrap_or(RULES_MAX as u32);
     let lens = report.choose(vec![64, 700, 1514], vec![64]);
     let counts = report.choose(vec![1, 4, 30, 300], vec![1]);

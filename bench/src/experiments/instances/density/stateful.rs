@@ -2,7 +2,7 @@
 //! is that its states end.
 
 use super::busy_percent;
-use crate::experiments::life::number;
+use crate::experiments::instances::life::number;
 use crate::host::idle::Idle;
 use crate::roles::pump;
 use anyhow::Context;

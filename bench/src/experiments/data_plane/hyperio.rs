@@ -2,10 +2,10 @@
 //! time: what else runs on the core is not counted.
 
 use crate::report::{Report, significant, table};
-use crate::roles::work::cpu_seconds;
+use crate::setups::hyperio_call::{ns_per_call, ns_per_frame};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
-use nfluid_ring::port::{Port, WhenFull};
+use nfluid_ring::port::Port;
 use nfluid_testbed::scratch::Scratch;
 
 const RING: u32 = 256;
@@ -27,13 +27,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         Samples::default(),
     );
     for _ in 0..rounds {
-        let floor = time(calls, || {
+        let floor = ns_per_call(calls, || {
             std::hint::black_box(rustix::process::getppid());
         });
-        let call = time(calls, || drop(from.nop()));
+        let call = ns_per_call(calls, || drop(from.nop()));
         getpid.push(floor);
         nop.push(call);
-        empty.push(time(calls, || drop(from.call_empty())));
+        empty.push(ns_per_call(calls, || drop(from.call_empty())));
         ratio.push(call / floor);
     }
     let row = |name: &str, samples: &Samples| {
@@ -78,7 +78,7 @@ fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
         for (batch, series) in batches.into_iter().zip(&mut series) {
             let calls = 200_000 / (batch + 3) / (1 + len / 500);
             let samples: Samples = (0..rounds)
-                .map(|_| per_frame(from, to, len, batch, calls))
+                .map(|_| ns_per_frame(from, to, len, batch, calls))
                 .collect();
             row.push(significant(samples.median()));
             series.push(len as f64, &samples);
@@ -103,34 +103,4 @@ fn frames(report: &mut Report, from: &mut Port, to: &mut Port) {
         y: Axis::log("ns per frame"),
         series,
     });
-}
-
-/// CPU time per frame of `len` bytes in nanoseconds, from the sender's slots to the receiver that releases them, mean of
-/// `calls` of `batch` frames. Of what is in the slots nothing is written.
-pub(super) fn per_frame(
-    from: &mut Port,
-    to: &mut Port,
-    len: usize,
-    batch: usize,
-    calls: usize,
-) -> f64 {
-    let start = cpu_seconds();
-    for _ in 0..calls {
-        for _ in 0..batch {
-            // Room is certain: the last flush consumed everything.
-            let _ = from.send(|_| len);
-        }
-        let _ = from.flush(WhenFull::Drop);
-        to.receive(batch, |_| ());
-    }
-    (cpu_seconds() - start) * 1e9 / (calls * batch) as f64
-}
-
-/// CPU time of one call in nanoseconds, mean of `calls`.
-pub(super) fn time(calls: usize, mut call: impl FnMut()) -> f64 {
-    let start = cpu_seconds();
-    for _ in 0..calls {
-        call();
-    }
-    (cpu_seconds() - start) * 1e9 / calls as f64
 }

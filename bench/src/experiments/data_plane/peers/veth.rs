@@ -114,7 +114,7 @@ impl Ends {
 pub fn programs(resources: &Resources) -> anyhow::Result<PathBuf> {
     let object = resources.directory.path("xdp.bpf.o");
     if !object.exists() {
-        let source = include_str!("../../../peers/xdp.bpf.c");
+        let source = include_str!("../../../../peers/xdp.bpf.c");
         compile::bpf(&resources.directory, "xdp", source)?;
     }
     Ok(object)
