@@ -18,19 +18,14 @@ pub const RING: u32 = 1024;
 pub const QUANTITIES: [Quantity; 4] = [
     Quantity::MPPS,
     // Of the forwarders' CPU time.
-    Quantity {
-        figure: Some((".per_cpu_mpps", "Mpps")),
-        columns: &[("Mpps per CPU-second", Shown::Median)],
-    },
+    Quantity::new(
+        ".per_cpu_mpps",
+        "Mpps",
+        &[("Mpps per CPU-second", Shown::Median)],
+    ),
     // Frames per call of the switch.
-    Quantity {
-        figure: None,
-        columns: &[("batch", Shown::Median)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("late or lost", Shown::Sum)],
-    },
+    Quantity::shown(&[("batch", Shown::Median)]),
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
 /// A repetition.

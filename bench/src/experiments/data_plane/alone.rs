@@ -20,14 +20,8 @@ const QUANTITIES: [Quantity; 4] = [
     // Frames per second of CPU time.
     Quantity::CPU_MPPS,
     Quantity::WALL_MPPS,
-    Quantity {
-        figure: Some((".busy_percent", "%")),
-        columns: &[("NF's core busy", Shown::Percent)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("late or lost", Shown::Sum)],
-    },
+    Quantity::new(".busy_percent", "%", &[("NF's core busy", Shown::Percent)]),
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
 /// Measures each workload with frames of each size: figures `nf.NAME.SIZE.mpps`.

@@ -18,21 +18,20 @@ const PAUSE_US: u64 = 1000;
 
 const TITLE: &str = "Waking a receiver, one frame of 64 B";
 const QUANTITIES: [Quantity; 3] = [
-    Quantity {
-        figure: Some((".latency_us", "us")),
-        columns: &[("latency us", Shown::Median), ("spread", Shown::Spread)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("p99 us", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".cost_us", "us")),
-        columns: &[
+    Quantity::new(
+        ".latency_us",
+        "us",
+        &[("latency us", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::shown(&[("p99 us", Shown::Median)]),
+    Quantity::new(
+        ".cost_us",
+        "us",
+        &[
             ("sender's cost us", Shown::Median),
             ("spread", Shown::Spread),
         ],
-    },
+    ),
 ];
 
 /// Runs the experiment.

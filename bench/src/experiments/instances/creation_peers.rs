@@ -4,12 +4,20 @@
 use super::creation::peers::Peers;
 use super::creation::setup::{Setup, Way};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 
 /// Shells of the pool.
 const SHELLS: usize = 8;
+
+const QUANTITIES: [Quantity; 1] = [Quantity::new(
+    ".median_ms",
+    "ms",
+    &[("median", Shown::Median), ("p99", Shown::P99)],
+)
+.with_p99(".p99_ms")];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -17,7 +25,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let numbers = report.choose([0, 1000], [0, 10]);
     let rounds = report.effort(30, 3);
     let mut setup = Setup::new()?;
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["", "beside"], QUANTITIES);
+    let mut whats = Vec::new();
     for idle in numbers {
         setup.populate(idle)?;
         setup.pool(SHELLS)?;
@@ -51,26 +60,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             .map(|peer| (peer.name, peer.what, &peer.ms));
         for (name, what, ms) in own.into_iter().chain(others) {
             let conditions = format!("{what}; beside {idle} idle instances");
-            let id = format!("l2peers.{name}.{idle}");
-            report.figure(format!("{id}.median_ms"), ms, "ms", &conditions);
-            report.derived(format!("{id}.p99_ms"), ms.p99(), "ms", &conditions);
-            rows.push(vec![
-                name.to_owned(),
-                idle.to_string(),
-                significant(ms.median()),
-                significant(ms.p99()),
-                what.to_owned(),
-            ]);
+            let key = [name.to_owned(), idle.to_string()];
+            let side = Side::new(key, format!("l2peers.{name}.{idle}"), ()).under(&conditions);
+            sweep.add(&side, [ms.clone()]);
+            whats.push(what);
         }
         for (name, why) in &peers.left_out {
             println!("{name} left out: {why}");
         }
         setup.pool(0)?;
     }
-    table(
-        "Starting something isolated; others: until it has ended, ms",
-        &["", "beside", "median", "p99", "what"],
-        &rows,
-    );
+    sweep.notes = &["what"];
+    for (row, what) in sweep.rows_mut().iter_mut().zip(whats) {
+        row.notes.push(what.to_owned());
+    }
+    sweep.report_all(report);
+    sweep.print("Starting something isolated; others: until it has ended, ms");
     Ok(())
 }

@@ -4,12 +4,11 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::setups::stream::Stream;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use crate::workload::Workload;
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
-use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,70 +37,51 @@ enum Event {
 }
 
 /// An event at a rate.
+#[derive(Clone, Copy)]
 struct Variant {
     id: &'static str,
     what: &'static str,
     event: Event,
     pps: u32,
-    gap_ms: Samples,
-    sent: Samples,
-    lost: Samples,
 }
+
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(
+        ".gap_ms",
+        "ms",
+        &[("gap ms", Shown::Median), ("longest", Shown::Largest)],
+    ),
+    Quantity::new(".lost_packets", "packets", &[("lost", Shown::Median)]),
+    Quantity::shown(&[("of", Shown::Median)]),
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
-    let mut variants = variants();
     let (rounds, seconds) = report.effort((11, 1.0), (1, 0.6));
     let time = Duration::from_secs_f64(seconds);
-    for _ in 0..rounds {
-        for variant in &mut variants {
-            road.make_ready(variant.event, &mut stream)?;
-            let passage = stream.run(variant.pps, time, || road.cause(variant.event))?;
-            interrupt::check()?;
-            variant.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
-            variant.sent.push(passage.sent as f64);
-            variant.lost.push(passage.lost as f64);
-        }
-    }
-    let row = |variant: &Variant| {
-        vec![
-            variant.id.to_owned(),
-            (variant.pps / 1000).to_string(),
-            significant(variant.gap_ms.median()),
-            significant(variant.gap_ms.quantile(1.0)),
-            significant(variant.lost.median()),
-            significant(variant.sent.median()),
-            variant.what.to_owned(),
-        ]
-    };
-    let rows: Vec<_> = variants.iter().map(row).collect();
-    table(
-        "A firewall between two uplinks ends while datagrams cross it",
-        &[
-            "figure",
-            "kpps",
-            "gap ms",
-            "longest",
-            "lost",
-            "of",
-            "what happens",
-        ],
-        &rows,
-    );
-    for variant in &variants {
+    let variants = variants();
+    let side = |variant: &Variant| {
+        let key = [variant.id.to_owned(), (variant.pps / 1000).to_string()];
         let conditions = format!("{} pps for {seconds} s; {}", variant.pps, variant.what);
-        report.figure(
-            format!("{}.gap_ms", variant.id),
-            &variant.gap_ms,
-            "ms",
-            &conditions,
-        );
-        let id = format!("{}.lost_packets", variant.id);
-        report.figure(id, &variant.lost, "packets", &conditions);
+        Side::new(key, variant.id, *variant).under(&conditions)
+    };
+    let mut sides: Vec<_> = variants.iter().map(side).collect();
+    let mut sweep = Sweep::plain(&["figure", "kpps"], QUANTITIES);
+    sweep.notes = &["what happens"];
+    sweep.run(report, rounds, &mut sides, |variant, _| {
+        road.make_ready(variant.event, &mut stream)?;
+        let passage = stream.run(variant.pps, time, || road.cause(variant.event))?;
+        let gap_ms = passage.gap.as_secs_f64() * 1e3;
+        Ok([gap_ms, passage.lost as f64, passage.sent as f64])
+    })?;
+    for (row, variant) in sweep.rows_mut().iter_mut().zip(&variants) {
+        row.notes.push(variant.what.to_owned());
     }
+    sweep.print("A firewall between two uplinks ends while datagrams cross it");
+    sweep.report_all(report);
     Ok(())
 }
 
@@ -134,9 +114,6 @@ fn variants() -> Vec<Variant> {
         what,
         event,
         pps,
-        gap_ms: Samples::default(),
-        sent: Samples::default(),
-        lost: Samples::default(),
     };
     list.into_iter().map(variant).collect()
 }

@@ -18,18 +18,13 @@ const LEN: usize = 256;
 const QUANTITIES: [Quantity; 4] = [
     Quantity::MPPS,
     // Of the CPU time of the firewalls and their I/O threads.
-    Quantity {
-        figure: Some((".mpps_per_cpu", "Mpps")),
-        columns: &[("Mpps per CPU-second", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".rtt_us", "us")),
-        columns: &[("rtt us", Shown::Median)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("late or lost", Shown::Sum)],
-    },
+    Quantity::new(
+        ".mpps_per_cpu",
+        "Mpps",
+        &[("Mpps per CPU-second", Shown::Median)],
+    ),
+    Quantity::new(".rtt_us", "us", &[("rtt us", Shown::Median)]),
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
 /// So many firewalls in a row, once to be pinged and once to be loaded.

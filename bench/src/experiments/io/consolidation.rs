@@ -28,22 +28,21 @@ const MANY: [usize; 5] = [12, 24, 36, 100, 200];
 
 /// The quantities of all NFs together.
 const QUANTITIES: [Quantity; 3] = [
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[
+    Quantity::new(
+        ".mpps",
+        "Mpps",
+        &[
             ("Mpps by the clock", Shown::Median),
             ("spread", Shown::Spread),
         ],
-    },
+    ),
     // Of the CPU time of NFs and I/O threads.
-    Quantity {
-        figure: Some((".per_cpu_mpps", "Mpps")),
-        columns: &[("Mpps per CPU-second", Shown::Median)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("late or lost", Shown::Sum)],
-    },
+    Quantity::new(
+        ".per_cpu_mpps",
+        "Mpps",
+        &[("Mpps per CPU-second", Shown::Median)],
+    ),
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
 /// Runs the experiment.

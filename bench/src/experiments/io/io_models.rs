@@ -41,10 +41,7 @@ const QUANTITIES: [Quantity; 3] = [
     Quantity::CPU_MPPS,
     Quantity::WALL_MPPS,
     // Frames that an I/O thread finds at a visit: the last cell, which is the sender's batch without a thread.
-    Quantity {
-        figure: None,
-        columns: &[],
-    },
+    Quantity::shown(&[]),
 ];
 
 /// Runs the experiment.

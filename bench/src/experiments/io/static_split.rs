@@ -29,23 +29,15 @@ const MODELS: [Model; 3] = [
 
 /// The quantities of a repetition, in the order of [`Server::measure`].
 const QUANTITIES: [Quantity; 4] = [
-    Quantity {
-        figure: Some(("_mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("Mpps per CPU-second", Shown::Median)],
-    },
+    Quantity::new(
+        "_mpps",
+        "Mpps",
+        &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::shown(&[("Mpps per CPU-second", Shown::Median)]),
     // CPU time that both had, in percent of a core.
-    Quantity {
-        figure: None,
-        columns: &[("NF used %", Shown::Whole)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("I/O used %", Shown::Whole)],
-    },
+    Quantity::shown(&[("NF used %", Shown::Whole)]),
+    Quantity::shown(&[("I/O used %", Shown::Whole)]),
 ];
 const MPPS: usize = 0;
 const PER_CPU: usize = 1;

@@ -9,10 +9,11 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
-use crate::report::{Report, significant, table};
+use crate::report::{Report, significant};
 use crate::roles::{Role, Task};
 use crate::setups::loopback::{self, Loopback};
-use nfluid_figures::plot::{Axis, Plot, Series};
+use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
@@ -32,15 +33,29 @@ struct Variant {
     mpps: Samples,
 }
 
-/// What a packet costs in one model with one batch.
-struct Cost {
-    model: Model,
-    batch: u32,
-    seen: Samples,
-    total_ns: Samples,
-    sync_ns: Samples,
-    mpps: Samples,
-}
+/// The quantities of a model with one batch, in the order of [`Variant::samples`].
+const QUANTITIES: [Quantity; 5] = [
+    // Frames per run of the switch.
+    Quantity::new(".seen", "frames", &[("seen by the switch", Shown::Median)]),
+    // CPU time of all threads per packet.
+    Quantity::new(
+        ".ns",
+        "ns/frame",
+        &[("ns per packet", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::new(
+        ".sync_ns",
+        "ns/frame",
+        &[("of it synchronisation", Shown::Median)],
+    )
+    .meaning(SYNCHRONISATION),
+    Quantity::new(".sync_percent", "%", &[("%", Shown::Percent)]).meaning(SYNCHRONISATION),
+    Quantity::shown(&[("Mpps", Shown::Median)]),
+];
+const SEEN: usize = 0;
+const SYNC_NS: usize = 2;
+const SYNCHRONISATION: &str = "CPU time of all threads per frame, less that of the inline model with batches of 256 in the same round";
+const _: () = assert!(BATCH_MAX == 256);
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -48,46 +63,34 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let batches = report.choose(vec![1, 2, 4, 8, 16, 32, 64, 128], vec![1, 16, 64]);
     // One for all: loading the switch takes a second or more.
     let mut scratch = Scratch::new("h4")?;
-    let mut costs = Vec::new();
+    let mut sweep = Sweep::new(&["asked", "model"], QUANTITIES);
     for batch in batches {
-        costs.extend(measure(report, &mut scratch, batch)?);
+        measure(report, &mut scratch, batch, &mut sweep)?;
     }
-    let header = [
-        "asked",
-        "model",
-        "seen by the switch",
-        "ns per packet",
-        "spread",
-        "of it synchronisation",
-        "%",
-        "Mpps",
-    ];
-    let rows: Vec<_> = costs.iter().map(Cost::row).collect();
-    table(
-        "Batches of 64 B frames, CPU time of all threads",
-        &header,
-        &rows,
-    );
-    for cost in &costs {
-        cost.figures(report);
+    sweep.print("Batches of 64 B frames, CPU time of all threads");
+    sweep.report_all(report);
+    for (id, what, quantity) in [
+        ("h4.batch", "frames per run of the switch", SEEN),
+        ("h4.sync", "ns of synchronisation per packet", SYNC_NS),
+    ] {
+        report.plot(Plot {
+            id: id.to_owned(),
+            title: format!("Batches of {LEN} B: {what}"),
+            x: Axis::log("batch asked for by the sender"),
+            y: Axis::log(what),
+            series: lines(sweep.rows(), quantity),
+        });
     }
-    report.plot(plot(
-        &costs,
-        "h4.batch",
-        "frames per run of the switch",
-        |cost| &cost.seen,
-    ));
-    report.plot(plot(
-        &costs,
-        "h4.sync",
-        "ns of synchronisation per packet",
-        |cost| &cost.sync_ns,
-    ));
     Ok(())
 }
 
 /// All models with one batch, and in the same rounds what they are compared with.
-fn measure(report: &mut Report, scratch: &mut Scratch, batch: u32) -> anyhow::Result<Vec<Cost>> {
+fn measure(
+    report: &mut Report,
+    scratch: &mut Scratch,
+    batch: u32,
+    sweep: &mut Sweep<5>,
+) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((11, 0.3), (2, 0.1));
     let mut variants = Model::ALL
         .into_iter()
@@ -102,10 +105,11 @@ fn measure(report: &mut Report, scratch: &mut Scratch, batch: u32) -> anyhow::Re
             variant.measure(scratch, seconds, round > 0)?;
         }
     }
-    Ok(variants
-        .into_iter()
-        .map(|variant| variant.cost(&forwarding))
-        .collect())
+    for variant in variants {
+        let (side, samples) = (variant.side(), variant.samples(&forwarding));
+        sweep.add(&side, samples);
+    }
+    Ok(())
 }
 
 impl Variant {
@@ -140,74 +144,27 @@ impl Variant {
         Ok(())
     }
 
-    /// Round by round: both sides of the difference are measured within a second or two.
-    fn cost(self, forwarding: &Variant) -> Cost {
-        let pairs = self.ns.values().iter().zip(forwarding.ns.values());
-        let sync_ns = pairs
-            .map(|(total, forwarding)| total - forwarding)
-            .collect();
-        Cost {
-            model: self.model,
-            batch: self.batch,
-            seen: self.seen,
-            total_ns: self.ns,
-            sync_ns,
-            mpps: self.mpps,
-        }
-    }
-}
-
-impl Cost {
-    fn sync_percent(&self) -> f64 {
-        self.sync_ns.median() / self.total_ns.median() * 100.0
-    }
-
-    fn figures(&self, report: &mut Report) {
+    fn side(&self) -> Side<()> {
         let (model, batch) = (self.model.name(), self.batch);
-        let id = |what: &str| format!("h4.{model}.{batch}.{what}");
         let conditions = format!(
             "{}; ports joined, {LEN} B, batches of {batch} asked for, {} slots, {} Mpps by the clock",
             self.model.place(),
             loopback::RING,
             significant(self.mpps.median())
         );
-        report.figure(id("seen"), &self.seen, "frames", &conditions);
-        report.figure(id("ns"), &self.total_ns, "ns/frame", &conditions);
-        let conditions = format!(
-            "CPU time of all threads per frame, less that of the inline model with batches of \
-             {BATCH_MAX} in the same round; {conditions}"
-        );
-        report.figure(id("sync_ns"), &self.sync_ns, "ns/frame", &conditions);
-        report.derived(id("sync_percent"), self.sync_percent(), "%", &conditions);
+        let key = [batch.to_string(), model.to_owned()];
+        Side::new(key, format!("h4.{model}.{batch}"), ())
+            .under(&conditions)
+            .on(model, batch)
     }
 
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.batch.to_string(),
-            self.model.name().to_owned(),
-            significant(self.seen.median()),
-            significant(self.total_ns.median()),
-            format!("{:.0} %", self.total_ns.spread_percent()),
-            significant(self.sync_ns.median()),
-            format!("{:.0} %", self.sync_percent()),
-            significant(self.mpps.median()),
-        ]
-    }
-}
-
-fn plot(costs: &[Cost], id: &str, what: &str, samples: fn(&Cost) -> &Samples) -> Plot {
-    let line = |model: Model| {
-        let mut series = Series::new(model.name());
-        for cost in costs.iter().filter(|cost| cost.model == model) {
-            series.push(f64::from(cost.batch), samples(cost));
-        }
-        series
-    };
-    Plot {
-        id: id.to_owned(),
-        title: format!("Batches of {LEN} B: {what}"),
-        x: Axis::log("batch asked for by the sender"),
-        y: Axis::log(what),
-        series: Model::ALL.into_iter().map(line).collect(),
+    /// Round by round: both sides of the difference are measured within a second or two.
+    fn samples(self, forwarding: &Variant) -> [Samples; 5] {
+        let pairs = self.ns.values().iter().zip(forwarding.ns.values());
+        let sync_ns: Samples = pairs
+            .map(|(total, forwarding)| total - forwarding)
+            .collect();
+        let sync_percent = Samples::from(sync_ns.median() / self.ns.median() * 100.0);
+        [self.seen, self.ns, sync_ns, sync_percent, self.mpps]
     }
 }

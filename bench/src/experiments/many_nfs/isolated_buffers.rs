@@ -22,27 +22,15 @@ use nfluid_testbed::scratch::Scratch;
 
 /// The quantities of NFs in a row under load.
 const LOADED: [Quantity; 3] = [
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median)],
-    },
+    Quantity::new(".mpps", "Mpps", &[("Mpps", Shown::Median)]),
     // Per second of CPU time of the NFs and the traffic.
     Quantity::MPPS_PER_CPU,
-    Quantity {
-        figure: None,
-        columns: &[("late or lost", Shown::Sum)],
-    },
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 /// The quantities of one frame at a time through a row.
 const PINGED: [Quantity; 2] = [
-    Quantity {
-        figure: Some((".rtt_us", "us")),
-        columns: &[],
-    },
-    Quantity {
-        figure: Some((".rtt_p99_us", "us")),
-        columns: &[],
-    },
+    Quantity::new(".rtt_us", "us", &[]),
+    Quantity::new(".rtt_p99_us", "us", &[]),
 ];
 
 /// Both kinds.

@@ -27,23 +27,11 @@ const MANNERS: [(&str, u32, bool); 4] = [
 
 /// The quantities of a repetition, in the order of [`Neighbours::measure`].
 const QUANTITIES: [Quantity; 4] = [
-    Quantity {
-        figure: Some((".median_us", "us")),
-        columns: &[("median us", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".p99_us", "us")),
-        columns: &[("p99 us", Shown::Median)],
-    },
+    Quantity::new(".median_us", "us", &[("median us", Shown::Median)]),
+    Quantity::new(".p99_us", "us", &[("p99 us", Shown::Median)]),
     // Frames per second through the busy ones.
-    Quantity {
-        figure: Some((".busy_mpps", "Mpps")),
-        columns: &[("Mpps of the busy", Shown::Median)],
-    },
-    Quantity {
-        figure: None,
-        columns: &[("lost", Shown::Sum)],
-    },
+    Quantity::new(".busy_mpps", "Mpps", &[("Mpps of the busy", Shown::Median)]),
+    Quantity::shown(&[("lost", Shown::Sum)]),
 ];
 
 /// An idle NF among busy ones.

@@ -36,32 +36,29 @@ const MANNERS: [(&str, Waits, bool); 4] = [
 /// The quantities of a repetition, in the order of [`Pair::measure`].
 const QUANTITIES: [Quantity; 5] = [
     // The cheap NF's part of the CPU time of both.
-    Quantity {
-        figure: Some((".cheap_percent", "%")),
-        columns: &[
+    Quantity::new(
+        ".cheap_percent",
+        "%",
+        &[
             ("cheap: CPU %", Shown::Tenths),
             ("spread", Shown::Quartiles),
         ],
-    },
+    ),
     // What it forwards of what it forwards alone.
-    Quantity {
-        figure: Some((".kept_percent", "%")),
-        columns: &[("cheap: % of alone", Shown::Tenths)],
-    },
+    Quantity::new(
+        ".kept_percent",
+        "%",
+        &[("cheap: % of alone", Shown::Tenths)],
+    ),
     // The dear NF's part of the CPU time of both.
-    Quantity {
-        figure: Some((".cpu_percent", "%")),
-        columns: &[],
-    },
+    Quantity::new(".cpu_percent", "%", &[]),
     // Its part of the frames.
-    Quantity {
-        figure: Some((".packets_percent", "%")),
-        columns: &[("dear: packets %", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps of both", Shown::Median)],
-    },
+    Quantity::new(
+        ".packets_percent",
+        "%",
+        &[("dear: packets %", Shown::Median)],
+    ),
+    Quantity::new(".mpps", "Mpps", &[("Mpps of both", Shown::Median)]),
 ];
 
 /// A cheap NF and a dear one.

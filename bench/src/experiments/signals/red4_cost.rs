@@ -1,8 +1,9 @@
 //! What congestion signals cost per packet: a link, one core, with a word in the receiver's port against none, in turn.
 //! CPU time, so that what else runs on the core is not counted.
 
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::setups::hyperio_call::ns_per_frame;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use nfluid_ring::port::Port;
 use nfluid_switch::PortSignal;
@@ -16,11 +17,19 @@ const BATCH: usize = 32;
 /// A coin for each packet, which once in two thousand million falls the other way.
 const RARELY: u32 = 1;
 
-/// What the receiver's word says in each variant.
-const VARIANTS: [(&str, u32); 3] = [
-    ("no word", 0),
-    ("probability near 0", RARELY),
-    ("each packet marked", u32::MAX),
+/// What the receiver's word says in each variant: nothing, a probability near 0, and that each packet is to be marked.
+const VARIANTS: [u32; 3] = [0, RARELY, u32::MAX];
+
+const QUANTITIES: [Quantity; 5] = [
+    Quantity::shown(&[("no word", Shown::Median)]),
+    Quantity::shown(&[("probability near 0", Shown::Median)]),
+    Quantity::shown(&[("each packet marked", Shown::Median)]),
+    Quantity::new(".cost_ns", "ns/packet", &[("more: near 0", Shown::Median)]),
+    Quantity::new(
+        ".marked_ns",
+        "ns/packet",
+        &[("more: each marked", Shown::Median)],
+    ),
 ];
 
 /// Runs the experiment.
@@ -33,7 +42,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (mut from, mut to) = (a.attach()?, b.attach()?);
     fill(&mut from.ports[0], &mut to.ports[0])?;
     let (rounds, frames) = report.effort((201, 100_000), (21, 50_000));
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["batch"], QUANTITIES);
     for batch in [1, 8, BATCH, 256] {
         let mut variants = VARIANTS.map(|_| Samples::default());
         let mut costs = VARIANTS.map(|_| Samples::default());
@@ -42,7 +51,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             for turn in 0..VARIANTS.len() {
                 let variant = (round + turn) % VARIANTS.len();
                 let signal = PortSignal {
-                    probability: VARIANTS[variant].1,
+                    probability: VARIANTS[variant],
                     is_refused: false,
                 };
                 // A variant takes some ten milliseconds.
@@ -61,24 +70,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             scratch.switch.counters(receiver).marked > 0,
             "no packet was marked in the variant where each is to be: the figures would say nothing"
         );
-        let name = |what: &str| match batch {
-            BATCH => format!("red4.{what}_ns"),
-            _ => format!("red4.batch{batch}.{what}_ns"),
+        let id = match batch {
+            BATCH => "red4".to_owned(),
+            _ => format!("red4.batch{batch}"),
         };
         let how = format!("64 B over a link, one core, batch {batch}, against no word in turn");
-        report.figure(name("cost"), &costs[1], "ns/packet", &how);
-        report.figure(name("marked"), &costs[2], "ns/packet", &how);
-        let mut row = vec![batch.to_string()];
-        row.extend(variants.iter().map(|variant| significant(variant.median())));
-        row.extend(costs[1..].iter().map(|cost| significant(cost.median())));
-        rows.push(row);
+        let side = Side::new([batch.to_string()], id, ()).under(&how);
+        let [none, rare, all] = variants;
+        let [_, rare_cost, all_cost] = costs;
+        sweep.add(&side, [none, rare, all, rare_cost, all_cost]);
     }
-    let [off, near, all] = VARIANTS.map(|(name, _)| name);
-    table(
-        "ns per packet of 64 B, link, one core; and by how much more than without a word",
-        &["batch", off, near, all, "more: near 0", "more: each marked"],
-        &rows,
-    );
+    sweep.report_all(report);
+    sweep.print("ns per packet of 64 B, link, one core; and by how much more than without a word");
     Ok(())
 }
 

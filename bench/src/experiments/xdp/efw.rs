@@ -24,18 +24,17 @@ const RULES: [u32; 4] = [10, 100, 1000, 10_000];
 
 /// Nanoseconds of a packet, in the order of [`UnderTest::measure`].
 const QUANTITIES: [Quantity; 3] = [
-    Quantity {
-        figure: Some((".ns", "ns/packet")),
-        columns: &[("known flow, accepted", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".drop_ns", "ns/packet")),
-        columns: &[("known flow, dropped", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".new_flow_ns", "ns/packet")),
-        columns: &[("new flow", Shown::Median)],
-    },
+    Quantity::new(
+        ".ns",
+        "ns/packet",
+        &[("known flow, accepted", Shown::Median)],
+    ),
+    Quantity::new(
+        ".drop_ns",
+        "ns/packet",
+        &[("known flow, dropped", Shown::Median)],
+    ),
+    Quantity::new(".new_flow_ns", "ns/packet", &[("new flow", Shown::Median)]),
 ];
 
 /// A firewall of so many rules, and the number of rounds in which it was measured.

@@ -5,9 +5,9 @@
 mod paths;
 
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_testbed::command::output;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -30,14 +30,47 @@ enum Offloads {
     Off,
 }
 
+const QUANTITIES: [Quantity; 1] = [Quantity::new(
+    "",
+    "Gbit/s",
+    &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
+)];
+
 /// A path and a setting.
+#[derive(Clone, Copy)]
 struct Variant {
     id: &'static str,
     address: &'static str,
     offloads: Offloads,
     what: &'static str,
-    gbps: Samples,
 }
+
+const VARIANTS: [Variant; 4] = [
+    Variant {
+        id: "demo.iperf3.gbps",
+        address: BY_NFLUID,
+        offloads: Offloads::AsTheyCome,
+        what: "nfluid, as in the demo: the sender's stack cuts segments late (GSO)",
+    },
+    Variant {
+        id: "demo.iperf3.offloads_off_gbps",
+        address: BY_NFLUID,
+        offloads: Offloads::Off,
+        what: "nfluid, TSO, GSO and GRO off",
+    },
+    Variant {
+        id: "demo.iperf3.kernel_gbps",
+        address: BY_KERNEL,
+        offloads: Offloads::Off,
+        what: "veth, routing, nftables with 10 rules, masquerading; TSO, GSO and GRO off",
+    },
+    Variant {
+        id: "demo.iperf3.kernel_offloads_gbps",
+        address: BY_KERNEL,
+        offloads: Offloads::AsTheyCome,
+        what: "the same with veth's default offloads: 64 KiB pieces cross the path whole",
+    },
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -49,80 +82,34 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         reach(&ends.client, address)?;
     }
     let _server = serve(&ends.server)?;
-    let mut variants = variants();
     let (rounds, seconds) = report.effort((5, 5), (1, 2));
-    for _ in 0..rounds {
-        for variant in &mut variants {
-            interrupt::check()?;
-            match variant.address {
-                BY_NFLUID => nfluid.set(&ends, variant.offloads)?,
-                _ => kernel.set(&ends, variant.offloads)?,
-            }
-            variant
-                .gbps
-                .push(measure(&ends.client, variant.address, seconds)?);
-        }
-    }
-    let row = |variant: &Variant| {
-        vec![
-            variant.id.to_owned(),
-            significant(variant.gbps.median()),
-            format!("{:.0} %", variant.gbps.spread_percent()),
-            variant.what.to_owned(),
-        ]
-    };
-    let rows: Vec<_> = variants.iter().map(row).collect();
-    let title = "TCP between two namespaces, one stream of iperf3, both ends and all between them on the same cores";
-    table(title, &["figure", "Gbit/s", "spread", "path"], &rows);
-    for variant in &variants {
+    let side = |variant: Variant| {
         let conditions = format!("one stream, {seconds} s a round; {}", variant.what);
-        report.figure(variant.id, &variant.gbps, "Gbit/s", &conditions);
-    }
-    let rounds = variants[1]
-        .gbps
-        .values()
-        .iter()
-        .zip(variants[2].gbps.values());
-    let ratio: Samples = rounds.map(|(nfluid, kernel)| nfluid / kernel).collect();
-    let conditions = "nfluid / kernel, round by round, offloads off on both paths";
-    report.figure("demo.iperf3.vs_kernel", &ratio, "x", conditions);
-    Ok(())
-}
-
-fn variants() -> [Variant; 4] {
-    let variant = |id, address, offloads, what| Variant {
-        id,
-        address,
-        offloads,
-        what,
-        gbps: Samples::default(),
+        Side::new([variant.id.to_owned()], variant.id, variant).under(&conditions)
     };
-    [
-        variant(
-            "demo.iperf3.gbps",
-            BY_NFLUID,
-            Offloads::AsTheyCome,
-            "nfluid, as in the demo: the sender's stack cuts segments late (GSO)",
-        ),
-        variant(
-            "demo.iperf3.offloads_off_gbps",
-            BY_NFLUID,
-            Offloads::Off,
-            "nfluid, TSO, GSO and GRO off",
-        ),
-        variant(
-            "demo.iperf3.kernel_gbps",
-            BY_KERNEL,
-            Offloads::Off,
-            "veth, routing, nftables with 10 rules, masquerading; TSO, GSO and GRO off",
-        ),
-        variant(
-            "demo.iperf3.kernel_offloads_gbps",
-            BY_KERNEL,
-            Offloads::AsTheyCome,
-            "the same with veth's default offloads: 64 KiB pieces cross the path whole",
-        ),
-    ]
+    let mut sides = VARIANTS.map(side);
+    let mut sweep = Sweep::plain(&["figure"], QUANTITIES);
+    sweep.notes = &["path"];
+    sweep.run(report, rounds, &mut sides, |variant, _| {
+        match variant.address {
+            BY_NFLUID => nfluid.set(&ends, variant.offloads)?,
+            _ => kernel.set(&ends, variant.offloads)?,
+        }
+        Ok([measure(&ends.client, variant.address, seconds)?])
+    })?;
+    for (row, variant) in sweep.rows_mut().iter_mut().zip(VARIANTS) {
+        row.notes.push(variant.what.to_owned());
+    }
+    sweep.print(
+        "TCP between two namespaces, one stream of iperf3, both ends and all between them on the same cores",
+    );
+    sweep.report_all(report);
+    if let [_, nfluid, kernel, _] = sweep.rows() {
+        let ratio = nfluid.samples[0].ratios(&kernel.samples[0]);
+        let conditions = "nfluid / kernel, round by round, offloads off on both paths";
+        report.figure("demo.iperf3.vs_kernel", &ratio, "x", conditions);
+    }
+    Ok(())
 }
 
 /// Waits until the path is there.

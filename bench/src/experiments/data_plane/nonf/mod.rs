@@ -23,10 +23,11 @@ const BATCH_OWN: usize = 64;
 const APART: [usize; 2] = [0, 1];
 const SAME: [usize; 2] = [1, 1];
 
-const MPPS: [Quantity; 1] = [Quantity {
-    figure: Some(("", "Mpps")),
-    columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-}];
+const MPPS: [Quantity; 1] = [Quantity::new(
+    "",
+    "Mpps",
+    &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+)];
 
 /// A sender and a receiver.
 struct Transfer {

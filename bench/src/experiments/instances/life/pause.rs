@@ -2,9 +2,8 @@
 
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
-use nfluid_figures::statistics::Samples;
-use nfluid_testbed::interrupt;
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -14,70 +13,48 @@ const RATE: u64 = 100_000;
 const STEP: Duration = Duration::from_millis(20);
 const POLICIES: [&str; 3] = ["hold", "drop", "bypass"];
 
+const QUANTITIES: [Quantity; 4] = [
+    Quantity::new(".pause_ms", "ms", &[("pause", Shown::Median)])
+        .meaning("in the daemon, until every thread stands still"),
+    Quantity::new(".pause_request_ms", "ms", &[("request", Shown::Median)])
+        .meaning("from the request to its answer"),
+    Quantity::new(".unpause_ms", "ms", &[("unpause", Shown::Median)])
+        .meaning("in the daemon, until its threads may run"),
+    Quantity::new(".unpause_request_ms", "ms", &[("request", Shown::Median)])
+        .meaning("from the request to its answer"),
+];
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let cycles = report.effort(200, 20);
     let mut setup = Setup::new()?;
     setup.pump(RATE)?;
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["traffic"], QUANTITIES);
     for traffic in POLICIES {
-        let mut samples: [Samples; 4] = Default::default();
-        for _ in 0..cycles {
-            interrupt::check()?;
-            for (at, what, body) in [
-                (0, "pause", json!({ "traffic": traffic })),
-                (2, "unpause", Value::Null),
-            ] {
-                std::thread::sleep(STEP);
-                let begun = Instant::now();
-                let path = format!("/v1/instances/{SUBJECT}/{what}");
-                let answer = setup.requests().request("POST", &path, &body)?;
-                samples[at].push(number(&answer, "took_us")? / 1000.0);
-                samples[at + 1].push(begun.elapsed().as_secs_f64() * 1000.0);
-            }
-        }
-        rows.push(
-            [traffic.to_owned()]
-                .into_iter()
-                .chain(samples.iter().map(|ms| significant(ms.median())))
-                .collect(),
-        );
-        let id = if traffic == "hold" {
-            "l8".to_owned()
-        } else {
-            format!("l8.{traffic}")
+        let id = match traffic {
+            "hold" => "l8".to_owned(),
+            other => format!("l8.{other}"),
         };
-        for (name, ms, what) in [
-            (
-                "pause_ms",
-                &samples[0],
-                "in the daemon, until every thread stands still",
-            ),
-            (
-                "pause_request_ms",
-                &samples[1],
-                "from the request to its answer",
-            ),
-            (
-                "unpause_ms",
-                &samples[2],
-                "in the daemon, until its threads may run",
-            ),
-            (
-                "unpause_request_ms",
-                &samples[3],
-                "from the request to its answer",
-            ),
-        ] {
-            let conditions = format!("{what}; firewall at {RATE} frames/s, traffic: {traffic}");
-            report.figure(format!("{id}.{name}"), ms, "ms", &conditions);
-        }
+        let conditions = format!("firewall at {RATE} frames/s, traffic: {traffic}");
+        let side = Side::new([traffic.to_owned()], id, traffic).under(&conditions);
+        sweep.run(report, cycles, &mut [side], |traffic, _| {
+            let pause = timed(&mut setup, "pause", &json!({ "traffic": traffic }))?;
+            let unpause = timed(&mut setup, "unpause", &Value::Null)?;
+            Ok([pause[0], pause[1], unpause[0], unpause[1]])
+        })?;
     }
-    table(
-        "Pause and unpause, ms",
-        &["traffic", "pause", "request", "unpause", "request"],
-        &rows,
-    );
+    sweep.report_all(report);
+    sweep.print("Pause and unpause, ms");
     Ok(())
+}
+
+/// Milliseconds of a request to the instance: in the daemon, and until the answer.
+fn timed(setup: &mut Setup, what: &str, body: &Value) -> anyhow::Result<[f64; 2]> {
+    std::thread::sleep(STEP);
+    let begun = Instant::now();
+    let path = format!("/v1/instances/{SUBJECT}/{what}");
+    let answer = setup.requests().request("POST", &path, body)?;
+    let took_ms = number(&answer, "took_us")? / 1000.0;
+    Ok([took_ms, begun.elapsed().as_secs_f64() * 1000.0])
 }

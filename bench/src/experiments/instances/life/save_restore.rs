@@ -3,8 +3,9 @@
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
 use crate::phases::Phases;
-use crate::report::{Report, significant, table};
+use crate::report::{Report, table};
 use crate::roles::pump;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_api::types::Timeline;
 use nfluid_figures::statistics::Samples;
@@ -17,6 +18,16 @@ const RATE: u64 = 10_000;
 const CLONE: &str = "clone";
 /// Instances that are prepared: a clone is made from one of them.
 const SHELLS: u64 = 4;
+
+const QUANTITIES: [Quantity; 2] = [
+    Quantity::new(
+        "_ms",
+        "ms",
+        &[("request", Shown::Median), ("p99", Shown::P99)],
+    )
+    .meaning("from the request to its answer"),
+    Quantity::new("_daemon_ms", "ms", &[("in the daemon", Shown::Median)]).meaning("in the daemon"),
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -61,33 +72,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         setup.requests().request("POST", "/v1/delete", &object)?;
         setup.requests().await_shells(SHELLS)?;
     }
-    let mut rows = Vec::new();
-    for (at, what) in [(0, "save"), (2, "restore")] {
-        let conditions = format!(
-            "firewall with {} states at {RATE} frames/s; {SHELLS} shells are ready",
-            pump::FLOWS
-        );
-        let request = format!("from the request to its answer; {conditions}");
-        report.figure(format!("l7.{what}_ms"), &samples[at], "ms", &request);
-        let daemon = format!("in the daemon; {conditions}");
-        report.figure(
-            format!("l7.{what}_daemon_ms"),
-            &samples[at + 1],
-            "ms",
-            &daemon,
-        );
-        rows.push(vec![
-            what.to_owned(),
-            significant(samples[at].median()),
-            significant(samples[at].p99()),
-            significant(samples[at + 1].median()),
-        ]);
-    }
-    table(
-        "Save and restore a firewall with 1000 states, ms",
-        &["", "request", "p99", "in the daemon"],
-        &rows,
+    let conditions = format!(
+        "firewall with {} states at {RATE} frames/s; {SHELLS} shells are ready",
+        pump::FLOWS
     );
+    let mut sweep = Sweep::plain(&[""], QUANTITIES);
+    let [save, save_daemon, restore, restore_daemon] = samples;
+    for (what, samples) in [
+        ("save", [save, save_daemon]),
+        ("restore", [restore, restore_daemon]),
+    ] {
+        let side = Side::new([what.to_owned()], format!("l7.{what}"), ()).under(&conditions);
+        sweep.add(&side, samples);
+    }
+    sweep.report_all(report);
+    sweep.print("Save and restore a firewall with 1000 states, ms");
     let what = "a part of a restore, in the daemon";
     let rows = phases.report(report, "l7.restore", what);
     table(

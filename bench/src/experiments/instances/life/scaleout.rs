@@ -3,7 +3,8 @@
 
 use super::setup::{Round, SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use serde_json::{Value, json};
 
@@ -13,6 +14,16 @@ const RATE: u64 = 100_000;
 const FLOOD: u64 = 4_000_000;
 /// How many members there are, one after the other.
 const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
+
+const MOVES: [Quantity; 2] = [
+    Quantity::new(
+        ".held_ms",
+        "ms",
+        &[("median", Shown::Median), ("p99", Shown::P99)],
+    ),
+    Quantity::new(".took_ms", "ms", &[("all of it", Shown::Median)]),
+];
+const THROUGHPUT: [Quantity; 1] = [Quantity::new(".mpps", "Mpps", &[("median", Shown::Median)])];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -48,28 +59,27 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     tell_moves(report, &with, &without);
-    let mut rows = Vec::new();
-    for (at, (from, to)) in STEPS.into_iter().enumerate() {
+    let mut sweep = Sweep::plain(&["members"], MOVES);
+    sweep.notes = &["states that move"];
+    for ((at, (from, to)), samples) in STEPS
+        .into_iter()
+        .enumerate()
+        .zip(held.into_iter().zip(took))
+    {
         let conditions = format!(
             "firewall of {from} becomes {to} at {RATE} frames/s, 1000 states, of which {} move; pump on one core, all members on another",
             moved[at]
         );
-        let id = format!("scaleout.{from}to{to}");
-        report.figure(format!("{id}.held_ms"), &held[at], "ms", &conditions);
-        report.figure(format!("{id}.took_ms"), &took[at], "ms", &conditions);
-        rows.push(vec![
-            format!("{from} -> {to}"),
-            significant(held[at].median()),
-            significant(held[at].p99()),
-            significant(took[at].median()),
-            moved[at].to_string(),
-        ]);
+        let side = Side::new(
+            [format!("{from} -> {to}")],
+            format!("scaleout.{from}to{to}"),
+            (),
+        );
+        sweep.add(&side.under(&conditions), samples.into());
+        sweep.rows_mut()[at].notes.push(moved[at].to_string());
     }
-    table(
-        "Frames of flows that change hands wait, ms",
-        &["members", "median", "p99", "all of it", "states that move"],
-        &rows,
-    );
+    sweep.report_all(report);
+    sweep.print("Frames of flows that change hands wait, ms");
     throughput(report, &mut setup)
 }
 
@@ -112,39 +122,29 @@ fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
 fn throughput(report: &mut Report, setup: &mut Setup) -> anyhow::Result<()> {
     let rounds = report.effort(10, 2);
     setup.pump_numbered(FLOOD)?;
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["members"], THROUGHPUT);
     for members in [1, 2, 4] {
-        let path = format!("/v1/instances/{SUBJECT}/scale");
-        setup
-            .requests()
-            .request("POST", &path, &json!({ "replicas": members }))?;
-        // The one that ran meanwhile.
+        scale(setup, members)?;
+        // The round that ran meanwhile.
         setup.round()?;
-        let mut mpps = Samples::default();
-        for _ in 0..rounds {
-            mpps.push(setup.round()?.received_per_s() / 1e6);
-        }
         let conditions = format!(
-            "firewall of {members}, {} frames/s offered; pump on one core, all members on another: what more members cost there, not what more cores give",
-            FLOOD
+            "firewall of {members}, {FLOOD} frames/s offered; pump on one core, all members on another: what more members cost there, not what more cores give"
         );
-        report.figure(
-            format!("scaleout.{members}.mpps"),
-            &mpps,
-            "Mpps",
-            &conditions,
-        );
-        rows.push(vec![members.to_string(), significant(mpps.median())]);
+        let id = format!("scaleout.{members}");
+        let side = Side::new([members.to_string()], id, ()).under(&conditions);
+        sweep.run(report, rounds, &mut [side], |(), _| {
+            Ok([setup.round()?.received_per_s() / 1e6])
+        })?;
     }
-    table(
-        "Throughput, Mpps, all members on one core",
-        &["members", "median"],
-        &rows,
-    );
-    let _: Value = setup.requests().request(
-        "POST",
-        &format!("/v1/instances/{SUBJECT}/scale"),
-        &json!({ "replicas": 1 }),
-    )?;
+    sweep.report_all(report);
+    sweep.print("Throughput, Mpps, all members on one core");
+    scale(setup, 1)
+}
+
+fn scale(setup: &mut Setup, members: u64) -> anyhow::Result<()> {
+    let path = format!("/v1/instances/{SUBJECT}/scale");
+    let _: Value = setup
+        .requests()
+        .request("POST", &path, &json!({ "replicas": members }))?;
     Ok(())
 }

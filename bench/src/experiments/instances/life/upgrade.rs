@@ -3,7 +3,8 @@
 
 use super::setup::{Round, SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,6 +36,12 @@ const FIGURES: [(&str, &str); 10] = [
         "what remains: from one to the other and back",
     ),
 ];
+
+const QUANTITIES: [Quantity; 1] = [Quantity::new(
+    "",
+    "ms",
+    &[("median", Shown::Median), ("p99", Shown::P99)],
+)];
 
 /// What the daemon says of an upgrade: all of it, how long nobody served the ports, and of what that consists.
 fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
@@ -142,16 +149,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             );
         }
     }
-    let mut rows = Vec::new();
-    for (at, (id, what)) in FIGURES.iter().enumerate() {
-        report.figure(format!("upgrade.{id}"), &samples[at], "ms", what);
-        rows.push(vec![
-            (*what).to_owned(),
-            significant(samples[at].median()),
-            significant(samples[at].p99()),
-        ]);
+    let mut sweep = Sweep::plain(&[""], QUANTITIES);
+    for ((id, what), samples) in FIGURES.iter().zip(samples) {
+        let side = Side::new([(*what).to_owned()], format!("upgrade.{id}"), ()).under(what);
+        sweep.add(&side, [samples]);
     }
-    table("Upgrades in place, ms", &["", "median", "p99"], &rows);
+    sweep.report_all(report);
+    sweep.print("Upgrades in place, ms");
     println!(
         "{lost} of {sent} frames lost in {upgrades} upgrades at {rate} frames/s; {lost_without} of {} without upgrades",
         without.sent

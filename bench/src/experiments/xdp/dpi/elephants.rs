@@ -22,24 +22,20 @@ enum By {
 
 /// The quantities of a repetition, in the order of [`By::measure`].
 const QUANTITIES: [Quantity; 4] = [
-    Quantity {
-        figure: Some((".gbps", "Gbit/s")),
-        columns: &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
-    },
+    Quantity::new(
+        ".gbps",
+        "Gbit/s",
+        &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
+    ),
     // Of the program that inspects, in percent of a core.
-    Quantity {
-        figure: Some((".cpu_percent", "%")),
-        columns: &[("CPU", Shown::Median)],
-    },
+    Quantity::new(".cpu_percent", "%", &[("CPU", Shown::Median)]),
     // Of all packets, in percent: straight out, looked at by nobody.
-    Quantity {
-        figure: Some((".forwarded_percent", "%")),
-        columns: &[("straight out", Shown::Median)],
-    },
-    Quantity {
-        figure: Some((".unseen_percent", "%")),
-        columns: &[("not seen", Shown::Median)],
-    },
+    Quantity::new(
+        ".forwarded_percent",
+        "%",
+        &[("straight out", Shown::Median)],
+    ),
+    Quantity::new(".unseen_percent", "%", &[("not seen", Shown::Median)]),
 ];
 
 impl By {
@@ -102,9 +98,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let all = [By::Nobody, By::Reader].into_iter().chain(with);
     let side = |by: By| Side::new([by.name()], format!("e6.{}", by.id()), by).under(&how);
     let mut sides: Vec<_> = all.map(side).collect();
-    let mut sweep = Sweep::new(&["inspected by"], QUANTITIES);
-    sweep.settles = false;
-    sweep.warms_up = false;
+    let mut sweep = Sweep::plain(&["inspected by"], QUANTITIES);
     let rows = sweep.run(report, rounds, &mut sides, |by, _| {
         by.measure(&topology, Duration::from_secs(seconds))
     })?;

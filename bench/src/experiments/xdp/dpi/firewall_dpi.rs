@@ -5,22 +5,82 @@ use super::inspected::{Rules, during};
 use super::topology::{FRONT, PORTS, Topology};
 use super::{library, reader};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
-use nfluid_testbed::interrupt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 const RULES: u32 = 50;
 
-/// A host with rules, and what arrives through it.
-struct Side {
-    id: &'static str,
-    name: &'static str,
+const QUANTITIES: [Quantity; 1] = [Quantity::new(
+    ".gbps",
+    "Gbit/s",
+    &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
+)];
+
+/// The programs on the host: a firewall and DPI.
+#[derive(Clone, Copy)]
+enum Programs {
+    /// iptables, ndpiReader.
+    Kernel,
+    /// eFW, eDPI.
+    Evnf,
+}
+
+/// A host with rules.
+struct Host {
+    programs: Programs,
     topology: Topology,
-    gbps: Samples,
+}
+
+impl Host {
+    fn new(programs: Programs, directory: &ScratchDirectory) -> anyhow::Result<Self> {
+        let (program, rules) = match programs {
+            Programs::Kernel => ("iptables-restore", iptables()),
+            Programs::Evnf => ("nft -f", nftables()),
+        };
+        let topology = Topology::new()?;
+        let file = directory.path(programs.id());
+        std::fs::write(&file, rules).context("writing the rules")?;
+        topology
+            .host
+            .run(&format!("{program} {}", file.display()))?;
+        Ok(Host { programs, topology })
+    }
+
+    /// What arrives through the host, in Gbit/s.
+    fn measure(&self, time: Duration) -> anyhow::Result<f64> {
+        let topology = &self.topology;
+        match self.programs {
+            Programs::Kernel => {
+                let _reader = reader::start(&topology.host, FRONT, time)?;
+                topology.transfer(time)
+            }
+            Programs::Evnf => {
+                let transfer = || topology.transfer(time);
+                let (gbps, _) = during(topology, PORTS.len(), Rules::InForce, transfer)?;
+                Ok(gbps)
+            }
+        }
+    }
+}
+
+impl Programs {
+    fn id(self) -> &'static str {
+        match self {
+            Programs::Kernel => "iptables",
+            Programs::Evnf => "evnf",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Programs::Kernel => "iptables, ndpiReader",
+            Programs::Evnf => "eFW, eDPI",
+        }
+    }
 }
 
 /// Runs the experiment.
@@ -28,60 +88,27 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     library()?;
     let directory = ScratchDirectory::new()?;
-    let side = |id, name, program: &str, rules: String| {
-        let topology = Topology::new()?;
-        let file = directory.path(id);
-        std::fs::write(&file, rules).context("writing the rules")?;
-        topology
-            .host
-            .run(&format!("{program} {}", file.display()))?;
-        anyhow::Ok(Side {
-            id,
-            name,
-            topology,
-            gbps: Samples::default(),
-        })
-    };
-    let mut kernel = side(
-        "iptables",
-        "iptables, ndpiReader",
-        "iptables-restore",
-        iptables(),
-    )?;
-    let mut fast = side("evnf", "eFW, eDPI", "nft -f", nftables())?;
     let (rounds, seconds) = report.effort((5, 4), (2, 2));
-    let time = Duration::from_secs(seconds);
-    for _ in 0..rounds {
-        interrupt::check()?;
-        let reader = reader::start(&kernel.topology.host, FRONT, time)?;
-        kernel.gbps.push(kernel.topology.transfer(time)?);
-        drop(reader);
-        let all = PORTS.len();
-        let topology = &fast.topology;
-        let (gbps, _) = during(topology, all, Rules::InForce, || topology.transfer(time))?;
-        fast.gbps.push(gbps);
-    }
     let how = format!(
         "four flows of iperf3, {seconds} s a round, {RULES} rules, no offloads, the ends on the same two cores"
     );
-    let mut rows = Vec::new();
-    for side in [&kernel, &fast] {
-        report.figure(format!("e5.{}.gbps", side.id), &side.gbps, "Gbit/s", &how);
-        rows.push(vec![
-            side.name.to_owned(),
-            significant(side.gbps.median()),
-            format!("{:.0} %", side.gbps.spread_percent()),
-        ]);
+    let side = |programs: Programs| {
+        let host = Host::new(programs, &directory)?;
+        let id = format!("e5.{}", programs.id());
+        anyhow::Ok(Side::new([programs.name().to_owned()], id, host).under(&how))
+    };
+    let mut sides = [side(Programs::Kernel)?, side(Programs::Evnf)?];
+    let mut sweep = Sweep::plain(&["between"], QUANTITIES);
+    sweep.run(report, rounds, &mut sides, |host, _| {
+        Ok([host.measure(Duration::from_secs(seconds))?])
+    })?;
+    sweep.report_all(report);
+    sweep.print("four TCP flows through a firewall and DPI");
+    if let [kernel, fast] = sweep.rows() {
+        let ratio = fast.samples[0].ratios(&kernel.samples[0]);
+        let how = format!("eFW and eDPI / iptables and ndpiReader; {how}");
+        report.figure("e5.ratio", &ratio, "x", &how);
     }
-    table(
-        "four TCP flows through a firewall and DPI",
-        &["between", "Gbit/s", "spread"],
-        &rows,
-    );
-    let pairs = fast.gbps.values().iter().zip(kernel.gbps.values());
-    let ratio: Samples = pairs.map(|(fast, kernel)| fast / kernel).collect();
-    let how = format!("eFW and eDPI / iptables and ndpiReader; {how}");
-    report.figure("e5.ratio", &ratio, "x", &how);
     Ok(())
 }
 

@@ -28,18 +28,13 @@ const MODES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mod
 
 /// Nanoseconds per packet, in the order of [`UnderTest::measure`].
 const QUANTITIES: [Quantity; 3] = [
-    Quantity {
-        figure: Some(("established.ns", "ns/packet")),
-        columns: &[("of a known connection", Shown::Median)],
-    },
-    Quantity {
-        figure: Some(("new.ns", "ns/packet")),
-        columns: &[("first of one", Shown::Median)],
-    },
-    Quantity {
-        figure: Some(("answer.ns", "ns/packet")),
-        columns: &[("answer", Shown::Median)],
-    },
+    Quantity::new(
+        "established.ns",
+        "ns/packet",
+        &[("of a known connection", Shown::Median)],
+    ),
+    Quantity::new("new.ns", "ns/packet", &[("first of one", Shown::Median)]),
+    Quantity::new("answer.ns", "ns/packet", &[("answer", Shown::Median)]),
 ];
 
 fn service() -> SocketAddr {
@@ -82,9 +77,7 @@ fn measure(report: &mut Report, rounds: usize) -> anyhow::Result<()> {
         let how = "one core, BPF_PROG_TEST_RUN, TCP over IPv4";
         sides.push(Side::new([name.to_owned()], id, under_test).under(how));
     }
-    let mut sweep = Sweep::new(&["mode"], QUANTITIES);
-    sweep.settles = false;
-    sweep.warms_up = false;
+    let mut sweep = Sweep::plain(&["mode"], QUANTITIES);
     let rows = sweep.run(report, rounds, &mut sides, |under_test, _| {
         under_test.measure()
     })?;

@@ -2,10 +2,10 @@
 //! cookies, and without any. The same namespaces and the same flood, one after the other. The flood comes by an interface of its own:
 //! a veth's ring has room for 256 frames, and who shares one with a flood, or with the answers to it, loses frames there.
 
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_evnf::guard::{Exit, Guard, Limit, Settings};
-use nfluid_figures::statistics::Samples;
 use nfluid_gen::interface::{InterfaceSender, hardware_address};
 use nfluid_gen::io::Sender;
 use nfluid_testbed::namespace::Namespace;
@@ -22,11 +22,45 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PATIENCE: Duration = Duration::from_millis(500);
 const BATCH: usize = 64;
 
-/// What stands between the flood and the socket, and how `net.ipv4.tcp_syncookies` is set.
-const VARIANTS: [(&str, &str, u8); 3] = [
-    ("guard", "the guard", 2),
-    ("guard.kernel", "the kernel's cookies", 1),
-    ("guard.without", "nothing", 0),
+/// What stands between the flood and the socket.
+#[derive(Clone, Copy)]
+struct Variant {
+    /// The beginning of the figures' ids.
+    id: &'static str,
+    behind: &'static str,
+    /// The setting of `net.ipv4.tcp_syncookies`.
+    cookies: u8,
+    is_guarded: bool,
+}
+
+const VARIANTS: [Variant; 3] = [
+    Variant {
+        id: "guard",
+        behind: "the guard",
+        cookies: 2,
+        is_guarded: true,
+    },
+    Variant {
+        id: "guard.kernel",
+        behind: "the kernel's cookies",
+        cookies: 1,
+        is_guarded: false,
+    },
+    Variant {
+        id: "guard.without",
+        behind: "nothing",
+        cookies: 0,
+        is_guarded: false,
+    },
+];
+
+const QUANTITIES: [Quantity; 2] = [
+    Quantity::new(
+        ".kept_percent",
+        "%",
+        &[("connections kept, %", Shown::Median)],
+    ),
+    Quantity::new(".flood_kpps", "kpps", &[("SYNs, kpps", Shown::Median)]),
 ];
 
 /// Runs this part of the experiment.
@@ -37,28 +71,24 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let listener = server.within(|| Ok(TcpListener::bind((SERVER, 0))?))?;
     let end = listener.local_addr()?;
     let stop = AtomicBool::new(false);
-    let kept = thread::scope(|scope| {
+    let how = format!(
+        "{attempts} connections one after the other beside a flood of SYNs from one core, each answered within {} ms or lost",
+        PATIENCE.as_millis()
+    );
+    let side =
+        |variant: Variant| Side::new([variant.behind.to_owned()], variant.id, variant).under(&how);
+    let mut sides = VARIANTS.map(side);
+    let mut sweep = Sweep::plain(&["behind"], QUANTITIES);
+    thread::scope(|scope| {
         scope.spawn(|| serve(&listener, &stop));
-        let kept = variants(&topology, end, rounds, attempts);
+        let measured = sweep.run(report, rounds, &mut sides, |variant, _| {
+            variant.measure(&topology, end, attempts)
+        });
         stop.store(true, Ordering::Relaxed);
-        kept
+        measured
     })?;
-    let mut rows = Vec::new();
-    for ((id, behind, _), variant) in VARIANTS.into_iter().zip(kept) {
-        let how = format!(
-            "{attempts} connections one after the other beside a flood of SYNs from one core, each answered within {} ms or lost",
-            PATIENCE.as_millis()
-        );
-        report.figure(format!("{id}.kept_percent"), &variant.kept, "%", &how);
-        report.figure(format!("{id}.flood_kpps"), &variant.flood, "kpps", &how);
-        rows.push(vec![
-            behind.to_owned(),
-            significant(variant.kept.median()),
-            significant(variant.flood.median()),
-        ]);
-    }
-    let heads = ["behind", "connections kept, %", "SYNs, kpps"];
-    table("connections in a flood of SYNs", &heads, &rows);
+    sweep.report_all(report);
+    sweep.print("connections in a flood of SYNs");
     Ok(())
 }
 
@@ -92,42 +122,35 @@ impl Topology {
     }
 }
 
-/// The results of a variant.
-#[derive(Default)]
-struct Variant {
-    kept: Samples,
-    flood: Samples,
-}
-
-fn variants(
-    topology: &Topology,
-    end: SocketAddr,
-    rounds: u32,
-    attempts: u32,
-) -> anyhow::Result<[Variant; 3]> {
-    let mut variants = [Variant::default(), Variant::default(), Variant::default()];
-    for _ in 0..rounds {
-        for ((id, _, cookies), variant) in VARIANTS.iter().zip(&mut variants) {
-            let server = &topology.server;
-            server.run(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"))?;
-            let mut guard = guard(end)?;
-            let is_guarded = *id == "guard";
-            let interfaces = if is_guarded { &["s", "near"][..] } else { &[] };
-            let mut links = Vec::new();
-            for interface in interfaces {
-                links.push(server.within(|| Ok(guard.fast().attach(interface)?))?);
-            }
-            let (kept, kpps) = flooded(topology, end, attempts)?;
-            variant.kept.push(kept);
-            variant.flood.push(kpps);
-            if is_guarded {
-                let exits = guard.exits()?;
-                let answered = exits.iter().find(|(exit, _)| *exit == Exit::Answered);
-                anyhow::ensure!(answered.is_some_and(|it| it.1.packets > 0), "{exits:?}");
-            }
+impl Variant {
+    /// Percent of connections that come about, and the flood's SYNs in thousands a second.
+    fn measure(
+        self,
+        topology: &Topology,
+        end: SocketAddr,
+        attempts: u32,
+    ) -> anyhow::Result<[f64; 2]> {
+        let server = &topology.server;
+        let cookies = self.cookies;
+        server.run(&format!("sysctl -qw net.ipv4.tcp_syncookies={cookies}"))?;
+        let mut guard = guard(end)?;
+        let interfaces = if self.is_guarded {
+            &["s", "near"][..]
+        } else {
+            &[]
+        };
+        let mut links = Vec::new();
+        for interface in interfaces {
+            links.push(server.within(|| Ok(guard.fast().attach(interface)?))?);
         }
+        let (kept, kpps) = flooded(topology, end, attempts)?;
+        if self.is_guarded {
+            let exits = guard.exits()?;
+            let answered = exits.iter().find(|(exit, _)| *exit == Exit::Answered);
+            anyhow::ensure!(answered.is_some_and(|it| it.1.packets > 0), "{exits:?}");
+        }
+        Ok([kept, kpps])
     }
-    Ok(variants)
 }
 
 fn guard(end: SocketAddr) -> anyhow::Result<Guard> {

@@ -8,7 +8,8 @@
 
 mod flooded;
 
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::{Context, ensure};
 use nfluid_evnf::guard::{Guard, Limit, PACKETS_MAX, Settings};
 use nfluid_evnf::load::Action;
@@ -30,6 +31,8 @@ const RARE: Limit = Limit {
 };
 /// SYNs, each run alone, whose median is one sample.
 const ALONE: u16 = 500;
+
+const QUANTITIES: [Quantity; 1] = [Quantity::new(".ns", "ns/packet", &[("ns", Shown::Median)])];
 
 fn end() -> SocketAddr {
     (Ipv4Addr::new(203, 0, 113, 1), 80).into()
@@ -82,13 +85,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         samples[3].push(syns.median());
         samples[4].push(nothings.median());
     }
-    let mut rows = Vec::new();
-    for (variant, samples) in variants.into_iter().zip(&samples) {
-        let how = "one core, BPF_PROG_TEST_RUN, IPv4";
-        report.figure(format!("guard.{variant}.ns"), samples, "ns/packet", how);
-        rows.push(vec![variant.to_owned(), significant(samples.median())]);
+    let mut sweep = Sweep::plain(&["packet"], QUANTITIES);
+    for (variant, samples) in variants.into_iter().zip(samples) {
+        let side = Side::new([variant.to_owned()], format!("guard.{variant}"), ())
+            .under("one core, BPF_PROG_TEST_RUN, IPv4");
+        sweep.add(&side, [samples]);
     }
-    table("guard, ns per packet", &["packet", "ns"], &rows);
+    sweep.report_all(report);
+    sweep.print("guard, ns per packet");
     flooded::run(report)
 }
 

@@ -17,7 +17,8 @@ mod topology;
 mod wrk;
 
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side as Compared, Sweep};
 use nfluid_figures::statistics::Samples;
 pub use side::{Kind, Side};
 use std::time::Duration;
@@ -32,6 +33,24 @@ const KINDS: [Kind; 5] = [
     Kind::Nftables,
     Kind::Chain,
     Kind::TcChain,
+];
+
+/// The quantities of a run.
+const QUANTITIES: [Quantity; 10] = [
+    Quantity::new(".requests_per_s", "1/s", &[("requests/s", Shown::Median)]),
+    Quantity::new(".mean_us", "us", &[("mean us", Shown::Median)]),
+    Quantity::new(".p99_us", "us", &[("p99 us", Shown::Median)]),
+    Quantity::new(".corrected_us", "us", &[("corrected us", Shown::Median)]),
+    Quantity::new(".wrk_cores", "cores", &[("wrk", Shown::Median)]),
+    Quantity::new(".server_cores", "cores", &[("nginx", Shown::Median)]),
+    Quantity::new(".proxy_cores", "cores", &[("proxy", Shown::Median)]),
+    Quantity::new(".softirq_cores", "cores", &[("softirq", Shown::Median)]),
+    Quantity::new(
+        ".us_per_request",
+        "us",
+        &[("CPU us/request", Shown::Median)],
+    ),
+    Quantity::new(".waiting", "of 1", &[("waiting", Shown::Median)]),
 ];
 
 /// Runs the experiment.
@@ -80,49 +99,34 @@ pub fn in_turn(
 
 /// Prints what each side has reached, and hands in its figures, whose ids begin with `id`.
 pub fn show(report: &mut Report, id: &str, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["between"], QUANTITIES);
+    sweep.notes = &["spread"];
     for (kind, runs) in all {
         let of = |what: fn(&Run) -> f64| runs.iter().map(what).collect::<Samples>();
-        let waiting = runs.iter().map(|run| run.waiting(connections)).collect();
-        let columns = [
-            ("requests_per_s", of(|run| run.rate), "1/s"),
-            ("mean_us", of(|run| run.mean_us), "us"),
-            ("p99_us", of(|run| run.p99_us), "us"),
-            ("corrected_us", of(|run| run.corrected_us), "us"),
-            ("wrk_cores", of(|run| run.wrk_cores), "cores"),
-            ("server_cores", of(|run| run.server_cores), "cores"),
-            ("proxy_cores", of(|run| run.proxy_cores), "cores"),
-            ("softirq_cores", of(|run| run.softirq_cores), "cores"),
-            ("us_per_request", of(Run::us_per_request), "us"),
-            ("waiting", waiting, "of 1"),
+        let samples = [
+            of(|run| run.rate),
+            of(|run| run.mean_us),
+            of(|run| run.p99_us),
+            of(|run| run.corrected_us),
+            of(|run| run.wrk_cores),
+            of(|run| run.server_cores),
+            of(|run| run.proxy_cores),
+            of(|run| run.softirq_cores),
+            of(Run::us_per_request),
+            runs.iter().map(|run| run.waiting(connections)).collect(),
         ];
-        let mut row = vec![kind.name().to_owned()];
-        for (what, samples, unit) in columns {
-            row.push(significant(samples.median()));
-            let id = format!("{id}.{connections}.{}.{what}", kind.id());
-            report.figure(id, &samples, unit, how);
-        }
-        row.push(format!("{:.0} %", of(|run| run.rate).spread_percent()));
-        rows.push(row);
+        let id = format!("{id}.{connections}.{}", kind.id());
+        let side = Compared::new([kind.name().to_owned()], id, ()).under(how);
+        sweep.add(&side, samples);
     }
-    table(
-        &format!("{connections} connections; cores as far as the programs are charged for them"),
-        &[
-            "between",
-            "requests/s",
-            "mean us",
-            "p99 us",
-            "corrected us",
-            "wrk",
-            "nginx",
-            "proxy",
-            "softirq",
-            "CPU us/request",
-            "waiting",
-            "spread",
-        ],
-        &rows,
-    );
+    for row in sweep.rows_mut() {
+        let rate = &row.samples[0];
+        row.notes.push(format!("{:.0} %", rate.spread_percent()));
+    }
+    sweep.report_all(report);
+    sweep.print(&format!(
+        "{connections} connections; cores as far as the programs are charged for them"
+    ));
 }
 
 /// The sides against each other, round by round.

@@ -3,86 +3,15 @@
 //! An experiment says what it measures ([`Quantity`]) and of what ([`Side`]); a [`Sweep`] runs the sides round by round, so
 //! that whatever the machine does meanwhile happens to all of them, and keeps a [`Row`] of samples for each.
 
-use crate::report::{Report, significant, table};
+mod quantity;
+
+pub use quantity::{Quantity, Shown};
+
+use crate::report::{Report, table};
 use nfluid_figures::plot::Series;
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::ops::Range;
-
-/// Something that each repetition measures.
-#[derive(Clone, Copy, Debug)]
-pub struct Quantity {
-    /// The end of the figure's id, with what joins it to the row's, and the figure's unit; `None` if it is no figure.
-    pub figure: Option<(&'static str, &'static str)>,
-    /// Columns of the table: header, and what is shown.
-    pub columns: &'static [(&'static str, Shown)],
-}
-
-impl Quantity {
-    /// Frames per second by the clock, with its spread.
-    pub const MPPS: Quantity = Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    };
-    /// Frames per second of CPU time, beside [`Quantity::MPPS`] by the clock.
-    pub const MPPS_PER_CPU: Quantity = Quantity {
-        figure: Some((".mpps_per_cpu", "Mpps")),
-        columns: PER_CPU_SECOND,
-    };
-    /// Frames per second of CPU time, as the first quantity.
-    pub const CPU_MPPS: Quantity = Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: PER_CPU_SECOND,
-    };
-    /// Frames per second by the clock, beside [`Quantity::CPU_MPPS`].
-    pub const WALL_MPPS: Quantity = Quantity {
-        figure: Some((".wall_mpps", "Mpps")),
-        columns: &[("Mpps by the clock", Shown::Median)],
-    };
-}
-
-const PER_CPU_SECOND: &[(&str, Shown)] = &[
-    ("Mpps per CPU-second", Shown::Median),
-    ("spread", Shown::Spread),
-];
-
-/// A way to show a row's samples in a cell of the table.
-#[derive(Clone, Copy, Debug)]
-pub enum Shown {
-    /// The median, to four significant digits.
-    Median,
-    /// The median as a whole number.
-    Whole,
-    /// The median as a whole number of percent.
-    Percent,
-    /// The median with one decimal.
-    Tenths,
-    /// The distance of the quartiles in percent of the median.
-    Spread,
-    /// The distance of the quartiles with one decimal, of what is in percent itself.
-    Quartiles,
-    /// The sum of all repetitions, of what is counted.
-    Sum,
-}
-
-impl Shown {
-    fn cell(self, samples: &Samples) -> String {
-        if samples.values().is_empty() {
-            return String::new();
-        }
-        match self {
-            Shown::Median => significant(samples.median()),
-            Shown::Whole => format!("{:.0}", samples.median()),
-            Shown::Percent => format!("{:.0} %", samples.median()),
-            Shown::Tenths => format!("{:.1}", samples.median()),
-            Shown::Spread => format!("{:.0} %", samples.spread_percent()),
-            Shown::Quartiles => {
-                format!("{:.1}", samples.high_quartile() - samples.low_quartile())
-            }
-            Shown::Sum => format!("{:.0}", samples.values().iter().sum::<f64>()),
-        }
-    }
-}
 
 /// A side of the comparison, at one point of the axis.
 #[derive(Debug)]
@@ -144,6 +73,21 @@ pub struct Row<const N: usize> {
     pub notes: Vec<String>,
 }
 
+impl<const N: usize> Row<N> {
+    /// Returns the row of a side, with these samples.
+    fn of<S>(side: &Side<S>, samples: [Samples; N]) -> Self {
+        Row {
+            key: side.key.clone(),
+            id: side.id.clone(),
+            conditions: side.conditions.clone(),
+            line: side.line.clone(),
+            x: side.x,
+            samples,
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// The rows of an experiment.
 #[derive(Debug)]
 pub struct Sweep<const N: usize> {
@@ -172,6 +116,20 @@ impl<const N: usize> Sweep<N> {
         }
     }
 
+    /// Returns a sweep without rows, whose rounds neither wait for near cores nor warm up.
+    pub fn plain(keys: &'static [&'static str], quantities: [Quantity; N]) -> Self {
+        Sweep {
+            settles: false,
+            warms_up: false,
+            ..Sweep::new(keys, quantities)
+        }
+    }
+
+    /// Adds a row of samples that were taken in another manner than by [`Sweep::run`].
+    pub fn add(&mut self, side: &Side<()>, samples: [Samples; N]) {
+        self.rows.push(Row::of(side, samples));
+    }
+
     /// Measures all sides in each of so many rounds, and adds a row for each; the numbers of these rows. `measure` is told
     /// whether the round counts, and returns NaN for a quantity that the side does not have: the cell is then empty, and there
     /// is no figure.
@@ -186,15 +144,9 @@ impl<const N: usize> Sweep<N> {
         mut measure: impl FnMut(&mut S, bool) -> anyhow::Result<[f64; N]>,
     ) -> anyhow::Result<Range<usize>> {
         let first = self.rows.len();
-        self.rows.extend(sides.iter().map(|side| Row {
-            key: side.key.clone(),
-            id: side.id.clone(),
-            conditions: side.conditions.clone(),
-            line: side.line.clone(),
-            x: side.x,
-            samples: [(); N].map(|()| Samples::default()),
-            notes: Vec::new(),
-        }));
+        let empty = || [(); N].map(|()| Samples::default());
+        let rows = sides.iter().map(|side| Row::of(side, empty()));
+        self.rows.extend(rows);
         for round in usize::from(!self.warms_up)..=rounds {
             for (side, row) in sides.iter_mut().zip(&mut self.rows[first..]) {
                 interrupt::check()?;
@@ -229,12 +181,26 @@ impl<const N: usize> Sweep<N> {
         }
     }
 
+    /// Hands in the figures of all rows.
+    pub fn report_all(&self, report: &mut Report) {
+        self.report(report, 0..self.rows.len());
+    }
+
     fn figures(&self, report: &mut Report, row: &Row<N>) {
         let measured = self.quantities.iter().zip(&row.samples);
         for (quantity, samples) in measured.filter(|(_, it)| !it.values().is_empty()) {
-            if let Some((ending, unit)) = quantity.figure {
+            let Some((ending, unit)) = quantity.figure else {
+                continue;
+            };
+            let conditions = match (quantity.meaning, row.conditions.as_str()) {
+                ("", conditions) => conditions.to_owned(),
+                (meaning, "") => meaning.to_owned(),
+                (meaning, conditions) => format!("{meaning}; {conditions}"),
+            };
+            report.figure(format!("{}{ending}", row.id), samples, unit, &conditions);
+            if let Some(ending) = quantity.p99 {
                 let id = format!("{}{ending}", row.id);
-                report.figure(id, samples, unit, &row.conditions);
+                report.derived(id, samples.p99(), unit, &conditions);
             }
         }
     }
@@ -279,15 +245,40 @@ mod tests {
     use super::{Quantity, Shown, Side, Sweep, lines};
     use crate::options::Options;
     use crate::report::Report;
+    use nfluid_figures::statistics::Samples;
 
-    const SPEED: Quantity = Quantity {
-        figure: Some((".mpps", "Mpps")),
-        columns: &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
-    };
-    const LOST: Quantity = Quantity {
-        figure: None,
-        columns: &[("lost", Shown::Sum)],
-    };
+    const SPEED: Quantity = Quantity::new(
+        ".mpps",
+        "Mpps",
+        &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
+    );
+    const LOST: Quantity = Quantity::shown(&[("lost", Shown::Sum)]);
+
+    #[test]
+    fn figures_say_what_they_mean_and_may_have_a_percentile() {
+        let mut report = Report::new("x", "for a test", true, &Options::default());
+        const DELAY: Quantity = Quantity::new(".ms", "ms", &[("longest", Shown::Largest)])
+            .with_p99(".p99_ms")
+            .meaning("from end to end");
+        let mut sweep = Sweep::plain(&["side"], [DELAY]);
+        let side = Side::new(["a".to_owned()], "x.a", ()).under("alone");
+        sweep.add(&side, [[1.0, 2.0, 9.0].into_iter().collect()]);
+        sweep.add(
+            &Side::new(["b".to_owned()], "x.b", ()),
+            [Samples::default()],
+        );
+        assert_eq!(sweep.cells(&sweep.rows()[0]), ["a", "9.000"]);
+        sweep.report_all(&mut report);
+        let figures = report.finish().figures;
+        let found: Vec<_> = figures
+            .iter()
+            .map(|it| (it.id.as_str(), it.value))
+            .collect();
+        assert_eq!(found[0], ("x.a.ms", 2.0));
+        assert_eq!(found[1].0, "x.a.p99_ms");
+        assert_eq!(found.len(), 2, "a side without samples has no figure");
+        assert_eq!(figures[0].conditions, "from end to end; alone");
+    }
 
     fn side(name: &str, subject: f64) -> Side<f64> {
         let key = [name.to_owned()];
