@@ -92,7 +92,7 @@ impl Report {
             environment.kernel,
             environment.cpu,
             environment.cores,
-            apart(environment.core_to_core_ns),
+            core_distance(environment.core_to_core_ns),
             environment.load,
             if environment.virtualised {
                 ", virtual machine"
@@ -203,16 +203,16 @@ impl Report {
         record.date = utc(since_1970.unwrap_or_default().as_millis() as u64);
         println!(
             "\n# cores {} apart at the beginning, {} at the end; waited {:.1} s for near ones",
-            apart(record.environment.core_to_core_ns),
-            apart(record.core_to_core_ns_end),
+            core_distance(record.environment.core_to_core_ns),
+            core_distance(record.core_to_core_ns_end),
             steady.map_or(0.0, |steady| steady.waited().as_secs_f64())
         );
         record
     }
 }
 
-/// The distance of two cores, for people.
-pub fn apart(core_to_core_ns: Option<f64>) -> String {
+/// Returns the distance of two cores as a text.
+pub fn core_distance(core_to_core_ns: Option<f64>) -> String {
     core_to_core_ns.map_or_else(|| "unknown".to_owned(), |ns| format!("{ns:.0} ns"))
 }
 

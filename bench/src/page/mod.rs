@@ -7,7 +7,7 @@ mod topics;
 
 use crate::experiment::Experiment;
 use crate::experiments;
-use crate::report::{apart, significant};
+use crate::report::{core_distance, significant};
 use nfluid_figures::record::{Figure, Record};
 use nfluid_figures::results::Results;
 use nfluid_figures::statistics::Samples;
@@ -122,8 +122,8 @@ fn run_cells(record: &Record) -> [String; 10] {
         environment.cores.to_string(),
         format!(
             "{}, {}",
-            apart(environment.core_to_core_ns),
-            apart(record.core_to_core_ns_end)
+            core_distance(environment.core_to_core_ns),
+            core_distance(record.core_to_core_ns_end)
         ),
         environment.load.to_string(),
         environment.version.clone(),

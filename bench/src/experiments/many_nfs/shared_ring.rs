@@ -4,7 +4,7 @@
 //! NFs on core 0, the thread and the traffic's process on core 1.
 
 use super::massive::host;
-use super::massive::{Buffers, Cell, Cores, Offer, Plan, Population, WINDOW, Waiting};
+use super::massive::{Buffers, Cores, Offer, Plan, Population, Repetitions, WINDOW, Waiting};
 use crate::host::cpu::process_seconds;
 use crate::host::cpu::require_two_cores;
 use crate::report::{Report, significant, table};
@@ -32,8 +32,8 @@ const ENDS: u8 = 2;
 struct Row {
     nfs: u32,
     len: usize,
-    ring: Cell,
-    looking: Cell,
+    ring: Repetitions,
+    looking: Repetitions,
     /// CPU time of the thread, percent of its core.
     thread_percent: Samples,
 }
@@ -135,8 +135,8 @@ fn rounds_of(
     Ok(Row {
         nfs,
         len,
-        ring: Cell::of(&ring, len),
-        looking: Cell::of(&looking, len),
+        ring: Repetitions::of(&ring, len),
+        looking: Repetitions::of(&looking, len),
         thread_percent,
     })
 }

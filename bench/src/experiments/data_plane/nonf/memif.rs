@@ -1,6 +1,6 @@
 //! Between two processes on DPDK.
 
-use super::{APART, BATCH, Transfer, cores_in_words, idle_percent};
+use super::{BATCH, TWO_CORES, Transfer, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
 use crate::dpdk::memif::{Mode, Setup};
 use crate::report::Report;
@@ -70,7 +70,7 @@ fn side(
 
 /// A receiver that polls.
 pub fn idle(report: &mut Report, dpdk: &mut Dpdk) -> anyhow::Result<()> {
-    let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, APART, false)?;
+    let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, TWO_CORES, false)?;
     let percent = idle_percent(report, &mut peers[1..])?;
     let conditions = "a receiver that nobody sends to: it polls";
     report.figure("nonf.memif.idle_cpu_percent", &percent, "%", conditions);

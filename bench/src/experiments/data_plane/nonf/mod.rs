@@ -20,7 +20,7 @@ use std::ops::Range;
 const BATCH: usize = 32;
 /// The batch of the figures without a suffix.
 const BATCH_OWN: usize = 64;
-const APART: [usize; 2] = [0, 1];
+const TWO_CORES: [usize; 2] = [0, 1];
 const SAME: [usize; 2] = [1, 1];
 
 const MPPS: [Quantity; 1] = [Quantity::new(
@@ -55,7 +55,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     sweep.notes = &["conditions"];
     for len in report.choose(vec![64, 128, 256, 512, 1024, 1514], vec![64, 1514]) {
         let peer = dpdk.as_mut().filter(|_| matches!(len, 64 | 1514));
-        apart(report, &mut sweep, &mut scratch, peer, len)?;
+        on_two_cores(report, &mut sweep, &mut scratch, peer, len)?;
     }
     interrupt::check()?;
     same_core(report, &mut sweep, &mut scratch, dpdk.as_mut())?;
@@ -78,7 +78,7 @@ fn side(id: String, conditions: &str, transfer: Transfer) -> Side<Transfer> {
 }
 
 /// A core each.
-fn apart(
+fn on_two_cores(
     report: &mut Report,
     sweep: &mut Sweep<1>,
     scratch: &mut Scratch,
@@ -89,7 +89,7 @@ fn apart(
     for (suffix, batch) in [("", BATCH_OWN), (".batch32", BATCH)] {
         for slots in own::RINGS {
             let id = format!("nonf.{len}{suffix}.mpps");
-            sides.push(own::side(scratch, id, len, batch, slots, APART)?);
+            sides.push(own::side(scratch, id, len, batch, slots, TWO_CORES)?);
         }
     }
     let own = sides.len();
@@ -102,7 +102,7 @@ fn apart(
         };
         for setup in setups {
             sides.extend(memif::side_if_it_works(
-                dpdk, &id, *setup, len, APART, false,
+                dpdk, &id, *setup, len, TWO_CORES, false,
             ));
         }
     }

@@ -1,6 +1,6 @@
 //! Through nfluid's switch.
 
-use super::{APART, Transfer, cores_in_words, idle_percent};
+use super::{TWO_CORES, Transfer, cores_in_words, idle_percent};
 use crate::peer::Peer;
 use crate::report::Report;
 use crate::roles::{Role, Task};
@@ -44,7 +44,7 @@ pub fn idle(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let mut receiver = scratch.instance(1, RINGS[0], 64)?;
     scratch.link((&mut sender, 0), (&mut receiver, 0))?;
     let role = Role {
-        core: APART[1],
+        core: TWO_CORES[1],
         task: Task::Sleep,
     };
     let mut peers = [Peer::start(&receiver, &role)?];

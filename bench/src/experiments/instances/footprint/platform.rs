@@ -74,13 +74,13 @@ fn look(idle: &mut Idle, before: ([u64; KERNEL_KINDS.len()], u64)) -> anyhow::Re
 fn show(report: &mut Report, all: &[Each]) {
     let mut rows = Vec::new();
     for each in all {
-        let told = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), significant);
         rows.push(vec![
             each.count.to_string(),
             significant(each.own.median()),
             significant(each.maps.median()),
-            told(each.shared.map(|(kernel, _)| kernel.iter().sum())),
-            told(each.shared.map(|(_, host)| host)),
+            cell(each.shared.map(|(kernel, _)| kernel.iter().sum())),
+            cell(each.shared.map(|(_, host)| host)),
             significant(each.daemon),
         ]);
         let id = format!("footprint.{}", each.count);

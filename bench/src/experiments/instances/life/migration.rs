@@ -2,7 +2,7 @@
 //! to another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
 //! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
 
-use super::books::{Books, When};
+use super::losses::{DropCounters, LossesByPhase};
 use super::setup::number;
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
@@ -44,14 +44,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut none = Variant::new("l7.migrate_none", "no move: what there is anyway");
     let mut moved = Variant::new("l7.migrate", "the firewall moves in the middle");
     let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
-    let mut all_lost = Books::default();
+    let mut all_lost = DropCounters::default();
     let mut phases = Phases::default();
-    let mut when = When::default();
+    let mut by_phase = LossesByPhase::default();
     for _ in 0..rounds {
         interrupt::check()?;
         stream.answer()?;
         none.push(&stream.run(PPS, time, || Ok(()))?);
-        let before = road.books()?;
+        let before = road.counters()?;
         let mut said = Value::Null;
         let mut asked = Instant::now();
         let passage = stream.run(PPS, time, || {
@@ -62,10 +62,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         moved.push(&passage);
         let parts: Timeline =
             serde_json::from_value(said["took"].clone()).context("where the time went")?;
-        when.note(asked, &parts, &passage.lost_at);
+        by_phase.note(asked, &parts, &passage.lost_at);
         let ms = |ns: u64| ns as f64 / 1e6;
         phases.push(parts.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
-        let mut lost = road.books()?.since(&before);
+        let mut lost = road.counters()?.since(&before);
         for (what, key) in [
             ("the rings of the one that left", "frames_dropped"),
             ("handed on, and no room", "frames_left_out"),
@@ -99,7 +99,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     table(
         "And by the part of the move in which they were to be sent",
         &["part", "frames"],
-        &when.rows(),
+        &by_phase.rows(),
     );
     let conditions =
         format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
@@ -287,10 +287,10 @@ impl Road {
     }
 
     /// What was dropped anywhere until now.
-    fn books(&mut self) -> anyhow::Result<Books> {
-        let mut books = Books::default();
+    fn counters(&mut self) -> anyhow::Result<DropCounters> {
+        let mut counters = DropCounters::default();
         for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
-            books.add_platform(name, &mut host.requests)?;
+            counters.add_platform(name, &mut host.requests)?;
         }
         let ends = [("client", &self.client), ("server", &self.server)];
         let others = self
@@ -298,10 +298,10 @@ impl Road {
             .iter()
             .map(|(name, namespace)| (*name, namespace));
         for (name, namespace) in ends.into_iter().chain(others) {
-            books.add_interfaces(name, namespace)?;
+            counters.add_interfaces(name, namespace)?;
         }
-        books.add_backlog()?;
-        Ok(books)
+        counters.add_backlog()?;
+        Ok(counters)
     }
 
     /// Waits until both hosts are ready for the next move.

@@ -1,6 +1,6 @@
 //! The life of an instance while frames pass: paused, saved, restored, moved to another host, upgraded; and of one that becomes several.
 
-mod books;
+mod losses;
 mod setup;
 pub use setup::number;
 pub mod migration;

@@ -1,7 +1,7 @@
 //! The architectures that are compared, and the numbers and lengths that they are measured with.
 
-use super::gate::Entry;
 use super::population::{Buffers, Plan, Waiting};
+use super::wired_entry::Entry;
 use crate::report::Report;
 use crate::roles::work::Waits;
 use nfluid_switch::Wake;

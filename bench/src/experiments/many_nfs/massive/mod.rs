@@ -5,26 +5,26 @@
 //! generator's and sink's process of each core shares it with its NFs.
 
 mod architecture;
-mod cell;
-mod gate;
-mod home;
+mod core_traffic;
 pub mod host;
 pub mod population;
+mod repetitions;
 mod results;
+mod wired_entry;
 
 use crate::report::Report;
 pub use architecture::{Architecture, Sizes};
 use architecture::{MANY, MODERATE};
-pub use cell::Cell;
-use cell::Row;
-pub use gate::Entry;
-pub use home::WINDOW;
+pub use core_traffic::WINDOW;
 use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_switch::SwitchError;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::scratch::Scratch;
 pub use population::{Buffers, Cores, Offer, Plan, Population, Waiting};
+pub use repetitions::Repetitions;
+use repetitions::Row;
 use std::time::{Duration, Instant};
+pub use wired_entry::Entry;
 
 /// Sleeps of those of whom there are fewer.
 const FEW_SLEEP: Duration = Duration::from_secs(8);
@@ -167,7 +167,7 @@ impl Stage {
         let mut possible = Vec::new();
         let mut no_room = None;
         for variant in self.variants.drain(..) {
-            match self.populations[variant.population].lead(&scratch.switch, variant.entry) {
+            match self.populations[variant.population].set_entry(&scratch.switch, variant.entry) {
                 Ok(()) => possible.push(variant),
                 Err(error) if is_limit(&error) => {
                     println!("\n{nfs} NFs, {:?}, left out: {error:#}", variant.entry);
@@ -189,14 +189,14 @@ impl Stage {
         scratch: &Scratch,
         len: usize,
         times: (usize, f64),
-    ) -> anyhow::Result<Vec<(Cell, Cell)>> {
+    ) -> anyhow::Result<Vec<(Repetitions, Repetitions)>> {
         let mut offer = Offer {
             len,
             window: WINDOW,
             mpps: 0.0,
         };
         let full = self.in_turn(scratch, &offer, times)?;
-        let reached = full.iter().map(|cell| cell.mpps.median());
+        let reached = full.iter().map(|repetitions| repetitions.mpps.median());
         offer.mpps = reached.fold(f64::INFINITY, f64::min) * MODERATE;
         let half = self.in_turn(scratch, &offer, times)?;
         Ok(full.into_iter().zip(half).collect())
@@ -207,7 +207,7 @@ impl Stage {
         scratch: &Scratch,
         offer: &Offer,
         (rounds, seconds): (usize, f64),
-    ) -> anyhow::Result<Vec<Cell>> {
+    ) -> anyhow::Result<Vec<Repetitions>> {
         let traffic = self
             .populations
             .iter()
@@ -217,7 +217,7 @@ impl Stage {
         for round in 0..=rounds {
             for (variant, measured) in self.variants.iter().zip(&mut measured) {
                 let population = &self.populations[variant.population];
-                population.lead(&scratch.switch, variant.entry)?;
+                population.set_entry(&scratch.switch, variant.entry)?;
                 let one = population.round(&mut traffic[variant.population], seconds)?;
                 // The first round warms up.
                 if round > 0 {
@@ -225,10 +225,10 @@ impl Stage {
                 }
             }
         }
-        let cells = measured
+        let repetitions = measured
             .iter()
-            .map(|of_variant| Cell::of(of_variant, offer.len));
-        Ok(cells.collect())
+            .map(|of_variant| Repetitions::of(of_variant, offer.len));
+        Ok(repetitions.collect())
     }
 }
 

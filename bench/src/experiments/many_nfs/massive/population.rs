@@ -1,7 +1,7 @@
 //! The processes: pairs of NFs on switches that forward by hardware address.
 
-use super::gate::{self, Entry};
-use super::home::{Home, Measured, Traffic, WINDOW};
+use super::core_traffic::{CoreTraffic, Measured, Traffic, WINDOW};
+use super::wired_entry::{self, Entry};
 use crate::host::cpu;
 use crate::host::memory::process_bytes;
 use crate::peer::run_together;
@@ -28,30 +28,30 @@ pub const TRAFFIC_RING: u32 = 1024;
 /// NFs on one switch, and behind one port of the traffic: its ring takes what is under way to all of them.
 const SWITCH_NFS: u32 = 2 * TRAFFIC_RING / WINDOW;
 /// NFs that one process's traffic reaches: a port for each switch, and one for a wire.
-const HOME_NFS: u32 = SWITCH_NFS * (PORTS_MAX as u32 - 1);
+const NFS_PER_PROCESS: u32 = SWITCH_NFS * (PORTS_MAX as u32 - 1);
 /// NFs that are made at once: bounds the descriptors of this process, which each new one copies.
 const GROUP: u32 = 250;
-/// Processes whose memory is looked at: a look takes a millisecond.
-const LOOKED_AT: usize = 50;
+/// NFs whose memory is read: each takes a millisecond.
+const SAMPLED_NFS: usize = 50;
 /// Let the NFs start.
 const START: Duration = Duration::from_millis(500);
 
-/// Very many NFs; all of them end when it is dropped.
+/// Very many NFs. All of them end when the population is dropped.
 pub struct Population {
     nfs: Vec<Child>,
-    /// One for each core, or several.
-    homes: Vec<Home>,
+    /// The processes of traffic: one or several for each core.
+    core_traffic: Vec<CoreTraffic>,
     /// Bytes of one NF's maps.
     map_bytes: usize,
     /// Pools and ports of the NFs.
     ids: (Vec<u32>, Vec<u32>),
-    /// What an I/O thread needs to serve the NFs, if they may be served.
+    /// The duties of an I/O thread that serves the NFs; empty if the NFs run the switch themselves.
     duties: Vec<Duty>,
-    /// The first number of a switch that is nobody's.
+    /// The first number of a switch that is not in use.
     next_switch: u32,
 }
 
-/// Whose memory frames lie in.
+/// Owner of the memory in which frames lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
     /// Each NF has its own: the switch copies at each hop.
@@ -67,13 +67,13 @@ pub struct Plan {
     pub nfs: u32,
     pub waiting: Waiting,
     pub buffers: Buffers,
-    /// Frames come from a wire, by an uplink, as [`Population::lead`] says.
+    /// Frames come from a wire, by an uplink, as [`Population::set_entry`] says.
     pub is_wired: bool,
     /// Number of its first switch.
     pub first_switch: u32,
 }
 
-/// What NFs do while nothing is in their rings.
+/// Behaviour of NFs while nothing is in their rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub waits: Waits,
@@ -84,14 +84,14 @@ pub struct Waiting {
     pub list: Option<RawFd>,
 }
 
-/// Where the NFs of a home run, and their traffic.
+/// The core of a group of NFs, and the core of their traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
     pub nfs: usize,
     pub traffic: usize,
 }
 
-/// Traffic, as much for each pair of NFs.
+/// The offered traffic, the same for each pair of NFs.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     /// Bytes per frame.
@@ -102,9 +102,9 @@ pub struct Offer {
     pub mpps: f64,
 }
 
-/// How NFs are joined.
+/// The switch of a group of NFs, the core of their processes, and the port of their traffic.
 #[derive(Clone, Copy)]
-struct Place {
+struct Attachment {
     switch: u32,
     core: usize,
     /// Port of the traffic on the switch.
@@ -116,33 +116,35 @@ impl Population {
     pub fn start(scratch: &mut Scratch, plan: &Plan, cores: &[Cores]) -> anyhow::Result<Self> {
         let mut population = Population {
             nfs: Vec::with_capacity(plan.nfs as usize),
-            homes: Vec::new(),
+            core_traffic: Vec::new(),
             map_bytes: 0,
             ids: (Vec::new(), Vec::new()),
             duties: Vec::new(),
             next_switch: plan.first_switch,
         };
-        let homes = homes(plan.nfs, cores.len() as u32);
-        let shares = shares(plan.nfs / 2, homes);
+        let processes = traffic_processes(plan.nfs, cores.len() as u32);
+        let shares = shares(plan.nfs / 2, processes);
         for (cores, share) in cores.iter().cycle().zip(shares) {
             let switches = shares_of(share, SWITCH_NFS / 2);
-            let mut home = Home::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
+            let mut traffic =
+                CoreTraffic::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
             let ports = 2 * share + switches.len() as u32;
-            // An uplink finds in a table only who is on its own switch.
-            let one = (plan.is_wired && gate::fit_on_a_switch(ports)).then(|| population.number());
+            // An uplink finds in a table only the NFs of its own switch.
+            let one =
+                (plan.is_wired && wired_entry::fit_on_a_switch(ports)).then(|| population.number());
             for (index, pairs) in switches.into_iter().enumerate() {
-                let place = Place {
+                let attachment = Attachment {
                     switch: one.unwrap_or_else(|| population.number()),
                     core: cores.nfs,
-                    traffic: home.port(index),
+                    traffic: traffic.port(index),
                 };
-                let targets = population.add(scratch, plan, place, pairs)?;
-                home.targets.push(targets);
+                let targets = population.add(scratch, plan, attachment, pairs)?;
+                traffic.targets.push(targets);
             }
             if plan.is_wired {
-                home.open_gate(scratch, one)?;
+                traffic.attach_wire(scratch, one)?;
             }
-            population.homes.push(home);
+            population.core_traffic.push(traffic);
         }
         std::thread::sleep(START);
         Ok(population)
@@ -154,7 +156,7 @@ impl Population {
         self.next_switch - 1
     }
 
-    /// The first number of a switch that is nobody's.
+    /// Returns the first number of a switch that is not in use.
     pub fn next_switch(&self) -> u32 {
         self.next_switch
     }
@@ -163,7 +165,7 @@ impl Population {
         &mut self,
         scratch: &mut Scratch,
         plan: &Plan,
-        place: Place,
+        attachment: Attachment,
         pairs: u32,
     ) -> anyhow::Result<Targets> {
         let waiting = plan.waiting;
@@ -171,7 +173,7 @@ impl Population {
             Buffers::Isolated => None,
             Buffers::Shared => Some(scratch.group(2 * pairs * RING)?),
         };
-        place.join(scratch, place.traffic)?;
+        attachment.join(scratch, attachment.traffic)?;
         let mut left = 2 * pairs;
         let mut first = None;
         while left > 0 {
@@ -188,14 +190,14 @@ impl Population {
             for (index, nf) in group.iter().enumerate() {
                 let id = nf.id(0);
                 first.get_or_insert(id);
-                place.join(scratch, id)?;
+                attachment.join(scratch, id)?;
                 // Groups are of even size: a pair lies in one.
                 let next = if index % 2 == 0 {
                     id + 1
                 } else {
-                    place.traffic
+                    attachment.traffic
                 };
-                self.nfs.push(start(nf, waiting, place.core, next)?);
+                self.nfs.push(start(nf, waiting, attachment.core, next)?);
                 self.map_bytes = nf.memory.bytes();
                 self.ids.0.push(nf.memory.pool_id);
                 self.ids.1.push(id);
@@ -211,16 +213,16 @@ impl Population {
         })
     }
 
-    /// Has frames that come from the wire find their NFs in this way; no traffic may run.
-    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
-        let mut homes = self.homes.iter();
-        homes.try_for_each(|home| home.lead(switch, entry))
+    /// Chooses how frames from the wire find their NFs. No traffic may run.
+    pub fn set_entry(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+        let mut core_traffic = self.core_traffic.iter();
+        core_traffic.try_for_each(|traffic| traffic.set_entry(switch, entry))
     }
 
     /// Starts the processes that send and receive.
     pub fn traffic(&self, offer: &Offer) -> anyhow::Result<Traffic> {
-        let homes = self.homes.iter();
-        let peers = homes.map(|home| home.start(offer, self.pairs()));
+        let core_traffic = self.core_traffic.iter();
+        let peers = core_traffic.map(|traffic| traffic.start(offer, self.pairs()));
         Ok(Traffic(peers.collect::<anyhow::Result<_>>()?))
     }
 
@@ -228,7 +230,7 @@ impl Population {
     pub fn round(&self, traffic: &mut Traffic, seconds: f64) -> anyhow::Result<Measured> {
         let (start, before) = (Instant::now(), self.cpu_seconds()?);
         let outcomes = run_together(&mut traffic.0, seconds)?;
-        // Until here: thousands of processes are not asked in no time, and go on meanwhile.
+        // The time until here counts: reading the CPU time of thousands of processes takes a while, in which they go on.
         let used = (self.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
         Ok(Measured::of(&outcomes, used))
     }
@@ -245,12 +247,12 @@ impl Population {
     /// Ends the NFs and takes them out of the switch, whose numbers of switches may be used again.
     pub fn end(self, scratch: &Scratch) -> anyhow::Result<()> {
         let (pools, mut ports) = self.ids.clone();
-        ports.extend(self.homes.iter().flat_map(Home::ports));
+        ports.extend(self.core_traffic.iter().flat_map(CoreTraffic::ports));
         drop(self);
         Ok(scratch.switch.remove_ids(&pools, &ports)?)
     }
 
-    /// What an I/O thread serves; once.
+    /// Takes out the duties of the I/O thread.
     pub fn take_duties(&mut self) -> Vec<Duty> {
         std::mem::take(&mut self.duties)
     }
@@ -267,7 +269,10 @@ impl Population {
 
     /// Memory of an NF in bytes: its process's own share, page tables, kernel stack and maps.
     pub fn bytes_each(&self) -> anyhow::Result<f64> {
-        let looked_at = self.nfs.iter().step_by(self.nfs.len().div_ceil(LOOKED_AT));
+        let looked_at = self
+            .nfs
+            .iter()
+            .step_by(self.nfs.len().div_ceil(SAMPLED_NFS));
         let bytes: Vec<u64> = looked_at
             .map(|nf| process_bytes(nf.id()))
             .collect::<anyhow::Result<_>>()?;
@@ -276,7 +281,7 @@ impl Population {
     }
 }
 
-impl Place {
+impl Attachment {
     fn join(self, scratch: &Scratch, port: u32) -> anyhow::Result<()> {
         let switch = &scratch.switch;
         switch.connect(port, Destination::Switch(self.switch))?;
@@ -285,8 +290,8 @@ impl Place {
 }
 
 /// Processes of traffic for so many NFs: as many at each of `cores`.
-fn homes(nfs: u32, cores: u32) -> u32 {
-    cores * nfs.div_ceil(HOME_NFS * cores).max(1)
+fn traffic_processes(nfs: u32, cores: u32) -> u32 {
+    cores * nfs.div_ceil(NFS_PER_PROCESS * cores).max(1)
 }
 
 /// `count` in so many parts that are as equal as possible, none of them 0.
@@ -334,15 +339,15 @@ impl Drop for Population {
 
 #[cfg(test)]
 mod tests {
-    use super::{HOME_NFS, homes, shares, shares_of};
+    use super::{NFS_PER_PROCESS, shares, shares_of, traffic_processes};
 
     #[test]
     fn each_core_has_as_many_processes_of_traffic_as_reach_its_nfs() {
-        assert_eq!(homes(2, 2), 2);
-        assert_eq!(homes(HOME_NFS, 1), 1);
-        assert_eq!(homes(HOME_NFS + 2, 1), 2);
-        assert_eq!(homes(8000, 2), 2);
-        assert_eq!(homes(8000, 1), 2);
+        assert_eq!(traffic_processes(2, 2), 2);
+        assert_eq!(traffic_processes(NFS_PER_PROCESS, 1), 1);
+        assert_eq!(traffic_processes(NFS_PER_PROCESS + 2, 1), 2);
+        assert_eq!(traffic_processes(8000, 2), 2);
+        assert_eq!(traffic_processes(8000, 1), 2);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Figures, tables and plots of architectures.
 
 use super::architecture::{Architecture, MODERATE, Sizes};
-use super::cell::Row;
-use super::gate::Entry;
-use super::home::WINDOW;
+use super::core_traffic::WINDOW;
 use super::host;
 use super::population::RING;
+use super::repetitions::Row;
+use super::wired_entry::Entry;
 use crate::report::{Report, significant, table};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
@@ -114,7 +114,7 @@ pub fn print(architecture: &Architecture, rows: &[Row]) {
         "lost",
         "MB each",
     ];
-    let cells = |row: &Row| {
+    let repetitions = |row: &Row| {
         let percent = |samples: &Samples| format!("{:.0} %", samples.median());
         vec![
             row.nfs.to_string(),
@@ -134,7 +134,7 @@ pub fn print(architecture: &Architecture, rows: &[Row]) {
             significant(row.megabytes),
         ]
     };
-    let rows: Vec<_> = rows.iter().map(cells).collect();
+    let rows: Vec<_> = rows.iter().map(repetitions).collect();
     let title = format!("{}, two NFs per frame", architecture.title);
     table(&title, &header, &rows);
 }

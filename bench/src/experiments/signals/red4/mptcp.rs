@@ -134,9 +134,9 @@ impl Hosts {
                 .and_then(|_| host.ip(limits))
                 .map_err(|error| cannot(format!("{error:#}")))?;
         }
-        let told = "mptcp endpoint add 10.0.2.2 dev eth2 signal";
+        let endpoint = "mptcp endpoint add 10.0.2.2 dev eth2 signal";
         self.server
-            .ip(told)
+            .ip(endpoint)
             .map_err(|error| cannot(format!("{error:#}")))?;
         Ok(())
     }

@@ -141,7 +141,7 @@ impl Variant {
         std::thread::sleep(time);
         let found = Moment::now(platform, &NAMES)?.since(&before);
         drop(floods);
-        check_books(&rest, &at_rest(platform)?)?;
+        check_counters(&rest, &at_rest(platform)?)?;
         self.push(&found);
         Ok(())
     }
@@ -235,8 +235,8 @@ fn at_rest(platform: &Platform) -> anyhow::Result<(Moment, u64)> {
     anyhow::bail!("frames go on although nobody sends")
 }
 
-/// Whether no frame was lost from the books between two moments at rest.
-fn check_books(before: &(Moment, u64), after: &(Moment, u64)) -> anyhow::Result<()> {
+/// Checks that the counters of the NFs and the chain agree on the frames between two moments at rest.
+fn check_counters(before: &(Moment, u64), after: &(Moment, u64)) -> anyhow::Result<()> {
     let found = after.0.since(&before.0);
     let [first, second] = [found.of[FIRST], found.of[SECOND]];
     anyhow::ensure!(
@@ -245,10 +245,10 @@ fn check_books(before: &(Moment, u64), after: &(Moment, u64)) -> anyhow::Result<
         first.frames,
         second.offered()
     );
-    let told = after.1.saturating_sub(before.1);
+    let refused = after.1.saturating_sub(before.1);
     anyhow::ensure!(
-        told == first.refused,
-        "the chain says that it refused {told} frames, its entry {}",
+        refused == first.refused,
+        "the chain says that it refused {refused} frames, its entry {}",
         first.refused
     );
     Ok(())

@@ -69,13 +69,13 @@ impl By {
                 [gbps, percent(used, began.elapsed()), f64::NAN, f64::NAN]
             }
             By::Edpi { elephants } => {
-                let (gbps, told) =
+                let (gbps, inspection) =
                     during(topology, elephants, Rules::None, || topology.transfer(time))?;
                 [
                     gbps,
-                    percent(told.cpu_seconds, began.elapsed()),
-                    told.percent(Exit::Forwarded),
-                    told.percent(Exit::Unseen),
+                    percent(inspection.cpu_seconds, began.elapsed()),
+                    inspection.percent(Exit::Forwarded),
+                    inspection.percent(Exit::Unseen),
                 ]
             }
         })

@@ -32,13 +32,13 @@ pub enum Rules {
 }
 
 /// What an eDPI has done while something was measured.
-pub struct Told {
+pub struct Inspection {
     pub exits: Vec<(Exit, Counts)>,
     /// CPU time of the classifier, in seconds.
     pub cpu_seconds: f64,
 }
 
-impl Told {
+impl Inspection {
     /// Packets that left by an exit, in percent.
     pub fn percent(&self, exit: Exit) -> f64 {
         let packets = |of: &dyn Fn(Exit) -> bool| -> u64 {
@@ -55,7 +55,7 @@ pub fn during<T>(
     elephants: usize,
     rules: Rules,
     work: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Told)> {
+) -> anyhow::Result<(T, Inspection)> {
     let ends = AtomicBool::new(false);
     let (ready, is_ready) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -64,8 +64,8 @@ pub fn during<T>(
                 let mut inspector = load(elephants)?;
                 let _front = attach(&inspector, rules, FRONT)?;
                 let _back = attach(&inspector, rules, BACK)?;
-                // Whoever waits has gone if it cannot be told.
-                let _told = ready.send(());
+                // An error means that the waiting thread has ended.
+                let _sent = ready.send(());
                 let thread = rustix::thread::gettid()
                     .as_raw_nonzero()
                     .get()
@@ -77,7 +77,7 @@ pub fn during<T>(
                 }
                 let cpu_seconds = cpu::thread_seconds(thread)? - began;
                 let exits = all_counted(&mut inspector)?;
-                Ok(Told { exits, cpu_seconds })
+                Ok(Inspection { exits, cpu_seconds })
             })
         });
         let done = is_ready
@@ -86,10 +86,11 @@ pub fn during<T>(
             .and_then(|()| topology.plain())
             .and_then(|()| work());
         ends.store(true, Ordering::Relaxed);
-        let told = inspects.join().map_err(|_| anyhow!("eDPI has failed"))?;
+        let inspection = inspects.join();
+        let inspection = inspection.map_err(|_| anyhow!("eDPI has failed"))?;
         // Why it did not begin says more than that it did not.
-        let told = told?;
-        Ok((done?, told))
+        let inspection = inspection?;
+        Ok((done?, inspection))
     })
 }
 

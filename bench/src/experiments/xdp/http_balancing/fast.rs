@@ -13,7 +13,7 @@ use serde_json::Value;
 const CONNECTIONS: u32 = 1 << 16;
 
 /// An interface of a host, and what it has.
-pub struct Place<'a> {
+pub struct AttachPoint<'a> {
     pub host: &'a Namespace,
     pub interface: &'a str,
     pub firewall: bool,
@@ -21,38 +21,38 @@ pub struct Place<'a> {
 }
 
 /// What is attached.
-pub struct Fast {
+pub struct FastPaths {
     chains: Vec<Chain>,
     firewalls: Vec<Firewall>,
     balancer: Balancer,
 }
 
-impl Fast {
+impl FastPaths {
     /// Attaches each place's members at a hook: the rules that its host has in force, and one balancer for all of them.
-    pub fn attach(places: &[Place<'_>], hook: Hook) -> anyhow::Result<Self> {
-        let mut fast = Fast {
+    pub fn attach(points: &[AttachPoint<'_>], hook: Hook) -> anyhow::Result<Self> {
+        let mut fast = FastPaths {
             chains: Vec::new(),
             firewalls: Vec::new(),
             balancer: balancer()?,
         };
-        for place in places {
+        for point in points {
             let mut members = Vec::new();
-            if place.firewall {
-                let firewall = place.host.within(|| firewall(place.interface))?;
+            if point.firewall {
+                let firewall = point.host.within(|| firewall(point.interface))?;
                 members.push(firewall.member_at(hook)?);
                 fast.firewalls.push(firewall);
             }
-            if place.balancer {
+            if point.balancer {
                 members.push(fast.balancer.member_at(hook)?);
             }
             let mut chain = Chain::new(members)?;
-            place.host.within(|| Ok(chain.attach(place.interface)?))?;
+            point.host.within(|| Ok(chain.attach(point.interface)?))?;
             match hook {
-                Hook::Tc | Hook::Egress => chain.set_peers(&peers(place.host)?)?,
+                Hook::Tc | Hook::Egress => chain.set_peers(&peers(point.host)?)?,
                 Hook::Xdp | Hook::Component => {
                     // What goes on to the kernel is not to wait there for more.
-                    let line = format!("ethtool -K {} gro off", place.interface);
-                    place.host.run(&line)?;
+                    let line = format!("ethtool -K {} gro off", point.interface);
+                    point.host.run(&line)?;
                 }
             }
             fast.chains.push(chain);
@@ -68,12 +68,12 @@ impl Fast {
     }
 
     /// How packets have left.
-    pub fn told(&self) -> anyhow::Result<String> {
-        let mut told = format!("{:?}", self.balancer.exits()?);
+    pub fn exits(&self) -> anyhow::Result<String> {
+        let mut text = format!("{:?}", self.balancer.exits()?);
         for firewall in &self.firewalls {
-            told += &format!("; {:?}", firewall.exits()?);
+            text += &format!("; {:?}", firewall.exits()?);
         }
-        Ok(told)
+        Ok(text)
     }
 }
 
@@ -81,8 +81,8 @@ impl Fast {
 fn peers(host: &Namespace) -> anyhow::Result<Vec<u32>> {
     let links: Value = serde_json::from_str(&host.ip("-j link show type veth")?)?;
     let links = links.as_array().context("a list was asked for")?;
-    let apart = links.iter().filter(|link| !link["link_netnsid"].is_null());
-    let numbers = apart.map(|link| {
+    let crossing = links.iter().filter(|link| !link["link_netnsid"].is_null());
+    let numbers = crossing.map(|link| {
         Ok(u32::try_from(
             link["ifindex"].as_u64().context("a number")?,
         )?)

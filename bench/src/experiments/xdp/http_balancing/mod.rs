@@ -6,7 +6,7 @@
 //! segments themselves and poll; on the others they are as the kernel makes them.
 //!
 //! Latency is the mean of the answers that there were, on all sides alike: as many connections ask as are answered, so that it follows
-//! from the requests per second (`waiting`). What wrk makes of it is told beside it ([`answers`]).
+//! from the requests per second (`waiting`). What wrk makes of it is shown beside it ([`answers`]).
 //!
 //! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
 

@@ -1,6 +1,6 @@
 //! The sides: what is between the client and the servers.
 
-use super::fast::{Fast, Place};
+use super::fast::{AttachPoint, FastPaths};
 use super::topology::{BACK, BETWEEN, END, LAN, SERVERS, SERVICE, Topology};
 use super::wrk::{self, Run};
 use anyhow::Context;
@@ -60,7 +60,7 @@ impl Kind {
 pub struct Side {
     pub kind: Kind,
     /// Before the topology that they live in.
-    fast: Option<Fast>,
+    fast: Option<FastPaths>,
     proxy: Option<Service>,
     topology: Topology,
 }
@@ -108,12 +108,12 @@ impl Side {
             }
             Kind::Chain | Kind::TwoHosts => {
                 load(topology, topology.first(), "nft", "-f", &nftables())?;
-                side.fast = Some(Fast::attach(&places(topology), Hook::Xdp)?);
+                side.fast = Some(FastPaths::attach(&points(topology), Hook::Xdp)?);
                 ends_for_xdp(topology)?;
             }
             Kind::TcChain => {
                 load(topology, topology.first(), "nft", "-f", &nftables())?;
-                side.fast = Some(Fast::attach(&places(topology), Hook::Tc)?);
+                side.fast = Some(FastPaths::attach(&points(topology), Hook::Tc)?);
             }
         }
         Ok(side)
@@ -124,7 +124,7 @@ impl Side {
     /// # Errors
     /// As [`wrk::run`]; or what should take the fast path does not.
     pub fn run(&self, connections: u32, time: Duration) -> anyhow::Result<Run> {
-        let before = self.fast.as_ref().map(Fast::sent).transpose()?;
+        let before = self.fast.as_ref().map(FastPaths::sent).transpose()?;
         let run = wrk::run(&self.topology, self.proxy.as_ref(), connections, time)?;
         if let (Some(fast), Some(before)) = (&self.fast, before) {
             let sent = (fast.sent()? - before) as f64;
@@ -133,7 +133,7 @@ impl Side {
             anyhow::ensure!(
                 sent > 0.9 * expected,
                 "the fast path has sent {sent} packets, not {expected}: {}",
-                fast.told()?
+                fast.exits()?
             );
         }
         Ok(run)
@@ -141,23 +141,23 @@ impl Side {
 }
 
 /// What each interface of the fast sides has.
-fn places(topology: &Topology) -> Vec<Place<'_>> {
+fn points(topology: &Topology) -> Vec<AttachPoint<'_>> {
     let back = BACK.map(|interface| (topology.last(), interface));
-    let place = |(host, interface), firewall, balancer| Place {
+    let point = |(host, interface), firewall, balancer| AttachPoint {
         host,
         interface,
         firewall,
         balancer,
     };
     let two = topology.hosts.len() == 2;
-    let mut places = vec![place((topology.first(), LAN), true, !two)];
-    places.extend(back.map(|at| place(at, !two, true)));
+    let mut points = vec![point((topology.first(), LAN), true, !two)];
+    points.extend(back.map(|at| point(at, !two, true)));
     if two {
         let [next, before] = BETWEEN;
-        places.push(place((topology.first(), next), true, false));
-        places.push(place((topology.last(), before), false, true));
+        points.push(point((topology.first(), next), true, false));
+        points.push(point((topology.last(), before), false, true));
     }
-    places
+    points
 }
 
 /// XDP sees the bytes of a packet and nothing beside them: its sender has to compute checksums and cut segments itself. And a

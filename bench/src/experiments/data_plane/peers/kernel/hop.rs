@@ -58,12 +58,12 @@ impl Hop {
         forwarder: Forwarder,
         directory: &ScratchDirectory,
         object: &Path,
-        place: Place,
+        position: Position,
     ) -> anyhow::Result<Vec<Peer>> {
         let (namespace, entry) = (&self.namespace, self.entry.as_str());
         match forwarder {
             Forwarder::Bridge => self.bridge()?,
-            Forwarder::Nftables => self.route(directory, place)?,
+            Forwarder::Nftables => self.route(directory, position)?,
             Forwarder::Xdp => {
                 let to = Some(self.exit.as_str());
                 let program = veth::attach(namespace, object, "redirect", entry, to)?;
@@ -71,7 +71,7 @@ impl Hop {
                 return Ok(vec![program]);
             }
         }
-        Ok(match place.is_first {
+        Ok(match position.is_first {
             true => vec![veth::take_xdp_frames(namespace, object, entry)?],
             false => Vec::new(),
         })
@@ -89,14 +89,14 @@ impl Hop {
         Ok(())
     }
 
-    fn route(&self, directory: &ScratchDirectory, place: Place) -> anyhow::Result<()> {
+    fn route(&self, directory: &ScratchDirectory, position: Position) -> anyhow::Result<()> {
         let (namespace, entry, exit) = (&self.namespace, &self.entry, &self.exit);
         namespace.run("sysctl -qw net.ipv4.ip_forward=1")?;
         namespace.ip(&format!("link set {entry} address {TO}"))?;
         namespace.ip(&format!("address add 10.0.255.1/16 dev {entry}"))?;
         namespace.ip(&format!("address add 10.1.255.1/16 dev {exit}"))?;
         let to = crate::traffic::numbered(crate::roles::work::FLOW).1;
-        let next = if place.is_last { ELSEWHERE } else { TO };
+        let next = if position.is_last { ELSEWHERE } else { TO };
         namespace.ip(&format!(
             "neighbour replace {} lladdr {next} dev {exit}",
             to.ip()
@@ -110,7 +110,7 @@ impl Hop {
 
 /// Where a hop is in its chain.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct Position {
     pub is_first: bool,
     pub is_last: bool,
 }

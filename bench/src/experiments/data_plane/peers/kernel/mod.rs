@@ -9,7 +9,7 @@ use crate::host::cpu;
 use crate::peer::Peer;
 use anyhow::Context;
 pub use hop::Forwarder;
-use hop::{Hop, Place};
+use hop::{Hop, Position};
 use nfluid_testbed::command::output;
 use nfluid_testbed::program::need;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
@@ -80,11 +80,11 @@ pub fn start(
     let ends = hop::join(resources, &hops)?;
     let mut programs = Vec::new();
     for (index, hop) in hops.iter().enumerate() {
-        let place = Place {
+        let position = Position {
             is_first: index == 0,
             is_last: index + 1 == count,
         };
-        programs.extend(hop.forward(forwarder, &resources.directory, &object, place)?);
+        programs.extend(hop.forward(forwarder, &resources.directory, &object, position)?);
     }
     if forwarder == Forwarder::Xdp {
         programs.push(hop::drop_at(&ends, &object)?);

@@ -1,4 +1,4 @@
-//! Where frames were lost: what the platforms and the kernel have counted between two looks; and when.
+//! Lost frames of a move: by the counters of the platforms and the kernel, and by the phase in which the frames were sent.
 
 use nfluid_api::types::Timeline;
 use nfluid_testbed::api::Api;
@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Frames by place and reason.
+/// Counters of dropped frames, by place and reason.
 #[derive(Clone, Debug, Default)]
-pub struct Books(BTreeMap<String, u64>);
+pub struct DropCounters(BTreeMap<String, u64>);
 
-impl Books {
-    /// What the ports of a platform have dropped since they were made; `host` names it.
+impl DropCounters {
+    /// Adds the drops of all ports of a platform; `host` is the platform's name in the result.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -28,7 +28,7 @@ impl Books {
         Ok(())
     }
 
-    /// What the interfaces of a namespace have not sent, or not taken.
+    /// Adds the frames that the interfaces of a namespace did not send or did not accept.
     ///
     /// # Errors
     /// `ip` fails.
@@ -44,7 +44,7 @@ impl Books {
         Ok(())
     }
 
-    /// What found no room in the kernel's queues between interfaces, of all CPUs (proc(5), `softnet_stat`).
+    /// Adds the frames that found no room in the kernel's queues between interfaces, of all CPUs (proc(5), `softnet_stat`).
     ///
     /// # Errors
     /// The file cannot be read.
@@ -58,34 +58,34 @@ impl Books {
         Ok(())
     }
 
-    /// All of them.
+    /// Returns the sum of all counters.
     pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// What was told of otherwise.
+    /// Adds `count` frames to a counter.
     pub fn add(&mut self, what: String, count: Option<u64>) {
         *self.0.entry(what).or_default() += count.unwrap_or(0);
     }
 
-    /// What has come since `before`; what was not there then counts from 0, and so does what was made again.
-    pub fn since(&self, before: &Books) -> Books {
+    /// Returns the increase of each counter since `before`. A counter that is new, or that was made again, counts from 0.
+    pub fn since(&self, before: &DropCounters) -> DropCounters {
         let grown = self.0.iter().map(|(what, count)| {
             let known = before.0.get(what).copied().unwrap_or(0);
             let more = count.checked_sub(known).unwrap_or(*count);
             (what.clone(), more)
         });
-        Books(grown.filter(|(_, count)| *count > 0).collect())
+        DropCounters(grown.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Puts others with these.
-    pub fn merge(&mut self, others: &Books) {
+    /// Adds the counters of `others`.
+    pub fn merge(&mut self, others: &DropCounters) {
         for (what, count) in &others.0 {
             *self.0.entry(what.clone()).or_default() += count;
         }
     }
 
-    /// What and how many, the most first.
+    /// Returns a row per counter, the largest first.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let mut rows: Vec<_> = self.0.iter().collect();
         rows.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -94,12 +94,12 @@ impl Books {
     }
 }
 
-/// Frames by the part of a move in which they were to be sent, in the order of the parts.
+/// Lost frames by the phase of a move in which they were to be sent, in the order of the phases.
 #[derive(Debug, Default)]
-pub struct When(Vec<(String, u64)>);
+pub struct LossesByPhase(Vec<(String, u64)>);
 
-impl When {
-    /// Adds those of a move that was asked for then.
+impl LossesByPhase {
+    /// Adds the lost frames of a move that was requested at `asked`.
     pub fn note(&mut self, asked: Instant, took: &Timeline, lost_at: &[Instant]) {
         let mut until = asked;
         let mut ends = vec![("before".to_owned(), asked)];
@@ -122,7 +122,7 @@ impl When {
         }
     }
 
-    /// Part and how many.
+    /// Returns a row per phase.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let row = |(what, count): &(String, u64)| vec![what.clone(), count.to_string()];
         self.0.iter().map(row).collect()
@@ -131,21 +131,21 @@ impl When {
 
 #[cfg(test)]
 mod tests {
-    use super::{Books, When};
+    use super::{DropCounters, LossesByPhase};
     use nfluid_api::types::{Phase, Timeline};
     use std::time::{Duration, Instant};
 
     #[test]
     fn what_was_made_again_counts_from_nothing() {
-        let books = |counts: &[(&str, u64)]| {
-            let mut books = Books::default();
+        let counters = |counts: &[(&str, u64)]| {
+            let mut counters = DropCounters::default();
             for (what, count) in counts {
-                books.add((*what).to_owned(), Some(*count));
+                counters.add((*what).to_owned(), Some(*count));
             }
-            books
+            counters
         };
-        let before = books(&[("a", 5), ("b", 7), ("c", 2)]);
-        let after = books(&[("a", 5), ("b", 9), ("c", 1), ("d", 4)]);
+        let before = counters(&[("a", 5), ("b", 7), ("c", 2)]);
+        let after = counters(&[("a", 5), ("b", 9), ("c", 1), ("d", 4)]);
         let rows = after.since(&before).rows();
         assert_eq!(rows, [["d", "4"], ["b", "2"], ["c", "1"]]);
     }
@@ -163,15 +163,15 @@ mod tests {
         };
         let before = asked - Duration::from_millis(1);
         let at = |ms| asked + Duration::from_millis(ms);
-        let mut when = When::default();
-        when.note(asked, &took, &[at(31), before, at(29), at(40), at(41)]);
-        when.note(asked, &took, &[at(31)]);
+        let mut by_phase = LossesByPhase::default();
+        by_phase.note(asked, &took, &[at(31), before, at(29), at(40), at(41)]);
+        by_phase.note(asked, &took, &[at(31)]);
         let expected = [
             ["before", "1"],
             ["prepare", "1"],
             ["stop", "2"],
             ["after", "2"],
         ];
-        assert_eq!(when.rows(), expected);
+        assert_eq!(by_phase.rows(), expected);
     }
 }

@@ -1,7 +1,7 @@
 //! The traffic of a core: a process that sends to the NFs of its core and receives from them.
 
-use super::gate::{Entry, Gate};
 use super::population::{Offer, TRAFFIC_RING};
+use super::wired_entry::{Entry, WiredEntry};
 use crate::peer::Peer;
 use crate::roles::across::{Load, Targets};
 use crate::roles::work::Outcome;
@@ -16,21 +16,21 @@ const TRAFFIC_TX: u32 = 256;
 const PAUSE_US_MAX: u64 = 200;
 const PAUSE_US_PAIR: u64 = 20;
 
-/// Where the traffic of a core lives.
-pub struct Home {
+/// The instance of a core's traffic, and the NFs that the traffic is for.
+pub struct CoreTraffic {
     core: usize,
-    /// A port for each switch, which receives, and sends unless there is a gate; then another one, whose slots the
-    /// wire sends.
+    /// A port for each switch, which receives, and sends unless there is a wired entry; then another port sends, whose
+    /// slots the wire takes.
     traffic: ScratchInstance,
     /// One for each switch.
     pub targets: Vec<Targets>,
-    gate: Option<Gate>,
+    wired_entry: Option<WiredEntry>,
 }
 
 /// The processes of all cores, with one load.
 pub struct Traffic(pub Vec<Peer>);
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
     pub mpps: f64,
@@ -43,8 +43,8 @@ pub struct Measured {
     pub traffic_percent: f64,
 }
 
-impl Home {
-    /// Of so many switches.
+impl CoreTraffic {
+    /// Makes the instance, with a port on each of so many switches.
     pub fn new(
         scratch: &mut Scratch,
         core: usize,
@@ -52,35 +52,39 @@ impl Home {
         is_wired: bool,
     ) -> anyhow::Result<Self> {
         let ports = switches as u32 + u32::from(is_wired);
-        Ok(Home {
+        Ok(CoreTraffic {
             core,
             traffic: scratch.instance(ports, TRAFFIC_RING, TRAFFIC_TX)?,
             targets: Vec::with_capacity(switches),
-            gate: None,
+            wired_entry: None,
         })
     }
 
-    /// The port on one of its switches.
+    /// Returns the port on a switch.
     pub fn port(&self, index: usize) -> u32 {
         self.traffic.id(index)
     }
 
-    /// All of them.
+    /// Returns the ports on all switches.
     pub fn ports(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.targets.len()).map(|index| self.port(index))
     }
 
-    /// Has its frames come from a wire; `switch`: where all of its NFs are, if they are on one.
-    pub fn open_gate(&mut self, scratch: &mut Scratch, switch: Option<u32>) -> anyhow::Result<()> {
-        self.gate = Some(Gate::open(scratch, &self.targets, switch, self.core)?);
+    /// Lets the frames arrive by a wire. `switch`: the switch of all NFs, if one switch has all of them.
+    pub fn attach_wire(
+        &mut self,
+        scratch: &mut Scratch,
+        switch: Option<u32>,
+    ) -> anyhow::Result<()> {
+        self.wired_entry = Some(WiredEntry::open(scratch, &self.targets, switch, self.core)?);
         Ok(())
     }
 
-    /// See [`super::Population::lead`].
-    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
-        self.gate
+    /// See [`super::Population::set_entry`].
+    pub fn set_entry(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+        self.wired_entry
             .as_ref()
-            .map_or(Ok(()), |gate| gate.lead(switch, entry))
+            .map_or(Ok(()), |wired_entry| wired_entry.set_entry(switch, entry))
     }
 
     /// Starts the process, which sends its part of what is offered to `all` pairs.
@@ -92,7 +96,7 @@ impl Home {
             rate: offer.mpps * 1e6 * f64::from(pairs) / f64::from(all),
             pause_us: (u64::from(pairs) * PAUSE_US_PAIR).min(PAUSE_US_MAX),
         };
-        let source = self.gate.as_ref().map(Gate::source);
+        let source = self.wired_entry.as_ref().map(WiredEntry::source);
         let task = Task::Across {
             targets: self.targets.clone(),
             load,
@@ -108,7 +112,7 @@ impl Home {
 }
 
 impl Measured {
-    /// Of all cores; `nf_cores`: seconds of CPU time of the NFs per second.
+    /// Sums up all cores. `nf_cores`: seconds of CPU time of the NFs per second.
     pub fn of(outcomes: &[Outcome], nf_cores: f64) -> Self {
         let sum = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>();
         let count = outcomes.len() as f64;

@@ -22,21 +22,21 @@ pub enum Entry {
     Classifier,
 }
 
-/// The wire. The uplink ends before it.
-pub struct Gate {
+/// The wire, and the uplink at its far end, which ends before the wire does.
+pub struct WiredEntry {
     uplink: Uplink,
     wire: Wire,
-    /// That all NFs of the core are on, if it has room for them and the uplink.
+    /// The switch of all NFs of the core, if a switch has room for them and the uplink.
     switch: Option<u32>,
 }
 
-/// Whether a switch has room for so many ports and an uplink.
+/// Returns true if a switch has room for so many ports and an uplink.
 pub fn fit_on_a_switch(ports: u32) -> bool {
     (ports as usize) < MEMBERS_MAX
 }
 
-impl Gate {
-    /// Makes it: by the rules number n of all `targets` gets what is addressed to flow n's destination.
+impl WiredEntry {
+    /// Makes the wire, and rules by which NF n of all `targets` gets the frames to the destination of flow n.
     pub fn open(
         scratch: &mut Scratch,
         targets: &[Targets],
@@ -48,18 +48,18 @@ impl Gate {
         let entries = (0..).zip(targets.iter().flat_map(Targets::entries));
         let rules: Vec<Rule> = entries.map(|(flow, entry)| rule(flow, entry)).collect();
         scratch.switch.set_rules(uplink.spec().port, &rules)?;
-        Ok(Gate {
+        Ok(WiredEntry {
             uplink,
             wire,
             switch,
         })
     }
 
-    /// Has the uplink find NFs in this way.
+    /// Chooses how the uplink finds the NFs.
     ///
     /// # Errors
     /// [`SwitchError::Limit`] when they do not fit on one switch with it.
-    pub fn lead(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
+    pub fn set_entry(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
         let to = match (entry, self.switch) {
             (Entry::Classifier, _) => Destination::Classifier,
             (Entry::Port | Entry::Table, Some(switch)) => Destination::Switch(switch),
@@ -73,7 +73,7 @@ impl Gate {
         Ok(switch.connect(self.uplink.spec().port, to)?)
     }
 
-    /// Where the traffic's process sends.
+    /// Returns the end at which the traffic's process sends.
     pub fn source(&self) -> &End {
         self.wire.near()
     }
