@@ -18,7 +18,7 @@ pub struct Experiment {
     /// Other names that the command line takes: the id of the experiment in the literature, or a former name. Ids of figures
     /// begin with the id, and so stay comparable.
     pub aliases: &'static [&'static str],
-    /// What the experiment compares, in a line.
+    /// The comparison that the experiment makes, in a line.
     pub summary: &'static str,
     /// Debian packages that the experiment needs.
     pub needs: Needs,

@@ -66,7 +66,7 @@ struct Arguments {
     options: Options,
 }
 
-/// What this program is when the platform starts it as an instance: its name, whether it is that, and what it does then.
+/// A role of this program as an instance of the platform: its name, the check that the program was started in it, and the role itself.
 type AsInstance = (&'static str, fn() -> bool, fn() -> anyhow::Result<()>);
 
 const INSTANCES: [AsInstance; 3] = [
@@ -154,7 +154,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         session.run_all(&chosen)
     };
-    // What has been measured is shown, also when something failed or was interrupted.
+    // The figures so far are shown, also when something failed or was interrupted.
     session.print_figures();
     outcome?;
     match &arguments.json {

@@ -128,7 +128,7 @@ impl Peer {
         kill_process(Pid::from_child(&self.child), signal).context("signalling a role")
     }
 
-    /// Whether it still runs.
+    /// Returns true while the process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

@@ -8,7 +8,7 @@ use nfluid_figures::statistics::Samples;
 pub struct Phases(Vec<(String, Samples)>);
 
 impl Phases {
-    /// One more time, what each part took in milliseconds.
+    /// Adds the time of each part, in milliseconds.
     pub fn push(&mut self, parts: impl IntoIterator<Item = (String, f64)>) {
         for (what, ms) in parts {
             match self.0.iter_mut().find(|(name, _)| *name == what) {

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// This program's name.
 pub const PROGRAM: &str = "nfluid-bench";
 
-/// What one experiment hands in.
+/// The results of an experiment.
 #[derive(Debug)]
 pub struct Report {
     record: Record,

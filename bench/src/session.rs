@@ -1,4 +1,4 @@
-//! One run of the program: experiments in turn, each with a report and results of its own.
+//! A run of the program: experiments in turn, each with a report and results of its own.
 
 use crate::experiment::Experiment;
 use crate::options::Options;

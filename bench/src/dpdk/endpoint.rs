@@ -9,7 +9,7 @@ use std::process::Command;
 /// Longest frame that it sends.
 pub const LEN_MAX: usize = 1514;
 
-/// What it does.
+/// The task of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Sends prepared frames.

@@ -100,7 +100,7 @@ pub fn core_to_core_ns(cores: [usize; 2]) -> Option<f64> {
     })
 }
 
-/// One way in nanoseconds, mean of some round trips.
+/// Returns the time of one way in nanoseconds, the mean of some round trips.
 fn series(ball: &AtomicU64, first: u64, deadline: Instant) -> Option<f64> {
     let start = Instant::now();
     for round in first..first + ROUND_TRIPS {

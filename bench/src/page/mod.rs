@@ -157,7 +157,7 @@ fn figure_cells(figure: &Figure) -> [String; 6] {
     ]
 }
 
-/// One of our figures beside the literature's.
+/// Returns the text of a figure of ours beside the literature's.
 fn answer(record: &Record, figure: &Figure) -> String {
     let quick = if record.quick { ", quick" } else { "" };
     let spread = if figure.samples.len() > 1 {
@@ -175,7 +175,7 @@ fn answer(record: &Record, figure: &Figure) -> String {
     )
 }
 
-/// What a reader must know before reading any figure.
+/// Returns the warning above all figures, if there is one.
 fn warning(records: &[Record]) -> Option<&'static str> {
     records
         .iter()

@@ -41,7 +41,7 @@ impl Targets {
     }
 }
 
-/// What is sent.
+/// The offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Bytes per frame.
@@ -70,7 +70,7 @@ struct Variant {
 struct Wire {
     outlet: DirectOutlet,
     queued: u32,
-    /// What all frames begin with.
+    /// The common beginning of all frames.
     head: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ enum Out<'a> {
 /// Sends and receives in turn, and sleeps in between.
 pub struct Across {
     load: Load,
-    /// One for each port that receives.
+    /// The state of each receiving port.
     variants: Vec<Variant>,
     wire: Option<Wire>,
     sent: u64,

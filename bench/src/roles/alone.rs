@@ -39,7 +39,7 @@ pub fn alone(from: &str, to: &str, there: &Path, len: usize) -> anyhow::Result<(
     })
 }
 
-/// Whether a frame has come out at the other end.
+/// Returns true if a frame has come out at the other end.
 fn crosses(
     sender: &mut InterfaceSender,
     receiver: &mut InterfaceReceiver,

@@ -28,7 +28,7 @@ pub struct Fan {
     pub batch: u32,
     /// Frames under way through each NF.
     pub window: u32,
-    /// What the process does while no NF takes or gives any.
+    /// Behaviour of the process while no NF takes or gives frames.
     pub waits: Waits,
     /// Through the NF of the last port go single frames, now and then, whose round trip is measured.
     pub pings: bool,
@@ -47,7 +47,7 @@ pub struct FanTraffic {
     ping: Option<Ping>,
 }
 
-/// One frame at a time.
+/// A single frame at a time.
 #[derive(Default)]
 struct Ping {
     sent_at: Option<u64>,

@@ -32,9 +32,9 @@ const CYCLES_PER_STEP: u32 = 5;
 pub struct Manner {
     /// Cycles of work on each frame, beside the NF's own.
     pub cycles: u32,
-    /// What it does while no frame waits.
+    /// Behaviour while no frame waits.
     pub waits: Waits,
-    /// Whether it lets others run after each batch.
+    /// True if the NF yields after each batch.
     pub yields: bool,
 }
 

@@ -27,22 +27,22 @@ const PAGE: usize = 4096;
 /// Steps of a spin between two looks at the clock, which is no system call.
 const SPINS: u32 = 10_000;
 
-/// What it does.
+/// Conduct of the NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conduct {
-    /// It hands on frames, of which there are always some.
+    /// Hands on frames, of which some always wait.
     Honest,
-    /// It computes, and never gives a turn away.
+    /// Computes, and never yields.
     Spins,
-    /// It sends frames to where nobody takes them.
+    /// Sends frames to a port that nobody reads.
     Floods,
-    /// It takes memory up to its limit, writes to each page, gives it back, again and again.
+    /// Allocates memory up to its limit, writes to each page, frees it, again and again.
     FillsMemory,
-    /// It rings a neighbour's bell although it has sent nothing.
+    /// Rings a neighbour's doorbell without having sent anything.
     Rings,
 }
 
-/// What it is told: a line of its standard input.
+/// An order: a line of standard input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Order {
     pub conduct: Conduct,

@@ -102,7 +102,7 @@ impl Work for Outward {
         }
         self.since %= ONE_OF;
         if out.queued() > 0 {
-            // What finds no room in the uplink's ring is dropped, and counted there.
+            // A frame without room in the uplink's ring is dropped, and counted there.
             let _ = out.flush(WhenFull::Drop);
         }
         let fold = &mut self.fold;

@@ -42,12 +42,12 @@ use work::{Waits, Work, run_for, serve};
 
 /// Environment variable that carries a role to the process that plays it.
 pub const ROLE_ENV: &str = "NFLUID_BENCH_ROLE";
-/// What a process of an experiment does.
+/// The role of a process of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Role {
     /// Core to run on, or [`ANY_CORE`].
     pub core: usize,
-    /// What to do.
+    /// The task.
     pub task: Task,
 }
 

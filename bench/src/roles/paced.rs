@@ -26,7 +26,7 @@ const DRAIN_NS: u64 = 50_000_000;
 /// The generator stands for the world outside, which does not wait for a core.
 const NICE: i32 = -20;
 
-/// What to offer.
+/// The rates to offer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
     /// Length of a stretch in seconds.
@@ -74,7 +74,7 @@ impl Generator {
         let stretch = (script.seconds * NS_PER_S as f64) as u64;
         let pacer = Pacer::new(Some(0.0), BURST, start);
         self.pacers = vec![pacer; self.ports.len()];
-        // What came back since the last script is of no interest.
+        // Frames that came back since the last script do not count.
         self.receive();
         let mut before = self.counts();
         for (index, rates) in script.rates.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Generator {
             };
             queue(port, &mut self.headers, self.len, count as u32);
             let queued = u64::from(port.queued());
-            // What is dropped, or fails, was offered all the same.
+            // A frame that is dropped was offered all the same.
             let _ = port.flush(WhenFull::Drop);
             pacer.sent(queued);
             sum += queued;

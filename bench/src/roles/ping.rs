@@ -1,4 +1,4 @@
-//! One frame at a time, there and back.
+//! Round trips of one frame at a time.
 
 use super::oneway::prepare_frames;
 use super::work::{Outcome, Times, Work};

@@ -1,4 +1,4 @@
-//! What roles share: a run that standard input starts, work that is done until the run is over, and the outcome of the run.
+//! The common parts of roles: a run that standard input starts, work that repeats until the run is over, and the outcome of the run.
 
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 /// The flow of frames that the kernel forwards.
 pub const FLOW: u32 = 5;
-/// What a role in a namespace says first.
+/// The first line that a role in a namespace prints.
 pub const READY: &str = "ready";
 
-/// What a process does while it has nothing to do.
+/// Behaviour of a process without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waits {
-    /// It looks again: the core is its own.
+    /// Polls; the process has the core for itself.
     Spinning,
-    /// It lets others on its core run, then looks again.
+    /// Yields to others on its core, then polls again.
     Yielding,
-    /// It sleeps until it is rung for.
+    /// Sleeps until its doorbell rings.
     Sleeping,
 }
 
-/// What a role reports; programs in C leave out what they do not measure.
+/// The outcome of a run. Programs in C leave out the fields that they do not measure.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
@@ -84,7 +84,7 @@ pub fn serve(mut run: impl FnMut(Span) -> anyhow::Result<Outcome>) -> anyhow::Re
     Ok(())
 }
 
-/// What a role does again and again.
+/// The work of a role, which repeats.
 pub trait Work {
     /// Does a little; returns the number of frames.
     fn burst(&mut self, attached: &mut Attached) -> u64;

@@ -17,7 +17,7 @@ const FRAMES_FIRST: u32 = 1 << 15;
 const FRAMES_MIN: f64 = 1e4;
 const FRAMES_MAX: f64 = 4e6;
 
-/// Those whom consecutive frames go to in turn.
+/// The addressees of consecutive frames, in turn.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Addressees {
     /// Hardware address of the first; those of the others count on from it.

@@ -77,7 +77,7 @@ impl Placement {
 /// if there is one.
 pub struct Chain {
     pub peers: Vec<Peer>,
-    /// What the peers use lives as long as they do.
+    /// The instances that the peers use; they live as long as the peers.
     instances: Vec<ScratchInstance>,
 }
 

@@ -17,18 +17,18 @@ pub const NFS_PER_TRAFFIC: usize = nfluid_ring::attach::PORTS_MAX;
 /// TX slots of a port: the longest burst.
 pub const TX_SLOTS: u32 = 64;
 
-/// One NF of a fleet.
+/// An NF of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     /// Its core, or any.
     pub core: usize,
-    /// What it is.
+    /// The NF and its traffic.
     pub workload: Workload,
     /// How it shares its core.
     pub manner: Manner,
 }
 
-/// What is to be made.
+/// Description of a fleet that is to be started.
 pub struct Plan {
     /// The NFs.
     pub members: Vec<Member>,
@@ -56,7 +56,7 @@ struct Nf {
     spent: f64,
 }
 
-/// What a fleet has done.
+/// Result of a run of a fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Per NF: frames that the switch took from it.
@@ -67,7 +67,7 @@ pub struct Measured {
     pub calls: u64,
     /// Seconds of CPU time of the I/O threads.
     pub io_cpu: f64,
-    /// What the processes of the traffic report.
+    /// Outcomes of the processes of the traffic.
     pub traffic: Vec<Outcome>,
 }
 
@@ -138,7 +138,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What an NF has.
+    /// Returns the instance of an NF.
     pub fn instance(&self, nf: usize) -> Option<&ScratchInstance> {
         self.nfs.get(nf).map(|nf| &nf.instance)
     }
@@ -203,7 +203,7 @@ impl Fleet {
         Ok(measured)
     }
 
-    /// What NFs and I/O threads have done since they were started.
+    /// Returns the counters of NFs and I/O threads since their start.
     pub fn so_far(&self, scratch: &Scratch) -> anyhow::Result<Measured> {
         let mut sum = Measured::default();
         for nf in &self.nfs {
@@ -243,7 +243,7 @@ impl Drop for Fleet {
 }
 
 impl Measured {
-    /// What was done since `before`.
+    /// Returns the increase since `before`.
     pub fn since(mut self, before: &Measured) -> Self {
         for (now, before) in self.frames.iter_mut().zip(&before.frames) {
             *now -= before;

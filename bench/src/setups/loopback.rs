@@ -27,7 +27,7 @@ const SHARED: Margins = Margins {
 };
 /// Both together.
 pub const AROUND: Duration = SHARED.before.saturating_add(SHARED.after);
-/// One that is alone warms its caches up.
+/// A process that runs alone warms its caches up first.
 const ALONE: Margins = Margins {
     before: Duration::from_millis(3),
     after: Duration::ZERO,
@@ -37,7 +37,7 @@ const NONE: Margins = Margins {
     after: Duration::ZERO,
 };
 
-/// What processes run before and after the time that counts.
+/// Times that processes run before and after the time that counts.
 #[derive(Clone, Copy)]
 struct Margins {
     before: Duration,
@@ -48,11 +48,11 @@ struct Margins {
 pub struct Loopback {
     processes: Vec<Peer>,
     io: Option<Peer>,
-    /// What they use lives as long as they do.
+    /// The instances of the processes; they live as long as the processes.
     instances: Vec<ScratchInstance>,
 }
 
-/// What was measured in a run.
+/// Result of a run.
 pub struct Run {
     /// Of the processes that took part, in their order.
     pub processes: Vec<Outcome>,
@@ -104,7 +104,7 @@ impl Loopback {
         self.processes.iter().chain(&self.io).map(Peer::pid)
     }
 
-    /// What the processes have.
+    /// Returns the instances of the processes.
     pub fn instances(&self) -> &[ScratchInstance] {
         &self.instances
     }

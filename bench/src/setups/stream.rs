@@ -29,7 +29,7 @@ pub struct Stream {
     runs: u32,
 }
 
-/// What became of the datagrams of a run.
+/// Result of a run: sent and lost datagrams.
 pub struct Passage {
     /// Sent.
     pub sent: u64,
@@ -154,7 +154,7 @@ fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Resul
     }
 }
 
-/// What has arrived.
+/// The datagrams that have arrived.
 #[derive(Default)]
 struct Received {
     /// By number.

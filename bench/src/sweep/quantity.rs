@@ -1,16 +1,16 @@
-//! What an experiment measures: the ids and units of figures, and the columns of tables.
+//! Quantities of an experiment: the ids and units of figures, and the columns of tables.
 
 use crate::report::significant;
 use nfluid_figures::statistics::Samples;
 
-/// Something that each repetition measures.
+/// A quantity that each repetition measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     /// The end of the figure's id and its unit; `None` if the quantity is no figure.
     pub figure: Option<(&'static str, &'static str)>,
     /// The end of the id of a figure that is the 99th percentile of the samples.
     pub p99: Option<&'static str>,
-    /// What is measured, where the figure's id does not say so: begins the figure's conditions.
+    /// Meaning of the quantity, where the figure's id does not give it: the beginning of the figure's conditions.
     pub meaning: &'static str,
     /// Columns of the table: header, and what is shown.
     pub columns: &'static [(&'static str, Shown)],

@@ -25,7 +25,7 @@ const BATCH: usize = 32;
 const RING: u32 = 256;
 const SENDER_CORE: usize = 1;
 
-/// Who transmits.
+/// The transmitting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// The sender itself.
@@ -72,7 +72,7 @@ const QUANTITIES: [Quantity; 2] = [
     Quantity::MPPS_PER_CPU,
 ];
 
-/// One size, one way. What lives in something else comes before it: it ends first.
+/// A size and a transmitting thread. A field that uses another field comes before the other, so that it ends first.
 struct Transmission {
     sender: [Peer; 1],
     /// The uplink, and its thread.

@@ -22,7 +22,7 @@ const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 53);
 /// The first wait before a restart, until the default became a tenth of it.
 const FORMER_BACKOFF: &str = "100ms..10s";
 
-/// What happens to the NF in the middle of a run.
+/// The event in the middle of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,

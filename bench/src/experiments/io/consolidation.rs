@@ -93,7 +93,7 @@ fn counts(cores: usize) -> Vec<usize> {
     few.into_iter().chain(many).collect()
 }
 
-/// What is left of the throughput of one NF per core with six.
+/// Hands in the part of one NF's throughput per core that six NFs per core keep.
 fn kept(report: &mut Report, rows: &[Row<3>], [one, six]: [usize; 2]) {
     let inline = |count: usize| {
         let mut inline = rows.iter().filter(|row| row.line == Model::Inline.name());

@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 const RING: u32 = 256;
 const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
 
-/// What is in the way of the frames.
+/// The NF on the way of the frames.
 const SUBJECTS: [(&str, Option<Workload>); 4] = [
     ("nonf", None),
     ("bridge", Some(Workload::Bridge)),

@@ -49,7 +49,7 @@ struct Case {
     len: usize,
 }
 
-/// One NF with frames of one size, in one model.
+/// An NF with frames of one size, in one model.
 struct Server {
     nf: Loopback,
     /// Cgroups of the NF's process and of its I/O thread's.
@@ -121,7 +121,7 @@ fn at(rows: &[Row<4>], percent: u32) -> Option<&Row<4>> {
     highest(there, |row| &row.samples[MPPS])
 }
 
-/// What the best single assignment costs where another one would be better.
+/// Hands in the loss of the best single assignment where another assignment would be better.
 fn no_static_assignment(report: &mut Report, cases: &[&[Row<4>]], percents: &[u32]) {
     let mpps = |row: Option<&Row<4>>| row.map_or(0.0, |row| row.samples[MPPS].median());
     let loss = |percent: u32| -> f64 {

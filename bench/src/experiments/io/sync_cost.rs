@@ -21,7 +21,7 @@ const LEN: usize = 64;
 /// Of the variant with which the others are compared: the whole ring.
 const BATCH_MAX: u32 = loopback::RING;
 
-/// One model with one batch.
+/// A model with a batch size.
 struct Variant {
     model: Model,
     batch: u32,
@@ -61,7 +61,7 @@ const _: () = assert!(BATCH_MAX == 256);
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let batches = report.choose(vec![1, 2, 4, 8, 16, 32, 64, 128], vec![1, 16, 64]);
-    // One for all: loading the switch takes a second or more.
+    // All batches share a switch: loading a switch takes a second or more.
     let mut scratch = Scratch::new("h4")?;
     let mut sweep = Sweep::new(&["asked", "model"], QUANTITIES);
     for batch in batches {

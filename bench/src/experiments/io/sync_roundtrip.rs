@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Between two frames where the I/O thread is to be asleep on another core.
 const PAUSE_US: u64 = 500;
 
-/// One way to get a frame through the switch.
+/// A way to get a frame through the switch.
 struct Variant {
     figure: &'static str,
     name: &'static str,

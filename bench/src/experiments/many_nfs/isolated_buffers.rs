@@ -165,7 +165,7 @@ fn measure_load(chain: &mut Chain, seconds: f64) -> anyhow::Result<[f64; 3]> {
     ])
 }
 
-/// One frame of 64 B at a time, everything on one core.
+/// Measures round trips of one frame of 64 B at a time, everything on one core.
 fn latency(
     report: &mut Report,
     scratch: &mut Scratch,

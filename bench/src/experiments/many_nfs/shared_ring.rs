@@ -23,7 +23,7 @@ use std::time::Instant;
 /// Of the frames whose figures carry no length in their ids.
 const LEN: usize = 700;
 const CORES: Cores = Cores { nfs: 0, traffic: 1 };
-/// What the thread does.
+/// The task of the I/O thread.
 const BY_RING: u8 = 0;
 const BY_LOOKING: u8 = 1;
 const ENDS: u8 = 2;
@@ -150,7 +150,7 @@ fn serve(worker: &mut Worker, memory: &MpscMemory, mode: &AtomicU8) -> anyhow::R
     loop {
         let frames = match mode.load(Ordering::Relaxed) {
             ENDS => return Ok(()),
-            // Who was refused by a full ring is found by looking.
+            // The thread finds NFs that a full ring refused by looking at all rings.
             BY_RING if ring.overflowed() => worker.turn(),
             BY_RING => worker.turn_of(|| ring.pop()),
             _ => {

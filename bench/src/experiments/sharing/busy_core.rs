@@ -17,7 +17,7 @@ use nfluid_testbed::scratch::Scratch;
 
 /// Busy NFs beside the idle one.
 const BUSY: [usize; 3] = [0, 10, 25];
-/// What the busy ones do on each frame, and after a batch.
+/// Work of the busy NFs on each frame, and their behaviour after a batch.
 const MANNERS: [(&str, u32, bool); 4] = [
     ("plain", 0, false),
     ("plain-yield", 0, true),

@@ -15,7 +15,7 @@ use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
-/// What a forwarder does while nothing waits, and after a batch.
+/// Behaviour of a forwarder while nothing waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [
     ("sleep", Waits::Sleeping, false),
     ("sleep-yield", Waits::Sleeping, true),
@@ -83,7 +83,7 @@ fn conditions(name: &str) -> String {
     format!("{LEN} B, rings of {RING} slots, forwarders ({name}) on one core, traffic on the other")
 }
 
-/// What is left of the throughput of the fewest with the most.
+/// Hands in the part of the throughput of the fewest forwarders that the most forwarders keep.
 fn kept(report: &mut Report, name: &str, cycles: u32, rows: &[Row<4>]) {
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else {
         return;

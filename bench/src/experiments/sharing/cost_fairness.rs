@@ -19,13 +19,13 @@ use nfluid_testbed::scratch::Scratch;
 
 /// Extra cycles per frame of the cheap NF.
 const CHEAP: u32 = 100;
-/// Those of the dear one.
+/// Signatures of the dear NF.
 const DEAR: [u32; 7] = [100, 300, 1000, 3000, 10_000, 30_000, 100_000];
 
 /// Where the literature's cheap NF starves: the dear one's batch is longer than the cheap one's ring lasts.
 const MIXED: [u32; 3] = [1000, 3000, 10_000];
 
-/// What the NFs do while nothing waits, and after a batch.
+/// Behaviour of the NFs while nothing waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [
     ("sleep", Waits::Sleeping, false),
     ("sleep-yield", Waits::Sleeping, true),
@@ -44,7 +44,7 @@ const QUANTITIES: [Quantity; 5] = [
             ("spread", Shown::Quartiles),
         ],
     ),
-    // What it forwards of what it forwards alone.
+    // Throughput in percent of the throughput alone.
     Quantity::new(
         ".kept_percent",
         "%",

@@ -29,7 +29,7 @@ const HOSTILE_RING: u32 = 256;
 /// The hostile one's limit, and what it takes of that.
 const MEMORY_MAX: u64 = 192 << 20;
 const MEMORY: usize = 128 << 20;
-/// It starts so much before the others, and ends so much after them, in seconds.
+/// The hostile NF starts so much before the others, and ends so much after them, in seconds.
 const AHEAD: f64 = 0.01;
 
 const HOSTILE: [(&str, Conduct); 4] = [
@@ -49,7 +49,7 @@ struct Neighbours {
     _instances: [ScratchInstance; 2],
 }
 
-/// What the others have in a phase.
+/// Throughput and latency of the other NFs in a phase.
 struct Phase {
     mpps: f64,
     /// Part of the core that the busy ones have.
@@ -57,7 +57,7 @@ struct Phase {
     p99_us: f64,
 }
 
-/// What one kind of hostility does.
+/// Effect of a kind of hostility.
 #[derive(Default)]
 struct Effect {
     before_mpps: Samples,
@@ -90,7 +90,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             if round > 0 {
                 effect.push(&before, &during, &after);
             }
-            // What is after one is before the next.
+            // The phase after one kind of hostility is the phase before the next kind.
             before = after;
         }
     }

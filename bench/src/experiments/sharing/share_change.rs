@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The core that is divided; whoever measures is on another.
 const CORE: u32 = 0;
 const ELSEWHERE: usize = 1;
-/// What one of the two gets, in turns, in percent.
+/// The share of one of the two, in turns, in percent.
 const SHARES: [u32; 2] = [20, 80];
 /// Time between two samples.
 const STEP: Duration = Duration::from_millis(1);

@@ -30,7 +30,7 @@ const OF_FLOOD: Sending = Sending {
     tos: 0,
 };
 
-/// What was found with so many instances.
+/// The measurements with one number of instances.
 #[derive(Default)]
 struct Variant {
     instances: usize,

@@ -1,4 +1,4 @@
-//! What congestion signals cost per packet: a link, one core, with a word in the receiver's port against none, in turn.
+//! Cost of congestion signals per packet: a link, one core, with a word in the receiver's port against none, in turn.
 //! CPU time, so that what else runs on the core is not counted.
 
 use crate::report::Report;

@@ -29,7 +29,7 @@ const SERVER: &str = "192.0.2.1:53";
 /// Parts of all clients at which the curve is drawn, in percent.
 const CURVE: [u32; 14] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100];
 
-/// What came of the clients that came at one pace.
+/// Result of the clients that arrived at one pace.
 struct Variant {
     gap_ms: u64,
     clients: usize,
@@ -244,7 +244,7 @@ fn answer(server: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is known of a client's exchange.
+/// State of a client's exchange.
 #[derive(Clone, Copy, Default)]
 struct Exchange {
     sent: Option<Instant>,
@@ -270,7 +270,7 @@ fn exchange(variant: &mut Variant, sockets: &[UdpSocket]) -> anyhow::Result<()> 
             next += 1;
             continue;
         }
-        // Those who wait for an answer; until the next one comes.
+        // The clients that wait for an answer, until the next client arrives.
         let waiting: Vec<usize> = (0..next)
             .filter(|client| {
                 exchanges[*client].answered.is_none() || exchanges[*client].again.is_some()

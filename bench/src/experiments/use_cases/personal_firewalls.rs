@@ -18,7 +18,7 @@ use nfluid_testbed::log::LogReader;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// What each active subscriber is offered.
+/// The rate that is offered to each active subscriber.
 const MBPS: f64 = 10.0;
 /// Firewalls without traffic that one document makes.
 const PER_DOCUMENT: usize = 500;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Seconds that are left out after a change: states are made, spins and yields adapt.
 const SETTLES: usize = 2;
 
-/// One number of active firewalls.
+/// The measurements with one number of active firewalls.
 struct Variant {
     active: usize,
     mbps: Samples,
@@ -153,7 +153,7 @@ fn firewall(number: usize) -> Value {
 struct Setup {
     idle: Idle,
     firewalls: usize,
-    /// One for each instance of subscribers.
+    /// The log of each instance of subscribers.
     logs: Vec<LogReader>,
 }
 
@@ -275,7 +275,7 @@ fn traffic(number: usize, active: usize) -> anyhow::Result<Value> {
     Ok(json!({ "program": own, "args": args, "ports": ports, "flavor": "wide" }))
 }
 
-/// What one or more instances say of a second.
+/// Counters of one second, of one or more instances.
 #[derive(Default)]
 struct Second {
     sent_per_s: f64,

@@ -130,7 +130,7 @@ fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
 fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
     let mut command = namespace.command("iperf3");
     let server = Background::start(command.arg("-s"))?;
-    // It says nothing that could be waited for; the client fails when it is not there yet.
+    // The server prints nothing that could be waited for; the client fails when the server is not there yet.
     std::thread::sleep(Duration::from_millis(500));
     Ok(server)
 }

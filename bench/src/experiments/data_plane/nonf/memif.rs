@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::setups::pairs;
 use crate::sweep::Side;
 
-/// What is tried; the fastest is compared with.
+/// The set-ups that are measured. nfluid is compared with the fastest.
 pub const SETUPS: [Setup; 6] = [
     setup(Mode::Copy, 10),
     setup(Mode::ReceiverZeroCopy, 10),

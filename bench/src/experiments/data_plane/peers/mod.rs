@@ -82,7 +82,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One after the other; called again and again, so that all have the same luck with the machine.
+/// Measures each way once. Rounds follow each other, so that the state of the machine affects all ways alike.
 fn round(
     report: &mut Report,
     contenders: &mut [Contender],
@@ -105,7 +105,7 @@ fn round(
     Ok(())
 }
 
-/// Those that this host has.
+/// Starts the ways that this host has.
 ///
 /// # Errors
 /// [`CannotRun`] when none but nfluid's own can run.

@@ -15,7 +15,7 @@ const BATCH: usize = 32;
 /// For frames of one length.
 struct Variant {
     len: usize,
-    /// What forwards, and what receives.
+    /// The forwarding and the receiving process.
     pair: Pair,
 }
 

@@ -13,7 +13,7 @@ pub const BATCH: usize = 32;
 pub const RING_BITS: u32 = 10;
 const WINDOW: u32 = 512;
 
-/// What sends on its first port and receives on its last one.
+/// The process that sends on its first port and receives on its last one.
 pub const TRAFFIC: Endpoint = Endpoint {
     work: Work::Around,
     core: TRAFFIC_CORE,

@@ -2,7 +2,7 @@
 
 use nfluid_figures::statistics::Samples;
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Frames that arrived.
@@ -17,7 +17,7 @@ pub struct Round {
 
 /// A way, ready to be used; it costs nothing while it is not.
 pub trait Way {
-    /// What a reader must know: cores, batch, how CPU time is measured.
+    /// Returns the conditions: cores, batch, and how CPU time is measured.
     fn conditions(&self) -> String;
 
     /// Sends frames of `len` bytes for so many seconds.
@@ -29,7 +29,7 @@ pub trait Way {
         Ok(None)
     }
 
-    /// Whether it wants a core for itself without traffic, too.
+    /// Returns true if the forwarder uses a whole core also without traffic.
     fn polls(&self) -> bool {
         false
     }

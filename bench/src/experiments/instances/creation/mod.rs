@@ -19,7 +19,7 @@ const SHELLS_QUICK: usize = 16;
 /// Shells of another's: one is taken once it is full, and some daemons take long to fill it.
 const SHELLS_FEW: usize = 4;
 
-/// One way to make an instance, beside so many others.
+/// A way to make an instance, beside a number of others.
 struct Variant {
     name: &'static str,
     idle: usize,

@@ -1,4 +1,4 @@
-//! What else starts something isolated: a process, namespaces, containers; all with one program that does nothing.
+//! Other ways to start something isolated: a process, namespaces, containers; all with one program that does nothing.
 
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
@@ -20,13 +20,13 @@ pub struct Peer {
     /// In words.
     pub what: &'static str,
     command: Vec<String>,
-    /// What it took, in milliseconds.
+    /// Start times, in milliseconds.
     pub ms: Samples,
 }
 
-/// Those that are here, and why others are not.
+/// The peers that this host has, and why others are left out.
 pub struct Peers {
-    /// Those that are here.
+    /// The peers that this host has.
     pub found: Vec<Peer>,
     /// The others: name and reason.
     pub left_out: Vec<(&'static str, String)>,
@@ -98,7 +98,7 @@ impl Peer {
     /// Starts the program once more, the `number`-th time, and waits for its end.
     ///
     /// # Errors
-    /// It fails.
+    /// The peer fails.
     pub fn measure(&mut self, number: usize) -> anyhow::Result<()> {
         let ms = self.run(number)?;
         self.ms.push(ms);
@@ -133,7 +133,7 @@ impl Peer {
 /// Stands for a name that no other container has.
 const CONTAINER: &str = "@container";
 
-/// What `unshare` is told: namespaces of its own, and a child that is the first process of its own.
+/// Arguments of `unshare`: new namespaces, and a child that is the first process of its PID namespace.
 pub const UNSHARE: [&str; 6] = [
     "--user",
     "--map-root-user",

@@ -35,7 +35,7 @@ pub enum Way {
     Pool,
 }
 
-/// What one creation took.
+/// Times of a creation.
 #[derive(Clone, Debug)]
 pub struct Created {
     /// Until the first frame had come through, in milliseconds.
@@ -112,7 +112,7 @@ impl Setup {
     /// Lets the daemon keep so many shells, and waits until it has them; 0: none.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
         self.shells = size;
         let pool = json!({ "flavor": "small", "size": size.max(1) });
@@ -133,7 +133,7 @@ impl Setup {
     /// ended, per second.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn storm(&self, count: usize) -> anyhow::Result<(f64, f64)> {
         let made = self.all_at_once(count, |requests, path| {
             let request = json!({ "instance": bridge() });
@@ -177,17 +177,17 @@ impl Setup {
     }
 
     /// Makes an instance, waits until it forwards, and ends it. From a pool: once that is full, as it is while nobody makes any.
-    /// What refilling it costs, [`Setup::storm`] tells.
+    /// [`Setup::storm`] measures the cost of refilling the pool.
     ///
     /// # Errors
-    /// What the daemon says; when no frame comes through.
+    /// The daemon refuses the request, or no frame comes through.
     pub fn cycle(&mut self, way: Way) -> anyhow::Result<Created> {
         interrupt::check()?;
         if way == Way::Pool {
             self.idle.requests().await_shells(self.shells as u64)?;
         }
         self.probe.thaw()?;
-        // What came through the one before is not taken for this one's.
+        // Frames that came through the instance before do not count for this instance.
         std::thread::sleep(2 * probe::SILENCE);
         let asked_ns = monotonic_ns();
         let answer = self.make(way)?;
@@ -204,7 +204,7 @@ impl Setup {
         })
     }
 
-    /// What the daemon answers.
+    /// The daemon refuses the request, or does not answer.
     fn make(&mut self, way: Way) -> anyhow::Result<Value> {
         let links = links();
         if way != Way::Whole {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Instances whose memory is taken apart.
 const LOOKED_AT: usize = 50;
-/// Those that have states.
+/// Number of the instances that have states.
 const CLONES: usize = 1000;
 const CLONES_QUICK: usize = 50;
 /// After they were made, the kernel frees for a while what it needed for that.

@@ -30,7 +30,7 @@ impl Drop for Idle {
     }
 }
 
-/// What idle instances cost.
+/// Memory and CPU time of idle instances.
 struct Cost {
     megabytes: Samples,
     cpu_percent: Samples,
@@ -99,7 +99,7 @@ fn start(scratch: &mut Scratch, program: &Path) -> anyhow::Result<Idle> {
 }
 
 fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cost> {
-    // They start, and stop spinning.
+    // By now the instances have started, and stopped spinning.
     std::thread::sleep(Duration::from_secs(1));
     let mut cost = Cost {
         megabytes: Samples::default(),

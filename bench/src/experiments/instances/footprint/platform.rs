@@ -27,7 +27,7 @@ struct Each {
 /// Runs this part.
 ///
 /// # Errors
-/// What the daemon says, if not one instance can be had.
+/// The daemon cannot make a single instance.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let numbers = report.choose(&[1, 1000, 8000][..], &[1, 100][..]);
     let mut idle = Idle::new()?;

@@ -286,7 +286,7 @@ impl Road {
         Ok(report)
     }
 
-    /// What was dropped anywhere until now.
+    /// Returns all counters of dropped frames.
     fn counters(&mut self) -> anyhow::Result<DropCounters> {
         let mut counters = DropCounters::default();
         for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
@@ -312,7 +312,7 @@ impl Road {
     }
 }
 
-/// What both hosts have: uplinks, whose rings hold 10 ms of the rate, and shells.
+/// The common part of both hosts' deployments: uplinks, whose rings hold 10 ms of the rate, and shells.
 fn common(edge: &Namespace) -> Value {
     let uplink =
         |interface: &str| json!({ "interface": interface, "netns": edge.name(), "ring": 1024 });
@@ -324,7 +324,7 @@ fn common(edge: &Namespace) -> Value {
     })
 }
 
-/// What only one of them has.
+/// The part that only one host has.
 fn subject() -> Value {
     let rules = "allow udp from any to any keep-state";
     let timeouts = json!({ "udp_opening": 3600, "udp": 3600 });

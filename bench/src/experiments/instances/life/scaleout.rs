@@ -83,7 +83,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     throughput(report, &mut setup)
 }
 
-/// What rounds of a kind have come to.
+/// Sums of the rounds of a kind.
 #[derive(Default)]
 struct Sums {
     sent: u64,
@@ -118,7 +118,7 @@ fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
     );
 }
 
-/// What passes when more is offered than can.
+/// Measures the throughput when more is offered than the members can forward.
 fn throughput(report: &mut Report, setup: &mut Setup) -> anyhow::Result<()> {
     let rounds = report.effort(10, 2);
     setup.pump_numbered(FLOOD)?;

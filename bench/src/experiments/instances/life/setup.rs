@@ -16,7 +16,7 @@ pub const SUBJECT: &str = "fw";
 /// How long a round may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the pump says of a round.
+/// The pump's counters of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Frames that it sent.
@@ -68,7 +68,7 @@ impl Setup {
     /// first whole round.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn pump(&mut self, rate: u64) -> anyhow::Result<()> {
         self.pump_with(&[rate.to_string()])
     }
@@ -110,7 +110,7 @@ impl Setup {
     /// Has the daemon keep so many shells like the firewall, and waits until it has them.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn pool(&mut self, size: u64) -> anyhow::Result<()> {
         let pools = json!({ "wide": { "flavor": "wide", "size": size } });
         let document = json!({ "version": 1, "pool": pools });
@@ -131,7 +131,7 @@ impl Setup {
     /// this process got a core to call `act` come first.
     ///
     /// # Errors
-    /// What `act` says, or the pump says nothing any more.
+    /// `act` fails, or the pump has ended.
     pub fn round_with(
         &mut self,
         mut act: impl FnMut(&mut Api) -> anyhow::Result<()>,
@@ -182,7 +182,7 @@ impl Setup {
     /// Frames that were dropped so far at any port, by reason.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn drops(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         let stats = self.requests.get("/v1/stats")?;
         let ports = stats["ports"].as_array().context("no ports in the stats")?;

@@ -43,7 +43,7 @@ const QUANTITIES: [Quantity; 1] = [Quantity::new(
     &[("median", Shown::Median), ("p99", Shown::P99)],
 )];
 
-/// What the daemon says of an upgrade: all of it, how long nobody served the ports, and of what that consists.
+/// Times of an upgrade in the daemon's answer: in all, the time without a process on the ports, and the parts of that time.
 fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
     let ms = |name: &str| number(answer, name).map(|us| us / 1000.0);
     let silent = ms("silent_us")?;
@@ -52,7 +52,7 @@ fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
     Ok([ms("took_us")?, silent, settle, export, import, way])
 }
 
-/// What rounds of a kind have come to.
+/// Sums of the rounds of a kind.
 #[derive(Default)]
 struct Sums {
     sent: u64,
@@ -62,7 +62,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// One more round, before which so many had been dropped, and after which so many are.
+    /// Adds a round, with the counters of drops before and after the round.
     fn add(
         &mut self,
         round: Round,

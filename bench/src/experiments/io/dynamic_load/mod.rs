@@ -44,7 +44,7 @@ const PRECISION: f64 = 0.05;
 /// A disturbance of the machine is outvoted.
 const TRIALS: u32 = 3;
 
-/// One run through a scenario.
+/// A run through a scenario.
 struct Played {
     scenario: Scenario,
     level: &'static str,

@@ -1,4 +1,4 @@
-//! What is offered to the NFs, and how many there are, at each time of a scenario.
+//! The rates that are offered to the NFs, and the number of NFs, at each time of a scenario.
 
 use crate::roles::paced::Script;
 
@@ -55,7 +55,7 @@ impl Scenario {
         }
     }
 
-    /// What each NF is offered, in frames per second; `peak`: the highest total.
+    /// Returns the rate offered to each NF, in frames per second; `peak`: the highest total.
     pub fn script(self, timeline: &Timeline, peak: f64) -> Script {
         let rates = |stretch| self.rates(timeline.step(stretch), peak);
         Script {

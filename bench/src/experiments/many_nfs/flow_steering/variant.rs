@@ -1,4 +1,4 @@
-//! One way of frames from a wire to NFs, side by side with others.
+//! A way of frames from a wire to NFs, side by side with other ways.
 
 use crate::host::cpu;
 use crate::peer::{Peer, run_together};
@@ -162,7 +162,7 @@ impl Variant {
         run_together(&mut self.generator, seconds)?;
         // The generator's own clock stands still while the receive side has the core.
         let elapsed = start.elapsed().as_secs_f64();
-        // What waits in the rings is taken.
+        // Frames that wait in the rings are taken.
         std::thread::sleep(DRAIN);
         let after = (self.frames(switch), self.cpu_seconds()?);
         if counts {

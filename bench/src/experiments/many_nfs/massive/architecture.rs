@@ -13,7 +13,7 @@ pub const MODERATE: f64 = 0.5;
 
 /// An architecture.
 pub struct Architecture {
-    /// What its figures begin with: the experiment's name, or that and a name of its own behind a dot.
+    /// The beginning of the figures' ids: the experiment's id, or the id and a name of the architecture behind a dot.
     pub id: &'static str,
     pub title: &'static str,
     pub waiting: Waiting,

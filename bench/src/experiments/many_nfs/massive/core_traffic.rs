@@ -22,7 +22,7 @@ pub struct CoreTraffic {
     /// A port for each switch, which receives, and sends unless there is a wired entry; then another port sends, whose
     /// slots the wire takes.
     traffic: ScratchInstance,
-    /// One for each switch.
+    /// The NFs of each switch.
     pub targets: Vec<Targets>,
     wired_entry: Option<WiredEntry>,
 }

@@ -1,4 +1,4 @@
-//! What the host must allow for thousands of processes.
+//! Limits that the host must raise for thousands of processes.
 
 use anyhow::Context;
 use nfluid_testbed::CannotRun;

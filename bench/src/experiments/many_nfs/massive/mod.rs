@@ -66,7 +66,7 @@ pub fn measure(
     Ok(())
 }
 
-/// Whether the host or the platform has no room for so many.
+/// Returns true if the host or the platform has no room for so many NFs.
 fn is_limit(error: &anyhow::Error) -> bool {
     let limit = error.downcast_ref::<SwitchError>();
     error.is::<CannotRun>() || matches!(limit, Some(SwitchError::Limit(_)))
@@ -108,7 +108,7 @@ fn of_number(
 
 /// Architectures that are measured in turn.
 struct Stage {
-    /// Those that differ only in how frames find their NFs have one population.
+    /// Architectures that differ only in how frames find their NFs share a population.
     populations: Vec<Population>,
     variants: Vec<Variant>,
 }

@@ -10,7 +10,7 @@ use crate::report::{Report, significant, table};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 
-/// What of a row is shown.
+/// The samples of a row that a figure or a line shows.
 type Of = fn(&Row) -> &Samples;
 
 pub fn figures(report: &mut Report, architecture: &Architecture, row: &Row, is_short: bool) {

@@ -16,9 +16,9 @@ use std::net::IpAddr;
 pub enum Entry {
     /// The generator's port is on the pair's switch.
     Port,
-    /// They come from a wire, and the uplink is on a switch, in whose table it looks.
+    /// Frames come from a wire, and the uplink finds the NF in the table of the switch that it is on.
     Table,
-    /// They come from a wire, and the uplink's rules name the NF.
+    /// Frames come from a wire, and the uplink's rules name the NF.
     Classifier,
 }
 

@@ -1,4 +1,4 @@
-//! What NFs that share a core by weight got, against what each gets alone and what it was promised.
+//! Throughput of NFs that share a core by weight, against the throughput of each NF alone and its promised share.
 
 use nfluid_figures::statistics::Samples;
 
@@ -17,7 +17,7 @@ pub struct Repetition {
     pub charged: Vec<f64>,
 }
 
-/// What all repetitions with one division of the core say.
+/// Results of all repetitions with one division of the core.
 #[derive(Clone, Debug)]
 pub struct Fairness {
     /// Percent of the core, per NF.
@@ -28,7 +28,7 @@ pub struct Fairness {
     pub efficiency: Samples,
 }
 
-/// What one NF got.
+/// Results of an NF.
 #[derive(Clone, Debug, Default)]
 pub struct Got {
     pub alone: Samples,
@@ -42,7 +42,7 @@ pub struct Got {
     pub cpu: Samples,
     /// Frames per second of CPU time, in percent of those alone: what cold caches, switches and turns leave.
     pub pace: Samples,
-    /// What is charged back to it, in percent of its own CPU time.
+    /// CPU time that is charged back to the NF, in percent of its own CPU time.
     pub charged: Samples,
 }
 

@@ -160,7 +160,7 @@ fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the kernel spent on receiving for each NF, and charged to somebody else.
+/// CPU time that the kernel spent on receiving for each NF, and charged to another process.
 fn charged(report: &mut Report, variant: &Variant) {
     for (result, nf, got) in each(variant) {
         let id = format!(

@@ -182,7 +182,7 @@ impl Variant {
             return vec![0.0; outcomes.len()];
         };
         let costs = outcomes.iter().zip(&uplinks.frame_ns);
-        // What came in before and after what counts came at the same rate.
+        // Frames before and after the time that counts came in at the same rate.
         let part =
             |nf: &Outcome| seconds / (seconds + loopback::AROUND.as_secs_f64()) * nf.came_in as f64;
         costs.map(|(nf, ns)| part(nf) * ns / 1e9).collect()
@@ -219,7 +219,7 @@ impl Uplinks {
         })
     }
 
-    /// What the kernel has measured of each program that receives.
+    /// Returns the run times that the kernel has measured of each receiving program.
     fn times(&self) -> anyhow::Result<Vec<ProgramTime>> {
         let time = |uplink: &Uplink| {
             let id = program_of(self.records.as_ref(), &uplink.spec().name)?;

@@ -1,4 +1,4 @@
-//! What the daemon counts of NFs, at one moment and between two.
+//! The daemon's counters of NFs, at one moment and between two.
 
 use anyhow::Context;
 use nfluid_testbed::platform::Platform;
@@ -30,7 +30,7 @@ impl Moment {
     /// Asks the daemon; `names` are instances whose port of entry is called `in`.
     ///
     /// # Errors
-    /// What `nfluid` says, or an instance that is not there.
+    /// `nfluid` fails, or an instance is not there.
     pub fn now(platform: &Platform, names: &[&str]) -> anyhow::Result<Self> {
         let stats = platform.api()?.get("/v1/stats")?;
         let of = names.iter().map(|name| Counters::of(&stats, name));
@@ -40,7 +40,7 @@ impl Moment {
         })
     }
 
-    /// What was counted since `before`, in how many nanoseconds.
+    /// Returns the increase since `before`, and the nanoseconds in between.
     pub fn since(&self, before: &Moment) -> Moment {
         let pairs = self.of.iter().zip(&before.of);
         Moment {
@@ -54,12 +54,12 @@ impl Moment {
         self.per_ns(self.of[at].cpu_ns) * 100.0
     }
 
-    /// What one of them received, in Mbit/s; of a difference of two moments.
+    /// Returns the rate that an NF received, in Mbit/s; `self` is a difference of two moments.
     pub fn mbps(&self, at: usize) -> f64 {
         self.per_ns(self.of[at].bytes) * 8e3
     }
 
-    /// What one of them received, in frames per millisecond; of a difference of two moments.
+    /// Returns the rate that an NF received, in frames per millisecond; `self` is a difference of two moments.
     pub fn kpps(&self, at: usize) -> f64 {
         self.per_ns(self.of[at].frames) * 1e6
     }
@@ -109,7 +109,7 @@ impl Counters {
     }
 }
 
-/// One of the objects of a kind.
+/// Returns an object of a kind by its name.
 ///
 /// # Errors
 /// When there is none of that name.

@@ -26,7 +26,7 @@ impl Ends {
     /// Two hosts whose interfaces end in `outside` as `leftN` and `rightN`.
     ///
     /// # Errors
-    /// What the commands say that make them.
+    /// A command that makes the ends fails.
     pub fn new(outside: &Namespace, flow: u8) -> anyhow::Result<Self> {
         let ends = Ends {
             flow,
@@ -79,15 +79,15 @@ impl Ends {
     /// Waits until the way is there, and what an earlier variant has left in the rings is gone.
     ///
     /// # Errors
-    /// What ping says.
+    /// `ping` fails.
     pub fn reach(&self) -> anyhow::Result<()> {
         reach(&self.client, &format!("10.0.{}.2", self.flow))
     }
 
-    /// Whether TCP's ends negotiate ECN.
+    /// Sets whether the ends' TCP negotiates ECN.
     ///
     /// # Errors
-    /// What sysctl says.
+    /// `sysctl` fails.
     pub fn set_ecn(&self, on: bool) -> anyhow::Result<()> {
         [&self.client, &self.server]
             .into_iter()
@@ -98,7 +98,7 @@ impl Ends {
 /// Joins a host's interface, which has `address`, to the namespace of the platform's interfaces; a packet is a packet.
 ///
 /// # Errors
-/// What the commands say that do it.
+/// A command fails.
 pub fn join(
     (host, interface): (&Namespace, &str),
     outer: (&Namespace, &str),
@@ -113,7 +113,7 @@ pub fn join(
 /// Waits until `address` answers `host`.
 ///
 /// # Errors
-/// What ping says.
+/// `ping` fails.
 pub fn reach(host: &Namespace, address: &str) -> anyhow::Result<()> {
     let mut answer = Ok(String::new());
     for _ in 0..TRIES {
@@ -126,10 +126,10 @@ pub fn reach(host: &Namespace, address: &str) -> anyhow::Result<()> {
     answer.map(drop).context("no way between the ends")
 }
 
-/// Whether a host's TCP negotiates ECN.
+/// Sets whether a host's TCP negotiates ECN.
 ///
 /// # Errors
-/// What sysctl says.
+/// `sysctl` fails.
 pub fn set_ecn(host: &Namespace, on: bool) -> anyhow::Result<()> {
     let word = u8::from(on);
     host.run(&format!("sysctl -qw net.ipv4.tcp_ecn={word}"))?;

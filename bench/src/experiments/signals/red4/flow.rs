@@ -18,7 +18,7 @@ pub struct Client {
     time: Duration,
 }
 
-/// What became of it.
+/// Result of the flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     /// Mean of the round trip times that the sender's kernel has found, in microseconds.
@@ -52,7 +52,7 @@ impl Client {
     /// Waits for its end; what became of it from `since` on, counted from its start.
     ///
     /// # Errors
-    /// It does not end, or what it says makes no sense; with its own words.
+    /// iperf3 does not end, or its output cannot be read; the error has the output.
     pub fn finish(mut self, since: Duration) -> anyhow::Result<Flow> {
         let mut said = String::new();
         let output = self.child.stdout.take().context("iperf3's output")?;

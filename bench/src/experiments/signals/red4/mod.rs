@@ -36,14 +36,14 @@ const RATIOS: [u32; 3] = [1, 4, 16];
 const FLOWS: [(&str, u8); 2] = [("cheap", 1), ("dear", 2)];
 const NFS: [&str; 2] = [FLOWS[0].0, FLOWS[1].0];
 
-/// What senders are told.
+/// The signals that senders get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signals {
     /// A full ring alone.
     Off,
     /// RED_4 MQ by the thresholds of the guide's example.
     Thresholds,
-    /// What `congestion: on` means.
+    /// The law of `congestion: on`.
     SelfTuning,
 }
 
@@ -67,7 +67,7 @@ impl Signals {
     }
 }
 
-/// What is compared.
+/// A setting that is compared with others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Setting {
     ratio: u32,
@@ -89,7 +89,7 @@ struct Variant {
     flows: [FlowLane; 2],
 }
 
-/// What was found of one flow.
+/// The measurements of a flow.
 #[derive(Default)]
 struct FlowLane {
     cpu: Samples,
@@ -174,7 +174,7 @@ fn settings(report: &Report) -> Vec<Setting> {
     all
 }
 
-/// What the variants say together, at costs 1:16.
+/// Hands in the figures that compare variants, at costs 1:16.
 fn summary(report: &mut Report, variants: &[Variant]) {
     let tuned = |variant: &&Variant| variant.setting.is_tuned() && variant.setting.ratio == 16;
     let worst = variants

@@ -1,4 +1,4 @@
-//! What the kernel says of a host's TCP connections (`ss`).
+//! The kernel's view of a host's TCP connections (`ss`).
 
 use anyhow::Context;
 use nfluid_testbed::namespace::Namespace;
@@ -8,7 +8,7 @@ use nfluid_testbed::namespace::Namespace;
 pub struct Connection {
     /// Address of the other end.
     pub to: String,
-    /// Whether it is a subflow of a connection that may have several.
+    /// True for a subflow of a connection that may have several.
     pub is_subflow: bool,
     /// Bytes that the other end has got.
     pub acked: u64,
@@ -21,7 +21,7 @@ pub struct Connection {
 /// The established connections to a port.
 ///
 /// # Errors
-/// What `ss` says.
+/// `ss` fails, or its output cannot be read.
 pub fn connections(host: &Namespace, port: u16) -> anyhow::Result<Vec<Connection>> {
     let said = host.run(&format!("ss -tinHO state established dport = :{port}"))?;
     said.lines().map(read).collect()

@@ -15,10 +15,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use work::{Way, Ways, e};
 
-/// What arrives, in percent of what the cores can do with fork and exec alone.
+/// The load: arriving programs in percent of the rate that the cores sustain with fork and exec alone.
 const LOADS: [u32; 2] = [50, 107];
 
-/// One way to run them, at one load.
+/// A way to run the programs, at one load.
 struct Variant {
     name: &'static str,
     load: u32,
@@ -58,7 +58,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the program takes by itself, in milliseconds.
+/// Returns the run times of the program alone, in milliseconds.
 fn alone(ways: &Ways, expected: &str, rounds: usize) -> anyhow::Result<Samples> {
     let way = ways.found.first().context("not even a process starts")?;
     let mut ms = Samples::default();

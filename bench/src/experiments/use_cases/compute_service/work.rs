@@ -43,9 +43,9 @@ enum How {
     },
 }
 
-/// Those that are here, and why others are not.
+/// The ways that this host has, and why others are left out.
 pub struct Ways {
-    /// Those that are here.
+    /// The ways that this host has.
     pub found: Vec<Way>,
     /// The others: name and reason.
     pub left_out: Vec<(&'static str, String)>,
@@ -122,7 +122,7 @@ impl Way {
     /// that is told.
     ///
     /// # Errors
-    /// It was not run, or came to another result.
+    /// The program was not run, or came to another result.
     pub fn run(&self, number: usize, expected: &str) -> anyhow::Result<Option<f64>> {
         let (result, created) = match &self.how {
             How::Command(words) => (execute(words, number)?, None),
@@ -154,7 +154,7 @@ fn execute(words: &[String], number: usize) -> anyhow::Result<String> {
     output(command.args(arguments))
 }
 
-/// What the program prints, in whole: e to so many decimals, by the same series.
+/// Returns the expected output of the program: e to so many decimals, by the same series.
 ///
 /// # Errors
 /// Python does not run it.

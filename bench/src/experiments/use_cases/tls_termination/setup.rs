@@ -61,7 +61,7 @@ pub enum Side {
     Bare,
 }
 
-/// What a run has given.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Api that were answered, per second.
@@ -171,7 +171,7 @@ impl Setup {
 
 impl Drop for Setup {
     fn drop(&mut self) {
-        // They end side by side; each is waited for as it is dropped.
+        // The terminators end side by side; each is waited for when it is dropped.
         self.bare.iter_mut().for_each(Service::terminate);
     }
 }

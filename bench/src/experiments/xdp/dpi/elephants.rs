@@ -12,7 +12,7 @@ use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
 use nfluid_evnf::inspector::Exit;
 use std::time::{Duration, Instant};
 
-/// Who inspects.
+/// The inspecting program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Nobody,

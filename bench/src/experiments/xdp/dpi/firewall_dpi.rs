@@ -50,7 +50,7 @@ impl Host {
         Ok(Host { programs, topology })
     }
 
-    /// What arrives through the host, in Gbit/s.
+    /// Returns the throughput through the host, in Gbit/s.
     fn measure(&self, time: Duration) -> anyhow::Result<f64> {
         let topology = &self.topology;
         match self.programs {

@@ -27,11 +27,11 @@ const TRIES: u32 = 2000;
 pub enum Rules {
     /// There is none.
     None,
-    /// Those that the host has.
+    /// The rules that the host has in force.
     InForce,
 }
 
-/// What an eDPI has done while something was measured.
+/// Counters of an eDPI during a measurement.
 pub struct Inspection {
     pub exits: Vec<(Exit, Counts)>,
     /// CPU time of the classifier, in seconds.

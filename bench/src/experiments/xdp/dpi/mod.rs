@@ -9,7 +9,7 @@ mod topology;
 use nfluid_dpi::library::Library;
 use nfluid_testbed::CannotRun;
 
-/// Whether nDPI is there, in the version that this program was built for.
+/// Refuses to run without nDPI in the version that this program was built for.
 fn library() -> Result<(), CannotRun> {
     let opened = Library::open();
     opened

@@ -5,7 +5,7 @@ use nfluid_testbed::namespace::Namespace;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// It sets itself up.
+/// Time in which ndpiReader sets itself up.
 const BEGINNING: Duration = Duration::from_millis(700);
 
 /// A reader; killed when dropped.
@@ -34,7 +34,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // It has ended if it cannot be killed.
+        // An error means that ndpiReader has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -17,7 +17,7 @@ pub const PORTS: [u16; 4] = [5201, 5202, 5203, 5204];
 /// How often the server is asked whether it is there.
 const TRIES: u32 = 10;
 
-/// What lives in a namespace comes before it: it ends first.
+/// The processes in a namespace are fields before the namespace, so that they end first.
 pub struct Topology {
     _servers: Vec<Background>,
     pub host: Namespace,
@@ -97,7 +97,7 @@ fn serve(server: &Namespace) -> anyhow::Result<Vec<Background>> {
         Background::start(command.args(["-s", "-p", &port.to_string()]))
     });
     let servers = servers.collect();
-    // They say nothing that could be waited for; a client fails when its server is not there yet.
+    // The servers print nothing that could be waited for; a client fails when its server is not there yet.
     std::thread::sleep(Duration::from_millis(500));
     servers
 }

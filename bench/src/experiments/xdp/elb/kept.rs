@@ -27,13 +27,13 @@ pub fn percent() -> anyhow::Result<f64> {
     let (mut kept, mut all) = (0, 0);
     for change in 0..6 {
         match change {
-            // One more.
+            // A server more.
             0 => {
                 set(&mut balancer, SERVERS - 1, State::Up)?;
                 share(&mut balancer, [1, 1, 1, 1])?;
             }
             1 => share(&mut balancer, [9, 1, 5, 2])?,
-            // One takes no new ones, ...
+            // A server takes no new connections, ...
             2 => {
                 set(&mut balancer, 0, State::Draining)?;
                 share(&mut balancer, [1, 1, 1, 1])?;
@@ -62,7 +62,7 @@ fn set(balancer: &mut Balancer, number: u32, state: State) -> anyhow::Result<()>
     Ok(balancer.set_server(number, Server { at, state })?)
 }
 
-/// Those of weight 0 are none of the service's.
+/// Gives the servers these weights. A server of weight 0 is left out of the service.
 fn share(balancer: &mut Balancer, weights: [u32; SERVERS as usize]) -> anyhow::Result<()> {
     let servers = (0..).zip(weights).filter(|(_, weight)| *weight > 0);
     let service = Service {
@@ -111,7 +111,7 @@ impl Tables {
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        // It is in nobody's way if it stays.
+        // A mount that stays disturbs nothing.
         let _ = unmount(&self.folder, UnmountFlags::DETACH);
     }
 }

@@ -18,11 +18,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// Who has no answer after that long is gone.
+/// A client without an answer gives up after this time.
 const PATIENCE: Duration = Duration::from_millis(500);
 const BATCH: usize = 64;
 
-/// What stands between the flood and the socket.
+/// The protection between the flood and the socket.
 #[derive(Clone, Copy)]
 struct Variant {
     /// The beginning of the figures' ids.
@@ -178,7 +178,7 @@ fn flooded(topology: &Topology, end: SocketAddr, attempts: u32) -> anyhow::Resul
     let kept = thread::scope(|scope| {
         let flood = scope.spawn(|| attackers.within(|| flood(MacAddr(to), end, &stop, &sent)));
         let kept = clients.within(|| {
-            // What the socket's queue has room for has come.
+            // By now the socket's queue is full.
             thread::sleep(Duration::from_millis(300));
             let kept = (0..attempts).filter(|_| is_answered(end));
             Ok(kept.count())
@@ -233,7 +233,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
         }
         clients.retain_mut(|client| match client.read(&mut [0]) {
             Ok(0) => false,
-            // It may have gone meanwhile.
+            // The client may have gone meanwhile.
             Ok(_) => {
                 let _answered = client.write_all(b"!");
                 false

@@ -20,7 +20,7 @@ pub struct AttachPoint<'a> {
     pub balancer: bool,
 }
 
-/// What is attached.
+/// The attached programs.
 pub struct FastPaths {
     chains: Vec<Chain>,
     firewalls: Vec<Firewall>,
@@ -50,7 +50,7 @@ impl FastPaths {
             match hook {
                 Hook::Tc | Hook::Egress => chain.set_peers(&peers(point.host)?)?,
                 Hook::Xdp | Hook::Component => {
-                    // What goes on to the kernel is not to wait there for more.
+                    // Packets that go on to the kernel must not wait there for more packets.
                     let line = format!("ethtool -K {} gro off", point.interface);
                     point.host.run(&line)?;
                 }

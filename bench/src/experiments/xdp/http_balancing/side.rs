@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Rules of each firewall, of which none matches.
 pub const RULES: u32 = 50;
 
-/// What is in between.
+/// The programs between client and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The kernel's routing, on a host: two ways to the service, chosen by a connection's hash.
@@ -140,7 +140,7 @@ impl Side {
     }
 }
 
-/// What each interface of the fast sides has.
+/// Returns the programs of each interface of the fast sides.
 fn points(topology: &Topology) -> Vec<AttachPoint<'_>> {
     let back = BACK.map(|interface| (topology.last(), interface));
     let point = |(host, interface), firewall, balancer| AttachPoint {

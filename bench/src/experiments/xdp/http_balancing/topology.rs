@@ -22,7 +22,7 @@ pub const BACK: [&str; 2] = ["s0", "s1"];
 pub const BETWEEN: [&str; 2] = ["next", "before"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What lives in a namespace comes before it: it ends first.
+/// The processes in a namespace are fields before the namespace, so that they end first.
 pub struct Topology {
     /// nginx, answering every request with an empty body.
     pub services: Vec<Service>,
@@ -112,7 +112,7 @@ impl Topology {
         Ok(service)
     }
 
-    /// Whether the client finds somebody at an address.
+    /// Returns true if the client gets an answer from an address.
     pub fn answers(&self, address: &str) -> bool {
         let connected = self.client.within(|| {
             let address = address.parse()?;

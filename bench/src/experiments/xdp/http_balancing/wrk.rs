@@ -20,7 +20,7 @@ const REPORT: &str = "measured ";
 /// How lines of it begin that say how many answers took so long.
 const ANSWERS: &str = "took ";
 
-/// What a run has given.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Api that were answered, per second.
@@ -72,7 +72,7 @@ pub fn run(
     interrupt::check()?;
     let file = topology.directory.path("wrk.lua");
     std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
-    // It takes whole seconds only; it is told to end before.
+    // wrk takes whole seconds only, and is told to end before.
     let limit = time.as_secs() + 2;
     let mut command = topology.client.command("wrk");
     command
@@ -165,7 +165,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or is not wanted any more.
+        // wrk has ended, or is not wanted any more.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

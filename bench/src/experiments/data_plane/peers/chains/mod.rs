@@ -18,7 +18,7 @@ use nfluid_testbed::interrupt;
 
 /// Length of the frames, as in H11.
 const LEN: usize = 256;
-/// Those of OVS's processes that need huge pages take their own.
+/// OVS's processes that need huge pages take their own.
 const DPDK_PROCESSES_BESIDE_HOPS: usize = 4;
 
 /// Starts a chain of so many hops.
@@ -44,12 +44,12 @@ const PEERS: &[(&str, &[Start], usize)] = &[
 /// Chains of so many hops, of all peers that this host has.
 pub struct PeerChains {
     hops: usize,
-    /// They end before what they stand on does.
+    /// The ways end before the resources that they use.
     variants: Vec<Contender>,
     _resources: Resources,
 }
 
-/// What the fastest way of a peer gave.
+/// Result of the fastest way of a peer.
 pub struct Best {
     pub peer: &'static str,
     pub mpps: Samples,

@@ -85,7 +85,7 @@ fn memif_chain(
     Ok(Box::new(Polling::new(forwarding, traffic, conditions)?))
 }
 
-/// What forwards, and the traffic.
+/// The forwarding processes, and that of the traffic.
 type Connected = (Vec<Box<dyn Forwards>>, Peer);
 
 /// Each socket is made by what sends there, or by the traffic. A chain of several copies on both sides
@@ -153,7 +153,7 @@ fn connect_ovs(
         for port in [&entry, &exit] {
             ovs.await_link(port)?;
         }
-        // It polls: the next one needs the core to start.
+        // The forwarder polls: the next forwarder needs the core to start.
         hop.runs(false)?;
         from = exit;
         forwarding.push(Box::new(hop));

@@ -1,4 +1,4 @@
-//! One hop of the kernel's ways: what forwards from one interface of a namespace to another one.
+//! A hop of the kernel's ways: a forwarder from one interface of a namespace to another interface.
 
 use super::super::resources::Resources;
 use super::super::veth::{self, Ends, SINK};
@@ -15,7 +15,7 @@ const ELSEWHERE: &str = "02:00:00:00:01:09";
 /// Rules of a firewall.
 pub const RULES: u32 = 10;
 
-/// What forwards.
+/// The part of the kernel that forwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Forwarder {
     Bridge,
@@ -84,7 +84,7 @@ impl Hop {
             namespace.ip(&format!("link set {port} master bridge0"))?;
         }
         namespace.ip("link set bridge0 up")?;
-        // It knows where the frames go: nothing is flooded.
+        // The bridge knows the frames' destination, so that it floods nothing.
         namespace.run(&format!("bridge fdb replace {TO} dev {exit} master static"))?;
         Ok(())
     }
