@@ -71,6 +71,7 @@ fn one_flow_fills_a_core() {
     }
 }
 
+// promise: 14.2
 #[test]
 fn equal_flows_share_alike() {
     for control in [Control::Reno, Control::Cubic] {
@@ -121,6 +122,7 @@ fn window_at(probability: f64, rounds: u64, seed: u64) -> f64 {
     acknowledged as f64 / rounds as f64
 }
 
+// promise: 14.2
 #[test]
 fn reno_obeys_the_inverse_square_root_law() {
     // Mathis et al., CCR 1997: W = sqrt(3/2) / sqrt(p) for periodic signals; 1.31 / sqrt(p) for random ones.
@@ -134,6 +136,7 @@ fn reno_obeys_the_inverse_square_root_law() {
     }
 }
 
+// promise: 14.2
 #[test]
 fn reno_saws_between_half_and_full() {
     let mut plan = plan(vec![core(100)], vec![sender(Control::Reno, 0)]);
@@ -179,6 +182,7 @@ fn a_sender_that_stops_leaves_the_core_to_the_other() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
+    // promise: 14.2
     #[test]
     fn every_packet_is_somewhere(
         seed in any::<u64>(),
@@ -206,6 +210,7 @@ proptest! {
         }
     }
 
+    // promise: 14.3
     #[test]
     fn absurd_plans_are_refused_and_never_hang(
         cost_ns in prop_oneof![Just(0), Just(1), any::<u64>()],

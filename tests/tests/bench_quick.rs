@@ -34,6 +34,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
+// promise: 13.1
 #[test]
 fn the_list_names_each_experiment() {
     let list = text(&bench(&["list"]));
@@ -105,6 +106,7 @@ fn values(output: &str, ending: &str) -> Vec<f64> {
         .collect()
 }
 
+// promise: 13.2
 #[test]
 fn memif_is_compared_with_or_named_with_its_package() {
     if !is_root("memif_is_compared_with_or_named_with_its_package") {
@@ -123,6 +125,7 @@ fn memif_is_compared_with_or_named_with_its_package() {
     }
 }
 
+// promise: 13.2
 #[test]
 fn peers_are_measured_or_left_out_by_name() {
     if !is_root("peers_are_measured_or_left_out_by_name") {
@@ -165,6 +168,7 @@ fn senders_and_uplinks_send_out_of_an_interface() {
     }
 }
 
+// promise: 13.8
 #[test]
 fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
     if !is_root("a_wire_leads_straight_into_nfs_or_by_a_switch") {
@@ -197,6 +201,7 @@ fn crowd_is_measured(output: &str, id: &str) {
     }
 }
 
+// promise: 13.8
 #[test]
 fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
     if !is_root("a_nic_that_cannot_steer_flows_is_refused_with_the_alternative") {
@@ -209,6 +214,7 @@ fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
     assert!(errors.contains("by XDP"), "{errors}");
 }
 
+// promise: 13.4
 #[test]
 fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
     if !is_root("tcp_through_the_demos_chain_is_compared_with_the_kernels") {
@@ -227,6 +233,7 @@ fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
     }
 }
 
+// promise: 13.5
 #[test]
 fn what_a_restart_costs_is_counted_in_packets() {
     if !is_root("what_a_restart_costs_is_counted_in_packets") {
@@ -254,6 +261,7 @@ fn what_a_restart_costs_is_counted_in_packets() {
     }
 }
 
+// promise: 5.17
 #[test]
 fn new_instances_forward_and_are_compared_with_processes() {
     if !is_root("new_instances_forward_and_are_compared_with_processes") {
@@ -405,6 +413,7 @@ fn first_datagrams_of_new_clients_are_answered() {
     }
 }
 
+// promise: 13.10
 #[test]
 fn a_change_of_shares_is_followed() {
     if !is_root("a_change_of_shares_is_followed") {
@@ -419,6 +428,7 @@ fn a_change_of_shares_is_followed() {
     }
 }
 
+// promise: 13.3
 #[test]
 fn an_interrupted_experiment_leaves_nothing_behind() {
     if !is_root("an_interrupted_experiment_leaves_nothing_behind") {
@@ -450,6 +460,7 @@ fn an_interrupted_experiment_leaves_nothing_behind() {
     assert_eq!(pages(), before);
 }
 
+// promise: 13.11
 #[test]
 fn what_signals_cost_is_measured_by_batch() {
     if !is_root("what_signals_cost_is_measured_by_batch") {
@@ -484,6 +495,7 @@ fn a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_
     );
 }
 
+// promise: 13.17
 #[test]
 fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
     if !is_root("a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one") {
@@ -516,6 +528,7 @@ fn connections_come_about_behind_a_guard_whatever_floods_it() {
     assert!(figure("guard.kept_percent") > 0.0, "{output}");
 }
 
+// promise: 13.12
 #[test]
 fn what_signals_gain_is_told_beside_what_there_is_without_them() {
     if !is_root("what_signals_gain_is_told_beside_what_there_is_without_them") {
@@ -542,6 +555,7 @@ fn what_signals_gain_is_told_beside_what_there_is_without_them() {
     assert_eq!(off, [0.0], "nobody asked for marks: {output}");
 }
 
+// promise: 13.12
 #[test]
 fn two_subflows_are_measured_or_the_kernel_lacks_them() {
     if !is_root("two_subflows_are_measured_or_the_kernel_lacks_them") {
@@ -562,6 +576,7 @@ fn two_subflows_are_measured_or_the_kernel_lacks_them() {
     }
 }
 
+// promise: 13.12
 #[test]
 fn refusal_spares_the_work_on_frames_that_die() {
     if !is_root("refusal_spares_the_work_on_frames_that_die") {
@@ -585,6 +600,7 @@ fn refusal_spares_the_work_on_frames_that_die() {
     );
 }
 
+// promise: 13.11
 #[test]
 fn what_idle_instances_cost_the_congestion_thread_is_measured() {
     if !is_root("what_idle_instances_cost_the_congestion_thread_is_measured") {
@@ -601,6 +617,7 @@ fn what_idle_instances_cost_the_congestion_thread_is_measured() {
     }
 }
 
+// promise: 13.7
 #[test]
 fn an_io_thread_takes_longer_than_a_hyperio_call() {
     if !is_root("an_io_thread_takes_longer_than_a_hyperio_call") {
@@ -614,6 +631,7 @@ fn an_io_thread_takes_longer_than_a_hyperio_call() {
     );
 }
 
+// promise: 13.7
 #[test]
 fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
     if !is_root("the_switch_sees_the_batch_that_an_inline_sender_asks_for") {
@@ -630,6 +648,7 @@ fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
     }
 }
 
+// promise: 13.7
 #[test]
 fn assignments_and_shares_are_measured_in_every_model() {
     if !is_root("assignments_and_shares_are_measured_in_every_model") {
@@ -652,6 +671,7 @@ fn assignments_and_shares_are_measured_in_every_model() {
     }
 }
 
+// promise: 13.9
 #[test]
 fn a_trust_group_is_compared_with_memory_of_its_own() {
     if !is_root("a_trust_group_is_compared_with_memory_of_its_own") {
@@ -673,6 +693,7 @@ fn a_trust_group_is_compared_with_memory_of_its_own() {
     );
 }
 
+// promise: 13.6
 #[test]
 fn results_are_joined_into_one_page() {
     if !is_root("results_are_joined_into_one_page") {
@@ -701,6 +722,7 @@ fn results_are_joined_into_one_page() {
     assert!(String::from_utf8_lossy(&damaged.stderr).contains("damaged.json"));
 }
 
+// promise: 13.1
 #[test]
 fn figures_on_the_terminal_are_those_of_the_file() {
     if !is_root("figures_on_the_terminal_are_those_of_the_file") {
@@ -733,6 +755,7 @@ fn figures_on_the_terminal_are_those_of_the_file() {
     assert!(json["environment"]["kernel"].is_string());
 }
 
+// promise: 13.15
 #[test]
 fn programs_are_run_by_the_daemon_and_by_others() {
     if !is_root("programs_are_run_by_the_daemon_and_by_others") {
@@ -758,6 +781,7 @@ fn programs_are_run_by_the_daemon_and_by_others() {
     assert_eq!(values(&output, ".created_ms").len(), 2, "{output}");
 }
 
+// promise: 13.16
 #[test]
 fn others_start_beside_none_and_many_instances() {
     if !is_root("others_start_beside_none_and_many_instances") {

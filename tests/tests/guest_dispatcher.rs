@@ -73,6 +73,7 @@ fn nothing_is_left(platform: &Platform) {
     assert_eq!(rows.count(), 0);
 }
 
+// promise: 15.69
 #[test]
 fn a_row_is_in_libxdps_dispatcher_beside_programs_of_other_tools() {
     let test = "a_row_is_in_libxdps_dispatcher_beside_programs_of_other_tools";

@@ -106,6 +106,7 @@ impl Row {
     }
 }
 
+// promise: 1.24
 #[test]
 fn frames_of_every_length_pass_three_members_unchanged() {
     for_each_form("lengths", |scratch| {
@@ -130,6 +131,7 @@ fn frames_of_every_length_pass_three_members_unchanged() {
     });
 }
 
+// promise: 1.24
 #[test]
 fn an_io_thread_exchanges_as_the_sender_itself_does() {
     for_each_form("group io", |scratch| {
@@ -181,6 +183,7 @@ fn an_io_thread_exchanges_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.25
 #[test]
 fn a_million_frames_and_a_full_receiver_leave_everybody_its_slots() {
     for_each_form("million", |scratch| {
@@ -283,6 +286,7 @@ fn odd_frames(scratch: &mut Scratch, switch: u32, group: Option<&Arc<Group>>) ->
     counters
 }
 
+// promise: 1.24
 #[test]
 fn an_exchange_counts_and_drops_as_a_copy_does() {
     for_each_form("group counters", |scratch| {
@@ -294,6 +298,7 @@ fn an_exchange_counts_and_drops_as_a_copy_does() {
     });
 }
 
+// promise: 1.24
 #[test]
 fn floods_and_outsiders_reach_members_and_others_alike() {
     for_each_form("mixed", |scratch| {
@@ -362,6 +367,7 @@ fn pool_bytes(port: &Port) -> Vec<u8> {
 
 /// Slot numbers of every kind: another member's, beyond the pool, beyond the table, its own. Catches: an exchange that takes
 /// what the sender names without a look at its owner.
+// promise: 1.26
 #[test]
 fn a_hostile_member_spoils_its_group_at_most() {
     for_each_form("hostile member", |scratch| {
@@ -480,6 +486,7 @@ fn a_receiver_gives_no_slot_of_others_away() {
     });
 }
 
+// promise: 1.25
 #[test]
 fn members_that_leave_give_their_slots_to_those_that_join() {
     for_each_form("join", |scratch| {
@@ -526,6 +533,7 @@ fn member_process() {
     }
 }
 
+// promise: 1.25
 #[test]
 fn a_member_that_is_killed_and_started_again_finds_all_its_slots() {
     for_each_form("killed member", |scratch| {

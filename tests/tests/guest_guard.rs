@@ -169,6 +169,7 @@ fn cookie_of(answer: &[u8], end: &str, client: &str) -> u32 {
     tcp.seq()
 }
 
+// promise: 15.30
 #[test]
 fn a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes() {
     if !is_root("a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes") {
@@ -217,6 +218,7 @@ fn a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes() {
     }
 }
 
+// promise: 15.31
 #[test]
 fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     if !is_root("what_is_malformed_or_cannot_be_read_leaves_by_its_name") {
@@ -290,6 +292,7 @@ fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     assert_eq!(exit_beyond_share(&mut guard, &last_hop), Exit::Answered);
 }
 
+// promise: 15.31
 #[test]
 fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     if !is_root("no_source_destination_or_crowd_gets_more_than_its_limit") {
@@ -395,6 +398,7 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     assert_eq!(exit_of(&mut guard, &elsewhere), Exit::Passed);
 }
 
+// promise: 15.31
 #[test]
 fn who_has_acknowledged_a_cookie_is_no_stranger() {
     if !is_root("who_has_acknowledged_a_cookie_is_no_stranger") {
@@ -420,6 +424,7 @@ fn who_has_acknowledged_a_cookie_is_no_stranger() {
     assert!(count(&guard, Exit::Unknown) > 1000);
 }
 
+// promise: 15.31
 #[test]
 fn a_table_without_a_place_drops_by_a_counted_name_and_places_become_free() {
     if !is_root("a_table_without_a_place_drops_by_a_counted_name_and_places_become_free") {
@@ -450,6 +455,7 @@ fn a_table_without_a_place_drops_by_a_counted_name_and_places_become_free() {
     }
 }
 
+// promise: 15.30
 #[test]
 fn connections_that_were_there_before_go_on() {
     if !is_root("connections_that_were_there_before_go_on") {
@@ -481,6 +487,7 @@ fn connections_that_were_there_before_go_on() {
     .expect("what it has found");
 }
 
+// promise: 15.32
 #[test]
 fn in_a_chain_floods_end_at_the_guard() {
     if !is_root("in_a_chain_floods_end_at_the_guard") {
@@ -526,6 +533,7 @@ fn in_a_chain_floods_end_at_the_guard() {
     assert_eq!(met.expect("it is one").1.packets, went_on);
 }
 
+// promise: 15.33
 #[test]
 fn other_limits_are_another_program_on_the_same_tables() {
     if !is_root("other_limits_are_another_program_on_the_same_tables") {

@@ -114,6 +114,7 @@ fn start_sender(instance: &ScratchInstance, to: [u8; 6]) -> Child {
 }
 
 /// Catches: frames that a call has counted as entered, and neither as delivered nor as dropped when its process was killed.
+// promise: 1.7
 #[test]
 fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
     if !skip::is_root("books") {
@@ -150,6 +151,7 @@ fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
     assert!(dropped > 0, "rings of 64 slots overflow");
 }
 
+// promise: 3.2
 #[test]
 fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
     if !skip::is_root("garbage") {
@@ -239,6 +241,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
     assert_eq!(scratch.switch.counters(canary.id(0)).rx_frames, 0);
 }
 
+// promise: 3.3
 #[test]
 fn threads_that_race_on_one_port_get_a_refusal_and_break_nothing() {
     if !skip::is_root("race") {
@@ -279,6 +282,7 @@ fn threads_that_race_on_one_port_get_a_refusal_and_break_nothing() {
     assert_eq!(entered, delivered + dropped);
 }
 
+// promise: 3.3
 #[test]
 fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     if !skip::is_root("capability") {
@@ -336,6 +340,7 @@ impl Drop for Done<'_> {
     }
 }
 
+// promise: 3.13
 #[test]
 fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
     if !skip::is_root("changing") {
@@ -396,6 +401,7 @@ fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
     assert_eq!(entered, delivered + dropped);
 }
 
+// promise: 3.13
 #[test]
 fn no_byte_beyond_a_frame_reaches_its_receiver() {
     if !skip::is_root("beyond") {

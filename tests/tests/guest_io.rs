@@ -104,6 +104,7 @@ fn odd_frames(scratch: &mut Scratch, served: bool) -> Vec<PortCounters> {
     counters
 }
 
+// promise: 1.21
 #[test]
 fn an_io_thread_forwards_floods_drops_and_counts_as_the_sender_itself_does() {
     for_each_form("io-odd", |scratch| {
@@ -114,6 +115,7 @@ fn an_io_thread_forwards_floods_drops_and_counts_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.22
 #[test]
 fn a_full_link_keeps_what_the_sender_asks_to_keep() {
     for_each_form("io-keep", |scratch| {
@@ -232,6 +234,7 @@ fn through_an_nf(
     }
 }
 
+// promise: 1.21
 #[test]
 fn an_nf_that_an_io_thread_serves_loses_nothing_and_reuses_no_slot_too_early() {
     for_each_form("io-nf", |scratch| {
@@ -250,6 +253,7 @@ fn an_nf_that_an_io_thread_serves_loses_nothing_and_reuses_no_slot_too_early() {
     });
 }
 
+// promise: 1.21
 #[test]
 fn the_io_model_changes_under_traffic_without_a_loss() {
     for_each_form("io-change", |scratch| {
@@ -268,6 +272,7 @@ fn the_io_model_changes_under_traffic_without_a_loss() {
     });
 }
 
+// promise: 1.21
 #[test]
 fn a_thread_that_ends_gives_its_ports_back() {
     for_each_form("io-end", |scratch| {
@@ -287,6 +292,7 @@ fn a_thread_that_ends_gives_its_ports_back() {
 }
 
 /// Traffic that goes round: all three threads sleep whenever they have nothing to do.
+// promise: 1.22
 #[test]
 fn nobody_sleeps_over_frames() {
     const COUNT: u64 = 40_000;
@@ -372,6 +378,7 @@ fn assert_rung(own: &Attached) {
     assert!(stats.unrung * 4 <= stats.wakes, "{stats:?}");
 }
 
+// promise: 1.23
 #[test]
 fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
     const COUNT: u64 = 20;
@@ -428,6 +435,7 @@ fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
     });
 }
 
+// promise: 1.23
 #[test]
 fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
     for_each_form("io-room", |scratch| {

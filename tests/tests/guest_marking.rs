@@ -222,6 +222,7 @@ fn without_ecn_field(dst: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
+// promise: 1.27
 #[test]
 fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     in_time("marks", |scratch| {
@@ -253,6 +254,7 @@ fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     in_time("wrong sum", |scratch| {
@@ -269,6 +271,7 @@ fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn what_has_no_ecn_field_is_dropped_and_nothing_else_happens_to_it() {
     in_time("no field", |scratch| {
@@ -327,6 +330,7 @@ fn count_signals(scratch: &mut Scratch, probability: u32, ecn: u8) -> usize {
     ROUNDS * BATCH - arrived + marks
 }
 
+// promise: 1.28
 #[test]
 fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     in_time("how often", |scratch| {
@@ -342,6 +346,7 @@ fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     });
 }
 
+// promise: 1.28
 #[test]
 fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     in_time("stale", |scratch| {
@@ -371,6 +376,7 @@ fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn who_refuses_gets_nothing_and_it_is_counted() {
     in_time("refused", |scratch| {
@@ -392,6 +398,7 @@ fn who_refuses_gets_nothing_and_it_is_counted() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
     in_time("copies", |scratch| {
@@ -470,6 +477,7 @@ fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: usiz
     assert_eq!(own.len(), count);
 }
 
+// promise: 1.30
 #[test]
 fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
     in_time("group", |scratch| {
@@ -500,6 +508,7 @@ fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
     });
 }
 
+// promise: 1.30
 #[test]
 fn an_io_thread_signals_as_the_sender_itself_does() {
     in_time("io", |scratch| {
@@ -538,6 +547,7 @@ fn an_io_thread_signals_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
     in_time("captured", |scratch| {
@@ -560,6 +570,7 @@ fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
 }
 
 /// A receiver that writes nonsense into its ring while frames are marked in it harms itself at most.
+// promise: 1.30
 #[test]
 fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
     in_time("scribbled", |scratch| {
@@ -613,6 +624,7 @@ fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn each_queue_of_a_port_has_its_own_word() {
     in_time("queues", |scratch| {
@@ -659,6 +671,7 @@ fn each_queue_of_a_port_has_its_own_word() {
     });
 }
 
+// promise: 1.30
 #[test]
 fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
     let Some(mut fixture) = Fixture::new("marking", &["up", "out"]) else {

@@ -299,6 +299,7 @@ fn killed_by_its_limit(first: Player, instance: &ScratchInstance, cgroup: &Cgrou
     }
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_spins_neighbours_keep_their_frames_and_their_half_of_a_cpu() {
     beside(
@@ -307,6 +308,7 @@ fn beside_one_that_spins_neighbours_keep_their_frames_and_their_half_of_a_cpu() 
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_always_rings_neighbours_keep_their_frames_and_their_half_of_a_cpu() {
     beside(
@@ -315,6 +317,7 @@ fn beside_one_that_always_rings_neighbours_keep_their_frames_and_their_half_of_a
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_opens_its_port_again_and_again_neighbours_keep_their_frames() {
     beside(
@@ -323,12 +326,14 @@ fn beside_one_that_opens_its_port_again_and_again_neighbours_keep_their_frames()
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_fills_its_memory_neighbours_keep_their_frames() {
     let test = "beside_one_that_fills_its_memory_neighbours_keep_their_frames";
     beside(test, "fills its memory");
 }
 
+// promise: 3.15
 #[test]
 fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     if !is_root("a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times") {
@@ -378,6 +383,7 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     assert_eq!(count, 1);
 }
 
+// promise: 3.15
 #[test]
 fn frames_of_a_peer_that_never_rings_are_found() {
     if !is_root("frames_of_a_peer_that_never_rings_are_found") {

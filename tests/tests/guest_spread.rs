@@ -143,6 +143,7 @@ impl Spread {
     }
 }
 
+// promise: 7.39
 #[test]
 fn each_flow_has_one_member_both_ways_also_its_errors_and_behind_tags() {
     for_each_form("spread", |scratch| {
@@ -215,6 +216,7 @@ fn take(port: &mut Port, most: usize, next: &mut [u32]) -> usize {
     })
 }
 
+// promise: 7.39
 #[test]
 fn a_flow_that_is_given_to_another_member_is_neither_lost_nor_overtaken() {
     for_each_form("spread-move", |scratch| {
@@ -257,6 +259,7 @@ fn a_flow_that_is_given_to_another_member_is_neither_lost_nor_overtaken() {
     });
 }
 
+// promise: 7.39
 #[test]
 fn what_comes_in_on_an_uplink_goes_where_what_an_instance_sends_goes() {
     let Some(mut fixture) = Fixture::new("spread", &["up", "out"]) else {

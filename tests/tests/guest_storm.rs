@@ -89,6 +89,7 @@ fn assert_books_balance(switch: &Switch, ports: &[u32]) {
 
 /// Catches: copy_run, exchange_run or admit_frame that return without publishing what was reserved for them, when a port at
 /// either end has gone down meanwhile; flood_frame that then counts nothing.
+// promise: 1.6, 1.35
 #[test]
 fn a_ring_goes_on_whenever_the_ports_at_its_ends_go_down_and_up() {
     for_each_form("down-up", |scratch| {
@@ -233,6 +234,7 @@ const ADDRESSES: u8 = 64;
 /// Catches: an address that is learned into a switch that its port has just left, or that counts although its port is
 /// elsewhere by now; a frame that is delivered to a port of another switch; a port that is led into its next switch while
 /// frames of the last one are on their way to it.
+// promise: 1.17, 1.37
 #[test]
 fn no_frame_crosses_while_a_port_moves_between_switches() {
     for_each_form("moves", |scratch| {
@@ -298,6 +300,7 @@ fn no_frame_crosses_while_a_port_moves_between_switches() {
 
 /// Catches: gaps that are filled while a call is about to publish them; those that are not filled; a ring that is looked at
 /// once and taken for stuck.
+// promise: 1.33, 1.36
 #[test]
 fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
     for_each_form("stuck", |scratch| {
@@ -515,6 +518,7 @@ fn assert_all_books_balance(switch: &Switch, lanes: &mut [Lane]) {
 
 /// Catches: whatever leaves a ring stuck or a frame uncounted when a port changes at any moment; looks for stuck rings that
 /// take frames under way for lost.
+// promise: 1.7
 #[test]
 fn whatever_happens_to_ports_everybody_goes_on_and_the_books_balance() {
     const ROUND: usize = 20;

@@ -84,6 +84,7 @@ fn number(interface: &str) -> i32 {
     name_to_index(socket, interface).unwrap().cast_signed()
 }
 
+// promise: 15.64
 #[test]
 fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
     if !is_root("a_filter_holds_a_program_and_leaves_what_is_of_others") {
@@ -153,6 +154,7 @@ fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
     foreign.detach().expect("it is there");
 }
 
+// promise: 15.64
 #[test]
 fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     if !is_root("a_filter_on_the_way_out_leaves_nothing_where_nothing_was") {

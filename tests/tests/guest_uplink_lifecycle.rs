@@ -100,6 +100,7 @@ fn crosses(fixture: &Fixture, port: &mut Port, number: u32) {
     assert_eq!(back, Some(outward));
 }
 
+// promise: 2.10
 #[test]
 fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     let Some(mut fixture) = Fixture::new("busy", &["up", "out"]) else {
@@ -159,6 +160,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     assert!(path.receive_why.contains("MTU"), "{path:?}");
 }
 
+// promise: 2.11
 #[test]
 fn everything_is_as_before_after_close() {
     let Some(mut fixture) = Fixture::new("restore", &["up", "out"]) else {
@@ -189,6 +191,7 @@ fn everything_is_as_before_after_close() {
     }
 }
 
+// promise: 2.12
 #[test]
 fn an_interface_that_vanishes_is_found_again() {
     let Some(mut fixture) = Fixture::new("vanish", &["up", "out"]) else {
@@ -289,6 +292,7 @@ fn crash(fixture: &Fixture, folder: &Path) {
     }
 }
 
+// promise: 2.13
 #[test]
 fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     let Some(mut fixture) = Fixture::new("crash", &["up", "out"]) else {
@@ -325,6 +329,7 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     assert!(nfluid_uplink::clean_leftovers(&folder.0, |_| false).is_empty());
 }
 
+// promise: 2.13
 #[test]
 fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     let Some(mut fixture) = Fixture::new("leave", &["up", "out"]) else {
@@ -348,6 +353,7 @@ fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     assert_eq!(settings(&fixture), before);
 }
 
+// promise: 2.14
 #[test]
 fn a_tap_joins_a_kernel_stack_to_the_platform() {
     let Some(mut fixture) = Fixture::new("tap", &["left", "right"]) else {

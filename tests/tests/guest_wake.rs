@@ -68,6 +68,7 @@ fn bells(scratch: &Scratch, members: &Members) -> u64 {
     scratch.switch.counters(members.id(1)).bells
 }
 
+// promise: 1.19
 #[test]
 fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
     for_each_form("frames", |scratch| {
@@ -89,6 +90,7 @@ fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_enough() {
     for_each_form("after", |scratch| {
@@ -109,6 +111,7 @@ fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_e
 }
 
 /// An NF that an I/O thread serves passes frames on from the slots in which they came, and sleeps before they are sent.
+// promise: 1.19
 #[test]
 fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
     const HELD: u32 = FRAMES / 2;
@@ -135,6 +138,7 @@ fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_time_that_began_for_frames_which_were_taken_since_wakes_nobody() {
     for_each_form("stale", |scratch| {
@@ -160,6 +164,7 @@ fn a_time_that_began_for_frames_which_were_taken_since_wakes_nobody() {
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
     for_each_form("full", |scratch| {
@@ -180,6 +185,7 @@ fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_links_sender_is_told_of_a_sleeping_peer_when_enough_frames_wait() {
     for_each_form("told", |scratch| {

@@ -141,6 +141,7 @@ mod tests {
     use crate::record::{Record, sample};
     use crate::results::Results;
 
+    // promise: 13.6
     #[test]
     fn the_page_has_plots_figures_and_the_literature_beside_ours() {
         let folder = tempfile::tempdir().unwrap();
@@ -177,6 +178,7 @@ mod tests {
         );
     }
 
+    // promise: 13.6
     #[test]
     fn what_a_file_says_is_text_on_the_page() {
         let nasty = "</td><script>alert(1)</script>\n| [a](javascript:b) `c` *d* &amp;";

@@ -345,6 +345,7 @@ mod tests {
         assert!(cut.is_ok(), "the rest was not kept: {cut:?}");
     }
 
+    // promise: 15.72
     #[test]
     fn what_begins_as_ip_is_ip_but_nothing_that_xdp_knows() {
         let plain = udp(1, 2);

@@ -192,6 +192,7 @@ mod tests {
         assert_eq!(ledger.without_flow().not_ip, Total::default());
     }
 
+    // promise: 15.28
     #[test]
     fn a_slot_gives_what_came_since_the_last_time() {
         let ledger = Ledger::of(Words::own(Ledger::words(2)));

@@ -280,6 +280,7 @@ mod tests {
     use super::{Answer, Application, LIBRARY, Library};
     use std::process::Command;
 
+    // promise: 15.26
     #[test]
     fn what_is_not_there_is_said() {
         let error = Library::open_file("libndpi.so.there-is-none").expect_err("there is none");
@@ -289,6 +290,7 @@ mod tests {
         assert!(Library::open_file("a\0b").is_err());
     }
 
+    // promise: 15.26
     #[test]
     fn another_version_is_refused() {
         if Library::open().is_err() {

@@ -51,6 +51,7 @@ fn capture_of(frame: &[u8], path: &Path) {
 }
 
 /// Catches: frames that are no plain IP, or contradict themselves, counted otherwise than by the reference.
+// promise: 15.72
 #[test]
 fn odd_and_malformed_frames_are_classified_as_by_ndpireader() {
     if let Some(why) = why_not() {
@@ -114,6 +115,7 @@ fn odd_and_malformed_frames_are_classified_as_by_ndpireader() {
     assert!(differ.is_empty(), "ours, ndpiReader's:\n{differ}");
 }
 
+// promise: 15.21
 #[test]
 fn real_traffic_is_classified_as_by_ndpireader() {
     let skip = |why: &str| println!("SKIPPED real_traffic_is_classified_as_by_ndpireader: {why}");

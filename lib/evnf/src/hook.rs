@@ -138,6 +138,7 @@ pub(crate) fn context_of_segments(bytes: u32) -> [u8; CONTEXT_BYTES] {
 mod tests {
     use super::{Action, Hook};
 
+    // promise: 15.61
     #[test]
     fn the_same_number_means_another_thing_at_another_hook() {
         assert_eq!(Hook::Xdp.action(2), Action::Pass);

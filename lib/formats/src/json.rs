@@ -95,6 +95,7 @@ mod tests {
         assert_eq!(read::<Value>(text.as_bytes()).expect("one value"), rules);
     }
 
+    // promise: 7.43
     #[test]
     fn numbers_are_read_to_their_last_digit() {
         // Without the parser's feature `float_roundtrip` several of them are read as a neighbour.

@@ -414,6 +414,7 @@ mod tests {
     }
 
     /// Catches: a kind of message without a bound of its length.
+    // promise: 5.38
     #[test]
     fn a_length_that_lies_is_refused_before_a_byte_is_read() {
         for kind in 0..=255 {
@@ -446,6 +447,7 @@ mod tests {
         bytes
     }
 
+    // promise: 7.43
     #[test]
     fn a_hello_that_would_fill_the_memory_is_refused() {
         let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");

@@ -234,12 +234,14 @@ mod tests {
         }
     }
 
+    // promise: 5.9
     #[test]
     fn an_image_survives_the_way_through_bytes() {
         let bytes = image().to_bytes().expect("short");
         assert_eq!(Image::parse(&bytes).expect("valid"), image());
     }
 
+    // promise: 5.10
     #[test]
     fn cut_damaged_foreign_and_old_images_are_refused_with_their_reason() {
         let bytes = image().to_bytes().expect("short");
@@ -259,6 +261,7 @@ mod tests {
         assert!(why(&bytes[..bytes.len() - 20]).contains("checksum"));
     }
 
+    // promise: 5.10
     #[test]
     fn lengths_that_lie_are_refused() {
         let bytes = image().to_bytes().expect("short");
@@ -286,6 +289,7 @@ mod tests {
         bytes
     }
 
+    // promise: 7.43
     #[test]
     fn a_document_that_would_fill_the_memory_is_refused() {
         let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");
@@ -298,6 +302,7 @@ mod tests {
         assert_eq!(one.expect("valid").name().expect("one"), "fw");
     }
 
+    // promise: 7.43
     #[test]
     fn an_instance_that_is_no_object_is_not_renamed() {
         for instance in ["7", "[]", "null", "\"fw\""] {
@@ -332,6 +337,7 @@ mod tests {
         assert_eq!(Image::parse(&bytes).expect("valid"), saved);
     }
 
+    // promise: 5.9
     #[test]
     fn a_clone_has_neither_address_nor_seed_of_the_original() {
         let mut clone = image();
@@ -342,6 +348,7 @@ mod tests {
         assert_eq!(instance["config"], json!({ "rules": "" }));
     }
 
+    // promise: 5.9
     #[test]
     fn a_clone_needs_ip_addresses_of_its_own() {
         let router = |address: &str| json!({ "addresses": { "in": [address] } });

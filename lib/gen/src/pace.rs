@@ -147,6 +147,7 @@ mod tests {
         pacer
     }
 
+    // promise: 12.4
     #[test]
     fn the_rate_is_met_without_drift() {
         for (pps, late_ns) in [(1e3, 0), (1e3, 70_000), (1e6, 50_000), (3.7e6, 333)] {

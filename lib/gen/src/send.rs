@@ -272,6 +272,7 @@ mod tests {
         assert_eq!(report.missed, 6000);
     }
 
+    // promise: 12.4
     #[test]
     fn a_script_is_followed_second_by_second_and_ends() {
         let script = Script::read(&b"1kpps\n0\n2 3kpps\n"[..], "test").unwrap();

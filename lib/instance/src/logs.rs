@@ -374,6 +374,7 @@ pub fn read_lines(path: &Path, since: u64, tail: usize) -> io::Result<(Vec<Strin
 mod tests {
     use super::*;
 
+    // promise: 5.13
     #[test]
     fn logs_of_the_last_that_have_ended_are_kept_and_none_of_strangers() {
         let folder = tempfile::tempdir().expect("a folder");

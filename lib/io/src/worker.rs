@@ -344,6 +344,7 @@ mod tests {
     use nfluid_switch::abi::CALL_FRAMES;
     use std::time::Duration;
 
+    // promise: 3.17
     #[test]
     fn a_link_that_stays_full_is_looked_at_two_thousand_times_a_second_at_most() {
         let sleeps = |times: u32| (1..=times).map(retry_after).sum::<Duration>();

@@ -225,6 +225,7 @@ mod tests {
     }
 
     // Catches: strangers and those who are known share places, and who comes last is refused.
+    // promise: 5.37
     #[test]
     fn who_is_known_is_answered_beside_any_number_of_silent_strangers() {
         is_answered_beside(&[Ipv4Addr::LOCALHOST; 100]);
@@ -233,6 +234,7 @@ mod tests {
     }
 
     // Catches: no bound for an address; the first of another address goes, instead of the first of the crowded one.
+    // promise: 5.37
     #[test]
     fn of_too_many_the_first_of_the_crowded_address_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

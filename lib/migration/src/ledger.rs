@@ -295,6 +295,7 @@ mod tests {
         }
     }
 
+    // promise: 5.36
     #[test]
     fn what_is_written_down_is_found_again_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,6 +323,7 @@ mod tests {
         assert_eq!(left.count(), 0, "no mark either");
     }
 
+    // promise: 5.36
     #[test]
     fn a_power_cut_takes_the_mark_of_an_arrival_or_leaves_it_but_never_its_record() {
         let folder = tempfile::tempdir().unwrap();
@@ -340,6 +342,7 @@ mod tests {
         ledger.keep("a1").expect_err("it is not this host's");
     }
 
+    // promise: 5.36
     #[test]
     fn a_damaged_record_is_not_taken_for_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -352,6 +355,7 @@ mod tests {
         assert!(ledger.departures()[0].is_damaged());
     }
 
+    // promise: 5.38
     #[test]
     fn no_id_of_a_peer_names_another_file() {
         for id in ["", "..", "a/b", "a.json", "a\0", &"a".repeat(65)] {

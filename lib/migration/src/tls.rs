@@ -282,6 +282,7 @@ pub(crate) mod tests {
         served.join().expect("ended").expect("it has answered");
     }
 
+    // promise: 5.37
     #[test]
     fn who_is_signed_by_another_gets_no_answer() {
         let (ours, theirs) = (authority(), authority());
@@ -297,6 +298,7 @@ pub(crate) mod tests {
     }
 
     // Catches: the list is read and not given to the verifier of callers, or of those who are called.
+    // promise: 5.37
     #[test]
     fn whose_certificate_is_revoked_gets_no_answer_and_is_told_nothing() {
         let ours = authority();
@@ -337,6 +339,7 @@ pub(crate) mod tests {
         assert!(!is_answered(with(&here, one), known()));
     }
 
+    // promise: 5.37
     #[test]
     fn nothing_is_said_to_who_is_signed_by_another_or_for_another() {
         let (ours, theirs) = (authority(), authority());
@@ -348,6 +351,7 @@ pub(crate) mod tests {
         }
     }
 
+    // promise: 5.37
     #[test]
     fn who_shows_nothing_gets_no_answer() {
         let authority = authority();
@@ -360,6 +364,7 @@ pub(crate) mod tests {
         }
     }
 
+    // promise: 5.38
     #[test]
     fn what_drips_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -380,6 +385,7 @@ pub(crate) mod tests {
     }
 
     // Catches: a file is opened before it is looked at; that waits for a writer, who is the test as soon as somebody waits.
+    // promise: 3.18
     #[test]
     fn a_fifo_is_refused_and_nobody_waits_for_who_writes_to_it() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -158,6 +158,7 @@ mod tests {
     }
 
     // Catches: the hops of a chain are not looked at; a chain without hops is accepted; the first end of a link alone is.
+    // promise: 5.38
     #[test]
     fn a_peer_can_ask_for_one_instance_and_what_leads_to_it_only() {
         check(&hello()).expect("one instance");

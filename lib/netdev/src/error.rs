@@ -124,6 +124,7 @@ impl NetdevError {
 mod tests {
     use super::*;
 
+    // promise: 15.18
     #[test]
     fn who_has_an_interface_is_named_with_what_can_be_done() {
         let busy = |program: &str| {

@@ -292,6 +292,7 @@ unsafe extern "C" fn keep(level: c_int, format: *const c_char, list: *mut c_void
 mod tests {
     use super::{ALONE, Libxdp, Occupant, hint};
 
+    // promise: 15.69
     #[test]
     fn an_interface_that_is_not_there_has_nobody_on_it() {
         let Ok(library) = Libxdp::open() else {
@@ -304,6 +305,7 @@ mod tests {
         assert!(library.detach(0x7fff_fff0, u32::MAX).is_err());
     }
 
+    // promise: 15.69
     #[test]
     fn what_may_help_is_said() {
         let words = "Extension program changes packet data, while original does not";

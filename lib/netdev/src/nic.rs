@@ -255,6 +255,7 @@ mod tests {
         assert!(nic.queues().is_err() && nic.rules().is_err() && nic.spread().is_err());
     }
 
+    // promise: 13.8
     #[test]
     fn an_interface_without_queues_of_its_own_steers_nothing_and_the_alternative_is_named() {
         let refused = Steering::of("lo").expect_err("it has one queue");

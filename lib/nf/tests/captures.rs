@@ -91,6 +91,7 @@ const CASES: &[Case] = &[
 /// Longest frame with an ICMP error that an NF makes.
 const ICMP_ERROR_MAX: usize = 600;
 
+// promise: 10.1
 #[test]
 fn every_network_function_has_a_case() {
     let cases: Vec<&str> = CASES.iter().map(|case| case.nf).collect();
@@ -98,6 +99,7 @@ fn every_network_function_has_a_case() {
     assert_eq!(cases, entries, "add the missing row to CASES");
 }
 
+// promise: 10.1
 #[test]
 fn captures_cross_every_network_function() {
     let Some(files) = capture_files() else {

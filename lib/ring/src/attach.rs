@@ -522,6 +522,7 @@ mod tests {
         table
     }
 
+    // promise: 1.10
     #[test]
     fn a_table_survives_the_way_through_bytes() {
         let bytes = table().to_bytes();
@@ -539,6 +540,7 @@ mod tests {
         assert!(Table::parse(&shared.to_bytes()).is_err());
     }
 
+    // promise: 1.10
     #[test]
     fn damaged_tables_are_refused() {
         let bytes = table().to_bytes();

@@ -194,6 +194,7 @@ impl<'f, 'b> Batch<'f, 'b> {
 mod tests {
     use super::*;
 
+    // promise: 1.11
     #[test]
     fn a_frame_is_dropped_unless_decided() {
         let mut slot = [0u8; 128];

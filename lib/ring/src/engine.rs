@@ -365,6 +365,7 @@ pub(crate) fn ring_all(ports: &mut [Port]) {
 mod tests {
     use super::Seen;
 
+    // promise: 1.26
     #[test]
     fn a_slot_is_new_once_per_batch() {
         let mut seen = Seen::default();

@@ -179,6 +179,7 @@ mod tests {
         assert!(hit.len() > BUCKETS * 9 / 10, "{}", hit.len());
     }
 
+    // promise: 7.39
     #[test]
     fn more_members_take_from_all_and_fewer_give_to_all() {
         let mut shares = Shares::ONE;

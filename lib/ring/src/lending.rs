@@ -103,6 +103,7 @@ mod tests {
             .collect()
     }
 
+    // promise: 1.25
     #[test]
     fn a_lent_slot_is_replaced_by_what_came_back() {
         let lending = Lending::new(64);

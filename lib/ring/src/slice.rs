@@ -185,6 +185,7 @@ mod tests {
         }
     }
 
+    // promise: 4.13
     #[test]
     fn a_thread_that_wakes_rarely_has_a_short_slice_until_there_is_much_to_do() {
         let Some(slice) = on_a_thread_with(PLATFORM, |slices| activations(slices, 2_000_000))
@@ -210,6 +211,7 @@ mod tests {
         assert_eq!(on_a_thread_with(PLATFORM, often), Some(PLATFORM));
     }
 
+    // promise: 4.13
     #[test]
     fn an_operators_slice_stays() {
         const CHOSEN: u64 = 5_000_000;

@@ -109,6 +109,7 @@ impl Turns {
 mod tests {
     use super::{BATCH_MAX, TURN_NS, Turns};
 
+    // promise: 1.32
     #[test]
     fn a_turn_is_over_after_its_time() {
         let mut turns = Turns::default();
@@ -119,6 +120,7 @@ mod tests {
         assert!(!turns.is_over_at(BATCH_MAX, 1000 + 2 * TURN_NS), "another");
     }
 
+    // promise: 1.32
     #[test]
     fn a_few_frames_need_no_clock_and_no_turn() {
         let mut turns = Turns::default();
@@ -126,6 +128,7 @@ mod tests {
         assert!(!turns.is_over(BATCH_MAX) && turns.began_ns.is_some());
     }
 
+    // promise: 1.32
     #[test]
     fn dear_frames_make_small_batches_and_cheap_ones_large_batches() {
         let mut turns = Turns::default();

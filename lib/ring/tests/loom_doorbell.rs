@@ -199,6 +199,7 @@ fn kernel_bell_with_two_senders(rules: Rules, first: fn(&Shared)) {
     });
 }
 
+// promise: 1.8
 #[test]
 fn a_link_loses_no_wake_up() {
     link_with_one_frame(RIGHT);
@@ -219,6 +220,7 @@ fn a_link_loses_no_wake_up_between_two_frames() {
     });
 }
 
+// promise: 1.8
 #[test]
 fn the_kernel_bell_loses_no_wake_up_of_two_senders() {
     kernel_bell_with_two_senders(RIGHT, |shared| shared.send_through_switch(0, || ()));
@@ -229,6 +231,7 @@ fn the_kernel_bell_depends_on_no_sender_that_stalls() {
     kernel_bell_with_two_senders(RIGHT, |shared| shared.send_and_stall(0));
 }
 
+// promise: 1.8
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_receivers_fence_a_wake_up_is_lost() {

@@ -112,6 +112,7 @@ impl Arrived {
     }
 }
 
+// promise: 1.20
 #[test]
 fn producers_that_are_preempted_and_killed_anywhere_hold_up_nobody() {
     let memory = MpscMemory::create().unwrap();

@@ -56,6 +56,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
+    // promise: 5.19
     #[test]
     fn what_the_thread_opens_nobody_else_has_and_the_other_way_round() {
         let (mut reader, writer) = std::io::pipe().unwrap();

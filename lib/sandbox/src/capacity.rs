@@ -88,6 +88,7 @@ mod tests {
         }
     }
 
+    // promise: 5.19
     #[test]
     fn the_narrowest_limit_is_told() {
         let wide = limit("wide", 1_000_000, 1);

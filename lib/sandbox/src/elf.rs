@@ -169,6 +169,7 @@ pub(crate) mod tests {
         bytes
     }
 
+    // promise: 3.20
     #[test]
     fn a_header_asks_for_a_bounded_number_of_bytes() {
         let mut bytes = elf(None);
@@ -197,6 +198,7 @@ pub(crate) mod tests {
     }
 
     // Catches: `linkage` looks for PT_INTERP alone; or it stops there.
+    // promise: 3.9
     #[test]
     fn memory_that_is_writable_and_executable_cannot_be_asked_for() {
         let with = |headers: &[(u32, u32)]| {
@@ -239,6 +241,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        // promise: 3.20
         #[test]
         fn damaged_programs_never_panic(
             at in 0usize..120, value in any::<u8>(), cut in 0usize..140,

@@ -367,6 +367,7 @@ mod tests {
         ProcessIdentity::of(std::process::id()).unwrap()
     }
 
+    // promise: 5.1
     #[test]
     fn a_running_process_is_adopted_by_its_true_identity_only() {
         let identity = own_identity();

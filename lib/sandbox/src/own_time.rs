@@ -96,6 +96,7 @@ mod tests {
         }
     }
 
+    // promise: 5.16
     #[test]
     fn who_waits_for_a_core_has_only_the_time_that_it_ran() {
         let before = times(100, 100, false);

@@ -307,6 +307,7 @@ fn controller_feature(hierarchy: &Hierarchy, controller: Controller) -> Feature 
 mod tests {
     use super::*;
 
+    // promise: 8.7
     #[test]
     fn what_is_not_available_has_a_remedy() {
         let features = probe();

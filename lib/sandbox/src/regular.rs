@@ -71,6 +71,7 @@ mod tests {
     }
 
     // Catches: `Program::open` opens with O_RDONLY and looks afterwards; `open_regular` leaves out the look.
+    // promise: 3.18
     #[test]
     fn what_is_no_regular_file_is_looked_at_and_not_opened() {
         let folder = tempfile::tempdir().unwrap();
@@ -90,6 +91,7 @@ mod tests {
 
     // Catches: the Landlock rule for an ELF file's loader opens the loader for reading. That waits for a writer: the test
     // is one as soon as somebody waits.
+    // promise: 3.18
     #[test]
     fn the_loader_that_a_program_names_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();

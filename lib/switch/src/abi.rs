@@ -238,6 +238,7 @@ mod tests {
         assert_eq!(fdb_address(0, mac), mac_word(mac));
     }
 
+    // promise: 1.9
     #[test]
     fn every_reason_has_its_own_counter() {
         for (index, reason) in DropReason::ALL.iter().enumerate() {

@@ -286,6 +286,7 @@ mod tests {
         assert_eq!(bytes[78], HAS_IP);
     }
 
+    // promise: 2.9
     #[test]
     fn contradictions_match_nothing() {
         let mixed = Rule {

@@ -321,6 +321,7 @@ pub(crate) fn used(reserved: u32, head: u32, slots: u32) -> u32 {
 mod tests {
     use super::used;
 
+    // promise: 7.22
     #[test]
     fn no_claim_makes_a_ring_fuller_than_full() {
         assert_eq!(used(5, 5, 64), 0);

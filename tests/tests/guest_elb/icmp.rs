@@ -62,6 +62,7 @@ fn about_answer(of: &str) -> Told<'static> {
     }
 }
 
+// promise: 15.68
 #[test]
 fn an_icmp_error_goes_with_the_connection_that_it_is_about() {
     if !is_root("an_icmp_error_goes_with_the_connection_that_it_is_about") {
@@ -131,6 +132,7 @@ fn begins_no_connection(fixture: &mut Fixture, hook: Hook) {
     assert_eq!(begun, 1, "{hook:?}: with the first packet of its own");
 }
 
+// promise: 15.68
 #[test]
 fn a_direct_server_gets_icmp_errors_as_they_are() {
     if !is_root("a_direct_server_gets_icmp_errors_as_they_are") {
@@ -145,6 +147,7 @@ fn a_direct_server_gets_icmp_errors_as_they_are() {
     }
 }
 
+// promise: 15.68
 #[test]
 fn icmp_errors_over_ipv6_go_with_their_connection() {
     if !is_root("icmp_errors_over_ipv6_go_with_their_connection") {
@@ -301,6 +304,7 @@ fn is_damaged(fixture: &mut Fixture, hook: Hook) {
     assert!(sent > 100, "{sent} of them were sent on");
 }
 
+// promise: 15.68
 #[test]
 fn a_ping_to_a_service_is_answered_while_there_is_one() {
     if !is_root("a_ping_to_a_service_is_answered_while_there_is_one") {

@@ -3,6 +3,7 @@
 use super::*;
 
 /// Half a connection that is forgotten for want of room is entered again while the other half is known.
+// promise: 15.70
 #[test]
 fn answers_are_translated_as_long_as_the_client_is_heard() {
     if !is_root("answers_are_translated_as_long_as_the_client_is_heard") {
@@ -37,6 +38,7 @@ fn look_again(fixture: &mut Fixture) {
     fixture.balancer.set_server(0, up).expect("entered");
 }
 
+// promise: 15.70
 #[test]
 fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
     if !is_root("a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more") {
@@ -64,6 +66,7 @@ fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
     }
 }
 
+// promise: 15.11
 #[test]
 fn connections_survive_a_restart() {
     if !is_root("connections_survive_a_restart") {

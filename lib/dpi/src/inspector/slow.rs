@@ -244,6 +244,7 @@ pub(super) fn now_ms() -> u64 {
 mod tests {
     use super::Predecessor;
 
+    // promise: 15.28
     #[test]
     fn only_the_packet_that_a_predecessor_died_of_is_passed_over() {
         let mut died = Predecessor(Some(7));

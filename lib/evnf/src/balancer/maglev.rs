@@ -104,6 +104,7 @@ mod tests {
         table.iter().filter(|own| **own == server).count()
     }
 
+    // promise: 15.7
     #[test]
     fn each_server_has_its_part() {
         let table = table(&servers(&[1, 2, 0, 5]));
@@ -114,6 +115,7 @@ mod tests {
         }
     }
 
+    // promise: 15.7
     #[test]
     fn a_server_that_leaves_moves_hardly_any_slot_of_the_others() {
         let all = table(&servers(&[1; 10]));

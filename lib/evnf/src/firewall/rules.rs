@@ -185,6 +185,7 @@ mod tests {
     }
 
     proptest! {
+        // promise: 15.3
         #[test]
         fn prefixes_hold_the_numbers_of_a_range_once(a: u16, b: u16, probe: u16) {
             let range = u128::from(a.min(b))..=u128::from(a.max(b));

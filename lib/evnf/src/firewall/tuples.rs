@@ -248,6 +248,7 @@ mod tests {
         assert!(tables.left_out.is_empty());
     }
 
+    // promise: 15.4
     #[test]
     fn what_does_not_fit_is_left_to_the_slow_path_with_all_behind_it() {
         let shape = |i: u8| Pattern {

@@ -136,6 +136,7 @@ impl Settings {
 mod tests {
     use super::*;
 
+    // promise: 15.31
     #[test]
     fn a_limit_is_a_time_between_tokens_and_one_of_a_full_bucket() {
         let limit = |packets, burst| Limit { packets, burst }.times();

@@ -80,6 +80,7 @@ mod tests {
     }
 
     // Catches: statements skipped as text; a counter's map ignored.
+    // promise: 15.71
     #[test]
     fn a_statement_that_may_end_a_rule_is_the_kernels_however_nft_prints_it() {
         let drop = json!({ "drop": null });
@@ -109,6 +110,7 @@ mod tests {
         }
     }
 
+    // promise: 15.67
     #[test]
     fn ports_of_protocols_whose_ports_are_not_read_are_the_kernels() {
         let is = |left: Value, right: Value| json!({ "match": { "op": "==", "left": left, "right": right } });

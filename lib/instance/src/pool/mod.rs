@@ -404,6 +404,7 @@ mod tests {
         }
     }
 
+    // promise: 5.20
     #[test]
     fn shells_are_in_groups_only_while_these_do_not_change() {
         let spec = PoolSpec {
@@ -420,6 +421,7 @@ mod tests {
         assert!(!is_made());
     }
 
+    // promise: 5.14
     #[test]
     fn a_pool_that_cannot_be_filled_holds_up_no_other() {
         let spec = two_shells();
@@ -445,6 +447,7 @@ mod tests {
         );
     }
 
+    // promise: 5.35
     #[test]
     fn nothing_is_made_while_somebody_is_in_a_hurry() {
         let spec = two_shells();

@@ -240,6 +240,7 @@ mod tests {
     use crate::netlink::encode;
     use netlink_packet_core::NLM_F_DUMP;
 
+    // promise: 15.64
     #[test]
     fn a_filter_is_asked_for_by_its_own_place() {
         let at = FilterPlace {

@@ -300,6 +300,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
+        // promise: 10.13
         #[test]
         fn equals_naive_longest_match_through_updates(
             updates in prop::collection::vec((prefix(), 0u32..6), 1..60),

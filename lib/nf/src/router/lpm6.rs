@@ -459,6 +459,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+        // promise: 10.13
         #[test]
         fn equals_naive_longest_match_through_updates(
             updates in prop::collection::vec((prefix(), 0u32..6), 1..80),

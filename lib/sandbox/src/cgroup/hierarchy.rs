@@ -214,6 +214,7 @@ mod tests {
 36 31 0:32 / /mnt/other rw - cgroup cgroup rw,memory
 ";
 
+    // promise: 4.4
     #[test]
     fn hybrid_hosts_are_understood() {
         let host = Hierarchy::from_mountinfo(HYBRID);

@@ -54,6 +54,7 @@ fn written(path: &Path, act: impl FnOnce() -> Result<(), CgroupError>) -> String
     std::fs::read_to_string(path).unwrap()
 }
 
+// promise: 4.4
 #[test]
 fn v2_limits_are_written_as_documented() {
     let place = tempfile::tempdir().unwrap();
@@ -78,6 +79,7 @@ fn v2_limits_are_written_as_documented() {
     assert_eq!(std::fs::read_to_string(file("memory.max")).unwrap(), "4096");
 }
 
+// promise: 4.4
 #[test]
 fn v1_limits_are_written_as_documented() {
     let place = tempfile::tempdir().unwrap();
@@ -154,6 +156,7 @@ fn statistics_come_from_both_kinds() {
     );
 }
 
+// promise: 4.4
 #[test]
 fn a_missing_controller_is_named() {
     let place = tempfile::tempdir().unwrap();
@@ -169,6 +172,7 @@ fn a_missing_controller_is_named() {
     assert!(text.contains("`memory`") && text.contains(NAME), "{text}");
 }
 
+// promise: 4.14
 #[test]
 fn controllers_that_are_not_delegated_or_not_mounted_are_told_before_anything_is_limited() {
     let place = tempfile::tempdir().unwrap();
@@ -214,6 +218,7 @@ fn half_a_cgroup_is_taken_back() {
     assert!(root.create("cell").is_ok());
 }
 
+// promise: 4.7
 #[test]
 fn a_group_within_the_platform_has_weight_and_cap_and_cells_inside() {
     let place = tempfile::tempdir().unwrap();
@@ -242,6 +247,7 @@ fn a_group_within_the_platform_has_weight_and_cap_and_cells_inside() {
     assert!(alice.remove_empty().is_err(), "the cell is inside");
 }
 
+// promise: 4.7
 #[test]
 fn a_group_on_v1_is_in_every_hierarchy_and_a_missing_controller_is_named() {
     let place = tempfile::tempdir().unwrap();

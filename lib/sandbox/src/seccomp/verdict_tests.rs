@@ -117,6 +117,7 @@ fn every_entry_has_a_reason_and_appears_once() {
     }
 }
 
+// promise: 3.12
 #[test]
 fn the_filter_says_what_the_tables_say_for_every_number() {
     for policy in [
@@ -138,6 +139,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
     }
 }
 
+// promise: 15.29
 #[test]
 fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
     let sharing = loader().with_handed_maps().compile().unwrap();
@@ -158,6 +160,7 @@ fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
     assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
 }
 
+// promise: 3.10
 #[test]
 fn the_hyperio_call_is_decided_before_the_list() {
     let filter = strict().compile().unwrap();
@@ -244,6 +247,7 @@ fn a_path_at_address_0_alone_is_executed() {
 }
 
 // Catches: getsockopt is allowed without a test of level and option.
+// promise: 3.19
 #[test]
 fn of_sockets_only_what_they_are_can_be_asked() {
     const SO_PEERPIDFD: i32 = 77;
@@ -310,6 +314,7 @@ fn threads_yes_processes_and_namespaces_no() {
     }
 }
 
+// promise: 17.6
 #[test]
 fn who_makes_connections_makes_tcp_sockets_only() {
     let filter = strict().with_connections().compile().unwrap();
@@ -344,6 +349,7 @@ fn who_makes_connections_makes_tcp_sockets_only() {
 }
 
 proptest! {
+    // promise: 3.12
     #[test]
     fn the_filter_says_what_the_tables_say_for_any_arguments(
         number in 0i64..460,

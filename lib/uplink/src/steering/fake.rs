@@ -183,6 +183,7 @@ fn where_queues_run_out_the_rest_is_left_and_one_queue_is_for_it() {
     assert_eq!(taken.queues.len(), 3);
 }
 
+// promise: 2.15
 #[test]
 fn where_the_table_is_full_the_rest_is_left() {
     let small = FakeNic::new(8, Some(3));
@@ -222,6 +223,7 @@ fn somebody_elses_rules_and_queues_are_left_alone() {
 }
 
 /// The record is written before each step: a crash after any of them leaves what undoes it.
+// promise: 2.15
 #[test]
 fn after_a_crash_at_any_step_what_was_written_down_undoes_all() {
     for steps in 0..8 {

@@ -137,6 +137,7 @@ mod tests {
     }
 
     /// `tcp_ip4_spec` with `vlan_tci`: prefixes, and a port with a mask.
+    // promise: 2.15
     #[test]
     #[cfg(target_endian = "little")]
     fn a_tcp_flow_of_a_vlan_is_the_kernels_structure() {

@@ -108,6 +108,7 @@ fn cross(fw: &mut Bench, frames: &[Vec<u8>]) {
 
 /// What real hosts send stays in its connection's windows. Catches: a bound that is too tight for options, losses and
 /// retransmissions of the wild.
+// promise: 10.33
 #[test]
 fn real_connections_stay_in_their_windows() {
     let Ok(directory) = std::fs::read_dir(CAPTURES) else {

@@ -44,6 +44,7 @@ fn forged_opening(nat: &mut Bench, number: u32) {
 }
 
 /// Catches: a SYN-ACK establishes; a full table or quota refuses whoever comes next; established connections give way.
+// promise: 10.32
 #[test]
 fn a_flood_of_answered_syns_shuts_nobody_out() {
     for quota in [8, 1000] {
@@ -60,6 +61,7 @@ fn a_flood_of_answered_syns_shuts_nobody_out() {
 }
 
 /// Catches: a host over its quota whose own half-open connections are not found behind those of another host.
+// promise: 10.32
 #[test]
 fn a_flood_of_one_forward_does_not_shut_the_host_of_another_out() {
     let forwards = [
@@ -95,6 +97,7 @@ fn established_connections_give_way_to_nobody() {
 }
 
 /// A host that opens more than it finishes pays with its own connections, and ports come back.
+// promise: 10.32
 #[test]
 fn the_oldest_half_open_mapping_gives_its_port() {
     let mut nat = Bench::new(json!({"ports": "2000-2003", "port_preservation": false}));
@@ -111,6 +114,7 @@ fn the_oldest_half_open_mapping_gives_its_port() {
 }
 
 /// RFC 5961. Catches: a RST with any sequence number ends a session.
+// promise: 10.33
 #[test]
 fn a_blind_reset_does_not_end_a_connection() {
     let reset = |seq: u32| format!("outside tcp 192.0.2.9:443 > 203.0.113.1:5000 rst {seq}/0");

@@ -55,6 +55,7 @@ fn ident_of(frame: &[u8]) -> u16 {
 }
 
 /// Catches: a cost, and a traceroute that does not know its own packets any more, for nothing.
+// promise: 10.42
 #[test]
 fn an_atomic_packet_keeps_its_identification() {
     let mut nat = Bench::new(json!({"answer_pings": true}));
@@ -65,6 +66,7 @@ fn an_atomic_packet_keeps_its_identification() {
 }
 
 /// Catches: fragments of two hosts that a receiver puts together.
+// promise: 10.42
 #[test]
 fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
     let mut nat = Bench::new(json!({}));
@@ -89,6 +91,7 @@ fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
 }
 
 /// What the NAT sends of its own has the same source as what it translates.
+// promise: 10.42
 #[test]
 fn answers_of_the_nat_take_their_turn() {
     let mut nat = Bench::new(json!({}));
@@ -107,6 +110,7 @@ fn answers_of_the_nat_take_their_turn() {
 }
 
 /// Catches: a datagram that cannot be put together any more.
+// promise: 10.42
 #[test]
 fn all_fragments_of_a_packet_have_the_same_identification() {
     let mut nat = Bench::new(json!({}));

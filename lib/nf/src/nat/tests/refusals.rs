@@ -62,6 +62,7 @@ fn assert_prohibited(nat: &mut Bench, offender: &[u8]) {
 }
 
 /// Catches: a host that waits for an answer that will not come.
+// promise: 10.40
 #[test]
 fn a_host_inside_is_told_that_its_flow_is_refused() {
     let mut nat = full(json!({"hairpin": false, "inside": ["10.0.0.0/8"]}));
@@ -96,6 +97,7 @@ fn a_host_inside_is_told_that_its_flow_is_refused() {
 }
 
 /// RFC 1122 section 3.2.2. Catches: storms of answers, and answers to those that are no hosts.
+// promise: 10.40
 #[test]
 fn what_must_not_be_answered_is_not() {
     let mut nat = full(json!({}));
@@ -146,6 +148,7 @@ fn what_must_not_be_answered_is_not() {
 }
 
 /// RFC 5382 REQ-4, RFC 5508 REQ-9. Catches: a NAT that tells strangers what it has, or sends at their bidding.
+// promise: 10.40
 #[test]
 fn strangers_are_told_nothing() {
     let mut nat = full(json!({"host_sessions_max": 3}));
@@ -180,6 +183,7 @@ fn strangers_are_told_nothing() {
 }
 
 /// Catches: a flood of refused packets that makes a flood of answers.
+// promise: 10.40
 #[test]
 fn answers_are_limited_by_a_rate() {
     let mut nat = full(json!({"icmp_errors": {"per_second": 10, "burst": 3}}));

@@ -131,6 +131,7 @@ fn a_unicast_packet_in_a_broadcast_frame_is_not_forwarded() {
     router.refuses(0, written(&everybody, b""), "link_broadcast");
 }
 
+// promise: 10.15
 #[test]
 fn every_frame_is_counted_once() {
     let mut router = Bench::new(&acquainted());
