@@ -75,7 +75,7 @@ static __always_inline void call_end(struct call *c)
 	WRITE_ONCE(port->busy, 0);
 }
 
-/* Wakes the sleeping peer of a link by its kernel bell, once per sleep, as for any sender that is not
+/* Wakes the sleeping peer of a link by its kernel doorbell, once per sleep, as for any sender that is not
  * trusted to ring. Of a peer with several queues, the first. A function of its own: where loops are calls,
  * its caller has no stack left for it. */
 __noinline int ring_peer(__u32 me)
@@ -89,7 +89,7 @@ __noinline int ring_peer(__u32 me)
 	way = port_way(s.port);
 	if (way_kind(way) != NFL_DEST_LINK || !target_find(&peer, way_dest(way)))
 		return 0;
-	ring_kernel_bell(peer.port, way_dest(way), READ_ONCE(peer.ring->rx_sleep));
+	ring_kernel_doorbell(peer.port, way_dest(way), READ_ONCE(peer.ring->rx_sleep));
 	return 0;
 }
 
@@ -104,7 +104,7 @@ __noinline int ring_owner(__u32 me)
 	epoch = READ_ONCE(owner.ring->rx_sleep);
 	if (!epoch)
 		epoch = READ_ONCE(owner.ring->tx_sleep);
-	ring_kernel_bell(owner.port, me, epoch);
+	ring_kernel_doorbell(owner.port, me, epoch);
 	return 0;
 }
 

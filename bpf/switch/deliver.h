@@ -190,22 +190,22 @@ static __always_inline __u32 delivered(struct target *t, __u64 frames, __u64 byt
 }
 
 /*
- * Rings the kernel bell, once per sleep. The epoch is noted after the ring: a second sender that
+ * Rings the kernel doorbell, once per sleep. The epoch is noted after the ring: a second sender that
  * sees the note can rely on the ring. A full ring buffer is an unanswered ring.
  */
-static __always_inline void ring_kernel_bell(struct nfl_port *port, __u32 id, __u32 epoch)
+static __always_inline void ring_kernel_doorbell(struct nfl_port *port, __u32 id, __u32 epoch)
 {
 	__u64 record = 0;
-	void *bell;
+	void *doorbell;
 
 	if (!epoch || READ_ONCE(port->rung) == epoch)
 		return;
-	bell = bpf_map_lookup_elem(&nfl_bells, &id);
-	if (!bell)
+	doorbell = bpf_map_lookup_elem(&nfl_bells, &id);
+	if (!doorbell)
 		return;
-	bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(doorbell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
 	WRITE_ONCE(port->rung, epoch);
-	__sync_fetch_and_add(&port->bells, 1);
+	__sync_fetch_and_add(&port->doorbells, 1);
 }
 
 static __always_inline void count_drop(struct nfl_port *port, enum nfl_drop reason, __u64 frames)

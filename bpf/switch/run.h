@@ -3,13 +3,13 @@
 #ifndef SWITCH_RUN_H
 #define SWITCH_RUN_H
 
-#include "attend.h"
+#include "actions.h"
+#include "coalesce.h"
 #include "deliver.h"
 #include "exchange.h"
 #include "fdb.h"
 #include "flow.h"
 #include "loop.h"
-#include "ripe.h"
 
 /* The sender: its trusted state and what it shares. */
 struct sender {
@@ -117,7 +117,7 @@ struct run {
 #define RUN_LINK (~0ULL)
 /*
  * A run whose first frame is not yet published, because some of its frames may need something: see
- * attend_run(). Bits 0..31: the first's descriptor, see in_slot(); 32..38: frames that are no holes;
+ * finish_run(). Bits 0..31: the first's descriptor, see in_slot(); 32..38: frames that are no holes;
  * 40..57: their bytes.
  */
 #define RUN_OPEN (1ULL << 63)
@@ -143,15 +143,15 @@ static __always_inline __u32 open_bytes(__u64 open)
 #define ROUTE_FLOOD NFL_PORTS_MAX
 #define ROUTE_DROPPED (NFL_PORTS_MAX + 1)
 
-/* A run that has been copied, in whose slots few frames need more: see attend.h. */
-struct attendance {
+/* A run that has been copied, in whose slots few frames need more: see actions.h. */
+struct open_run {
 	struct target to;
 	__u32 from_to; /* as in struct run */
 	__u32 position; /* in the RX ring, of the frame at hand */
 	__u32 start; /* of the run */
 	__u32 end;
 	__u32 first; /* descriptor of its first frame, not yet published; see in_slot() */
-	__u32 what; /* that all frames need: ATTEND_CAPTURE or nothing */
+	__u32 what; /* that all frames need: ACTION_CAPTURE or nothing */
 	__u32 probability; /* of a signal, as in nfl_port.signal */
 	__u64 random; /* its upper half decides */
 	__u32 frames; /* dropped */

@@ -72,9 +72,9 @@ struct {
 	__array(values, struct nfl_owners_map);
 } nfl_owners SEC(".maps");
 
-/* The kernel bell of each port that has one: the only doorbell that no sender must be trusted to
+/* The kernel doorbell of each port that has one: the only doorbell that no sender must be trusted to
  * ring. 4 KiB is the smallest ring buffer; its content does not matter. */
-struct nfl_bell_map {
+struct nfl_doorbell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 };
@@ -83,7 +83,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, NFL_PORTS_MAX);
 	__type(key, __u32);
-	__array(values, struct nfl_bell_map);
+	__array(values, struct nfl_doorbell_map);
 } nfl_bells SEC(".maps");
 
 /* The timer of each port whose receiver is woken for several frames at once. Writer: the switch. */

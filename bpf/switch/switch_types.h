@@ -75,9 +75,9 @@ struct nfl_port {
 	__u64 rx_reserved; /* position after the last slot reserved */
 	__u64 rx_frames;
 	__u64 rx_bytes;
-	__u32 rung; /* last sleep epoch for which the kernel bell was rung */
+	__u32 rung; /* last sleep epoch for which the kernel doorbell was rung */
 	__u32 timed; /* last sleep epoch for which the timer was started */
-	__u64 bells;
+	__u64 doorbells;
 	__u64 passed; /* of an uplink, as a sender: frames left to the host's own stack */
 	__u64 marked; /* frames that carried a congestion signal into the ring */
 	__u64 signal_checked; /* jiffy in which the time of `signal` was looked at last */
@@ -116,7 +116,7 @@ struct nfl_serve {
 	__u32 port[NFL_SERVE_PORTS];
 };
 
-/* Whom to wake by the kernel bell, because the own one takes no more. */
+/* Whom to wake by the kernel doorbell, because the own one takes no more. */
 enum nfl_serve_ring {
 	NFL_SERVE_RING_PEER = 0x100, /* the peer of the port's link, which waits for frames */
 	NFL_SERVE_RING_OWNER = 0x101, /* the port's owner, whatever it sleeps for */

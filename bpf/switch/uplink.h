@@ -11,12 +11,12 @@
 #ifndef SWITCH_UPLINK_H
 #define SWITCH_UPLINK_H
 
-#include "attend.h"
+#include "actions.h"
 #include "client.h"
+#include "coalesce.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
-#include "ripe.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
  * index of the interface would not do: every network namespace counts from 1. */
@@ -166,9 +166,10 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 			   1);
 		return 0;
 	}
-	len = attended(port, a.to.port, me | id << 16, room, len);
+	len = apply_actions(port, a.to.port, me | id << 16, room, len);
 	publish(&a.to, a.slots.first, in_slot(room, len));
-	ring_kernel_bell(a.to.port, id, ripe(a.to.port, id, delivered(&a.to, len > 0, len)));
+	ring_kernel_doorbell(a.to.port, id,
+			     coalesced_epoch(a.to.port, id, delivered(&a.to, len > 0, len)));
 	return 0;
 down:
 	count_drop(port, NFL_DROP_PORT_DOWN, 1);

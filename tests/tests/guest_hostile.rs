@@ -4,7 +4,7 @@
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use nfluid_switch::{Destination, PortCounters};
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use nfluid_tests::harness::skip;
@@ -292,7 +292,7 @@ fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     let instance = scratch.instance(1, 64, 64).expect("instance");
     let table = instance.memory.table(
         &[],
-        &Bells {
+        &Doorbells {
             own: -1,
             io: -1,
             peers: &[],

@@ -346,13 +346,13 @@ fn nobody_sleeps_over_frames() {
     });
 }
 
-/// What a hostile peer does to the bell of the instance at the other end of `port`'s link.
-fn fill_the_bell(port: &Port) {
-    let bell = port.entry().peer_bell_fd;
+/// What a hostile peer does to the doorbell of the instance at the other end of `port`'s link.
+fn fill_the_doorbell(port: &Port) {
+    let doorbell = port.entry().peer_doorbell_fd;
     for bytes in [4096, 1] {
         let rings = vec![1_u8; bytes];
         // SAFETY: the port owns the descriptor and lives; the buffer lives during the call.
-        while unsafe { libc::write(bell, rings.as_ptr().cast(), bytes) } > 0 {}
+        while unsafe { libc::write(doorbell, rings.as_ptr().cast(), bytes) } > 0 {}
         let error = std::io::Error::last_os_error();
         assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
     }
@@ -364,8 +364,8 @@ fn wait_until_set(word: &AtomicU32) {
     }
 }
 
-/// The filled bell has been heard once, for nothing.
-fn hear_the_full_bell(own: &mut Attached) {
+/// The filled doorbell has been heard once, for nothing.
+fn hear_the_full_doorbell(own: &mut Attached) {
     let woken = own.doorbell.wait(&mut own.ports, None, AGEING);
     assert_eq!(woken.expect("wait"), Woken::Nothing);
     assert_eq!(own.doorbell.stats().spurious, 1);
@@ -380,7 +380,7 @@ fn assert_rung(own: &Attached) {
 
 // promise: 1.23
 #[test]
-fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
+fn a_peer_that_fills_the_doorbell_of_a_receiver_does_not_silence_other_peers() {
     const COUNT: u64 = 20;
     for_each_form("io-silent", |scratch| {
         for served in [false, true] {
@@ -396,8 +396,8 @@ fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
             let watched = to.attach().expect("attach");
             let mut own = to.attach().expect("attach");
             let mut from = good.attach().expect("attach");
-            fill_the_bell(&hostile.attach().expect("attach").ports[0]);
-            hear_the_full_bell(&mut own);
+            fill_the_doorbell(&hostile.attach().expect("attach").ports[0]);
+            hear_the_full_doorbell(&mut own);
             std::thread::scope(|scope| {
                 let receiver = scope.spawn(|| {
                     for number in 0..COUNT {
@@ -429,15 +429,18 @@ fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
                 receiver.join().expect("receiver");
             });
             assert_rung(&own);
-            let bells = scratch.switch.counters(to.id(1)).bells;
-            assert!(bells > 0, "the switch rings where the pipe takes no more");
+            let doorbells = scratch.switch.counters(to.id(1)).doorbells;
+            assert!(
+                doorbells > 0,
+                "the switch rings where the pipe takes no more"
+            );
         }
     });
 }
 
 // promise: 1.23
 #[test]
-fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
+fn a_peer_that_fills_the_doorbell_of_a_sender_does_not_keep_it_waiting_for_room() {
     for_each_form("io-room", |scratch| {
         let mut a = scratch.instance(1, 64, 64).expect("instance");
         let mut b = scratch.instance(1, 64, 64).expect("instance");
@@ -446,8 +449,8 @@ fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
         serve(&thread, &a);
         let watched = a.attach().expect("attach");
         let (mut from, mut to) = (a.attach().expect("attach"), b.attach().expect("attach"));
-        fill_the_bell(&to.ports[0]);
-        hear_the_full_bell(&mut from);
+        fill_the_doorbell(&to.ports[0]);
+        hear_the_full_doorbell(&mut from);
         for _round in 0..20 {
             // The second half finds the peer's ring full, and stays.
             for first in [0, 64] {
@@ -479,7 +482,10 @@ fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
             assert_eq!(received(&mut to.ports[0]).len(), 64);
         }
         assert_rung(&from);
-        let bells = scratch.switch.counters(a.id(0)).bells;
-        assert!(bells > 0, "the switch rings where the pipe takes no more");
+        let doorbells = scratch.switch.counters(a.id(0)).doorbells;
+        assert!(
+            doorbells > 0,
+            "the switch rings where the pipe takes no more"
+        );
     });
 }

@@ -111,13 +111,13 @@ fn receive_until_told(mut attached: Attached) {
 
 /// Rings its peer, and enters the switch with something and with nothing.
 fn ring_for_ever(port: &mut Port) {
-    let bell = port.entry().peer_bell_fd;
+    let doorbell = port.entry().peer_doorbell_fd;
     loop {
         send(port, 0);
         let _full = port.flush(WhenFull::Drop);
         let _nothing = port.call_empty();
         // SAFETY: the port owns the descriptor and lives; the byte lives during the call.
-        unsafe { libc::write(bell, [1_u8].as_ptr().cast(), 1) };
+        unsafe { libc::write(doorbell, [1_u8].as_ptr().cast(), 1) };
     }
 }
 
@@ -146,15 +146,15 @@ fn duplicated(table: &Table) -> Table {
     let head = &mut copy.head;
     let of_head = [
         &mut head.pool_fd,
-        &mut head.bell_fd,
-        &mut head.kernel_bell_fd,
-        &mut head.io_bell_fd,
+        &mut head.doorbell_fd,
+        &mut head.kernel_doorbell_fd,
+        &mut head.io_doorbell_fd,
     ];
     let of_ports = copy.ports.iter_mut().flat_map(|port| {
         [
             &mut port.socket_fd,
             &mut port.ring_fd,
-            &mut port.peer_bell_fd,
+            &mut port.peer_doorbell_fd,
         ]
     });
     for fd in of_head.into_iter().chain(of_ports).filter(|fd| **fd >= 0) {
@@ -342,14 +342,14 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     let mut scratch = Scratch::new("spurious").expect("scratch platform");
     let (from, to) = linked(&mut scratch);
     let (mut peer, mut own) = (from.attach().expect("attach"), to.attach().expect("attach"));
-    let bell = peer.ports[0].entry().peer_bell_fd;
+    let doorbell = peer.ports[0].entry().peer_doorbell_fd;
     // Sixteen are heard, one is not, and from then on every other one.
     let others = (SPURIOUS_MAX..SPURIOUS_MAX + 5).flat_map(|heard| [heard; 2]);
     let heard: Vec<u32> = (1..SPURIOUS_MAX).chain(others).collect();
     let mut unheard = Vec::new();
     for (wait, heard) in (1..).zip(heard) {
         // SAFETY: the peer's port owns the descriptor and lives; the byte lives during the call.
-        let rung = unsafe { libc::write(bell, [1_u8].as_ptr().cast(), 1) };
+        let rung = unsafe { libc::write(doorbell, [1_u8].as_ptr().cast(), 1) };
         assert_eq!(rung, 1);
         let before = own.doorbell.stats().spurious;
         let began = Instant::now();

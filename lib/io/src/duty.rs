@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 
 /// What an instance and its I/O thread wake each other with, and where both belong.
 #[derive(Debug)]
-pub struct Bells {
+pub struct Doorbells {
     /// An eventfd that the instance writes to: the thread listens to it.
     pub io: OwnedFd,
     /// The instance's own doorbell: rung when it waits until frames are consumed.
@@ -19,14 +19,14 @@ pub struct Bells {
     pub cores: Vec<usize>,
 }
 
-/// A port, its rings and bells.
+/// A port, its rings and doorbells.
 #[derive(Debug)]
 pub struct Duty {
     port: u32,
     ring: RingMemory,
-    bells: Arc<Bells>,
+    doorbells: Arc<Doorbells>,
     /// The doorbell of the link's peer, if there is one that senders ring.
-    peer_bell: Option<OwnedFd>,
+    peer_doorbell: Option<OwnedFd>,
     /// `tx_head` and `tx_tail` at the last visit.
     head: u32,
     tail: u32,
@@ -40,19 +40,24 @@ pub struct Duty {
 pub struct Visit {
     /// Frames consumed, as the ring says.
     pub frames: u32,
-    /// Bells rung.
+    /// Doorbells rung.
     pub rings: u32,
 }
 
 impl Duty {
     /// Port `port`, whose rings are `ring`.
-    pub fn new(port: u32, ring: RingMemory, bells: Arc<Bells>, peer_bell: Option<OwnedFd>) -> Self {
+    pub fn new(
+        port: u32,
+        ring: RingMemory,
+        doorbells: Arc<Doorbells>,
+        peer_doorbell: Option<OwnedFd>,
+    ) -> Self {
         let tail = ring.ring().switch.tx_tail.load(Ordering::Acquire);
         Duty {
             port,
             ring,
-            bells,
-            peer_bell,
+            doorbells,
+            peer_doorbell,
             head: tail,
             tail,
             peer_rung: 0,
@@ -66,8 +71,8 @@ impl Duty {
     }
 
     /// What it shares with the instance's other ports.
-    pub fn bells(&self) -> &Arc<Bells> {
-        &self.bells
+    pub fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
     }
 
     fn words(&self) -> &Ring {
@@ -123,8 +128,8 @@ impl Duty {
         self.tail = tail;
         let asleep = words.switch.peer_asleep.load(Ordering::Relaxed);
         if asleep != 0 && asleep != self.peer_rung {
-            let bell = self.peer_bell.as_ref();
-            visit.rings += ring(bell, || serve.ring(self.port, Sleeper::Peer));
+            let doorbell = self.peer_doorbell.as_ref();
+            visit.rings += ring(doorbell, || serve.ring(self.port, Sleeper::Peer));
             self.peer_rung = asleep;
         }
         if visit.frames > 0 {
@@ -141,8 +146,8 @@ impl Duty {
             return 0;
         }
         self.instance_rung = asleep;
-        let bell = self.bells.instance.as_ref();
-        ring(bell, || serve.ring(self.port, Sleeper::Owner))
+        let doorbell = self.doorbells.instance.as_ref();
+        ring(doorbell, || serve.ring(self.port, Sleeper::Owner))
     }
 
     /// Says when the thread sleeps (an epoch that is never 0), and when it is awake (0).
@@ -156,16 +161,16 @@ impl Duty {
     pub(crate) fn sender_cpu(&self) -> Option<usize> {
         let cpu = self.words().sender.tx_cpu.load(Ordering::Relaxed);
         let core = (cpu as usize).checked_sub(1)?;
-        let cores = &self.bells.cores;
+        let cores = &self.doorbells.cores;
         (cores.is_empty() || cores.contains(&core)).then_some(core)
     }
 }
 
 /// One byte into a pipe. A full one was filled by somebody else who can ring it, and would not wake its reader:
 /// `by_switch` does then. A closed one belongs to somebody who is gone. Returns the number of rings.
-fn ring(bell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
-    let Some(bell) = bell else { return 0 };
-    let rung = match rustix::io::write(bell, &[1]) {
+fn ring(doorbell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
+    let Some(doorbell) = doorbell else { return 0 };
+    let rung = match rustix::io::write(doorbell, &[1]) {
         Err(rustix::io::Errno::AGAIN) => by_switch().is_ok(),
         written => written.is_ok(),
     };

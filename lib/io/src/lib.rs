@@ -2,7 +2,7 @@
 //! sender itself (`docs/adr/0008-io-models.md`).
 //!
 //! - [`duty`]: a port that a thread serves, as the thread sees it.
-//! - [`worker`]: the loop: look at the rings, run the switch for those that have frames, ring bells, sleep.
+//! - [`worker`]: the loop: look at the rings, run the switch for those that have frames, ring doorbells, sleep.
 //! - [`placement`]: on which core a thread runs.
 //! - [`thread`]: a worker on a thread of its own, to which ports are given and from which they are taken.
 //!
@@ -14,7 +14,7 @@ pub mod placement;
 pub mod thread;
 pub mod worker;
 
-pub use duty::{Bells, Duty};
+pub use duty::{Doorbells, Duty};
 pub use placement::Placement;
 pub use thread::IoThread;
 pub use worker::{Idle, Worker, WorkerStats};

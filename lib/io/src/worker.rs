@@ -40,7 +40,7 @@ pub struct WorkerStats {
     pub errors: u64,
     /// Sleeps.
     pub sleeps: u64,
-    /// Bells rung, of receivers and of senders.
+    /// Doorbells rung, of receivers and of senders.
     pub rings: u64,
 }
 
@@ -52,8 +52,8 @@ pub struct Worker {
     duties: Vec<Duty>,
     /// Where in `duties` a port is.
     places: HashMap<u32, usize>,
-    /// Bells of the instances, and whatever else its owner listens to.
-    bells: OwnedFd,
+    /// Doorbells of the instances, and whatever else its owner listens to.
+    doorbells: OwnedFd,
     is_beside: bool,
     epoch: u32,
     empty_looks: u32,
@@ -62,7 +62,7 @@ pub struct Worker {
     stats: WorkerStats,
 }
 
-/// Key of the owner's descriptor; instances' bells have others.
+/// Key of the owner's descriptor; instances' doorbells have others.
 const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
@@ -75,7 +75,7 @@ const RETRY_LATER: Duration = Duration::from_micros(500);
 /// Visits of a port that is left. What a ring holds takes four; an instance that goes on handing frames over to a thread
 /// which it was told has left, or writes nonsense into its ring, is not waited for.
 const LAST_VISITS: u32 = 64;
-/// Bells answered at once; the rest by the next wait.
+/// Doorbells answered at once; the rest by the next wait.
 const EVENTS: usize = 16;
 
 impl Worker {
@@ -84,17 +84,17 @@ impl Worker {
     /// # Errors
     /// When no epoll instance can be made.
     pub fn new(serve: Serve, idle: Idle, owner: Option<&OwnedFd>) -> io::Result<Self> {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         if let Some(owner) = owner {
             let data = epoll::EventData::new_u64(OWNER);
-            epoll::add(&bells, owner, data, epoll::EventFlags::IN)?;
+            epoll::add(&doorbells, owner, data, epoll::EventFlags::IN)?;
         }
         Ok(Worker {
             serve,
             idle,
             duties: Vec::new(),
             places: HashMap::new(),
-            bells,
+            doorbells,
             is_beside: false,
             epoch: fresh_epoch(),
             empty_looks: 0,
@@ -121,12 +121,12 @@ impl Worker {
     /// Serves one more port: its instance makes no calls from now on.
     ///
     /// # Errors
-    /// When its bell cannot be listened to; the port is as it was.
+    /// When its doorbell cannot be listened to; the port is as it was.
     pub fn add(&mut self, duty: Duty) -> io::Result<()> {
         let data = epoll::EventData::new_u64(INSTANCE);
         // By edge: each ring is an event, and need not be read.
         let by_edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        match epoll::add(&self.bells, duty.bells().io.as_fd(), data, by_edge) {
+        match epoll::add(&self.doorbells, duty.doorbells().io.as_fd(), data, by_edge) {
             // Another port of the same instance.
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
@@ -151,10 +151,10 @@ impl Worker {
         let last = !self
             .duties
             .iter()
-            .any(|other| Arc::ptr_eq(other.bells(), duty.bells()));
+            .any(|other| Arc::ptr_eq(other.doorbells(), duty.doorbells()));
         if last {
             // It was added; an error would mean that it is gone already.
-            let _ = epoll::delete(&self.bells, duty.bells().io.as_fd());
+            let _ = epoll::delete(&self.doorbells, duty.doorbells().io.as_fd());
         }
         Some(duty)
     }
@@ -313,7 +313,7 @@ impl Worker {
             data: epoll::EventData::new_u64(INSTANCE),
         };
         let mut events = [nothing; EVENTS];
-        match epoll::wait(&self.bells, &mut events, Some(timeout)) {
+        match epoll::wait(&self.doorbells, &mut events, Some(timeout)) {
             Ok(count) => Ok(events[..count]
                 .iter()
                 .any(|event| event.data.u64() == OWNER)),

@@ -1,4 +1,4 @@
-//! No table and no ring, whoever wrote it, makes the port library reach beyond the port.
+//! No table and no ring, whatever its content, makes the port library reach beyond the port.
 #![cfg(all(feature = "port", not(loom)))]
 
 mod exercise;

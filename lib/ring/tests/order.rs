@@ -21,7 +21,8 @@ fn arrive(ports: &[Port; 2]) {
     }
 }
 
-/// What was queued on the second port, in order: the number of a frame that was passed on, `None` for one that was made.
+/// Returns the frames that were queued on the second port, in order: the number of a frame that was passed on, `None`
+/// for a frame that the NF made.
 fn left(ports: &[Port; 2]) -> Vec<Option<u32>> {
     let ring = ports[1].raw_ring();
     let until = ring.sender.tx_head.load(Ordering::Acquire);

@@ -35,7 +35,7 @@ pub const PORT_PINNED: u32 = 1 << 1;
 /// Source addresses seen on the port enter the FDB.
 pub const PORT_LEARN: u32 = 1 << 2;
 /// The switch itself wakes the receiver, also on a link.
-pub const PORT_KERNEL_BELL: u32 = 1 << 3;
+pub const PORT_KERNEL_DOORBELL: u32 = 1 << 3;
 /// Uplink: what no rule takes goes to the host's own stack.
 pub const PORT_PASS: u32 = 1 << 4;
 
@@ -183,7 +183,7 @@ pub struct PortState {
     pub(crate) rx_bytes: AtomicU64,
     pub(crate) rung: AtomicU32,
     pub(crate) timed: AtomicU32,
-    pub(crate) bells: AtomicU64,
+    pub(crate) doorbells: AtomicU64,
     pub(crate) passed: AtomicU64,
     pub(crate) marked: AtomicU64,
     pub(crate) signal_checked: AtomicU64,

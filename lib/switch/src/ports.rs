@@ -40,8 +40,8 @@ pub struct PortCounters {
     pub passed: u64,
     /// Frames that came with a congestion signal: marked on their way into the ring, or before.
     pub marked: u64,
-    /// Rings of the kernel bell.
-    pub bells: u64,
+    /// Rings of the kernel doorbell.
+    pub doorbells: u64,
     /// Addresses learned on the port.
     pub fdb_used: u32,
     /// Addresses that were not learned for want of room.
@@ -65,7 +65,7 @@ impl PortCounters {
         self.rx_bytes += other.rx_bytes;
         self.passed += other.passed;
         self.marked += other.marked;
-        self.bells += other.bells;
+        self.doorbells += other.doorbells;
         self.fdb_used += other.fdb_used;
         self.fdb_refused += other.fdb_refused;
         for (sum, more) in self.drops.iter_mut().zip(other.drops) {
@@ -247,7 +247,7 @@ impl Switch {
             rx_bytes: state.rx_bytes.load(Relaxed),
             passed: state.passed.load(Relaxed),
             marked: state.marked.load(Relaxed),
-            bells: state.bells.load(Relaxed),
+            doorbells: state.doorbells.load(Relaxed),
             fdb_used: state.fdb_used.load(Relaxed),
             fdb_refused: state.fdb_refused.load(Relaxed),
             drops,

@@ -55,13 +55,13 @@ impl Switch {
             })
         };
         let rings: Vec<_> = ports().map(|(id, ring, _)| (id, ring.as_fd())).collect();
-        let bells: Vec<_> = ports()
-            .map(|(id, _, maps)| (id, maps.kernel_bell.as_fd()))
+        let doorbells: Vec<_> = ports()
+            .map(|(id, _, maps)| (id, maps.kernel_doorbell.as_fd()))
             .collect();
         let tables = [
             (&self.pools, &pools[..], "entering the pools"),
             (&self.rings, &rings[..], "entering the rings"),
-            (&self.bells, &bells[..], "entering the doorbells"),
+            (&self.doorbells, &doorbells[..], "entering the doorbells"),
         ];
         if self.one_by_one {
             for (outer, inner, what) in tables {
@@ -202,7 +202,12 @@ impl Switch {
         });
         let tables = [
             (&self.rings, ports, &empty.ring, "removing the rings"),
-            (&self.bells, ports, &empty.bell, "removing the doorbells"),
+            (
+                &self.doorbells,
+                ports,
+                &empty.doorbell,
+                "removing the doorbells",
+            ),
         ];
         let calls: Vec<_> = tables.into_iter().map(begin).collect();
         let wait = |call: Result<Call, SwitchError>| call.and_then(Call::wait);
@@ -298,7 +303,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.rx_reserved,
         &state.rx_frames,
         &state.rx_bytes,
-        &state.bells,
+        &state.doorbells,
         &state.passed,
         &state.marked,
         &state.signal,

@@ -36,7 +36,7 @@ struct Context {
 
 const _: () = assert!(size_of::<Context>() == 256);
 
-/// Whom the switch wakes, where the own bell takes no more: another of those who can ring it has filled it.
+/// Whom the switch wakes, where the own doorbell takes no more: another of those who can ring it has filled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeper {
     /// The peer at the other end of a port's link, which waits for frames.
@@ -133,7 +133,7 @@ impl Serve {
         context.enter(&self.program).map(drop)
     }
 
-    /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
+    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
@@ -147,7 +147,7 @@ impl Serve {
 pub struct Ringer(OwnedFd);
 
 impl Ringer {
-    /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
+    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.

@@ -1,7 +1,7 @@
 //! Settings of ports that are in service; taking an instance's ports out of service, and putting them back.
 
 use crate::SwitchError;
-use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED};
+use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED};
 use crate::handover::Maps;
 use crate::instance::{InstanceMemory, PortParts, Wake};
 use crate::program::Switch;
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Switch {
     /// Sets if the switch itself wakes the port's receiver on a link too: for a sender that cannot.
-    pub fn set_kernel_bell(&self, port: u32, on: bool) {
+    pub fn set_kernel_doorbell(&self, port: u32, on: bool) {
         let flags = &self.state(port).flags;
         if on {
-            flags.fetch_or(PORT_KERNEL_BELL, Release);
+            flags.fetch_or(PORT_KERNEL_DOORBELL, Release);
         } else {
-            flags.fetch_and(!PORT_KERNEL_BELL, Release);
+            flags.fetch_and(!PORT_KERNEL_DOORBELL, Release);
         }
     }
 

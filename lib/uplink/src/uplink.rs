@@ -14,7 +14,7 @@ use nfluid_netdev::{NetNs, Netlink};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use nfluid_switch::classifier::Rule;
-use nfluid_switch::instance::{Bells, InstanceMemory, PortSpec};
+use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec};
 use nfluid_switch::{Handover, Switch, SwitchError, abi};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -69,7 +69,7 @@ impl Uplink {
             },
             pinned: false,
             learn: true,
-            kernel_bell: true,
+            kernel_doorbell: true,
             ..PortSpec::new(
                 spec.port,
                 port_name(&spec.name),
@@ -294,11 +294,11 @@ fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, Upli
         .map(duplicate)
         .collect::<Result<_, _>>()?;
     let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
-    let bells = Bells {
+    let doorbells = Doorbells {
         own: -1,
         io: -1,
         peers: &[],
     };
-    let table = memory.table(&numbers, &bells);
+    let table = memory.table(&numbers, &doorbells);
     Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
 }

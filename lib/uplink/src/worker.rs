@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Sleep while frames are on their way out: their confirmations ring no bell.
+/// Sleep while frames are on their way out: their confirmations ring no doorbell.
 const CONFIRMATION: Duration = Duration::from_millis(1);
 /// Priority of the uplinks' threads, on the scale of nice(1).
 pub const NICE: i32 = -15;

@@ -3,7 +3,7 @@
 //! In the I/O models `split`, `merge` and `mix` (`docs/adr/0008-io-models.md`) threads of the
 //! platform run the switch for instances. One process has them all. It is there while an instance
 //! needs it, in a cgroup of its own, which accounts and caps what I/O costs. It has no capability: it
-//! is handed the rings and bells of the instances whose calls it makes.
+//! is handed the rings and doorbells of the instances whose calls it makes.
 
 mod protocol;
 mod threads;

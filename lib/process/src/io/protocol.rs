@@ -19,7 +19,7 @@ pub struct Setup {
 pub enum Order {
     /// To make the calls of an instance, from whatever thread made them before. With it come, as
     /// descriptors: the eventfd of the instance's I/O thread, the pipe that wakes the instance, and
-    /// for each port its rings and, if it has one, the bell of its link's peer.
+    /// for each port its rings and, if it has one, the doorbell of its link's peer.
     Serve(Entrusted),
     /// To make an instance's calls no longer.
     Leave {
@@ -39,7 +39,7 @@ pub struct Entrusted {
     pub model: IoModel,
     /// Cores on which the instance may run, at most [`CORES_MAX`]; empty: any.
     pub cores: Vec<usize>,
-    /// Its ports: number, and whether a bell of a link's peer comes with it.
+    /// Its ports: number, and whether a doorbell of a link's peer comes with it.
     pub ports: Vec<(u32, bool)>,
 }
 

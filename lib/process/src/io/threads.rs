@@ -3,7 +3,7 @@
 use super::protocol::{Entrusted, IoStatus, Setup, ThreadRef};
 use anyhow::{Context, ensure};
 use nfluid_control::io::{IoIdle, IoModel};
-use nfluid_io::{Bells, Duty, Idle, IoThread, Placement};
+use nfluid_io::{Doorbells, Duty, Idle, IoThread, Placement};
 use nfluid_ring::memory::RingMemory;
 use nfluid_switch::serve::Serve;
 use std::collections::BTreeMap;
@@ -276,7 +276,7 @@ pub fn duties(entrusted: &Entrusted, fds: Vec<OwnedFd>) -> anyhow::Result<Vec<Du
     let ports = &entrusted.ports;
     let mut fds = fds.into_iter();
     let mut next = || fds.next().context("a descriptor is missing");
-    let bells = Arc::new(Bells {
+    let doorbells = Arc::new(Doorbells {
         io: next()?,
         instance: Some(next()?),
         cores: entrusted.cores.clone(),
@@ -286,7 +286,7 @@ pub fn duties(entrusted: &Entrusted, fds: Vec<OwnedFd>) -> anyhow::Result<Vec<Du
         let ring = RingMemory::map(next()?.as_fd())
             .with_context(|| format!("mapping the rings of port {port}"))?;
         let peer = if *has_peer { Some(next()?) } else { None };
-        duties.push(Duty::new(*port, ring, Arc::clone(&bells), peer));
+        duties.push(Duty::new(*port, ring, Arc::clone(&doorbells), peer));
     }
     ensure!(fds.next().is_none(), "there is a descriptor too many");
     Ok(duties)
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn each_port_takes_the_descriptors_that_are_its_own() {
-        // Two bells; rings and a peer's bell; rings.
+        // Two doorbells; rings and a peer's doorbell; rings.
         let entrusted = Entrusted {
             instance: "fw".to_owned(),
             model: IoModel::Merge,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* When a sleeping receiver is woken: at once, or for several frames or after a time. */
-#ifndef SWITCH_RIPE_H
-#define SWITCH_RIPE_H
+#ifndef SWITCH_COALESCE_H
+#define SWITCH_COALESCE_H
 
 #include "deliver.h"
 
@@ -39,7 +39,7 @@ static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 	__u32 id = *key;
 
 	if (target_find(&t, id) && waiting_in(&t).unseen)
-		ring_kernel_bell(t.port, id, READ_ONCE(t.ring->rx_sleep));
+		ring_kernel_doorbell(t.port, id, READ_ONCE(t.ring->rx_sleep));
 	return 0;
 }
 
@@ -77,7 +77,7 @@ static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
  * still runs for an earlier sleep begins anew: it does not ring early for this one. The receiver has looked at
  * its ring after it announced its sleep: what it has not seen came after that, from a sender that comes here.
  */
-static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
+static __noinline __u32 coalesce(__u32 id, __u32 epoch)
 {
 	struct nfl_timer *timer;
 	struct waiting w;
@@ -98,9 +98,9 @@ static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
 	return 0;
 }
 
-static __always_inline __u32 ripe(struct nfl_port *port, __u32 id, __u32 epoch)
+static __always_inline __u32 coalesced_epoch(struct nfl_port *port, __u32 id, __u32 epoch)
 {
-	return epoch && port->wake_frames > 1 ? ripe_epoch(id, epoch) : epoch;
+	return epoch && port->wake_frames > 1 ? coalesce(id, epoch) : epoch;
 }
 
 #endif
