@@ -37,7 +37,7 @@ fn the_cost_is_cpu_time_over_frames() {
 // promise: 7.35
 #[test]
 fn an_instance_that_lies_about_its_ring_does_not_change_its_cost() {
-    // Its counter was made to jump by a whole ring, up and down, at every look.
+    // The instance made its counter jump by a whole ring, up and down, at every look.
     let ways: [fn(u64) -> u32; 4] = [
         |look| if look % 2 == 0 { 1024 } else { 0 },
         |look| (look * 389 % 1025) as u32,
@@ -81,7 +81,7 @@ fn an_idle_instance_is_not_asked_and_keeps_its_cost() {
     }
     assert_eq!(asked, 1);
     near(meter.cost_ns(), 500.0, 0.1);
-    // What it did while it had nothing to do is no packet's.
+    // CPU time that the instance used while it had no frames belongs to no packet.
     for look in 1000..1010_u64 {
         meter.look(look * 100 * MS, &[(look - 980) * 1000], |waiting| {
             waiting.push(0);

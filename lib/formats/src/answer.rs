@@ -125,7 +125,7 @@ pub enum StateError {
     /// The stream fails, or the time for it was over.
     #[error("reading its state")]
     Io(#[source] io::Error),
-    /// Its length is more than can be moved.
+    /// The length is more than can be moved.
     #[error("its state has {0} bytes, more than the {SAVED_BYTES_MAX} that can be moved")]
     TooLong(u64),
     /// The stream ends before the state's length.

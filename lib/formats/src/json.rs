@@ -1,4 +1,4 @@
-//! JSON of strangers, with a bound on the number of its values.
+//! JSON from untrusted writers, with a bound on the number of its values.
 //!
 //! A bound in bytes is not enough: `{"":0},` is an object of some hundred bytes in memory, so that a few MB of text would take
 //! hundreds.

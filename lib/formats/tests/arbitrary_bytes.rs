@@ -1,4 +1,4 @@
-//! No bytes of a stranger make the daemon panic, or are taken for what they are not.
+//! No bytes of an untrusted party make the daemon panic, or pass for a valid document.
 
 mod exercise;
 #[path = "../../../fuzz/mutation.rs"]

@@ -1,6 +1,6 @@
 //! A port that an I/O thread serves.
 
-use nfluid_ring::layout::{Ring, SERVED_APART, SERVED_BESIDE, SERVED_BY_ITSELF};
+use nfluid_ring::layout::{Ring, SERVED_BY_ITSELF, SERVED_FROM_ANY_CORE, SERVED_FROM_OWN_CORE};
 use nfluid_ring::memory::RingMemory;
 use nfluid_switch::serve::{Serve, Sleeper};
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What an instance and its I/O thread wake each other with, and where both belong.
+/// The descriptors by which an instance and its I/O thread wake each other, and the cores of both.
 #[derive(Debug)]
 pub struct Doorbells {
     /// An eventfd that the instance writes to: the thread listens to it.
@@ -35,7 +35,7 @@ pub struct Duty {
     instance_rung: u32,
 }
 
-/// What a visit has done.
+/// The result of a visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visit {
     /// Frames consumed, as the ring says.
@@ -70,7 +70,7 @@ impl Duty {
         self.port
     }
 
-    /// What it shares with the instance's other ports.
+    /// Returns the doorbells, which the instance's ports share.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
     }
@@ -80,17 +80,17 @@ impl Duty {
     }
 
     /// From now on the instance does not make the call itself; whether the thread is on its core.
-    pub(crate) fn take_over(&self, is_beside: bool) {
-        let served = if is_beside {
-            SERVED_BESIDE
+    pub(crate) fn take_over(&self, shares_core: bool) {
+        let served = if shares_core {
+            SERVED_FROM_OWN_CORE
         } else {
-            SERVED_APART
+            SERVED_FROM_ANY_CORE
         };
         self.words().switch.served.store(served, Ordering::Release);
     }
 
-    /// From now on the instance makes the call itself. What it handed over before is still this
-    /// thread's: look once more.
+    /// Makes the instance make its calls itself from now on. Frames that the instance handed over before still belong
+    /// to this thread: the thread looks once more.
     pub(crate) fn leave(&self) {
         self.words().switch.io_sleep.store(0, Ordering::Relaxed);
         let served = &self.words().switch.served;
@@ -116,8 +116,9 @@ impl Duty {
         self.head = self.words().sender.tx_head.load(Ordering::Acquire);
     }
 
-    /// After the switch has run: rings whom it made wait. The switch's locked additions order its
-    /// stores before the look at `tx_sleep`; the instance announces its sleep before its last look.
+    /// Ends a visit after the switch has run: rings for the receivers and senders that the visit found waiting. The
+    /// switch's locked additions order its stores before the look at `tx_sleep`; the instance announces its sleep
+    /// before its last look.
     pub(crate) fn finish(&mut self, serve: &Serve) -> Visit {
         let words = self.ring.ring();
         let tail = words.switch.tx_tail.load(Ordering::Acquire);
@@ -166,8 +167,9 @@ impl Duty {
     }
 }
 
-/// One byte into a pipe. A full one was filled by somebody else who can ring it, and would not wake its reader:
-/// `by_switch` does then. A closed one belongs to somebody who is gone. Returns the number of rings.
+/// Writes a byte into a pipe. A full pipe was filled by another process that can ring it, and would not wake its
+/// reader: `by_switch` wakes the reader then. A closed pipe belongs to a process that is gone. Returns the number of
+/// rings.
 fn ring(doorbell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
     let Some(doorbell) = doorbell else { return 0 };
     let rung = match rustix::io::write(doorbell, &[1]) {

@@ -6,8 +6,8 @@
 //! - [`placement`]: on which core a thread runs.
 //! - [`thread`]: a worker on a thread of its own, to which ports are given and from which they are taken.
 //!
-//! What a thread reads in a ring is an instance's word: it decides when the thread looks, and never
-//! what the switch does.
+//! The words that a thread reads in a ring are an instance's: they decide when the thread looks, and never what the
+//! switch does.
 
 pub mod duty;
 pub mod placement;

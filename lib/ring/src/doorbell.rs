@@ -139,7 +139,7 @@ impl Doorbell {
         // An I/O thread on this core runs when this thread sleeps, and rings: turns would only delay it.
         let hands_over = ports
             .iter()
-            .any(|port| port.queued() > 0 && port.is_served_beside());
+            .any(|port| port.queued() > 0 && port.is_served_from_own_core());
         if !hands_over && let Some(woken) = self.give_way(ports, wanted) {
             return Ok(woken);
         }

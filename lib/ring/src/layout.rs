@@ -31,9 +31,9 @@ pub const BATCH_MAX: usize = 64;
 /// [`SwitchLine::served`]: the instance makes the call itself.
 pub const SERVED_BY_ITSELF: u32 = 0;
 /// [`SwitchLine::served`]: an I/O thread makes it, perhaps on another core.
-pub const SERVED_APART: u32 = 1;
+pub const SERVED_FROM_ANY_CORE: u32 = 1;
 /// [`SwitchLine::served`]: an I/O thread makes it, on the instance's core.
-pub const SERVED_BESIDE: u32 = 2;
+pub const SERVED_FROM_OWN_CORE: u32 = 2;
 
 /// A cache line of its own for each writer, so that they do not disturb each other.
 #[repr(C, align(64))]

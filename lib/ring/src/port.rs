@@ -12,8 +12,8 @@
 use crate::attach::{PortEntry, PortFds};
 use crate::batch::{Frame, Outbox};
 use crate::layout::{
-    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BESIDE,
-    SERVED_BY_ITSELF, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
+    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BY_ITSELF,
+    SERVED_FROM_OWN_CORE, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
 };
 use crate::lending::Lending;
 use crate::memory::{Pool, RingMemory};
@@ -541,8 +541,8 @@ impl Port {
 
     /// Returns true if an I/O thread on this core makes this port's calls.
     #[inline]
-    pub(crate) fn is_served_beside(&self) -> bool {
-        self.words().switch.served.load(Ordering::Relaxed) == SERVED_BESIDE
+    pub(crate) fn is_served_from_own_core(&self) -> bool {
+        self.words().switch.served.load(Ordering::Relaxed) == SERVED_FROM_OWN_CORE
             && self.io_doorbell.is_some()
     }
 
@@ -575,7 +575,7 @@ impl Port {
         fence(Ordering::SeqCst);
         self.io_asleep = words.switch.io_sleep.load(Ordering::Relaxed);
         // On this core it cannot run before this thread sleeps, and should find all there is then.
-        if !self.is_served_beside() || self.queued() > self.half() {
+        if !self.is_served_from_own_core() || self.queued() > self.half() {
             self.ring_io_thread();
         }
         self.is_served()

@@ -1,7 +1,7 @@
 //! The headers of an ELF file (elf(5)): whether the kernel of this machine loads it, and what it needs to start.
 //!
-//! The file is a stranger's. However long it is, and whatever its headers say, only its header, at most 128 program headers
-//! and the path of its loader are read.
+//! The file is untrusted. However long the file is, and whatever its headers say, only its header, at most 128
+//! program headers and the path of its loader are read.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,10 +17,10 @@ const PT_GNU_STACK: u32 = 0x6474_e551;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 
-/// What a program needs to start.
+/// The files that a program needs to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Linkage {
-    /// Nothing but itself.
+    /// The program's own file alone.
     Static,
     /// A loader, and through it shared libraries.
     Dynamic {

@@ -46,7 +46,7 @@ pub const PORT_CAPTURE: u32 = 1 << 5;
 pub const SIGNAL_REFUSE: u64 = 1 << 63;
 /// A unit of the time in `PortState::signal` has 2^20 ns.
 pub const SIGNAL_UNIT_SHIFT: u32 = 20;
-/// That time has 31 bits.
+/// The time in that word has 31 bits.
 pub const SIGNAL_UNTIL_MASK: u64 = 0x7fff_ffff;
 /// Longest that a word counts, in these units.
 pub const SIGNAL_UNITS_MAX: u64 = 1024;
@@ -195,7 +195,7 @@ const _: () = assert!(std::mem::offset_of!(PortState, busy) == 64);
 const _: () = assert!(std::mem::offset_of!(PortState, rx_reserved) == 128);
 const _: () = assert!(std::mem::offset_of!(PortState, drops) == 192);
 
-/// Whose the flows are that go to a port behind which are several instances.
+/// The members that take the flows of a port behind which there are several instances.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct SpreadState {

@@ -1,8 +1,8 @@
-//! What the program of an instance is given: the maps of its ports and a socket for each.
+//! The descriptors that the program of an instance is given: the maps of its ports and a socket for each port.
 //!
-//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket. Nothing else of the
-//! platform is reachable through what it holds. Who gives it all that need not keep it: the maps are pinned, and a
-//! successor gets sockets of its own.
+//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket. Nothing else of
+//! the platform is reachable through these descriptors. The process that hands them over need not keep them: the maps
+//! are pinned, and a successor gets sockets of its own.
 
 use crate::SwitchError;
 use crate::instance::InstanceMemory;
@@ -100,7 +100,8 @@ impl Handover {
 }
 
 impl Switch {
-    /// What a successor of an instance is given: `maps`, which are the instance's, and sockets of its own.
+    /// Returns the descriptors for a successor of an instance: `maps`, which are the instance's, and sockets of the
+    /// successor's own.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -111,8 +112,8 @@ impl Switch {
     }
 }
 
-/// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
-/// connected anywhere; all that it is good for is the call.
+/// Makes the socket of a port: one end of a pair whose other end is closed. The socket can neither send nor be
+/// connected anywhere; its only use is the call.
 fn dead_socket() -> Result<OwnedFd, SwitchError> {
     let (socket, _other) = socketpair(
         AddressFamily::UNIX,

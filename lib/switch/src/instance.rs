@@ -1,6 +1,7 @@
 //! The ports of one instance and their memory, and the table by which it finds them.
 //!
-//! What it finds there as descriptors is its [`Handover`]: who has started it can close them.
+//! The descriptors that the instance finds there are its [`Handover`]: the process that has started the instance can
+//! close them.
 
 use crate::SwitchError;
 use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
@@ -152,7 +153,7 @@ impl PortSpec {
     }
 }
 
-/// One port's share of an instance's memory.
+/// The memory of a single port of an instance.
 #[derive(Clone, Debug)]
 pub struct PortParts {
     /// As asked for.
@@ -172,7 +173,7 @@ pub struct Doorbells<'a> {
     pub peers: &'a [RawFd],
 }
 
-/// What an instance's ports are, and where in its memory. No descriptor of it is in here.
+/// The ports of an instance, and their places in its memory. No descriptor of the instance is in here.
 #[derive(Debug)]
 pub struct InstanceMemory {
     /// Number of the pool in the switch.
@@ -241,8 +242,9 @@ impl InstanceMemory {
         Ok((memory, handover))
     }
 
-    /// The ports made from `specs` whose maps were pinned in `directory`: after a restart of the daemon; `group` is the
-    /// one that the instance is in. What runs keeps its sockets; a successor of it gets others by [`Switch::hand_over`].
+    /// Opens the ports made from `specs` whose maps were pinned in `directory`, after a restart of the daemon;
+    /// `group` is the trust group of the instance. A running process keeps its sockets; a successor of the process
+    /// gets others by [`Switch::hand_over`].
     ///
     /// # Errors
     /// When a pinned map is missing or the kernel refuses.

@@ -88,18 +88,18 @@ pub struct WatchedRing {
 }
 
 impl WatchedRing {
-    /// Whose it is.
+    /// Returns the number of the port.
     pub fn port(&self) -> u32 {
         self.port
     }
 }
 
-/// What was found in a ring.
+/// The state of a ring at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingLook {
     /// Frames that wait, or are being copied into it: at most its slots.
     pub waiting: u32,
-    /// Its slots.
+    /// The number of slots.
     pub slots: u32,
     /// Position up to which the owner has read, as it says: any number.
     pub read_to: u32,
@@ -166,8 +166,9 @@ impl Switch {
         })
     }
 
-    /// The port leads there until nothing else of it is left: a daemon that is killed on the way is followed by one that
-    /// takes the port off the switch from the beginning. What is learned meanwhile goes last.
+    /// The port leads to the switch until nothing else of the port is left there: a daemon that is killed on the way
+    /// is followed by a daemon that takes the port off the switch from the beginning. Addresses that are learned
+    /// meanwhile go last.
     fn leave_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
         let off = self.change_members(switch, |members| {
             members.retain(|member| *member != port);

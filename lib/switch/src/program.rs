@@ -85,7 +85,7 @@ pub struct Switch {
     pub(crate) fdb: MapHandle,
     pub(crate) placeholders: OnceLock<Placeholders>,
     pub(crate) spreads: OnceLock<Mapped<SpreadState>>,
-    /// Ports whose calls I/O threads may make; `None`: nobody has said which.
+    /// Ports whose calls I/O threads may make; `None`: not declared yet.
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
     pub(crate) left: Mutex<Left>,
     /// Held by who puts frames into rings, against who takes what is not published for lost.
@@ -94,7 +94,7 @@ pub struct Switch {
     pub(crate) unclean: AtomicBool,
     /// As [`Options::one_by_one`].
     pub(crate) one_by_one: bool,
-    /// Who waits for the kernel when tables of maps change.
+    /// Threads that wait for the kernel when tables of maps change.
     pub(crate) waiters: Waiters,
 }
 

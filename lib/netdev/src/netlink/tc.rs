@@ -26,10 +26,10 @@ const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// They come in by the interface.
+    /// Frames that come in by the interface.
     #[default]
     Ingress,
-    /// They go out by it.
+    /// Frames that go out by the interface.
     Egress,
 }
 
@@ -55,7 +55,7 @@ pub struct FilterPlace {
     pub side: Side,
     /// The lowest number comes first.
     pub priority: u16,
-    /// Its own among those of one priority.
+    /// The filter's own number among the filters of one priority.
     pub handle: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Two ports that an I/O thread on another core serves; the test plays the thread.
 
 use nfluid_ring::attach::{Attached, PortEntry, PortFds};
-use nfluid_ring::layout::{Ring, SERVED_APART, SLOT_SIZE};
+use nfluid_ring::layout::{Ring, SERVED_FROM_ANY_CORE, SLOT_SIZE};
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::Port;
 use rustix::event::{EventfdFlags, eventfd};
@@ -46,7 +46,7 @@ fn port(pool: &Arc<Pool>, ring_slots: u32, rx_base: u32) -> Port {
     };
     let port = Attached::port(&entry, fds, Arc::clone(pool)).expect("a port");
     let served = &port.raw_ring().switch.served;
-    served.store(SERVED_APART, Ordering::Release);
+    served.store(SERVED_FROM_ANY_CORE, Ordering::Release);
     port
 }
 

@@ -1,5 +1,6 @@
-//! What is written where, on hosts of every layout: against made-up hierarchies of ordinary files. (That the kernel takes
-//! it, on the layouts that there are, the repository's tests/tests/security_limits.rs shows.)
+//! The files that are written, and their content, on hosts of every layout: against made-up hierarchies of ordinary
+//! files. (The repository's tests/tests/security_limits.rs shows that the kernel takes them, on the existing
+//! layouts.)
 
 use super::root::CgroupRoot;
 use super::{Cgroup, CgroupError, Controller, Hierarchy, Share};

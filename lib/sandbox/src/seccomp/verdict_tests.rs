@@ -27,7 +27,7 @@ fn loader() -> Policy {
     Policy::new(&Linkage::Dynamic { interpreter }, LEVEL)
 }
 
-/// What the kernel would answer. Panics on an instruction that the compiler never makes.
+/// Returns the kernel's answer to a call. Panics on an instruction that the compiler never makes.
 fn verdict_on(filter: &Filter, arch: u32, number: i64, arguments: [u64; 6]) -> u32 {
     let mut data = [0u8; 64];
     data[0..4].copy_from_slice(&(number as u32).to_le_bytes());
@@ -58,7 +58,7 @@ fn verdict(filter: &Filter, number: i64, arguments: [u64; 6]) -> u32 {
     verdict_on(filter, AUDIT_ARCH_X86_64, number, arguments)
 }
 
-/// What the tables say, worked out without the compiler.
+/// Returns the verdict by the tables, worked out without the compiler.
 fn expected(policy: &Policy, number: i64, arguments: [u64; 6]) -> u32 {
     let is_hostile = HOSTILE.iter().any(|(hostile, _)| *hostile == number);
     if is_hostile && is_fatal(policy, number) {
@@ -227,7 +227,7 @@ fn no_shared_mapping_is_executable() {
         let arguments = [0, 4096, execute, flags as u64, 5, 0];
         assert_eq!(verdict(&loader, libc::SYS_mmap, arguments), expected);
     }
-    // The same without code: the memory of ports.
+    // A mapping without code: the memory of ports.
     let memory = [0, 4096, 3, libc::MAP_SHARED as u64, 5, 0];
     assert_eq!(verdict(&loader, libc::SYS_mmap, memory), ALLOW);
 }
