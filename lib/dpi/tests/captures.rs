@@ -157,7 +157,7 @@ fn reader_version() -> Option<String> {
     line.map(|version| version.trim().to_owned())
 }
 
-/// What it writes of protocols: name, packets, bytes, flows.
+/// Returns the program's figures of protocols: name, packets, bytes, flows.
 fn reader(capture: &Path) -> ByName {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().join("results");

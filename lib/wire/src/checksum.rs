@@ -202,8 +202,8 @@ mod tests {
         (old, message)
     }
 
-    /// Zero has two forms in ones' complement. They differ only where all words are zero, which
-    /// no message with a pseudo-header or an IPv4 header is.
+    /// Zero has two forms in ones' complement. The forms differ only where all words are zero, which no message with
+    /// a pseudo-header or an IPv4 header is.
     fn assert_same(updated: u16, message: &[u8]) {
         let full = checksum(message);
         let all_zero = message.iter().all(|&byte| byte == 0);

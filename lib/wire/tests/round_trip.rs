@@ -1,4 +1,4 @@
-//! What is written is what is read, with right checksums.
+//! Written values are read again, with right checksums.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -11,9 +11,9 @@ pub const SLOTS: usize = 65537;
 /// A server of a service, as the table sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// The server's number.
     pub server: u32,
-    /// What it is known by: the slots that it likes follow from this alone.
+    /// The server's identity: its preferred slots follow from this number alone.
     pub identity: u64,
     /// How many connections it gets in comparison with the others; 0: none.
     pub weight: u32,

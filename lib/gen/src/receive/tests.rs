@@ -66,7 +66,7 @@ fn every_loss_is_found() {
         10_000,
     );
     assert!(counts.lost > 50);
-    // Nothing follows what is lost at the very end of a stream.
+    // No frame follows frames that are lost at the very end of a stream.
     let unseen = counts.lost - check(&report).lost;
     assert!(
         unseen <= 10,
@@ -126,7 +126,7 @@ fn every_corruption_behind_the_headers_is_found() {
     };
     let (report, counts) = through(faults, 10_000);
     assert!(counts.corrupted > 0);
-    // With a flipped bit in its magic a frame is a stranger.
+    // With a flipped bit in its magic a frame counts as foreign.
     assert_eq!(
         check(&report).corrupt + check(&report).foreign,
         counts.corrupted

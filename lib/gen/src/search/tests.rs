@@ -27,7 +27,7 @@ fn device(capacity: f64) -> impl FnMut(f64, Duration) -> Result<Counted, Infalli
     }
 }
 
-/// The same, on a machine that makes one trial of `every` lose a tenth whatever is offered.
+/// A device on a machine that makes one trial of `every` lose a tenth whatever is offered.
 fn disturbed(
     capacity: f64,
     every: u32,

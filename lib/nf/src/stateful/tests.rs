@@ -531,7 +531,8 @@ fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports(
 }
 
 proptest! {
-    /// A forger's image has the right checksum. It makes no NF panic, grow beyond its limits, or fail later.
+    /// A forger's image has the right checksum. Such an image makes no NF panic, grow beyond its limits, or fail
+    /// later.
     // promise: 10.22
     #[test]
     fn forged_images_do_no_harm(

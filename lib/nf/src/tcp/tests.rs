@@ -244,7 +244,7 @@ fn selective_acknowledgments_are_of_what_was_sent_too() {
     it.passes(Near, sent(ACK, 1001, 5001).data(3000));
     assert!(it.passes(Far, sent(ACK, 5001, 1001).options(&block(2001, 4001))));
     assert!(!it.passes(Far, sent(ACK, 5001, 1001).options(&block(2001, 4002))));
-    // What lies behind a hole does not make the window smaller.
+    // Data behind a hole does not make the window smaller.
     assert!(it.passes(Near, sent(ACK, 4001, 5001).data(9000)));
 }
 
@@ -513,7 +513,7 @@ fn a_fragmented_segment_may_be_as_long_as_the_window() {
     assert!(it.passes(Near, sent(ACK, 4001, 5001).data(9)));
 }
 
-/// One end of a connection that works: what it has sent, got, and offers.
+/// A working end of a connection: the octets that it has sent, got, and offers.
 #[derive(Clone, Debug)]
 struct Host {
     next: u32,

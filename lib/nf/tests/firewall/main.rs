@@ -1,4 +1,4 @@
-//! The firewall with rules and frames from anybody.
+//! The firewall with rules and frames of any content.
 
 mod exercise;
 

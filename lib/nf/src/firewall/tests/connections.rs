@@ -29,14 +29,14 @@ impl Call {
         segment(self.there, &self.here, flags, seq, ack)
     }
 
-    /// Whether the three segments of an opening pass.
+    /// Returns true if the three segments of an opening pass.
     fn opens(&self, fw: &mut Bench) -> bool {
         fw.passes(INSIDE, &self.forth(SYN, 100, 0))
             && fw.passes(OUTSIDE, &self.back(SYN_ACK, 900, 101))
             && fw.passes(INSIDE, &self.forth(ACK, 101, 901))
     }
 
-    /// Whether data passes in both directions.
+    /// Returns true if data passes in both directions.
     fn goes_on(&self, fw: &mut Bench) -> bool {
         fw.passes(INSIDE, &self.forth(ACK, 101, 901))
             && fw.passes(OUTSIDE, &self.back(ACK, 901, 101))
@@ -53,7 +53,7 @@ fn forged_opening(fw: &mut Bench, number: u32) -> bool {
     passed
 }
 
-/// Catches: a SYN-ACK establishes; a full table refuses whoever comes next; established connections give way.
+/// Catches: a SYN-ACK establishes; a full table refuses the next connection; established connections give way.
 // promise: 10.32
 #[test]
 fn a_flood_of_answered_syns_shuts_nobody_out() {

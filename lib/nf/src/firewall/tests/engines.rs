@@ -1,4 +1,4 @@
-//! One body, several engines: what is fast equals what is plain.
+//! One body, several engines: each fast engine equals the plain reference.
 
 use super::super::packet::{Packet, Transport};
 use super::super::rule::{Rule, RuleAction};
@@ -106,7 +106,7 @@ fn frame_of(packet: &Packet) -> Vec<u8> {
     }
 }
 
-/// What the rules' counters must be, by the plain reference.
+/// Returns the right counters of the rules, by the plain reference.
 fn expected_hits(rules: &[Rule], frames: &[Sent]) -> Vec<u64> {
     let reference = Ruleset::with_engine(rules.to_vec(), Engine::Reference);
     let mut hits = vec![0; rules.len()];

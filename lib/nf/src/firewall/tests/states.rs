@@ -226,8 +226,8 @@ fn a_full_table_refuses_and_counts() {
     assert!(fw.passes(INSIDE, &flow(4)), "an expired state makes room");
 }
 
-/// Catches: datagrams from forged addresses that keep the table full, so that nobody opens anything; answered flows that give
-/// way to them.
+/// Catches: datagrams from forged addresses that keep the table full, so that no host opens anything; answered flows
+/// that give way to them.
 // promise: 10.32
 #[test]
 fn a_flood_of_datagrams_that_nobody_answers_shuts_nobody_out() {

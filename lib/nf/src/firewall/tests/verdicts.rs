@@ -1,4 +1,4 @@
-//! What rules let through.
+//! Packets that rules let through.
 
 use super::*;
 use nfluid_wire::ipv6::FragmentInfo;

@@ -188,7 +188,7 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
     assert_eq!(dropped(&none, "fragment_unknown"), 2.0);
 }
 
-/// Catches: strangers that displace what hosts inside have sent, or one source that displaces the others.
+/// Catches: outside hosts that displace the fragments of hosts inside, or a source that displaces the others.
 // promise: 10.37
 #[test]
 fn what_waits_is_bounded_per_side_and_pair_and_the_oldest_gives_way() {
@@ -256,7 +256,7 @@ fn the_table_is_bounded_and_the_oldest_gives_way() {
         .collect();
     for (i, datagram) in datagrams.iter().enumerate() {
         nat.send(0, &datagram[0]);
-        // Tell their ages apart.
+        // The fragments differ in age.
         nat.now.0 += if i == 0 { 1_000_000_000 } else { 0 };
     }
     assert!(nat.send(0, &datagrams[0][1]).is_empty());

@@ -77,7 +77,7 @@ fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
             assert!(seen.insert(new), "{new} of host {number} in round {round}");
         }
     }
-    // Another protocol and another peer count by themselves, from another place.
+    // Another protocol and another peer have counters of their own, which start elsewhere.
     let echo = |peer: Ipv4Addr| build::Frame::echo_request(host(2).into(), peer.into(), 9, 1);
     let first = ident(&mut nat, 0, &write(echo(PEER), b"data"));
     let other = ident(
@@ -90,7 +90,7 @@ fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
     assert_ne!(other, second);
 }
 
-/// What the NAT sends of its own has the same source as what it translates.
+/// Packets that the NAT makes have the same source as translated packets.
 // promise: 10.42
 #[test]
 fn answers_of_the_nat_take_their_turn() {

@@ -26,7 +26,7 @@ fn udp((src, dst): (&str, &str), length: usize, dont_fragment: bool) -> Vec<u8> 
     buffer[..len].to_vec()
 }
 
-/// One packet of its fragments, which are in order and fit `mtu`.
+/// Assembles a packet from its fragments, which are in order and fit `mtu`.
 fn assemble(fragments: &[Sent], mtu: u16) -> Vec<u8> {
     let mut whole = fragments[0].1[..18 + 20].to_vec();
     for (i, (_, frame)) in fragments.iter().enumerate() {
@@ -78,7 +78,7 @@ fn a_packet_too_large_for_the_outside_is_refused_with_its_mtu() {
     assert_eq!(nat.metric("packets_forwarded_total", None), 1.0);
 }
 
-/// Catches: strangers that make the NAT send, and a quotation of what the sender does not know.
+/// Catches: outside hosts that make the NAT send, and a quotation of bytes that the sender does not know.
 // promise: 10.41
 #[test]
 fn a_packet_too_large_for_the_inside_is_refused_if_it_might_pass() {

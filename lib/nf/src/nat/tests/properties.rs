@@ -142,7 +142,7 @@ proptest! {
         prop_assert_eq!(to_inside, sample.frame(peer, inside, true));
     }
 
-    /// Nobody's bytes make it panic, and nothing but what the contract allows comes out.
+    /// No bytes make the NAT panic, and only output that the contract allows comes out.
     #[test]
     fn random_frames_never_panic(
         frames in proptest::collection::vec(

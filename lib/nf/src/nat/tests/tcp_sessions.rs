@@ -105,7 +105,7 @@ fn a_segment_without_an_opening_is_dropped_or_picked_up() {
         ("wait 5000", ""),
         DATA,
     ]);
-    // Catches: what nobody answers is kept for two hours.
+    // Catches: an unanswered session is kept for two hours.
     let mut unanswered = Bench::new(json!({"tcp_pickup": true}));
     unanswered.table(&[ACK, ("wait 240", ""), GONE]);
 }

@@ -159,7 +159,7 @@ fn a_fragment_is_cut_further() {
 #[test]
 fn only_options_marked_for_it_are_copied_into_all_fragments() {
     let mut router = narrow(576);
-    // Router alert (copied), record route (not copied), and a copied option unknown to anybody.
+    // Router alert (copied), record route (not copied), and a copied option with an unassigned number.
     let options = [148, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0xde, 3, 9, 0, 0];
     let whole = super::forwarding::with_options(&from_alice("192.0.2.7"), &options, &[7; 700]);
     let sent = router.send(0, whole);
