@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What only some frames need once they lie in the receiver's slot: a congestion signal, a copy for an
- * operator. In a function of its own, with scalars: the verifier follows what comes after it once,
- * whatever happened in it. A run of frames is looked after as a whole (finish_run), when it is copied.
+ * Actions on frames in the receiver's slot that only some frames need: a congestion signal, a copy for an
+ * operator. The actions are a function of their own, with scalars: the verifier follows the code behind the call
+ * once, whatever happened in it. The actions on a run of frames are done together (finish_run), when it is copied.
  */
 #ifndef SWITCH_ACTIONS_H
 #define SWITCH_ACTIONS_H
@@ -13,20 +13,20 @@
 #define ACTION_CAPTURE NFL_PORT_CAPTURE
 #define ACTION_SIGNAL (1u << 31)
 
-/* What every frame from one port to the other needs. */
+/* Returns the actions on every frame from one port to the other. */
 static __always_inline __u32 known_actions(const struct nfl_port *from, const struct nfl_port *to)
 {
 	return (from->flags | to->flags) & ACTION_CAPTURE;
 }
 
-/* May a frame from one port to the other need something? */
+/* Returns true if a frame from one port to the other may need an action. */
 static __always_inline bool may_need_actions(const struct nfl_port *from, const struct nfl_port *to)
 {
 	return known_actions(from, to) || READ_ONCE(to->signal);
 }
 
-/* Does what is needed, ACTION_*, for the frame of `len` bytes in pool slot `slot` of port `from_to >> 16`.
- * Returns its length, or 0: it is dropped, and that is counted. */
+/* Does the actions `what`, ACTION_*, on the frame of `len` bytes in pool slot `slot` of port `from_to >> 16`.
+ * Returns the length of the frame, or 0: the frame is dropped, and the drop is counted. */
 __noinline __u32 run_actions(__u32 from_to, __u32 slot, __u32 len, __u32 what)
 {
 	__u32 to = from_to >> 16;
@@ -42,7 +42,7 @@ __noinline __u32 run_actions(__u32 from_to, __u32 slot, __u32 len, __u32 what)
 	return len;
 }
 
-/* The same for a frame of which it is not yet known what it needs, if anything. */
+/* Does the actions that a single frame needs, if it needs any. */
 static __always_inline __u32 apply_actions(const struct nfl_port *from, struct nfl_port *to,
 					   __u32 from_to, __u32 slot, __u32 len)
 {

@@ -4,8 +4,8 @@
  * slot of the port that takes it. Included once per loop form (loop.h), like transmit.h.
  *
  * The uplink's port is the sender. Several CPUs may run this at once, so every word of the port is
- * written atomically here. What entered (tx_frames) is what was delivered or dropped with a reason;
- * what was left to the host's own stack is counted apart (passed).
+ * written atomically here. Entered frames (tx_frames) are frames that were delivered or dropped with a reason;
+ * frames left to the host's own stack have a counter of their own (passed).
  */
 
 #ifndef SWITCH_UPLINK_H
@@ -28,7 +28,7 @@ struct arrival {
 	struct reservation slots;
 };
 
-/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, for the stack's sake. */
+/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, to save stack. */
 static __noinline __u32 arrival_port(struct xdp_md *ctx, __u32 first, __u32 queues)
 {
 	__u64 words[FLOW_BYTES / 8 + 1] = {};
@@ -65,7 +65,7 @@ static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop rea
 	return XDP_DROP;
 }
 
-/* May a frame with this source come in here? Learns it. */
+/* Returns true if a frame with this source may come in here, and learns the source. */
 static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
 					      const struct header *h)
 {
@@ -110,7 +110,7 @@ static __always_inline long FORM(reserve_arrival)(struct arrival *a)
 }
 LOOP_BODY(reserve_arrival, arrival)
 
-/* Which of the ports behind port `id` takes the frame. */
+/* Returns the port, of the ports behind port `id`, that takes the frame. */
 static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
 						       __u32 *id)
 {

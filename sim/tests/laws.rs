@@ -1,4 +1,4 @@
-//! Whether the simulator obeys the laws that TCP and queues obey.
+//! Tests that the simulator obeys the laws that TCP and queues obey.
 
 #![allow(clippy::unwrap_used)]
 
@@ -231,7 +231,7 @@ proptest! {
         let mut plan = plan(vec![node], vec![connection]);
         (plan.warm_up_ns, plan.measured_ns) = (0, measured_ns);
         (plan.jitter_ns, plan.trace_ns) = (jitter_ns, trace_ns);
-        // What is accepted is short enough to be run here, or is not run at all.
+        // An accepted plan is short enough to be run here, or is not run at all.
         if plan.validate().is_ok() && measured_ns < 10_000_000 {
             prop_assert!(run(&plan).is_ok());
         }

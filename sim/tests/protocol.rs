@@ -13,7 +13,7 @@ fn choose(short: u64, long: u64) -> u64 {
     }
 }
 
-/// One seed, by `NFLUID_SEED`, or as many as there should be.
+/// Returns a single seed, by `NFLUID_SEED`, or as many as requested.
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let seed = std::env::var("NFLUID_SEED")
         .ok()

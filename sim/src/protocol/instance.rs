@@ -10,7 +10,7 @@ use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What an instance is made of.
+/// The memory and the ports of an instance.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// The port's number, and its pool's.
@@ -21,12 +21,12 @@ pub struct Instance {
     pub slots: u32,
     /// Rings.
     pub ring: Rc<RingFile>,
-    /// Its pool, or its group's.
+    /// The instance's pool, or its group's.
     pub pool: Rc<Pool>,
 }
 
 impl Instance {
-    /// Makes an instance's memory. One of a group has its slots in `shared`.
+    /// Makes an instance's memory. A member of a group has its slots in `shared`.
     pub fn create(number: u32, slots: u32, (group, shared): (u32, Option<&Rc<Pool>>)) -> Self {
         Instance {
             number,
