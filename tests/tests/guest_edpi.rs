@@ -205,7 +205,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
         assert_eq!(after.packets, before.packets + 1, "{exit:?}");
         assert_eq!(after.bytes, before.bytes + packet.len() as u64);
     }
-    // Nobody reads the copies.
+    // No process reads the copies.
     let packet = bytes(udp(ENDS[0]), 100);
     for _ in 0..100 {
         assert_eq!(pass(&mut chain, &packet).0, Action::Pass);

@@ -1,5 +1,5 @@
-//! eFW's fast path on each kernel: it is taken, and decides packet by packet as its stages say. What it makes of whole rule sets of
-//! nftables: `oracle_efw`.
+//! eFW's fast path on each kernel: the kernel takes the program, which decides packet by packet as its stages say.
+//! `oracle_efw` tests whole rule sets of nftables.
 
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{
@@ -27,7 +27,7 @@ fn rule(pattern: Pattern, verdict: Verdict) -> Rule {
     }
 }
 
-/// 10.0.0.1 may do anything, 10.0.0.2 may be asked about, 2001:db8::1 nothing; nobody else may send UDP to port 53.
+/// 10.0.0.1 may do anything, 10.0.0.2 may be asked about, 2001:db8::1 nothing; no other host may send UDP to port 53.
 fn stage() -> Stage {
     let from = |address| Pattern {
         src: of_host(address),

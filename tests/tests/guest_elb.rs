@@ -25,7 +25,7 @@ const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 
 struct Fixture {
     balancer: Balancer,
-    /// It, at the hook.
+    /// The balancer, at the hook.
     chain: Chain,
     namespaces: Namespaces,
 }
@@ -103,7 +103,7 @@ impl Fixture {
         found.unwrap_or_else(|| panic!("what {client} sent became {packet:02x?}"))
     }
 
-    /// The same of several.
+    /// Returns the servers of several clients.
     fn servers_of(&mut self, clients: &[String]) -> Vec<&'static str> {
         clients
             .iter()
@@ -141,7 +141,7 @@ fn arriving(from: &str, to: &str, side: usize) -> Vec<u8> {
     bytes(segment(from, to).macs(HOSTS[side], OWN[side]))
 }
 
-/// The same as it goes out to a side.
+/// Returns the packet as it goes out to a side.
 fn leaving(from: &str, to: &str, side: usize) -> Vec<u8> {
     bytes(segment(from, to).macs(OWN[side], HOSTS[side]).ttl(63))
 }
@@ -202,7 +202,7 @@ fn stays_where_it_is(hook: Hook) {
     for port in 3000..3050 {
         assert_ne!(fixture.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
     }
-    // One that is down loses its connections, the others keep theirs.
+    // A server that is down loses its connections, the others keep theirs.
     fixture
         .balancer
         .set_server(0, server(SERVERS[0], State::Down))

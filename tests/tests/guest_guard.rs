@@ -21,7 +21,7 @@ const ENDS: [&str; 2] = ["203.0.113.1:80", "[2001:db8::1]:80"];
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SEQUENCE: u32 = 0xffff_fff0;
-/// What a client offers: segments of 1400 bytes, selective acknowledgements, window scaling.
+/// The options of a client: segments of 1400 bytes, selective acknowledgements, window scaling.
 const OPTIONS: [u8; 12] = [2, 4, 5, 120, 4, 2, 3, 3, 7, 1, 1, 0];
 
 fn at(text: &str) -> SocketAddr {
@@ -41,7 +41,7 @@ fn udp(from: &str, to: &str) -> Vec<u8> {
     bytes(Frame::udp(at(from), at(to)))
 }
 
-/// The same in a frame for several hosts.
+/// Returns the packet in a frame for several hosts.
 fn to_group(mut packet: Vec<u8>) -> Vec<u8> {
     packet[0] |= 1;
     packet
@@ -62,7 +62,7 @@ fn syn(from: &str, to: &str) -> Vec<u8> {
     tcp(from, to, TcpFlags::SYN, (SEQUENCE, 0), &OPTIONS)
 }
 
-/// One packet in a second.
+/// A packet in a second.
 const RARE: Limit = Limit {
     packets: 1,
     burst: 1,
@@ -284,7 +284,7 @@ fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     for (packet, exit) in table {
         assert_eq!(exit_of(&mut guard, &packet), exit, "{packet:02x?}");
     }
-    // It says that it has more options than it has.
+    // The header claims more options than it has.
     let too_long = changed(34 + 12, 0xf0);
     assert_eq!(exit_beyond_share(&mut guard, &too_long), Exit::NoCookie);
     // A last hop is one as well: cookies cannot be gone round.
@@ -368,7 +368,7 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
         assert_eq!(count(&guard, dropped), 1000 - passed);
     }
 
-    // Others are not held to it; those with the same prefix are.
+    // Other sources are not held to the limit; sources with the same prefix are.
     let settings = Settings {
         prefixes: (24, 64),
         ..source

@@ -1,5 +1,5 @@
-//! A hostile NF harms itself: nothing outside its own reach changes, nobody else loses a frame, and
-//! the books balance whatever it does.
+//! A hostile NF harms itself: nothing outside its own reach changes, no other instance loses a frame, and the books
+//! balance whatever the NF does.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::SLOT_SIZE;
@@ -130,7 +130,7 @@ fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
         .collect();
     let mut got = 0u64;
     for (round, child) in children.iter_mut().enumerate() {
-        // Something of each round arrives before its sender is killed.
+        // Some frames of each round arrive before their sender is killed.
         let goal = got + 20_000;
         while got < goal {
             let ended = child.try_wait().expect("it is our child");
@@ -216,7 +216,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
             let _ = port.call_empty();
             port.discard_queued();
         }
-        // Whoever is not on its switch notices nothing.
+        // Instances that are not on its switch notice nothing.
         assert!(send(
             &mut good.ports[0],
             &frame(to.mac(0), from.mac(0), 60 + (round % 1000) as usize)
@@ -229,7 +229,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
             )),
             1
         );
-        // What arrives from it is what it may send: its own address, a length of a frame.
+        // Arriving frames are frames that it may send: its own address, a length of a frame.
         watched.ports[0].receive(64, |bytes| {
             assert_eq!(&bytes[6..12], hostile.mac(0));
             assert!((14..=2032).contains(&bytes.len()));
@@ -331,7 +331,7 @@ impl Place {
     }
 }
 
-/// Tells a thread to end, when dropped.
+/// Stops a thread when dropped.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

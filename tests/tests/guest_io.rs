@@ -1,4 +1,4 @@
-//! The I/O models: whoever runs the switch, it does the same; and nobody sleeps over frames.
+//! The I/O models: the switch has the same result under each caller, and no party sleeps over frames.
 
 mod switch_fixture;
 
@@ -97,7 +97,7 @@ fn odd_frames(scratch: &mut Scratch, served: bool) -> Vec<PortCounters> {
     }
     let ids = [a.id(0), members.id(0), members.id(1), members.id(2)];
     let mut counters: Vec<_> = ids.map(|id| scratch.switch.counters(id)).into();
-    // Who calls, and how often, is what differs.
+    // Only the caller, and the number of calls, differ.
     counters
         .iter_mut()
         .for_each(|counters| counters.tx_calls = 0);
@@ -331,7 +331,7 @@ fn nobody_sleeps_over_frames() {
                 let back = ends.ports[1].receive(64, |_| ());
                 got += back as u64;
                 if kept {
-                    // Nobody rings when a full link has room again.
+                    // No doorbell is rung when a full link has room again.
                     std::thread::yield_now();
                 } else if back == 0 {
                     let wait = ends.doorbell.wait(&mut ends.ports, None, AGEING);
@@ -346,7 +346,7 @@ fn nobody_sleeps_over_frames() {
     });
 }
 
-/// What a hostile peer does to the doorbell of the instance at the other end of `port`'s link.
+/// Fills the doorbell of the instance at the other end of `port`'s link, as a hostile peer does.
 fn fill_the_doorbell(port: &Port) {
     let doorbell = port.entry().peer_doorbell_fd;
     for bytes in [4096, 1] {
@@ -371,8 +371,9 @@ fn hear_the_full_doorbell(own: &mut Attached) {
     assert_eq!(own.doorbell.stats().spurious, 1);
 }
 
-/// Where nobody rings, each sleep that finds something was ended by its timeout. One that is rung for may
-/// be, where the ringer loses its CPU for that long between the frame and the ring.
+/// Asserts that sleeps were ended by rings. Without rings, each sleep that finds a frame was ended by its timeout. A
+/// sleep that is rung for may be ended so, where the ringer loses its CPU for that long between the frame and the
+/// ring.
 fn assert_rung(own: &Attached) {
     let stats = own.doorbell.stats();
     assert!(stats.unrung * 4 <= stats.wakes, "{stats:?}");

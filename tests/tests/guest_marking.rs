@@ -1,5 +1,5 @@
-//! Congestion signals: what can be marked on its way into a ring is marked, with a checksum that holds; what cannot is
-//! dropped and counted; nothing else is touched, and a word that nobody renews is not followed.
+//! Congestion signals: a frame that can be marked on its way into a ring is marked, with a checksum that holds; any
+//! other frame is dropped and counted; nothing else is touched, and a word that is not renewed is not followed.
 
 mod switch_fixture;
 mod uplink_fixture;
@@ -150,7 +150,7 @@ impl Pair {
         [0, 1].map(|side: usize| scratch.switch.counters(self.instances[side].id(0)))
     }
 
-    /// What arrives of these frames, sent in one call.
+    /// Returns the frames that arrive of these frames, sent in one call.
     fn arrive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         pass(&mut self.ports, frames)
     }
@@ -418,7 +418,7 @@ fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
             assert_eq!(two, [[0_u8; 0]; 0], "refused");
             assert_eq!([three, four], [[frame.clone()], [frame]], "not its copies");
         }
-        // The same slot once more, as it lies there, to who gets no signals.
+        // The same slot once more, with its present content, to a receiver that gets no signals.
         let mut frame = ipv4(members.mac(1), 2, 5, 0, 60);
         frame[6..12].copy_from_slice(&from);
         signals(scratch, members.id(1), ALWAYS);
@@ -535,7 +535,7 @@ fn an_io_thread_signals_as_the_sender_itself_does() {
         from.flush(WhenFull::Drop).expect("up");
         // A frame is counted before its call publishes it, and those before it.
         eventually("all have gone their way", || {
-            // It need not have come to them within the second that the word counts.
+            // The frames need not have come to them within the second that the word counts.
             signals(scratch, id, ALWAYS);
             arrived.extend(received(&mut to));
             let dropped = scratch.switch.counters(id).dropped(DropReason::Congestion);
@@ -618,7 +618,7 @@ fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
             (other.rx_frames, other.dropped_total(), other.marked),
             (400, 0, 0)
         );
-        // What it is said to have got may be less than it got, never more.
+        // The counted frames may be fewer than the received frames, never more.
         assert!(to.rx_frames + to.dropped(DropReason::RingFull) <= sent - 400);
         assert!(to.rx_bytes <= from.tx_bytes);
     });
@@ -705,7 +705,7 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
         if !arrived.is_empty() {
             return arrived;
         }
-        // It is counted before it is delivered.
+        // The frame is counted before it is delivered.
         fixture
             .scratch
             .switch

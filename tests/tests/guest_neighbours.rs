@@ -42,7 +42,7 @@ fn neighbour_process() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // Whoever started this program has put it into its cgroup when it says so.
+    // The parent has put this program into its cgroup when it sends the byte.
     std::io::stdin().read_exact(&mut [0]).expect("a go");
     if role == "opens again" {
         open_for_ever();
@@ -172,8 +172,8 @@ fn fill_memory() {
     }
 }
 
-/// What `start` makes never was on another CPU: the kernel (6.18) weighs a group by the load that it last had on
-/// other CPUs too, and does not look again while a member that gives its turns away is never there at a tick.
+/// Starts a program that never was on another CPU: the kernel (6.18) weighs a group by the load that it last had on
+/// other CPUs too, and does not look again while a member that yields is never there at a tick.
 fn on_first_cpu<T>(start: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).expect("this thread has CPUs");
     let mut first = CpuSet::new();
@@ -211,7 +211,7 @@ impl Player {
         }
     }
 
-    /// Its count, when it has ended well.
+    /// Returns the count, when the program has ended well.
     fn finish(mut self) -> u64 {
         self.stdin = None;
         let mut said = String::new();
@@ -371,7 +371,7 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
         unheard.iter().min() < Some(&AGEING),
         "others who ring meanwhile would not be heard: {unheard:?}"
     );
-    // Who has rung for nothing is heard again with a frame.
+    // A peer that has rung for nothing is heard again with a frame.
     assert!(send(&mut peer.ports[0], 5));
     assert_eq!(peer.ports[0].flush(WhenFull::Drop).expect("flush"), 1);
     let woken = own

@@ -74,7 +74,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
         let says = |source| frame(macs[2], source, 60, 1);
         let to = |destination| frame(destination, macs[1], 60, 2);
         assert_eq!(members.switched(0, &says(used)), [2]);
-        // It has not aged if it has not aged afterwards.
+        // The address has not aged if it has not aged afterwards.
         let found = loop {
             assert_eq!(members.switched(0, &says(silent)), [2]);
             let reached = members.switched(1, &to(silent));
@@ -231,7 +231,7 @@ fn tagged_frames_pass_a_switch_unchanged() {
                         "{protocol:x} {control:x} {len}: {reached:?}"
                     );
                 }
-                // Who has answered in a VLAN is known there.
+                // A host that has answered in a VLAN is known there.
                 let answer = tagged(&frame(from, to, 60, 1), protocol, control);
                 members.switched(1, &answer);
                 let known = tagged(&frame(to, from, 60, 2), protocol, control);
@@ -288,7 +288,7 @@ fn an_address_in_two_vlans_is_two_addresses() {
         let untagged = frame(shared, asking, 60, 4);
         assert_eq!(members.switched(3, &untagged), [2]);
 
-        // It moves in one VLAN, and stays where it is in the other.
+        // The address moves in one VLAN, and stays where it is in the other.
         members.switched(2, &says(10));
         expect(&[(10, &[2]), (20, &[1]), (0, &[2])], &mut members);
         let vlans = entries(scratch).into_iter().filter(|e| e.mac == shared);
@@ -308,7 +308,7 @@ fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     const RECEIVERS: usize = 17;
     for_each_form("flood-limit", |scratch| {
         let mut members = Members::default();
-        // The sender, somebody who hears everything, and others, whose rings are soon full.
+        // The sender, a member that hears all frames, and others, whose rings are soon full.
         members.join(scratch, 0, 1, FRAMES as u32);
         members.join(scratch, 0, 1, 2 * FRAMES as u32);
         members.join(scratch, 0, RECEIVERS - 1, 64);
@@ -399,7 +399,7 @@ fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
         for frame in &local {
             assert_eq!(members.switched(0, frame), [0usize; 0]);
         }
-        // In another VLAN nobody knows where it is.
+        // In another VLAN the address is unknown.
         let elsewhere = tag(between(stranger(1), stranger(3)));
         assert_eq!(members.switched(0, &elsewhere), [1, 2]);
         let counters = scratch.switch.counters(members.id(0));
@@ -423,7 +423,7 @@ fn two_switches_and_a_link_do_not_mix() {
             assert_eq!(members.switched(learner, &says), [listener]);
         }
         let macs: Vec<_> = (0..8).map(|member| members.mac(member)).collect();
-        // Whoever sends, whatever the destination: it stays on its own side.
+        // Every frame stays on its own side, whatever its sender and its destination.
         let sides: [(usize, &[usize]); 4] = [(1, &[0, 2]), (4, &[3, 5]), (6, &[7]), (7, &[6])];
         for (from, others) in sides {
             let switched = from < 6;

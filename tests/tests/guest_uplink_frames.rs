@@ -402,7 +402,7 @@ fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
         entered += copies;
         let counted = || switch.counters(spec.port).tx_frames;
         eventually("it has come in", || counted() >= entered);
-        // It is counted before it is delivered.
+        // The frame is counted before it is delivered.
         switch.await_programs().expect("a grace period");
         assert_eq!(counted(), entered);
         let mut got = Vec::new();

@@ -79,7 +79,7 @@ fn linked(fixture: &mut Fixture, spec: &UplinkSpec) -> (ScratchInstance, Port) {
     (instance, port)
 }
 
-/// One frame each way.
+/// Sends a frame each way.
 fn crosses(fixture: &Fixture, port: &mut Port, number: u32) {
     let outside = fixture.raw("out", "out0");
     let inward = frame(INSIDE, OUTSIDE, &[], 100, number);
@@ -127,7 +127,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     spec.netns = Some("/run/netns/nfl-there-is-none".into());
     assert!(refusal(&fixture, &spec).contains("no network namespace at /run/netns/nfl-there"));
     spec.netns = Some(fixture.path("up"));
-    // Another uplink has it.
+    // Another uplink has the interface.
     let mut first = fixture.spec("up", "up0");
     first.name = "the-first".to_owned();
     let before = settings(&fixture);
@@ -146,7 +146,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
         uplink.close(&fixture.scratch.switch).expect("close");
         assert_eq!(settings(&fixture), before);
     }
-    // Native XDP is not for every MTU, and the reason is told.
+    // Native XDP is not for every MTU, and the reason is reported.
     must(&format!("ip -n {up} link set up0 mtu 9000"));
     must(&format!("ip -n {out} link set out0 mtu 9000"));
     spec.mode = Mode::Native;
@@ -226,7 +226,7 @@ fn an_interface_that_vanishes_is_found_again() {
     must(&format!("ip -n {} link set up0 down", fixture.netns("up")));
     must(&format!("ip -n {} link set up0 up", fixture.netns("up")));
     crosses(&fixture, &mut port, 9);
-    // A program that somebody has removed by force comes back.
+    // A program that another process has removed by force comes back.
     must(&format!(
         "ip -n {} link set up0 xdp off",
         fixture.netns("up")
@@ -304,11 +304,11 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     crash(&fixture, &folder.0);
     assert_ne!(settings(&fixture), before, "a crash leaves traces");
     assert_eq!(folder.count(), 1);
-    // Somebody else may not have the interface.
+    // Another uplink may not have the interface.
     let mut spec = fixture.spec("up", "up0");
     spec.state_dir = Some(folder.0.clone());
     assert!(refusal(&fixture, &spec).contains("has an XDP program already"));
-    // The same uplink takes over, and undoes in the end what its predecessor changed.
+    // The same uplink takes over, and undoes in the end the changes of its predecessor.
     spec.name = "crashed".to_owned();
     let uplink = fixture.open(&spec).expect("taken over");
     let (_instance, mut port) = linked(&mut fixture, &spec);
@@ -343,7 +343,7 @@ fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     let first = fixture.open(&spec).expect("an uplink");
     let (_instance, mut port) = linked(&mut fixture, &spec);
     first.leave();
-    // Nobody is there, and frames still come in.
+    // No process is there, and frames still come in.
     let outside = fixture.raw("out", "out0");
     outside.send(&frame(INSIDE, OUTSIDE, &[], 60, 1));
     eventually("a frame comes in", || port.receive(64, |_| ()) == 1);
@@ -406,7 +406,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         counters.tx_frames >= 100 && counters.fdb_used == 1,
         "{counters:?}"
     );
-    // Somebody removes the tap: it is made again.
+    // Another process removes the tap: the uplink makes it again.
     must(&format!("ip -n {} link del tap0", fixture.netns("right")));
     eventually("it is made again", || uplinks[1].status().returned == 1);
     address("right", 2);

@@ -120,7 +120,7 @@ impl Sorting {
     fn goes_to(&mut self, frame: &[u8]) -> Option<usize> {
         self.comes_in(frame);
         self.arrived(frame).or_else(|| {
-            // It is counted before it is delivered.
+            // The frame is counted before it is delivered.
             let switch = &self.fixture.scratch.switch;
             switch.await_programs().expect("a grace period");
             self.arrived(frame)
@@ -456,7 +456,8 @@ fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
         }
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
-        // In a cache of its own: no flood of another uplink takes their place. Beside them, at most a frame of the kernel's.
+        // The uplink has a cache of its own: no flood of another uplink takes the flows' place. Beside them, at most
+        // a frame of the kernel's.
         let flows = sorting.remembered_flows(sorting.spec.port);
         assert!(flows.is_some_and(|flows| flows > TENANTS), "{flows:?}");
         assert_eq!(sorting.remembered_flows(sorting.spec.port + 1), None);
@@ -629,7 +630,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let counters = switch.counters(sorting.spec.port);
     assert_eq!(counters.dropped(DropReason::PortDown), 1);
     switch.set_up(id, true);
-    // One by one: the veth has room for fewer at once than are sent.
+    // The frames are sent one by one: the veth has room for fewer at once.
     for _ in 0..300 {
         sorting.comes_in(&Ipv4::default().frame());
     }
@@ -670,7 +671,7 @@ fn rules_that_cannot_be_are_refused() {
         .expect("as many as can be");
 }
 
-/// What a NIC does with flow rules, a veth's other end does here by the queue on which it sends.
+/// The veth's other end does a NIC's work here, by the queue on which it sends.
 // promise: 2.15
 #[test]
 fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
@@ -717,7 +718,7 @@ fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
     assert_eq!(sorting.goes_to(&from(9)), None);
     assert_eq!(steered(&sorting), 2);
 
-    // Another port's, and nobody's.
+    // Another port's queue, and a queue of no port.
     sorting.choose_queue(3, QUEUES);
     let first = sorting.to(0).expect("it is there");
     switch(&sorting, &[(3, first)]);

@@ -48,7 +48,7 @@ fn within<T>(time: Duration, mut act: impl FnMut() -> T) -> T {
     }
 }
 
-/// What a receiver does before it blocks.
+/// Does as a receiver does before it blocks.
 fn fall_asleep(port: &Port, epoch: u32) {
     let words = &port.raw_ring().receiver;
     words.rx_seen.store(port.taken(), SeqCst);
@@ -82,7 +82,7 @@ fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
         assert_eq!(early, 0);
         send_to_1(&mut members, 1);
         assert_eq!(doorbells(scratch, &members), 1);
-        // It is awake, and has read everything: the next sleep is another one.
+        // The receiver is awake, and has read everything: the next sleep is another one.
         assert_eq!(received(&mut members.ports[1]).len(), FRAMES as usize);
         fall_asleep(&members.ports[1], 8);
         send_to_1(&mut members, FRAMES);
@@ -123,7 +123,7 @@ fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
             for _ in 0..HELD {
                 assert!(own.ports[0].take_slot().is_some());
             }
-            // It falls asleep by itself, and says what it has seen.
+            // The receiver falls asleep by itself, and stores what it has seen.
             let slept = own.doorbell.wait(&mut own.ports, None, Duration::ZERO);
             assert_eq!(slept.expect("a wait"), Woken::Nothing);
             own.ports[0].raw_ring().receiver.rx_sleep.store(8, SeqCst);

@@ -265,7 +265,7 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
     });
 }
 
-/// Tries to launch, in a new shell with this root, and returns the error's text. Nothing may be left.
+/// Tries to launch, in a new shell with this root, and returns the error's text. No process may be left.
 fn launch_error(sandboxes: &Sandboxes, root: Root, launch: &Launch<'_>) -> String {
     let (cgroup, id) = sandboxes.next_cgroup();
     let shell = Shell::prepare(&ShellSpec {

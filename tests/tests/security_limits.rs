@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const KILLED: Ended = Ended::Killed(libc::SIGKILL);
 
-/// The platform, or nothing, having told so, if the host lacks root or a controller that the test needs.
+/// Returns the platform, or `None`, after a report, if the host lacks root or a controller that the test needs.
 fn sandboxes_with(test: &str, controllers: &[Controller]) -> Option<Sandboxes> {
     let sandboxes = Sandboxes::new(test)?;
     let missing = sandboxes.cgroups().missing();
@@ -192,7 +192,8 @@ fn a_cpu_cap_holds() {
             |(share, throttled)| (part * 0.3..=part * 1.15).contains(share) && *throttled > 10,
         );
     }
-    // The control wants more than the caps, whoever else is on the machine, and nobody but others keeps it from running.
+    // The control wants more than the caps, whatever else runs on the machine, and only other processes keep it from
+    // running.
     let free = burner(&sandboxes, None);
     let wanted = || free.instance.cpu_and_wait_time().expect("it runs");
     one_holds(

@@ -1,5 +1,5 @@
-//! The promise: an instance of the `process` tier reaches nothing but what it was handed. One test per barrier, each
-//! from inside, each with a control that shows that the attempt would have worked.
+//! The promise: an instance of the `process` tier reaches only the objects that it was handed. Each barrier has a
+//! test from inside, with a control that shows that the attempt would have worked.
 //!
 //! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
 //! by itself.
@@ -77,7 +77,7 @@ fn another_instances_memory_cannot_be_read() {
     let report = sandboxes.outside_as(&attempts[..2], other.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert_eq!(report.of(&trace), Refused(libc::EPERM));
-    // Nor may somebody on the host who is of the same user number: the victim is of another user namespace.
+    // Nor may a process on the host with the same user number: the victim is of another user namespace.
     let report = sandboxes.outside_as(&attempts, id.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert!(matches!(report.of(&open), Refused(_)));
@@ -345,7 +345,7 @@ fn a_shared_network_namespace_is_still_empty_and_still_shut() {
     let (report, ended) = sandboxed.finish();
     assert_eq!(report.of("socket:1:1"), Refused(libc::EPERM));
     assert_eq!(ended, Ended::Exited(0));
-    // It belongs to the host's user namespace: no way to become privileged in it.
+    // The file belongs to the host's user namespace: no way to become privileged in it.
     let open = Setup {
         filter: false,
         ..setup
@@ -577,7 +577,7 @@ fn another_architectures_system_calls_are_fatal() {
     };
     let control = sandboxes.outside(&["thirty-two-bit"]).of("thirty-two-bit");
     if control == Fatal || matches!(control, Refused(_)) {
-        // This kernel has no such door (CONFIG_IA32_EMULATION): nothing to shut.
+        // This kernel has no 32-bit entry (CONFIG_IA32_EMULATION): there is nothing to close.
         let (_, ended) = sandboxes.run(&["thirty-two-bit"], Setup::default());
         assert_ne!(ended, Ended::Exited(0));
         return;
@@ -875,7 +875,8 @@ fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
     }
     assert_eq!(ended, Ended::Exited(0));
 
-    // Behind the filter: no room for any, whoever asks. Two that would meet there have nothing to meet by.
+    // Behind the filter there is no room for any object, whichever instance asks. Two instances have no object to
+    // meet by.
     let open = Setup {
         filter: false,
         landlock: false,
