@@ -1,5 +1,5 @@
-//! Congestion signals: what can be marked on its way into a ring is marked, with a checksum that holds; what cannot is
-//! dropped and counted; nothing else is touched, and a word that nobody renews is not followed.
+//! Congestion signals: a frame that can be marked on its way into a ring is marked, with a checksum that holds; any
+//! other frame is dropped and counted; nothing else is touched, and a word that is not renewed is not followed.
 
 mod switch_fixture;
 mod uplink_fixture;
@@ -150,7 +150,7 @@ impl Pair {
         [0, 1].map(|side: usize| scratch.switch.counters(self.instances[side].id(0)))
     }
 
-    /// What arrives of these frames, sent in one call.
+    /// Returns the frames that arrive of these frames, sent in one call.
     fn arrive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         pass(&mut self.ports, frames)
     }
@@ -222,6 +222,7 @@ fn without_ecn_field(dst: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
+// promise: 1.27
 #[test]
 fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     in_time("marks", |scratch| {
@@ -253,6 +254,7 @@ fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     in_time("wrong sum", |scratch| {
@@ -269,6 +271,7 @@ fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn what_has_no_ecn_field_is_dropped_and_nothing_else_happens_to_it() {
     in_time("no field", |scratch| {
@@ -327,6 +330,7 @@ fn count_signals(scratch: &mut Scratch, probability: u32, ecn: u8) -> usize {
     ROUNDS * BATCH - arrived + marks
 }
 
+// promise: 1.28
 #[test]
 fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     in_time("how often", |scratch| {
@@ -342,6 +346,7 @@ fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     });
 }
 
+// promise: 1.28
 #[test]
 fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     in_time("stale", |scratch| {
@@ -371,6 +376,7 @@ fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn who_refuses_gets_nothing_and_it_is_counted() {
     in_time("refused", |scratch| {
@@ -392,6 +398,7 @@ fn who_refuses_gets_nothing_and_it_is_counted() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
     in_time("copies", |scratch| {
@@ -411,7 +418,7 @@ fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
             assert_eq!(two, [[0_u8; 0]; 0], "refused");
             assert_eq!([three, four], [[frame.clone()], [frame]], "not its copies");
         }
-        // The same slot once more, as it lies there, to who gets no signals.
+        // The same slot once more, with its present content, to a receiver that gets no signals.
         let mut frame = ipv4(members.mac(1), 2, 5, 0, 60);
         frame[6..12].copy_from_slice(&from);
         signals(scratch, members.id(1), ALWAYS);
@@ -470,6 +477,7 @@ fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: usiz
     assert_eq!(own.len(), count);
 }
 
+// promise: 1.30
 #[test]
 fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
     in_time("group", |scratch| {
@@ -500,6 +508,7 @@ fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
     });
 }
 
+// promise: 1.30
 #[test]
 fn an_io_thread_signals_as_the_sender_itself_does() {
     in_time("io", |scratch| {
@@ -526,7 +535,7 @@ fn an_io_thread_signals_as_the_sender_itself_does() {
         from.flush(WhenFull::Drop).expect("up");
         // A frame is counted before its call publishes it, and those before it.
         eventually("all have gone their way", || {
-            // It need not have come to them within the second that the word counts.
+            // The frames need not have come to them within the second that the word counts.
             signals(scratch, id, ALWAYS);
             arrived.extend(received(&mut to));
             let dropped = scratch.switch.counters(id).dropped(DropReason::Congestion);
@@ -538,6 +547,7 @@ fn an_io_thread_signals_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
     in_time("captured", |scratch| {
@@ -560,6 +570,7 @@ fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
 }
 
 /// A receiver that writes nonsense into its ring while frames are marked in it harms itself at most.
+// promise: 1.30
 #[test]
 fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
     in_time("scribbled", |scratch| {
@@ -607,12 +618,13 @@ fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
             (other.rx_frames, other.dropped_total(), other.marked),
             (400, 0, 0)
         );
-        // What it is said to have got may be less than it got, never more.
+        // The counted frames may be fewer than the received frames, never more.
         assert!(to.rx_frames + to.dropped(DropReason::RingFull) <= sent - 400);
         assert!(to.rx_bytes <= from.tx_bytes);
     });
 }
 
+// promise: 1.29
 #[test]
 fn each_queue_of_a_port_has_its_own_word() {
     in_time("queues", |scratch| {
@@ -659,6 +671,7 @@ fn each_queue_of_a_port_has_its_own_word() {
     });
 }
 
+// promise: 1.30
 #[test]
 fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
     let Some(mut fixture) = Fixture::new("marking", &["up", "out"]) else {
@@ -692,7 +705,7 @@ fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
         if !arrived.is_empty() {
             return arrived;
         }
-        // It is counted before it is delivered.
+        // The frame is counted before it is delivered.
         fixture
             .scratch
             .switch

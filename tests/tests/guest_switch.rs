@@ -21,6 +21,7 @@ const LONG: u32 = 1_000_000;
 /// Half of the steps after which a kernel gives up (`BPF_COMPLEXITY_LIMIT_INSNS`): another kernel takes other ways.
 const STEPS_MAX: u32 = 500_000;
 
+// promise: 1.34
 #[test]
 fn the_kernel_verifies_the_switch_in_half_of_the_steps_that_it_allows() {
     for_each_form("steps", |scratch| {
@@ -61,6 +62,7 @@ fn has_aged(scratch: &Scratch, mac: [u8; 6]) -> bool {
     entry.expect("nobody has swept it away").aged
 }
 
+// promise: 1.12
 #[test]
 fn learned_addresses_age_and_those_in_use_do_not() {
     for_each_form("ageing", |scratch| {
@@ -72,7 +74,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
         let says = |source| frame(macs[2], source, 60, 1);
         let to = |destination| frame(destination, macs[1], 60, 2);
         assert_eq!(members.switched(0, &says(used)), [2]);
-        // It has not aged if it has not aged afterwards.
+        // The address has not aged if it has not aged afterwards.
         let found = loop {
             assert_eq!(members.switched(0, &says(silent)), [2]);
             let reached = members.switched(1, &to(silent));
@@ -116,6 +118,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn what_a_port_may_not_teach_is_flooded_and_counted_and_others_go_on() {
     for_each_form("limit", |scratch| {
@@ -145,6 +148,7 @@ fn what_a_port_may_not_teach_is_flooded_and_counted_and_others_go_on() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn an_address_that_moves_counts_where_it_is() {
     for_each_form("moving", |scratch| {
@@ -176,6 +180,7 @@ fn an_address_that_moves_counts_where_it_is() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn a_full_table_keeps_what_it_has_and_floods_the_rest() {
     for_each_form("full-fdb", |scratch| {
@@ -206,6 +211,7 @@ fn a_full_table_keeps_what_it_has_and_floods_the_rest() {
     });
 }
 
+// promise: 1.14
 #[test]
 fn tagged_frames_pass_a_switch_unchanged() {
     for_each_form("tagged", |scratch| {
@@ -225,7 +231,7 @@ fn tagged_frames_pass_a_switch_unchanged() {
                         "{protocol:x} {control:x} {len}: {reached:?}"
                     );
                 }
-                // Who has answered in a VLAN is known there.
+                // A host that has answered in a VLAN is known there.
                 let answer = tagged(&frame(from, to, 60, 1), protocol, control);
                 members.switched(1, &answer);
                 let known = tagged(&frame(to, from, 60, 2), protocol, control);
@@ -247,6 +253,7 @@ fn tagged_frames_pass_a_switch_unchanged() {
     });
 }
 
+// promise: 1.14
 #[test]
 fn an_address_in_two_vlans_is_two_addresses() {
     for_each_form("vlans", |scratch| {
@@ -281,7 +288,7 @@ fn an_address_in_two_vlans_is_two_addresses() {
         let untagged = frame(shared, asking, 60, 4);
         assert_eq!(members.switched(3, &untagged), [2]);
 
-        // It moves in one VLAN, and stays where it is in the other.
+        // The address moves in one VLAN, and stays where it is in the other.
         members.switched(2, &says(10));
         expect(&[(10, &[2]), (20, &[1]), (0, &[2])], &mut members);
         let vlans = entries(scratch).into_iter().filter(|e| e.mac == shared);
@@ -291,6 +298,7 @@ fn an_address_in_two_vlans_is_two_addresses() {
     });
 }
 
+// promise: 1.15
 #[test]
 fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     /// Copies that the flooded frames of one call may make.
@@ -300,7 +308,7 @@ fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     const RECEIVERS: usize = 17;
     for_each_form("flood-limit", |scratch| {
         let mut members = Members::default();
-        // The sender, somebody who hears everything, and others, whose rings are soon full.
+        // The sender, a member that hears all frames, and others, whose rings are soon full.
         members.join(scratch, 0, 1, FRAMES as u32);
         members.join(scratch, 0, 1, 2 * FRAMES as u32);
         members.join(scratch, 0, RECEIVERS - 1, 64);
@@ -342,6 +350,7 @@ fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     });
 }
 
+// promise: 1.16
 #[test]
 fn reserved_addresses_and_no_others_are_dropped_and_counted() {
     for_each_form("reserved", |scratch| {
@@ -371,6 +380,7 @@ fn reserved_addresses_and_no_others_are_dropped_and_counted() {
     });
 }
 
+// promise: 1.16
 #[test]
 fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
     for_each_form("same-port", |scratch| {
@@ -389,7 +399,7 @@ fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
         for frame in &local {
             assert_eq!(members.switched(0, frame), [0usize; 0]);
         }
-        // In another VLAN nobody knows where it is.
+        // In another VLAN the address is unknown.
         let elsewhere = tag(between(stranger(1), stranger(3)));
         assert_eq!(members.switched(0, &elsewhere), [1, 2]);
         let counters = scratch.switch.counters(members.id(0));
@@ -398,6 +408,7 @@ fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
     });
 }
 
+// promise: 1.17
 #[test]
 fn two_switches_and_a_link_do_not_mix() {
     for_each_form("apart", |scratch| {
@@ -412,7 +423,7 @@ fn two_switches_and_a_link_do_not_mix() {
             assert_eq!(members.switched(learner, &says), [listener]);
         }
         let macs: Vec<_> = (0..8).map(|member| members.mac(member)).collect();
-        // Whoever sends, whatever the destination: it stays on its own side.
+        // Every frame stays on its own side, whatever its sender and its destination.
         let sides: [(usize, &[usize]); 4] = [(1, &[0, 2]), (4, &[3, 5]), (6, &[7]), (7, &[6])];
         for (from, others) in sides {
             let switched = from < 6;
@@ -439,6 +450,7 @@ fn two_switches_and_a_link_do_not_mix() {
     });
 }
 
+// promise: 1.17
 #[test]
 fn a_port_that_changes_its_switch_takes_no_address_along() {
     for_each_form("leaving", |scratch| {
@@ -463,6 +475,7 @@ fn a_port_that_changes_its_switch_takes_no_address_along() {
     });
 }
 
+// promise: 1.18
 #[test]
 fn a_frame_that_changes_under_way_is_dropped_and_counted() {
     for_each_form("changing", |scratch| {
@@ -498,6 +511,7 @@ fn a_frame_that_changes_under_way_is_dropped_and_counted() {
     });
 }
 
+// promise: 7.5
 #[test]
 fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it() {
     for_each_form("captures", |scratch| {
@@ -534,6 +548,7 @@ fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it(
 }
 
 /// Catches: a daemon that takes over and leaves what its predecessor had reserved as it is.
+// promise: 1.33
 #[test]
 fn what_a_daemon_has_reserved_and_never_published_holds_nobody_up_for_ever() {
     for_each_form("gaps", |scratch| {

@@ -120,7 +120,7 @@ impl Sorting {
     fn goes_to(&mut self, frame: &[u8]) -> Option<usize> {
         self.comes_in(frame);
         self.arrived(frame).or_else(|| {
-            // It is counted before it is delivered.
+            // The frame is counted before it is delivered.
             let switch = &self.fixture.scratch.switch;
             switch.await_programs().expect("a grace period");
             self.arrived(frame)
@@ -219,6 +219,7 @@ fn prefix(text: &str) -> Option<Prefix> {
     })
 }
 
+// promise: 2.7
 #[test]
 fn the_first_rule_that_matches_decides() {
     let Some(mut sorting) = Sorting::new("first", 6, false) else {
@@ -420,6 +421,7 @@ fn the_first_rule_that_matches_decides() {
     assert_eq!(counters.tx_frames, cases.len() as u64);
 }
 
+// promise: 2.7
 #[test]
 fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
     const TENANTS: usize = 100;
@@ -454,7 +456,8 @@ fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
         }
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
-        // In a cache of its own: no flood of another uplink takes their place. Beside them, at most a frame of the kernel's.
+        // The uplink has a cache of its own: no flood of another uplink takes the flows' place. Beside them, at most
+        // a frame of the kernel's.
         let flows = sorting.remembered_flows(sorting.spec.port);
         assert!(flows.is_some_and(|flows| flows > TENANTS), "{flows:?}");
         assert_eq!(sorting.remembered_flows(sorting.spec.port + 1), None);
@@ -490,6 +493,7 @@ fn client_rules(by: ClientBy, others: u8) -> Vec<Rule> {
     others.chain([clients(false), clients(true)]).collect()
 }
 
+// promise: 5.30
 #[test]
 fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port() {
     let Some(mut sorting) = Sorting::new("clients", 2, false) else {
@@ -553,6 +557,7 @@ fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port()
     }
 }
 
+// promise: 5.32
 #[test]
 fn what_finds_no_room_to_wait_is_dropped_and_counted() {
     let Some(mut sorting) = Sorting::new("waiting", 1, false) else {
@@ -587,6 +592,7 @@ fn what_finds_no_room_to_wait_is_dropped_and_counted() {
     );
 }
 
+// promise: 2.8
 #[test]
 fn what_no_rule_takes_is_left_to_the_host_if_asked() {
     let Some(mut sorting) = Sorting::new("pass", 1, true) else {
@@ -606,6 +612,7 @@ fn what_no_rule_takes_is_left_to_the_host_if_asked() {
     assert_eq!(counters.dropped_total(), 0);
 }
 
+// promise: 2.8
 #[test]
 fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let Some(mut sorting) = Sorting::new("drops", 1, false) else {
@@ -623,7 +630,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let counters = switch.counters(sorting.spec.port);
     assert_eq!(counters.dropped(DropReason::PortDown), 1);
     switch.set_up(id, true);
-    // One by one: the veth has room for fewer at once than are sent.
+    // The frames are sent one by one: the veth has room for fewer at once.
     for _ in 0..300 {
         sorting.comes_in(&Ipv4::default().frame());
     }
@@ -639,6 +646,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     assert!(sorting.uplink.status().path.is_some());
 }
 
+// promise: 2.9
 #[test]
 fn rules_that_cannot_be_are_refused() {
     let Some(sorting) = Sorting::new("refused", 1, false) else {
@@ -663,7 +671,8 @@ fn rules_that_cannot_be_are_refused() {
         .expect("as many as can be");
 }
 
-/// What a NIC does with flow rules, a veth's other end does here by the queue on which it sends.
+/// The veth's other end does a NIC's work here, by the queue on which it sends.
+// promise: 2.15
 #[test]
 fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
     const QUEUES: usize = 4;
@@ -709,7 +718,7 @@ fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
     assert_eq!(sorting.goes_to(&from(9)), None);
     assert_eq!(steered(&sorting), 2);
 
-    // Another port's, and nobody's.
+    // Another port's queue, and a queue of no port.
     sorting.choose_queue(3, QUEUES);
     let first = sorting.to(0).expect("it is there");
     switch(&sorting, &[(3, first)]);
@@ -726,6 +735,7 @@ fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
     assert_eq!(sorting.goes_to(&from(0)), Some(1));
 }
 
+// promise: 2.15
 #[test]
 fn an_interface_that_steers_nothing_is_refused_and_its_frames_are_classified() {
     let Some(mut sorting) = Sorting::with_queues("steer", 1, 2) else {

@@ -1,5 +1,5 @@
-//! The promise: an instance of the `process` tier reaches nothing but what it was handed. One test per barrier, each
-//! from inside, each with a control that shows that the attempt would have worked.
+//! The promise: an instance of the `process` tier reaches only the objects that it was handed. Each barrier has a
+//! test from inside, with a control that shows that the attempt would have worked.
 //!
 //! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
 //! by itself.
@@ -41,6 +41,7 @@ fn sealed() -> Sealed {
     Sealed::create().expect("root can make namespaces")
 }
 
+// promise: 3.1
 #[test]
 fn another_instances_memory_cannot_be_read() {
     let Some(sandboxes) = Sandboxes::new("another_instances_memory_cannot_be_read") else {
@@ -76,7 +77,7 @@ fn another_instances_memory_cannot_be_read() {
     let report = sandboxes.outside_as(&attempts[..2], other.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert_eq!(report.of(&trace), Refused(libc::EPERM));
-    // Nor may somebody on the host who is of the same user number: the victim is of another user namespace.
+    // Nor may a process on the host with the same user number: the victim is of another user namespace.
     let report = sandboxes.outside_as(&attempts, id.raw());
     assert_eq!(report.of(&read), Refused(libc::EPERM));
     assert!(matches!(report.of(&open), Refused(_)));
@@ -87,6 +88,7 @@ fn another_instances_memory_cannot_be_read() {
     assert!(matches!(control.of(&trace), Done(_)));
 }
 
+// promise: 3.4
 #[test]
 fn the_hosts_files_cannot_be_opened() {
     let Some(sandboxes) = Sandboxes::new("the_hosts_files_cannot_be_opened") else {
@@ -136,6 +138,7 @@ fn the_hosts_files_cannot_be_opened() {
     );
 }
 
+// promise: 3.4, 3.16
 #[test]
 fn nothing_can_be_written() {
     let Some(sandboxes) = Sandboxes::new("nothing_can_be_written") else {
@@ -174,6 +177,7 @@ fn nothing_can_be_written() {
     std::fs::remove_file(&place).unwrap();
 }
 
+// promise: 3.5
 #[test]
 fn no_socket_of_any_kind_can_be_made() {
     let Some(sandboxes) = Sandboxes::new("no_socket_of_any_kind_can_be_made") else {
@@ -207,6 +211,7 @@ fn no_socket_of_any_kind_can_be_made() {
     );
 }
 
+// promise: 3.5
 #[test]
 fn the_hosts_network_is_out_of_reach() {
     let Some(sandboxes) = Sandboxes::new("the_hosts_network_is_out_of_reach") else {
@@ -261,6 +266,7 @@ fn the_hosts_network_is_out_of_reach() {
     assert_eq!(sandboxes.run(&[&connect], setup).0.of(&connect), Done(0));
 }
 
+// promise: 3.5
 #[test]
 fn abstract_sockets_of_the_host_are_out_of_reach() {
     let Some(sandboxes) = Sandboxes::new("abstract_sockets_of_the_host_are_out_of_reach") else {
@@ -322,6 +328,7 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
     drop(host);
 }
 
+// promise: 3.5
 #[test]
 fn a_shared_network_namespace_is_still_empty_and_still_shut() {
     let test = "a_shared_network_namespace_is_still_empty_and_still_shut";
@@ -338,7 +345,7 @@ fn a_shared_network_namespace_is_still_empty_and_still_shut() {
     let (report, ended) = sandboxed.finish();
     assert_eq!(report.of("socket:1:1"), Refused(libc::EPERM));
     assert_eq!(ended, Ended::Exited(0));
-    // It belongs to the host's user namespace: no way to become privileged in it.
+    // The file belongs to the host's user namespace: no way to become privileged in it.
     let open = Setup {
         filter: false,
         ..setup
@@ -347,6 +354,7 @@ fn a_shared_network_namespace_is_still_empty_and_still_shut() {
     assert_eq!(report.of("socket:17:3"), Refused(libc::EPERM));
 }
 
+// promise: 3.6
 #[test]
 fn other_processes_cannot_be_signalled_or_seen() {
     let Some(sandboxes) = Sandboxes::new("other_processes_cannot_be_signalled_or_seen") else {
@@ -379,6 +387,7 @@ fn other_processes_cannot_be_signalled_or_seen() {
     target.wait().unwrap();
 }
 
+// promise: 3.6
 #[test]
 fn instances_do_not_share_a_user() {
     let Some(sandboxes) = Sandboxes::new("instances_do_not_share_a_user") else {
@@ -419,6 +428,7 @@ fn instances_do_not_share_a_user() {
     }
 }
 
+// promise: 3.7
 #[test]
 fn no_privilege_is_left_and_none_can_be_gained() {
     let Some(sandboxes) = Sandboxes::new("no_privilege_is_left_and_none_can_be_gained") else {
@@ -460,6 +470,7 @@ fn no_privilege_is_left_and_none_can_be_gained() {
     assert_eq!(control.of("become-root"), Done(0));
 }
 
+// promise: 3.7
 #[test]
 fn no_namespace_can_be_made() {
     let Some(sandboxes) = Sandboxes::new("no_namespace_can_be_made") else {
@@ -488,6 +499,7 @@ fn no_namespace_can_be_made() {
     assert_eq!((control.of(&user), control.of(&net)), (Done(0), Done(0)));
 }
 
+// promise: 3.7, 3.16
 #[test]
 fn the_file_system_tree_cannot_be_changed() {
     let Some(sandboxes) = Sandboxes::new("the_file_system_tree_cannot_be_changed") else {
@@ -519,6 +531,7 @@ fn the_file_system_tree_cannot_be_changed() {
     );
 }
 
+// promise: 3.8
 #[test]
 fn the_kernels_programmable_parts_are_shut() {
     let Some(sandboxes) = Sandboxes::new("the_kernels_programmable_parts_are_shut") else {
@@ -541,6 +554,7 @@ fn the_kernels_programmable_parts_are_shut() {
     );
 }
 
+// promise: 3.8
 #[test]
 fn io_uring_opens_no_back_door() {
     let Some(sandboxes) = Sandboxes::new("io_uring_opens_no_back_door") else {
@@ -555,6 +569,7 @@ fn io_uring_opens_no_back_door() {
     );
 }
 
+// promise: 3.8
 #[test]
 fn another_architectures_system_calls_are_fatal() {
     let Some(sandboxes) = Sandboxes::new("another_architectures_system_calls_are_fatal") else {
@@ -562,7 +577,7 @@ fn another_architectures_system_calls_are_fatal() {
     };
     let control = sandboxes.outside(&["thirty-two-bit"]).of("thirty-two-bit");
     if control == Fatal || matches!(control, Refused(_)) {
-        // This kernel has no such door (CONFIG_IA32_EMULATION): nothing to shut.
+        // This kernel has no 32-bit entry (CONFIG_IA32_EMULATION): there is nothing to close.
         let (_, ended) = sandboxes.run(&["thirty-two-bit"], Setup::default());
         assert_ne!(ended, Ended::Exited(0));
         return;
@@ -570,6 +585,7 @@ fn another_architectures_system_calls_are_fatal() {
     assert_kills(&sandboxes, "thirty-two-bit");
 }
 
+// promise: 3.9
 #[test]
 fn memory_is_never_writable_and_executable() {
     let Some(sandboxes) = Sandboxes::new("memory_is_never_writable_and_executable") else {
@@ -598,6 +614,7 @@ fn shared_memories() -> (OwnedFd, libbpf_rs::MapHandle) {
 }
 
 // Catches: a filter that tests the protection of mmap alone. Before 6.16 the kernel itself maps a BPF map executable.
+// promise: 3.9
 #[test]
 fn memory_that_is_shared_is_never_executable() {
     let Some(sandboxes) = Sandboxes::new("memory_that_is_shared_is_never_executable") else {
@@ -628,6 +645,7 @@ fn memory_that_is_shared_is_never_executable() {
 }
 
 // Catches: execveat is allowed with AT_EMPTY_PATH alone; the set-up leaves its page behind; a page can be mapped at 0.
+// promise: 3.9
 #[test]
 fn a_path_is_executed_by_no_other_call_either() {
     let Some(sandboxes) = Sandboxes::new("a_path_is_executed_by_no_other_call_either") else {
@@ -647,6 +665,7 @@ fn a_path_is_executed_by_no_other_call_either() {
     assert_eq!(control.of(&other), Fatal, "another program took its place");
 }
 
+// promise: 3.9
 #[test]
 fn nothing_else_can_be_executed() {
     let Some(sandboxes) = Sandboxes::new("nothing_else_can_be_executed") else {
@@ -669,6 +688,7 @@ fn nothing_else_can_be_executed() {
     );
 }
 
+// promise: 3.10, 3.19
 #[test]
 fn the_hyperio_call_is_the_only_socket_option() {
     let Some(sandboxes) = Sandboxes::new("the_hyperio_call_is_the_only_socket_option") else {
@@ -707,6 +727,7 @@ fn the_hyperio_call_is_the_only_socket_option() {
     assert_ne!(sockopt::socket_send_buffer_size(&socket).unwrap(), before);
 }
 
+// promise: 3.11
 #[test]
 fn only_listed_descriptors_are_inherited() {
     let Some(sandboxes) = Sandboxes::new("only_listed_descriptors_are_inherited") else {
@@ -799,6 +820,7 @@ fn a_sealed_program_is_undumpable() {
     );
 }
 
+// promise: 3.16
 #[test]
 fn the_host_name_and_shared_memory_are_its_own() {
     let Some(sandboxes) = Sandboxes::new("the_host_name_and_shared_memory_are_its_own") else {
@@ -827,6 +849,7 @@ fn the_host_name_and_shared_memory_are_its_own() {
     assert_eq!(control.of(&remove), Done(0));
 }
 
+// promise: 3.16
 #[test]
 fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
     let Some(sandboxes) = Sandboxes::new("nothing_can_be_made_in_a_sealed_ipc_namespace") else {
@@ -852,7 +875,8 @@ fn nothing_can_be_made_in_a_sealed_ipc_namespace() {
     }
     assert_eq!(ended, Ended::Exited(0));
 
-    // Behind the filter: no room for any, whoever asks. Two that would meet there have nothing to meet by.
+    // Behind the filter there is no room for any object, whichever instance asks. Two instances have no object to
+    // meet by.
     let open = Setup {
         filter: false,
         landlock: false,

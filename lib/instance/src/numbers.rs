@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(ids.take(1), None);
     }
 
+    // promise: 7.19
     #[test]
     fn whichever_number_is_exhausted_the_others_are_given_back() {
         let numbers = |ports: u32, pools: u32, users: u32| Numbers {

@@ -25,7 +25,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// What is not done within `patience` is given up.
+    /// An operation that is not done within `patience` is given up.
     ///
     /// # Errors
     /// The kernel's.
@@ -89,7 +89,7 @@ enum Secured {
 /// A conversation with another daemon.
 pub struct Channel {
     secured: Box<Secured>,
-    /// Who it is, for errors.
+    /// The peer's name, for errors.
     peer: String,
 }
 
@@ -110,7 +110,7 @@ impl Channel {
         }
     }
 
-    /// Who is at the other end.
+    /// Returns the name of the peer.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -131,7 +131,7 @@ impl Channel {
     /// Says something.
     ///
     /// # Errors
-    /// The other end does not take it within `patience`. It may have come all the same.
+    /// The other end does not take the message within `patience`. The message may have arrived all the same.
     pub fn say(&mut self, message: &Message, patience: Patience) -> anyhow::Result<()> {
         self.set_patience(patience);
         let said = match &mut *self.secured {

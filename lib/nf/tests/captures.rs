@@ -20,17 +20,16 @@ const STEP: Nanos = Nanos(1_000_000);
 /// Longer than any NF keeps a frame back.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-/// What must hold of the frames that an NF sends on.
+/// Promises about the frames that an NF sends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// All pass, in order, byte for byte.
     AllUnchanged,
-    /// Those that pass are byte for byte among those that came, in order; the rest is counted.
+    /// Frames that pass are byte for byte among those that came, in order; the rest is counted.
     PassedUnchanged,
-    /// Those that pass are well-formed and no longer than they were but for `longer` bytes; the
-    /// rest is counted.
+    /// Frames that pass are well-formed and no longer than they were but for `longer` bytes; the rest is counted.
     Translated { longer: usize },
-    /// It may answer, wait, and send frames of its own: only the counters must hold.
+    /// The NF may answer, wait, and send frames of its own: only the counters must hold.
     Routed,
 }
 
@@ -91,6 +90,7 @@ const CASES: &[Case] = &[
 /// Longest frame with an ICMP error that an NF makes.
 const ICMP_ERROR_MAX: usize = 600;
 
+// promise: 10.1
 #[test]
 fn every_network_function_has_a_case() {
     let cases: Vec<&str> = CASES.iter().map(|case| case.nf).collect();
@@ -98,6 +98,7 @@ fn every_network_function_has_a_case() {
     assert_eq!(cases, entries, "add the missing row to CASES");
 }
 
+// promise: 10.1
 #[test]
 fn captures_cross_every_network_function() {
     let Some(files) = capture_files() else {
@@ -130,7 +131,7 @@ fn cross(case: &Case, file: &Path, frames: impl Iterator<Item = Sent>) {
         sent.append(&mut run(&mut *nf, now, batch));
         nf.tick(now, &mut Collected::default());
     }
-    // What still waits for another frame, as fragments do for their first one, ends without it.
+    // Frames that still wait for another frame, as fragments do for their first one, end without it.
     nf.tick(Nanos(now.0 + PATIENCE.0), &mut Collected::default());
     let place = format!("{} with {}", case.nf, file.display());
     match case.promise {

@@ -4,16 +4,16 @@
 //! the switch copies every queued frame to its receiver. When it returns, the queued slots may be
 //! used again.
 //!
-//! In the other I/O models an I/O thread makes the call for the port (`docs/adr/0008-io-models.md`):
-//! flushing hands the queued frames over, wakes the thread if it sleeps, and goes on. The slots may be used again
-//! when [`Port::collect`] says so. Who makes the call is the platform's choice, and may change at any
-//! time: a word in the ring says it.
+//! In the other I/O models an I/O thread makes the call for the port (`docs/adr/0008-io-models.md`): flushing hands
+//! the queued frames over, wakes the thread if the thread sleeps, and goes on. The slots may be used again when
+//! [`Port::collect`] says so. The platform chooses the thread that makes the call, and may change its choice at any
+//! time: a word in the ring names the choice.
 
 use crate::attach::{PortEntry, PortFds};
 use crate::batch::{Frame, Outbox};
 use crate::layout::{
-    CALL_BELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BESIDE,
-    SERVED_BY_ITSELF, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
+    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BY_ITSELF,
+    SERVED_FROM_OWN_CORE, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
 };
 use crate::lending::Lending;
 use crate::memory::{Pool, RingMemory};
@@ -22,16 +22,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What a full link does to the frames of a flush.
+/// The treatment of a flush's frames by a full link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// They are dropped, and counted on the receiver's port.
+    /// Frames are dropped, and counted on the receiver's port.
     Drop,
-    /// They stay queued; the caller decides when to flush again. Links only: a switch drops.
+    /// Frames stay queued; the caller decides when to flush again. Links only: a switch drops.
     Keep,
 }
 
-/// What the library counts; the platform's own counters are the switch's.
+/// Counters of the library; the platform's own counters are the switch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames received.
@@ -50,14 +50,14 @@ pub struct PortStats {
     pub tx_errors: u64,
 }
 
-/// A port of this instance. One thread uses it at a time; queues of a port are ports of their own.
+/// A port of this instance. Only a single thread uses a port at a time; queues of a port are ports of their own.
 #[derive(Debug)]
 pub struct Port {
     entry: PortEntry,
     socket: OwnedFd,
-    peer_bell: Option<OwnedFd>,
+    peer_doorbell: Option<OwnedFd>,
     /// Wakes the I/O thread; shared by the ports of the instance.
-    io_bell: Option<Arc<OwnedFd>>,
+    io_doorbell: Option<Arc<OwnedFd>>,
     ring: RingMemory,
     pool: Arc<Pool>,
     mask: u32,
@@ -115,7 +115,7 @@ impl Port {
         words.receiver.rx_sleep.store(0, Ordering::Release);
         let mask = entry.ring_slots - 1;
         if let Some(lending) = pool.lending() {
-            // Those who dealt them out have put them there.
+            // The daemon that dealt the slots out has put their numbers there.
             let slots = (0..entry.tx_slots.min(entry.ring_slots)).map(|i| {
                 let index = tx_done.wrapping_add(i) & mask;
                 tx_desc_slot(words.tx[index as usize].load(Ordering::Acquire))
@@ -126,8 +126,8 @@ impl Port {
             mask,
             entry,
             socket: fds.socket,
-            peer_bell: fds.peer_bell,
-            io_bell: fds.io_bell,
+            peer_doorbell: fds.peer_doorbell,
+            io_doorbell: fds.io_doorbell,
             ring,
             pool,
             rx_next,
@@ -145,12 +145,12 @@ impl Port {
         }
     }
 
-    /// What the platform says about the port.
+    /// Returns the platform's entry of the port.
     pub fn entry(&self) -> &PortEntry {
         &self.entry
     }
 
-    /// What the library has counted.
+    /// Returns the counters of the library.
     pub fn stats(&self) -> PortStats {
         self.stats
     }
@@ -195,8 +195,9 @@ impl Port {
         }
     }
 
-    /// Nobody is handed a hole, so nobody would release it, and a ring full of holes would stay
-    /// full. One behind frames that are still held goes with them.
+    /// Releases a hole at once, unless frames before the hole are still held. The NF is handed no holes, so the NF
+    /// would not release them, and a ring full of holes would stay full. A hole behind held frames is released with
+    /// those frames.
     #[cold]
     fn release_hole(&mut self, position: u32) {
         let line = &self.words().receiver;
@@ -520,7 +521,7 @@ impl Port {
         let asleep = self.words().switch.peer_asleep.load(Ordering::Relaxed);
         let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
         if tail.wrapping_sub(self.tx_done) > self.queued() {
-            // Another thread uses this port too: positions mean nothing any more.
+            // Another thread uses this port too, so positions mean nothing any more.
             self.stats.tx_errors += 1;
             self.discard_queued();
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -531,22 +532,22 @@ impl Port {
         Ok(self.collect())
     }
 
-    /// Whether an I/O thread makes this port's calls.
+    /// Returns true if an I/O thread makes this port's calls.
     #[inline]
     pub fn is_served(&self) -> bool {
         self.words().switch.served.load(Ordering::Relaxed) != SERVED_BY_ITSELF
-            && self.io_bell.is_some()
+            && self.io_doorbell.is_some()
     }
 
-    /// Whether an I/O thread on this core makes this port's calls.
+    /// Returns true if an I/O thread on this core makes this port's calls.
     #[inline]
-    pub(crate) fn is_served_beside(&self) -> bool {
-        self.words().switch.served.load(Ordering::Relaxed) == SERVED_BESIDE
-            && self.io_bell.is_some()
+    pub(crate) fn is_served_from_own_core(&self) -> bool {
+        self.words().switch.served.load(Ordering::Relaxed) == SERVED_FROM_OWN_CORE
+            && self.io_doorbell.is_some()
     }
 
-    /// Does a frame wait in one of the port's own TX slots? Its sender may want that slot back; of what is
-    /// only passed on, nobody wants anything back before slots are short.
+    /// Returns true if a frame waits in a TX slot of the port itself. The sender of such a frame may want the slot
+    /// back; slots of frames that are only passed on are wanted back only when slots are short.
     #[inline]
     pub(crate) fn awaits_slots(&self) -> bool {
         self.sends_own && self.queued() > 0
@@ -568,12 +569,13 @@ impl Port {
             .store(u32::from(when_full == WhenFull::Keep), Ordering::Relaxed);
         line.tx_cpu.store(current_cpu() + 1, Ordering::Relaxed);
         line.tx_head.store(self.tx_next, Ordering::Release);
-        // Before the looks at the thread's words; it announces its sleep, or its leave, before its last
-        // look at `tx_head`. One of the two sees the other.
+        // The fence stands before the looks at the thread's words. The thread announces its sleep, or that it no
+        // longer serves the port, before its last look at `tx_head`. So either this side sees the announcement, or
+        // the thread sees the new head.
         fence(Ordering::SeqCst);
         self.io_asleep = words.switch.io_sleep.load(Ordering::Relaxed);
         // On this core it cannot run before this thread sleeps, and should find all there is then.
-        if !self.is_served_beside() || self.queued() > self.half() {
+        if !self.is_served_from_own_core() || self.queued() > self.half() {
             self.ring_io_thread();
         }
         self.is_served()
@@ -585,15 +587,15 @@ impl Port {
         if epoch == 0 || epoch == self.io_rung {
             return;
         }
-        if let Some(bell) = &self.io_bell {
+        if let Some(doorbell) = &self.io_doorbell {
             // A full eventfd is a ring that the thread has not answered yet.
-            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&**doorbell, &1u64.to_ne_bytes());
             self.stats.rings += 1;
         }
         self.io_rung = epoch;
     }
 
-    /// Wakes whoever flushes have found asleep: the link's peer, and the I/O thread.
+    /// Wakes the receivers that flushes have found asleep: the link's peer, and the I/O thread.
     #[inline]
     pub fn ring_all(&mut self) {
         self.ring_peer();
@@ -666,16 +668,16 @@ impl Port {
         }
     }
 
-    /// One byte into the peer's pipe. A full pipe was filled by another peer of its owner, and would
-    /// not wake it: the switch rings then. A closed one means that it is gone, which is not this sender's error.
+    /// Writes a byte into the peer's pipe. A full pipe was filled by another peer of its owner, and would not wake
+    /// the owner: the switch rings then. A closed pipe means that the peer is gone, which is no error of this sender.
     fn ring_sleeping_peer(&mut self) {
         let epoch = std::mem::take(&mut self.peer_asleep);
         if epoch == self.rung {
             return;
         }
-        if let Some(bell) = &self.peer_bell {
-            if rustix::io::write(bell, &[1]) == Err(rustix::io::Errno::AGAIN) {
-                let _ = self.hyperio(CALL_BELL);
+        if let Some(doorbell) = &self.peer_doorbell {
+            if rustix::io::write(doorbell, &[1]) == Err(rustix::io::Errno::AGAIN) {
+                let _ = self.hyperio(CALL_DOORBELL);
             }
             self.stats.rings += 1;
         }

@@ -62,7 +62,7 @@ impl Icmpv4Type {
         )
     }
 
-    /// A query or its reply with an identifier, by which a NAT tells sessions apart (RFC 5508).
+    /// Returns true for a query or its reply with an identifier, by which a NAT distinguishes sessions (RFC 5508).
     #[inline]
     #[must_use]
     pub const fn has_ident(self) -> bool {
@@ -162,7 +162,7 @@ impl<T: AsRef<[u8]>> Icmpv4Packet<T> {
         be::get_u16(self.data(), field::NEXT_HOP_MTU)
     }
 
-    /// What follows the 8 bytes: echo data, or the packet that an error quotes.
+    /// Returns the bytes behind the 8 bytes: echo data, or the packet that an error quotes.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.data()[HEADER_LEN..]
@@ -215,7 +215,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv4Packet<T> {
         self.set_checksum(checksum);
     }
 
-    /// What follows the 8 bytes, to be written.
+    /// Returns the bytes behind the 8 bytes, to be written.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut()[HEADER_LEN..]

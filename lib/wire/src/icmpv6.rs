@@ -153,7 +153,7 @@ impl<T: AsRef<[u8]>> Icmpv6Packet<T> {
         be::get_u32(self.data(), field::MTU)
     }
 
-    /// What follows the 8 bytes: echo data, or the packet that an error quotes.
+    /// Returns the bytes behind the 8 bytes: echo data, or the packet that an error quotes.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.data()[HEADER_LEN..]
@@ -213,7 +213,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv6Packet<T> {
         self.set_checksum(checksum);
     }
 
-    /// What follows the 8 bytes, to be written.
+    /// Returns the bytes behind the 8 bytes, to be written.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut()[HEADER_LEN..]

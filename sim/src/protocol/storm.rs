@@ -30,12 +30,12 @@ const ADDRESSES: u8 = 4;
 /// More steps than a run has that comes to its end.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Accesses to shared memory, each of which was a point of preemption.
     pub steps: u64,
-    /// What did not hold.
+    /// The violated condition.
     pub violation: Option<String>,
 }
 
@@ -53,17 +53,17 @@ pub fn storm(seed: u64, mutation: Option<Mutation>) -> Outcome {
     Outcome { steps, violation }
 }
 
-/// What is being done with a place; the daemon's record, which outlives the daemon.
+/// The present change of a place; the daemon's record, which outlives the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Runs,
-    /// Its instance goes, and another comes.
+    /// The instance goes, and another comes.
     Changes,
-    /// Its instance is started again.
+    /// The instance is started again.
     Restarts,
 }
 
-/// What an instance's threads are to do.
+/// The order to an instance's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     GoOn,
@@ -84,7 +84,7 @@ struct Process {
 #[derive(Debug)]
 struct Place {
     instance: RefCell<Instance>,
-    /// Tells instances apart.
+    /// Numbers by which instances are distinguished.
     serial: Cell<u32>,
     process: RefCell<Rc<Process>>,
     record: Cell<Record>,
@@ -227,7 +227,7 @@ impl Storm {
         self.end(&daemon).await;
     }
 
-    /// What a daemon does that begins: others may have been killed in the middle of everything.
+    /// Starts a daemon: another daemon may have been killed in the middle of any operation.
     async fn take_over(self: &Rc<Self>, daemon: &Daemon, number: u32) {
         let place = self.place(number);
         match place.record.get() {
@@ -341,7 +341,7 @@ impl Storm {
         self.m
             .audit
             .unread(number, unread(&gone, reserved, place.taken.get()));
-        // Whoever is killed from here on has nothing left to count.
+        // An actor that is killed from here on has nothing left to count.
         *place.instance.borrow_mut() = instance(number, &self.group_pool);
         place.taken.set(0);
         let is_learner = number < FIRST_MEMBER;
@@ -416,7 +416,7 @@ impl Storm {
             let taken = port.take_slot();
             place.taken.set(port.taken());
             if let Some(taken) = taken {
-                // What arrives is received, whatever becomes of the process now.
+                // An arrived frame is received, whatever becomes of the process now.
                 self.m.audit.received(
                     (number, serial),
                     &pool.read(taken.slot, usize::from(taken.len)),
@@ -515,7 +515,7 @@ impl Storm {
         self.io_threads.set(0);
     }
 
-    /// Everybody comes to an end, and it is looked whether all is as it should be.
+    /// Ends all actors, and checks all conditions.
     async fn end(self: &Rc<Self>, daemon: &Daemon) {
         self.is_over.set(true);
         for place in &self.places {
@@ -552,7 +552,7 @@ impl Storm {
         self.probe(daemon).await;
     }
 
-    /// What counts in the FDB was learned from who is there now, on the switch on which it is.
+    /// Each address that counts in the FDB was learned from the present instance, on its present switch.
     fn look_at_addresses(&self) {
         for ((switch, address), entry) in self.m.fdb.borrow().iter() {
             let owner = entry.owner.get();
@@ -590,10 +590,10 @@ impl Storm {
         }
     }
 
-    /// Everybody who is on a switch reaches all others there.
+    /// Every instance on a switch reaches all others there.
     async fn probe(&self, daemon: &Daemon) {
         for number in FIRST_MEMBER..PLACES {
-            // Whoever attaches to a member is told which slots it has.
+            // A process that attaches to a member is given its slots.
             let (instance, taken) = (
                 self.place(number).instance.borrow().clone(),
                 self.place(number).taken.get(),

@@ -50,7 +50,7 @@ pub enum CallError {
     Busy,
 }
 
-/// Who makes a call.
+/// The maker of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The instance; frames that a full link would drop stay in the ring if it `keeps` them.
@@ -157,7 +157,7 @@ async fn source_ok(m: &Memory, from: &Target, header: Header) -> bool {
     true
 }
 
-/// The sender's own counters: nobody else writes them.
+/// The sender's own counters: no other actor writes them.
 fn entered(word: &Cell<u64>, more: usize) {
     word.set(word.get() + more as u64);
 }
@@ -209,7 +209,7 @@ async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Header>) {
     }
 }
 
-/// Nothing is copied into a slot of the group that is another member's, as long as members keep to the rules.
+/// No frame is copied into a slot of the group that is another member's, as long as members keep to the rules.
 fn look_at_room(m: &Memory, to: &Target, room: u32) {
     let port = to.port(m);
     let group = port.group.get();

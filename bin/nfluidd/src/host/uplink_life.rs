@@ -12,7 +12,7 @@ use nfluid_control::supervise::{Decision, Exit, Supervisor};
 use nfluid_lifecycle::running::supervisor_time;
 use nfluid_process::uplink::{UplinkProcess, UplinkService};
 use nfluid_process::{End, Job, PROTOCOL, RESTART, end_if_alive};
-use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
+use nfluid_uplink::{ErrorKind, ReportedError, UplinkSpec, close_dead};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -118,7 +118,7 @@ impl Host {
         name: &str,
         model: &UplinkModel,
         record: &mut UplinkRecord,
-    ) -> Result<UplinkProcess, ToldError> {
+    ) -> Result<UplinkProcess, ReportedError> {
         let paths = &self.settings.paths;
         let job = Job {
             protocol: PROTOCOL,
@@ -129,7 +129,7 @@ impl Host {
             log: self.settings.log.clone(),
         };
         let errors = paths.uplink_errors(name);
-        let file = File::create(&errors).map_err(|error| ToldError {
+        let file = File::create(&errors).map_err(|error| ReportedError {
             kind: ErrorKind::System,
             text: format!("making {}: {error}", errors.display()),
         })?;

@@ -218,6 +218,7 @@ impl Host {
 mod tests {
     use super::{divide, growth};
 
+    // promise: 4.12
     #[test]
     fn who_got_more_pays_more_and_all_is_paid() {
         let frames = [

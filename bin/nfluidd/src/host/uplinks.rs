@@ -12,7 +12,7 @@ use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::{self, ClientRule};
-use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
+use nfluid_uplink::{ErrorKind, Kind, ReportedError, UplinkPath, UplinkSpec};
 use nfluid_wiring::Entry;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
 }
 
 /// An uplink's error, for the operator.
-pub fn uplink_failed(error: &ToldError) -> PlatformError {
+pub fn uplink_failed(error: &ReportedError) -> PlatformError {
     let kind = match error.kind {
         ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
             PlatformErrorKind::NotFound

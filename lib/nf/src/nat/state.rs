@@ -1,11 +1,11 @@
-//! Who is mapped to what: mappings, their sessions, the inside hosts, and the tables to find them.
+//! State of the NAT: mappings, their sessions, the inside hosts, and the tables to find them.
 //!
-//! - A **mapping** ties an inside end point to an external one, whatever the destination
-//!   (endpoint-independent, RFC 4787 REQ-1). It has one key on either side, so the set of mappings
-//!   is a bijection between inside and external end points.
-//! - A **session** is a peer of a mapping: what filtering asks for, and the state of a TCP
-//!   connection. UDP and ICMP have sessions only as far as the filtering needs them, and a packet
-//!   from outside never makes one: a stranger cannot fill the table with them.
+//! - A **mapping** ties an inside end point to an external end point, whatever the destination (endpoint-independent,
+//!   RFC 4787 REQ-1). A mapping has a single key on either side, so the set of mappings is a bijection between inside
+//!   and external end points.
+//! - A **session** is a peer of a mapping: the peers that filtering needs, and the state of a TCP connection. UDP and
+//!   ICMP have sessions only as far as the filtering needs them, and a packet from outside never makes a session: an
+//!   outside host cannot fill the table with them.
 //! - A **host** is an inside address in a VLAN: quota, pool address, hardware address.
 
 use super::clock::Tenths;
@@ -105,7 +105,7 @@ pub(super) struct State {
     pub(super) hands: super::sweep::Hands,
     /// The sessions of TCP connections that were never established.
     pub(super) half_open: HalfOpen,
-    /// The same, a queue for each host.
+    /// The half-open connections with a queue for each host.
     pub(super) half_open_of: HalfOpen,
     pub(super) opened: u64,
     pub(super) expired: u64,
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// Stirs the source of random ports with something that strangers cannot know well: the time.
+    /// Stirs the source of random ports with a value that outside hosts cannot know well: the time.
     pub(super) fn stir(&mut self, entropy: u64) {
         self.random ^= entropy;
     }
@@ -407,7 +407,7 @@ impl State {
         [self.opened, self.expired, self.evicted] = counts;
     }
 
-    /// Another filtering may keep peers otherwise; then the hosts have to speak first.
+    /// Another filtering may keep peers otherwise; then the hosts have to send first.
     pub(super) fn can_adopt_session(&self, mapping: u32, peer: Endpoint) -> bool {
         let kept = self.mappings.get(mapping);
         let kept = kept.and_then(|mapping| self.session_peer(mapping, peer));

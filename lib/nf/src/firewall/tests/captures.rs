@@ -106,8 +106,9 @@ fn cross(fw: &mut Bench, frames: &[Vec<u8>]) {
     assert_eq!(forwarded + dropped, frames.len() as u64);
 }
 
-/// What real hosts send stays in its connection's windows. Catches: a bound that is too tight for options, losses and
-/// retransmissions of the wild.
+/// Segments of real hosts stay in their connection's windows. Catches: a bound that is too tight for options, losses
+/// and retransmissions of the wild.
+// promise: 10.33
 #[test]
 fn real_connections_stay_in_their_windows() {
     let Ok(directory) = std::fs::read_dir(CAPTURES) else {
@@ -161,7 +162,8 @@ fn connections(frames: &[Vec<u8>]) -> HashMap<(SocketAddr, SocketAddr), Seen<'_>
     connections
 }
 
-/// Whether a connection was captured from its SYN on, and without gaps: some captures leave out what is large.
+/// Returns true if a connection was captured from its SYN on, and without gaps: some captures leave out large
+/// packets.
 fn is_whole(seen: &Seen<'_>) -> bool {
     let mut next: [Option<u32>; 2] = [None; 2];
     seen.iter().all(|&(end, payload)| {
