@@ -12,6 +12,8 @@ mod ageing;
 pub mod attached;
 pub mod bridge;
 mod bucket;
+#[cfg(test)]
+mod captures;
 pub mod catalogue;
 pub mod config;
 pub mod counter;

@@ -18,6 +18,8 @@ pub mod audit;
 pub mod daemon;
 pub mod deliver;
 pub mod fdb;
+mod flood;
+mod frame;
 pub mod instance;
 pub mod memory;
 pub mod mutation;
