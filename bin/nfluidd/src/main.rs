@@ -1,6 +1,5 @@
 //! `nfluidd`: the daemon that owns a platform of network functions.
 
-mod congestion;
 mod demand;
 mod events;
 mod facts;
@@ -205,7 +204,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("fast-paths".to_owned())
         .spawn(move || host::follow_fast(&followed))
         .context("starting the thread that follows what fast paths depend on")?;
-    congestion::thread::start(&host)?;
+    host::follow_congestion(&host).context("starting the congestion thread")?;
     lock(&host).fill_pools()?;
     let functions = Arc::new(Functions::new(lock(&host).maker())?);
     let daemon = server::Daemon::new(

@@ -42,16 +42,17 @@ pub use nfluid_instance::paths::Paths;
 pub use platform::HostPlatform;
 pub use saving::{Moved, export, give, rehearse, state_now};
 pub use statistics::{nf_command, nf_metrics};
+pub use subjects::follow_congestion;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
 pub use upgrade::upgrade;
 pub use uplinks::client_by;
 
-use crate::congestion::figures::Congestion;
 use crate::events::HostEvents;
 use anyhow::Context;
 use io_side::IoSide;
 use nfluid_api::types::{EventKind, ScaleReport};
+use nfluid_congestion::thread::SharedState;
 use nfluid_control::events::{Events as _, Subject};
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::members::Members;
@@ -164,7 +165,7 @@ pub struct Host {
     plan_is_about: Option<BTreeSet<String>>,
     /// The last that was looked at whether it has ended.
     looked_at: String,
-    congestion: Arc<Congestion>,
+    congestion: Arc<SharedState>,
     events: Arc<HostEvents>,
     started: Instant,
 }
@@ -331,13 +332,13 @@ impl Host {
         Arc::clone(&self.pool)
     }
 
-    /// The switch, which the meter reads without this lock.
+    /// The switch, which the congestion thread reads without this lock.
     pub fn switch(&self) -> Arc<Switch> {
         Arc::clone(&self.switch)
     }
 
-    /// What the meter has found.
-    pub fn congestion(&self) -> Arc<Congestion> {
+    /// The orders and findings of the congestion thread.
+    pub fn congestion(&self) -> Arc<SharedState> {
         Arc::clone(&self.congestion)
     }
 

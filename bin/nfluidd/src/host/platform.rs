@@ -258,13 +258,13 @@ impl Platform for HostPlatform {
 
     fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow(congestion));
+        orders.change_orders(|orders| orders.set_laws(congestion));
         Ok(())
     }
 
     fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow_ways(ways));
+        orders.change_orders(|orders| orders.set_ways(ways));
         Ok(())
     }
 

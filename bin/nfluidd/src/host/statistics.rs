@@ -1,11 +1,11 @@
 //! What exists and how it is, for the API.
 
 use super::{Host, io_life};
-use crate::congestion::figures::Figures;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
     PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
 };
+use nfluid_congestion::thread::Figures;
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
 use nfluid_control::quantity::Mac;
@@ -198,7 +198,7 @@ impl Host {
             groups: self.group_stats(&own_io),
             chains: Vec::new(),
             io,
-            congestion: Some(found.told()),
+            congestion: Some(found.stats()),
         }
     }
 
