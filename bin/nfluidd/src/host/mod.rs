@@ -19,16 +19,12 @@ mod platform;
 mod saving;
 mod scaling;
 mod statistics;
-mod steering;
 mod subjects;
 mod supervise;
 mod switch_numbers;
 mod tenants;
 mod terminator;
 mod upgrade;
-mod uplink_life;
-mod uplink_meter;
-mod uplink_record;
 mod uplinks;
 mod wires;
 
@@ -46,14 +42,13 @@ pub use subjects::follow_congestion;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
 pub use upgrade::upgrade;
-pub use uplinks::client_by;
 
 use crate::events::HostEvents;
 use anyhow::Context;
 use io_side::IoSide;
 use nfluid_api::types::{EventKind, ScaleReport};
 use nfluid_congestion::thread::SharedState;
-use nfluid_control::events::{Events as _, Subject};
+use nfluid_control::events::{Events, Subject};
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::members::Members;
 use nfluid_control::model::Switch as SwitchModel;
@@ -65,7 +60,7 @@ use nfluid_instance::cleaner::Cleaner;
 use nfluid_instance::exits::Exits;
 use nfluid_instance::making::shell::number_of;
 use nfluid_instance::making::{Maker, Making};
-use nfluid_instance::numbers::{Ids, Numbers};
+use nfluid_instance::numbers::Numbers;
 use nfluid_instance::pool::Pool;
 use nfluid_instance::running::Running;
 use nfluid_instance::trust::Groups;
@@ -73,13 +68,13 @@ use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
 use nfluid_switch::client::{Client, TEMPLATES_MAX};
+use nfluid_switch::numbers::Ids;
+use nfluid_uplinks::Uplinks;
 use nfluid_wiring::Wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use uplink_meter::UplinkMeter;
-use uplinks::RunningUplink;
 
 /// What a platform is made from.
 #[derive(Clone, Debug)]
@@ -117,9 +112,6 @@ pub struct Host {
     ended: Vec<Making>,
     /// The plan in progress makes, moves or removes groups.
     groups_change: bool,
-    /// Of the maker, as uplinks have ports as well.
-    port_ids: Ids,
-    pool_ids: Ids,
     switch_ids: Ids,
     /// The cgroup in which the daemon was started.
     origin: Option<PathBuf>,
@@ -131,15 +123,12 @@ pub struct Host {
     ended_names: BTreeSet<String>,
     /// By instance: those that were given its bell when they started.
     bell_holders: BTreeMap<String, BTreeSet<String>>,
-    uplinks: BTreeMap<String, RunningUplink>,
+    uplinks: Uplinks,
     /// Instances of tier `xdp`.
     fast: nfluid_fastpath::Shared,
     io: IoSide,
     /// Groups of tenants.
     tenants: Tenants,
-    uplink_meter: UplinkMeter,
-    /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
-    left_uplinks: BTreeMap<String, (u32, u32)>,
     /// Instances whose guarantee was told not to hold.
     unkept: BTreeSet<String>,
     /// Numbers of switches of an earlier daemon that are to be made again.
@@ -208,6 +197,11 @@ impl Host {
             settings.paths.pin().to_owned(),
         );
         settings.paths.create(&fast_paths.directories())?;
+        let uplink_paths = nfluid_uplinks::Paths::new(
+            settings.paths.run().to_owned(),
+            settings.paths.pin().to_owned(),
+        );
+        uplink_paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
         // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
@@ -247,6 +241,17 @@ impl Host {
         let processes: Arc<dyn Processes> = Arc::new(fast::SlowPathProcesses(Arc::clone(&maker)));
         let fast = FastPaths::new(fast_paths, processes, CATALOGUE);
         let fast = nfluid_fastpath::Shared::new(fast);
+        let events = Arc::new(HostEvents::new());
+        let started = Instant::now();
+        let uplinks = Uplinks::new(nfluid_uplinks::Handles {
+            switch: Arc::clone(&switch),
+            ports: numbers.ports,
+            pools: numbers.pools,
+            paths: uplink_paths,
+            log: settings.log.clone(),
+            events: Arc::clone(&events) as Arc<dyn Events>,
+            started,
+        });
         Ok(Host {
             listeners: capture::Listeners::default(),
             switch,
@@ -255,8 +260,6 @@ impl Host {
             prepared: BTreeMap::new(),
             ended: Vec::new(),
             groups_change: false,
-            port_ids: numbers.ports,
-            pool_ids: numbers.pools,
             switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
             origin,
             switches: BTreeMap::new(),
@@ -264,12 +267,10 @@ impl Host {
             exits: Exits::new().context("watching processes")?,
             ended_names: BTreeSet::new(),
             bell_holders: BTreeMap::new(),
-            uplinks: BTreeMap::new(),
+            uplinks,
             fast,
             io: IoSide::new(),
             tenants: Tenants::new(),
-            uplink_meter: UplinkMeter::default(),
-            left_uplinks: BTreeMap::new(),
             unkept: BTreeSet::new(),
             left_switches: BTreeMap::new(),
             wires: Wires::new(TEMPLATES_MAX),
@@ -283,8 +284,8 @@ impl Host {
             plan_is_about: None,
             looked_at: String::new(),
             congestion: Arc::default(),
-            events: Arc::new(HostEvents::new()),
-            started: Instant::now(),
+            events,
+            started,
             settings,
         })
     }
@@ -351,11 +352,7 @@ impl Host {
     /// Instances go on.
     pub fn close(&mut self) {
         self.with_fast(FastPaths::close);
-        for (name, uplink) in std::mem::take(&mut self.uplinks) {
-            if let Err(error) = self.close_uplink(&name, uplink) {
-                tracing::warn!(uplink = name, %error, "closing the uplink");
-            }
-        }
+        self.uplinks.close();
         self.leave_cgroup();
     }
 

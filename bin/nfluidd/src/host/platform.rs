@@ -113,7 +113,7 @@ impl Platform for HostPlatform {
     }
 
     fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
-        lock(&self.0).remove_uplink(name)
+        lock(&self.0).uplinks.remove(name)
     }
 
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {

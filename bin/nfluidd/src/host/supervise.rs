@@ -1,7 +1,6 @@
 //! Watching instances and uplinks: what ends is reclaimed at once, and started again as its policy
 //! says.
 
-use super::uplinks::RunningUplink;
 use super::{Host, Shared, lock, placing};
 use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::supervise::{Decision, Exit};
@@ -71,7 +70,7 @@ impl Host {
     /// Makes holes in rings whose receivers wait for what nobody will publish any more.
     fn heal_rings(&self, gaps: &mut Gaps) {
         let of_instances = self.instances.values().flat_map(|it| &it.memory.ports);
-        let of_uplinks = self.uplinks.values().map(RunningUplink::port_id);
+        let of_uplinks = self.uplinks.port_ids();
         let ports = of_instances.map(|part| part.spec.id).chain(of_uplinks);
         match self.switch.heal(gaps, ports) {
             Ok(healed) => {
@@ -93,7 +92,7 @@ impl Host {
         let now = supervisor_time(self.started);
         let ended = self.ended_names.iter();
         let due = ended.filter_map(|name| self.instances.get(name)?.supervisor.due_at());
-        let (uplinks, uplink_due) = self.watched_uplinks();
+        let (uplinks, uplink_due) = self.uplinks.watched();
         let (io, io_due) = self.watched_io();
         let wait = due
             .chain(uplink_due)

@@ -11,7 +11,6 @@ mod running;
 
 use crate::machine;
 use crate::making::Maker;
-use crate::numbers::Ids;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
@@ -19,6 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
+use nfluid_switch::numbers::Ids;
 use program::{Code, Filters};
 use running::{Ended, Running, Streams};
 use std::ffi::CString;
