@@ -1,7 +1,6 @@
 //! Instances that leave for another host, and those that arrive from one: what is done to them here. Who of the two hosts has
-//! an instance is settled in [`crate::migration`].
+//! an instance is settled in [`nfluid_migration`].
 
-use super::landing::ADDRESSES_MAX;
 use super::{Host, Shared, lock};
 use anyhow::{Context, bail, ensure};
 use nfluid_control::apply::no_instance;
@@ -11,6 +10,7 @@ use nfluid_control::plan::is_handed_over;
 use nfluid_formats::answer::{read_state, take_addresses};
 use nfluid_formats::frames::{MARK, check_beginning, whole_frames};
 use nfluid_formats::message::Address;
+use nfluid_migration::addresses::ADDRESSES_MAX;
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_switch::DropReason;
