@@ -239,9 +239,10 @@ impl Host {
         };
         let maker = Arc::new(maker);
         let processes: Arc<dyn Processes> = Arc::new(fast::SlowPathProcesses(Arc::clone(&maker)));
-        let fast = FastPaths::new(fast_paths, processes, CATALOGUE);
-        let fast = nfluid_fastpath::Shared::new(fast);
         let events = Arc::new(HostEvents::new());
+        let reported = Arc::clone(&events) as Arc<dyn Events>;
+        let fast = FastPaths::new(fast_paths, processes, Arc::clone(&reported), CATALOGUE);
+        let fast = nfluid_fastpath::Shared::new(fast);
         let started = Instant::now();
         let uplinks = Uplinks::new(nfluid_uplinks::Handles {
             switch: Arc::clone(&switch),
@@ -249,7 +250,7 @@ impl Host {
             pools: numbers.pools,
             paths: uplink_paths,
             log: settings.log.clone(),
-            events: Arc::clone(&events) as Arc<dyn Events>,
+            events: reported,
             started,
         });
         Ok(Host {
