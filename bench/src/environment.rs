@@ -4,7 +4,10 @@ use crate::host::distance::core_to_core_ns;
 use nfluid_figures::environment::Environment;
 use std::fs;
 
-/// Reads it from the running system.
+/// Environment variable in which `make bench` names the commit that this program was built from.
+const COMMIT_ENV: &str = "NFLUID_COMMIT";
+
+/// Reads the environment of this run from the running system.
 pub fn read() -> Environment {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -24,6 +27,7 @@ pub fn read() -> Environment {
         virtualised: field("flags")
             .is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor")),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: std::env::var(COMMIT_ENV).ok(),
         optimised: !cfg!(debug_assertions),
     }
 }

@@ -4,15 +4,15 @@
 //! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
 //! with a fast path in XDP. Their absolute figures are of other machines, and context; ratios compare.
 
-use crate::record::{Figure, Record};
+use nfluid_figures::record::{Figure, Record};
 
 /// An experiment of the literature.
 pub struct Row {
     /// Its id in this project.
     pub id: &'static str,
-    /// What was measured.
+    /// The quantity that was measured.
     pub what: &'static str,
-    /// What the literature reached.
+    /// The result in the literature.
     pub result: &'static str,
     /// Ids of our figures that answer it, behind the row's own (or its experiments' name) and a dot; a `*` stands for any part
     /// between dots.
@@ -271,7 +271,8 @@ impl Row {
         answers
     }
 
-    /// What figures that may answer it begin with: its id, or the name of the experiments on congestion signals.
+    /// Returns the beginnings of the ids of figures that may answer the row: the row's id, or the names of the experiments on
+    /// congestion signals.
     fn begins(&self) -> Vec<String> {
         let names = match self.id {
             "R5" | "R6" => &["sim", "red4"][..],
@@ -282,7 +283,7 @@ impl Row {
     }
 }
 
-/// Whether `id` has the parts of `pattern`, `*` being any part.
+/// Returns true if `id` has the parts of `pattern`, in which `*` stands for any part.
 fn matches(pattern: &str, id: &str) -> bool {
     let (mut wanted, mut parts) = (pattern.split('.'), id.split('.'));
     loop {
@@ -298,7 +299,7 @@ fn matches(pattern: &str, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{ROWS, matches};
-    use crate::record::sample;
+    use nfluid_figures::record::sample;
 
     #[test]
     fn a_star_is_one_part() {

@@ -1,39 +1,43 @@
 //! `nfluid-bench`: every experiment is one command that prints a table, then one line per figure.
 
+mod choice;
 mod dpdk;
 mod environment;
 mod experiment;
 mod experiments;
 mod host;
+mod io_model;
 mod literature;
 mod needs;
+mod options;
 mod ovs;
 mod page;
 mod peer;
+mod phases;
 mod report;
 mod roles;
 mod session;
+mod setups;
 mod sweep;
+mod traffic;
+mod workload;
 
+use choice::choose;
 use clap::Parser;
-use experiment::Experiment;
-use nfluid_figures::{plot, record, results, statistics};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};
+use options::Options;
 use session::Session;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// This program's name.
-const PROGRAM: &str = "nfluid-bench";
-
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
 
-/// Runs one of nfluid's experiments. `nfluid-bench list` names them all, `nfluid-bench packages` (or
-/// `packages NAME`) the Debian packages that they need and this host lacks, `nfluid-bench report` joins
-/// their results into one page.
+/// Runs one of nfluid's experiments. `nfluid-bench list` shows their names and their ids in the
+/// literature; both may be given. `nfluid-bench packages` (or `packages NAME`) names the Debian packages
+/// that experiments need and this host lacks, `nfluid-bench report` joins their results into one page.
 ///
 /// Exit codes: 0; 1 on an error; 3 if this host cannot run the experiment, or none of them; 130 when
 /// interrupted. `all` leaves out, with the reason, what the host cannot run, and goes on after an
@@ -41,7 +45,7 @@ const CANNOT_RUN: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// The experiment, `all`, `list`, `packages`, or `report`.
+    /// The experiment (its name, or its id in the literature), `all`, `list`, `packages`, or `report`.
     experiment: String,
     /// Of `packages`: the experiment that is to be run [default: all].
     #[arg(requires = "experiment")]
@@ -55,35 +59,14 @@ struct Arguments {
     /// Folder for each experiment's JSON file and plots, and for the report.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
+    /// Of `report`: also replace the figures by topic in this page (docs/performance.md) by those of full runs.
+    #[arg(long, value_name = "PAGE")]
+    update: Option<PathBuf>,
     #[command(flatten)]
-    asked: Asked,
+    options: Options,
 }
 
-/// What single experiments are asked for beside.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Asked {
-    /// Like --quick, with a quarter of its repetitions and times: shows that the experiment runs. The figures are worthless.
-    #[arg(long)]
-    brief: bool,
-    /// d4: NFs that classification reaches directly, the rest takes another hop [default: all].
-    #[arg(long, value_name = "N")]
-    queues: Option<u32>,
-    /// d4: classify by this NIC's own flow steering; refused where that cannot be done.
-    #[arg(long, value_name = "INTERFACE")]
-    nic: Option<String>,
-}
-
-impl Asked {
-    /// As it is written on the command line.
-    fn words(&self) -> String {
-        let brief = if self.brief { " --brief" } else { "" };
-        let queues = self.queues.map(|queues| format!(" --queues {queues}"));
-        let nic = self.nic.as_ref().map(|nic| format!(" --nic {nic}"));
-        brief.to_owned() + &queues.unwrap_or_default() + &nic.unwrap_or_default()
-    }
-}
-
-/// What this program is when the platform starts it as an instance: its name, whether it is that, and what it does then.
+/// A role of this program as an instance of the platform: its name, the check that the program was started in it, and the role itself.
 type AsInstance = (&'static str, fn() -> bool, fn() -> anyhow::Result<()>);
 
 const INSTANCES: [AsInstance; 3] = [
@@ -113,13 +96,13 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     if arguments.experiment == "list" {
-        for experiment in experiments::ALL {
-            println!("{:<12} {}", experiment.name, experiment.summary);
+        for line in choice::list(experiments::TOPICS) {
+            println!("{line}");
         }
         return ExitCode::SUCCESS;
     }
     let outcome = match arguments.experiment.as_str() {
-        "report" => page::write(&arguments.results),
+        "report" => page::write(&arguments.results, arguments.update.as_deref()),
         "packages" => packages(arguments.of.as_deref().unwrap_or("all")),
         _ => run(&arguments),
     };
@@ -138,19 +121,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The experiments of that name; of `all`, every one.
-fn choose(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
-    let all = experiments::ALL.iter();
-    let chosen: Vec<_> = all.filter(|e| name == "all" || e.name == name).collect();
-    if chosen.is_empty() {
-        anyhow::bail!("no experiment '{name}'; 'nfluid-bench list' names them");
-    }
-    Ok(chosen)
-}
-
 /// Prints the Debian packages that experiments need and this host lacks, one per line.
 fn packages(name: &str) -> anyhow::Result<()> {
-    let missing = choose(name)?
+    let missing = choose(&experiments::all(), name)?
         .into_iter()
         .flat_map(|experiment| experiment.needs.missing().concat());
     for package in missing.collect::<BTreeSet<_>>() {
@@ -163,19 +136,25 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(other) = &arguments.of {
         anyhow::bail!("one experiment at a time, or 'all': what is '{other}'?");
     }
-    let chosen = choose(&arguments.experiment)?;
+    if arguments.update.is_some() {
+        anyhow::bail!("--update is an option of 'report'");
+    }
+    let chosen = choose(&experiments::all(), &arguments.experiment)?;
     if !rustix::process::geteuid().is_root() {
         return Err(CannotRun("it makes cgroups and BPF maps; run it as root".to_owned()).into());
     }
     interrupt::watch()?;
-    let mut session = Session::new(&arguments.results, arguments.quick || arguments.asked.brief);
-    session.asked = arguments.asked.clone();
+    let mut session = Session::new(
+        &arguments.results,
+        arguments.quick || arguments.options.brief,
+    );
+    session.options = arguments.options.clone();
     let outcome = if let [experiment] = chosen[..] {
         session.run(experiment)
     } else {
         session.run_all(&chosen)
     };
-    // What has been measured is shown, also when something failed or was interrupted.
+    // The figures so far are shown, also when something failed or was interrupted.
     session.print_figures();
     outcome?;
     match &arguments.json {

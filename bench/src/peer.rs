@@ -1,7 +1,8 @@
 //! Starting the processes of an experiment and running them together.
 
 use crate::host::cpu;
-use crate::roles::{Outcome, READY, ROLE_ENV, Role};
+use crate::roles::work::{Outcome, READY};
+use crate::roles::{ROLE_ENV, Role};
 use anyhow::Context;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -127,7 +128,7 @@ impl Peer {
         kill_process(Pid::from_child(&self.child), signal).context("signalling a role")
     }
 
-    /// Whether it still runs.
+    /// Returns true while the process runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

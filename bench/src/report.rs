@@ -3,21 +3,23 @@
 
 pub use nfluid_figures::terminal::{print_figures, significant, table};
 
-use crate::Asked;
 use crate::environment;
-use crate::experiment::Experiment;
 use crate::host::distance::{Steady, core_to_core_ns};
-use crate::plot::Plot;
-use crate::record::{Figure, Record, command};
-use crate::statistics::Samples;
+use crate::options::Options;
 use nfluid_api::time::utc;
+use nfluid_figures::plot::Plot;
+use nfluid_figures::record::{Figure, Record, command};
+use nfluid_figures::statistics::Samples;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What one experiment hands in.
+/// This program's name.
+pub const PROGRAM: &str = "nfluid-bench";
+
+/// The results of an experiment.
 #[derive(Debug)]
 pub struct Report {
     record: Record,
-    asked: Asked,
+    options: Options,
     steady: Option<Steady>,
 }
 
@@ -82,15 +84,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_QUICK: Duration = Duration::from_secs(1);
 
 impl Report {
-    /// An empty report; prints where it runs.
-    pub fn new(experiment: &Experiment, quick: bool, asked: &Asked) -> Self {
+    /// Returns the empty report of the experiment `name`; prints where the experiment runs.
+    pub fn new(name: &str, summary: &str, quick: bool, options: &Options) -> Self {
         let environment = environment::read();
         println!(
             "# kernel {}, {}, {} cores, {} apart, load {}{}{}",
             environment.kernel,
             environment.cpu,
             environment.cores,
-            apart(environment.core_to_core_ns),
+            core_distance(environment.core_to_core_ns),
             environment.load,
             if environment.virtualised {
                 ", virtual machine"
@@ -104,9 +106,9 @@ impl Report {
             },
         );
         let record = Record {
-            experiment: experiment.name.to_owned(),
-            summary: experiment.summary.to_owned(),
-            command: command(crate::PROGRAM, experiment.name, quick) + &asked.words(),
+            experiment: name.to_owned(),
+            summary: summary.to_owned(),
+            command: command(PROGRAM, name, quick) + &options.command_line(),
             date: String::new(),
             environment,
             core_to_core_ns_end: None,
@@ -116,19 +118,14 @@ impl Report {
         };
         Report {
             record,
-            asked: asked.clone(),
+            options: options.clone(),
             steady: None,
         }
     }
 
-    /// The experiment's name.
-    pub fn experiment(&self) -> String {
-        self.record.experiment.clone()
-    }
-
-    /// What this experiment is asked for beside.
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    /// The options of the command line.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// `full` in a full run, `quick` in a quick one.
@@ -140,7 +137,7 @@ impl Report {
     /// brief one.
     pub fn effort<T: Effort>(&self, full: T, quick: T) -> T {
         let chosen = self.choose(full, quick);
-        if self.asked.brief {
+        if self.options.brief {
             chosen.brief()
         } else {
             chosen
@@ -206,16 +203,16 @@ impl Report {
         record.date = utc(since_1970.unwrap_or_default().as_millis() as u64);
         println!(
             "\n# cores {} apart at the beginning, {} at the end; waited {:.1} s for near ones",
-            apart(record.environment.core_to_core_ns),
-            apart(record.core_to_core_ns_end),
+            core_distance(record.environment.core_to_core_ns),
+            core_distance(record.core_to_core_ns_end),
             steady.map_or(0.0, |steady| steady.waited().as_secs_f64())
         );
         record
     }
 }
 
-/// The distance of two cores, for people.
-pub fn apart(core_to_core_ns: Option<f64>) -> String {
+/// Returns the distance of two cores as a text.
+pub fn core_distance(core_to_core_ns: Option<f64>) -> String {
     core_to_core_ns.map_or_else(|| "unknown".to_owned(), |ns| format!("{ns:.0} ns"))
 }
 

@@ -1,11 +1,11 @@
-//! One run of the program: experiments in turn, each with a report and results of its own.
+//! A run of the program: experiments in turn, each with a report and results of its own.
 
 use crate::experiment::Experiment;
-use crate::record::{Record, command};
-use crate::report::{Report, print_figures};
-use crate::results::{Results, json};
-use crate::{Asked, PROGRAM};
+use crate::options::Options;
+use crate::report::{PROGRAM, Report, print_figures};
 use anyhow::{Context, bail};
+use nfluid_figures::record::{Record, command};
+use nfluid_figures::results::{Results, json};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt::{self, Interrupted};
 use nfluid_testbed::program::install;
@@ -17,8 +17,8 @@ use std::time::Instant;
 pub struct Session {
     folder: PathBuf,
     quick: bool,
-    /// What single experiments are asked for.
-    pub asked: Asked,
+    /// The options of the command line.
+    pub options: Options,
     records: Vec<Record>,
 }
 
@@ -28,7 +28,7 @@ impl Session {
         Session {
             folder: folder.to_owned(),
             quick,
-            asked: Asked::default(),
+            options: Options::default(),
             records: Vec::new(),
         }
     }
@@ -52,7 +52,12 @@ impl Session {
             );
         }
         let start = Instant::now();
-        let mut report = Report::new(experiment, self.quick, &self.asked);
+        let mut report = Report::new(
+            experiment.name,
+            experiment.summary,
+            self.quick,
+            &self.options,
+        );
         let outcome = (experiment.run)(&mut report);
         let record = report.finish();
         if outcome.is_err() && !record.figures.is_empty() {
@@ -129,12 +134,13 @@ mod tests {
     use super::Session;
     use crate::experiment::Experiment;
     use crate::needs::{NOTHING, Needs};
-    use crate::statistics::Samples;
+    use nfluid_figures::statistics::Samples;
     use nfluid_testbed::CannotRun;
 
     fn experiment(name: &'static str, run: crate::experiment::Run) -> Experiment {
         Experiment {
             name,
+            aliases: &[],
             summary: "for a test",
             needs: NOTHING,
             run,

@@ -58,6 +58,15 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
     run_privileged(session, program, args, Profile::Release)
 }
 
+/// Returns the commit of the sources, marked if files differ from the commit; `None` outside of a git repository.
+fn commit(session: &Session) -> Option<String> {
+    let git = |args: [&str; 3]| session.output(session.command("git").args(args)).ok();
+    let commit = git(["rev-parse", "--short=12", "HEAD"])?;
+    let changes = git(["status", "--porcelain", "--untracked-files=no"])?;
+    let mark = if changes.is_empty() { "" } else { ", changed" };
+    Some(commit.trim().to_owned() + mark)
+}
+
 /// Runs a program that starts those of the platform, as they were built in this profile.
 fn run_privileged(
     session: &Session,
@@ -69,6 +78,9 @@ fn run_privileged(
     let mut command = session.command(program);
     command.args(args);
     command.env("TMPDIR", leftovers.temp_dir());
+    if let Some(commit) = commit(session) {
+        command.env("NFLUID_COMMIT", commit);
+    }
     command.env("NFLUID_BIN_DIR", session.target.join(profile.folder()));
     session.run_foreground(&mut command)
 }

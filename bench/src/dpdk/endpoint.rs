@@ -1,15 +1,15 @@
 //! Our own program on DPDK, `peers/memif.c`.
 
 use super::Dpdk;
-use crate::experiments::traffic::udp_frame;
 use crate::peer::Peer;
+use crate::traffic::udp_frame;
 use std::fmt::Write as _;
 use std::process::Command;
 
 /// Longest frame that it sends.
 pub const LEN_MAX: usize = 1514;
 
-/// What it does.
+/// The task of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Sends prepared frames.

@@ -28,7 +28,7 @@ impl HugePages {
         }
         let before = count()?;
         let pages = megabytes / PAGE_MB;
-        // What is promised may be in use already: then a few more are taken than are needed.
+        // Promised pages may be in use already: then a few more are taken than are needed.
         let free = free.saturating_sub(PROMISED.fetch_add(pages, Ordering::Relaxed));
         let mut promise = HugePages {
             taken: 0,
@@ -48,7 +48,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
-        // What others have taken meanwhile stays.
+        // Pages that others have taken meanwhile stay.
         if let Some(now) = count() {
             let _ = fs::write(COUNT, now.saturating_sub(self.taken).to_string());
         }

@@ -58,7 +58,7 @@ impl Dpdk {
         }
     }
 
-    /// Whether its processes can use each other's memory in place.
+    /// Returns true if the processes can use each other's memory in place.
     pub fn has_huge_pages(&self) -> bool {
         self.pages.is_some()
     }
@@ -92,7 +92,7 @@ impl Dpdk {
         command
     }
 
-    /// What its processes say; only of interest when one of them fails.
+    /// The output of the processes, for the error message of a process that fails.
     fn log(&self) -> PathBuf {
         self.directory.path("dpdk.log")
     }

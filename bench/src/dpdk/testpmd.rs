@@ -5,7 +5,7 @@ use crate::host::forwards::Forwards;
 use nfluid_testbed::process::Service;
 use std::process::Stdio;
 
-/// What it does to a frame between its two ports.
+/// The treatment of a frame between the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Swaps the hardware addresses.
@@ -39,7 +39,7 @@ impl Testpmd {
         Service::start("dpdk-testpmd", &mut command, dpdk.log()).map(Testpmd)
     }
 
-    /// Whether it still runs.
+    /// Returns true while the process runs.
     pub fn is_running(&mut self) -> bool {
         self.0.is_running()
     }

@@ -1,10 +1,13 @@
 //! CPU time of others, and the core on which they begin.
 
-use crate::roles::ANY_CORE;
 use anyhow::{Context, ensure};
+use nfluid_testbed::CannotRun;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::time::{Duration, Instant};
+
+/// The core of a process that may run on all.
+pub const ANY_CORE: usize = usize::MAX;
 
 /// Ticks per second in /proc/stat: USER_HZ, the same on x86-64 and arm64.
 const TICKS: f64 = 100.0;
@@ -17,6 +20,18 @@ const COLUMNS: usize = 7;
 const BEGINS: Duration = Duration::from_secs(60);
 /// Between two looks for it.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// Refuses an experiment whose two processes have to run at the same time.
+///
+/// # Errors
+/// [`CannotRun`] with one core.
+pub fn require_two_cores() -> Result<(), CannotRun> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        Err(CannotRun("it needs two cores".to_owned()))
+    } else {
+        Ok(())
+    }
+}
 
 /// Calls `start` on a core: what it starts begins there, and was never anywhere else. The kernel (6.18)
 /// weighs a cgroup by the load that it last had on other cores too, so a process that joins one before it

@@ -1,7 +1,7 @@
 //! How far two cores are from each other. In a virtual machine that changes while one looks away,
 //! and with it every figure in which two cores share memory: several times as much or as little.
 
-use crate::statistics::Samples;
+use nfluid_figures::statistics::Samples;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -100,7 +100,7 @@ pub fn core_to_core_ns(cores: [usize; 2]) -> Option<f64> {
     })
 }
 
-/// One way in nanoseconds, mean of some round trips.
+/// Returns the time of one way in nanoseconds, the mean of some round trips.
 fn series(ball: &AtomicU64, first: u64, deadline: Instant) -> Option<f64> {
     let start = Instant::now();
     for round in first..first + ROUND_TRIPS {

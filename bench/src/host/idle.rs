@@ -41,7 +41,7 @@ impl Idle {
     /// Makes more of them until there are so many. On an error there are as many as [`Idle::count`] says.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn populate(&mut self, count: usize) -> anyhow::Result<()> {
         while self.count < count {
             interrupt::check()?;
@@ -59,7 +59,7 @@ impl Idle {
     /// Merges a document into the deployment; the daemon's answer.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn merge(&mut self, document: &Value) -> anyhow::Result<Value> {
         let request = json!({ "text": document.to_string(), "merge": true });
         self.requests.request("POST", "/v1/apply", &request)
@@ -73,7 +73,7 @@ impl Idle {
     /// Their processes.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon refuses the request, or does not answer.
     pub fn pids(&mut self) -> anyhow::Result<Vec<u32>> {
         let all = self.requests.get("/v1/instances")?;
         let all = all.as_array().context("a list of instances")?;

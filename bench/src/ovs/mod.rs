@@ -26,7 +26,7 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const MEGABYTES: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the ports are made of.
+/// Kind of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// vhost-user, the switch as the client: DPDK, whose thread polls.
@@ -113,7 +113,7 @@ impl Ovs {
     /// Adds a port that is a client of the vhost-user server at `socket`.
     ///
     /// # Errors
-    /// What Open vSwitch says.
+    /// Open vSwitch's tools fail; the error has their output.
     pub fn add_vhost(&mut self, port: &str, socket: &Path) -> anyhow::Result<()> {
         let options = format!(
             "type=dpdkvhostuserclient options:vhost-server-path={}",
@@ -135,7 +135,7 @@ impl Ovs {
     /// Adds an interface of its namespace.
     ///
     /// # Errors
-    /// What Open vSwitch says.
+    /// Open vSwitch's tools fail; the error has their output.
     pub fn add_interface(&mut self, interface: &str) -> anyhow::Result<()> {
         let kind = match self.ports {
             Ports::AfXdp => "type=afxdp",
@@ -148,7 +148,7 @@ impl Ovs {
     /// What comes from one port goes to the other one: the flow that costs least.
     ///
     /// # Errors
-    /// What Open vSwitch says.
+    /// Open vSwitch's tools fail; the error has their output.
     pub fn forward(&self, from: &str, to: &str) -> anyhow::Result<()> {
         self.control.add_flow(from, to)
     }

@@ -2,10 +2,10 @@
 
 use super::{
     ABOUT, FIGURE_HEADER, LITERATURE_HEADER, NOT_HERE, RUN_HEADER, TITLE, answer, figure_cells,
-    run_cells, warning,
+    heading, run_cells, warning,
 };
 use crate::literature::ROWS;
-use crate::record::Record;
+use nfluid_figures::record::Record;
 
 const STYLE: &str = "\
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }
@@ -69,7 +69,7 @@ fn experiment(record: &Record) -> anyhow::Result<String> {
     }
     Ok(format!(
         "<h3>{}: {}</h3>\n<p><code>{}</code>, {}</p>\n{drawings}{figures}",
-        escape(&record.experiment),
+        escape(&heading(record)),
         escape(&record.summary),
         escape(&record.command),
         escape(&record.date),

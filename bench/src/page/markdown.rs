@@ -2,10 +2,10 @@
 
 use super::{
     ABOUT, FIGURE_HEADER, LITERATURE_HEADER, NOT_HERE, RUN_HEADER, TITLE, answer, figure_cells,
-    run_cells, warning,
+    heading, run_cells, warning,
 };
 use crate::literature::ROWS;
-use crate::record::Record;
+use nfluid_figures::record::Record;
 
 /// The whole page.
 pub fn page(records: &[Record]) -> String {
@@ -38,7 +38,7 @@ fn experiment(record: &Record) -> String {
     );
     format!(
         "### {}: {}\n\n{}, {}\n\n{}{figures}\n",
-        escape(&record.experiment),
+        escape(&heading(record)),
         escape(&record.summary),
         escape(&record.command),
         escape(&record.date),
@@ -62,8 +62,8 @@ fn literature(records: &[Record]) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-/// A table; the cells of its rows are Markdown already.
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// Returns a table. The cells of its rows are Markdown already.
+pub fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let rule = vec!["---"; header.len()].join(" | ");
     let rows: Vec<_> = rows
         .map(|cells| format!("| {} |\n", cells.join(" | ")))
@@ -71,7 +71,8 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     format!("| {} |\n| {rule} |\n{}", header.join(" | "), rows.concat())
 }
 
-fn escaped(cells: &[String]) -> Vec<String> {
+/// Returns cells in whose text nothing is markup.
+pub fn escaped(cells: &[String]) -> Vec<String> {
     cells.iter().map(|cell| escape(cell)).collect()
 }
 

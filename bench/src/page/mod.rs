@@ -3,21 +3,24 @@
 
 mod html;
 mod markdown;
+mod topics;
 
-use crate::experiments::ALL;
-use crate::record::{Figure, Record};
-use crate::report::{apart, significant};
-use crate::results::Results;
-use crate::statistics::Samples;
+use crate::experiment::Experiment;
+use crate::experiments;
+use crate::report::{core_distance, significant};
+use nfluid_figures::record::{Figure, Record};
+use nfluid_figures::results::Results;
+use nfluid_figures::statistics::Samples;
 use std::path::Path;
 
-/// Joins what is in the folder into `report.html` and `report.md` there, and says where they are.
+/// Joins the results in `folder` into `report.html` and `report.md` there, and prints where they are. With `update`, also replaces
+/// the figures of that page (see [`topics::update`]).
 ///
 /// # Errors
-/// When there are no results, when one is damaged (names the file), when a page cannot be written.
-pub fn write(folder: &Path) -> anyhow::Result<()> {
+/// There are no results, one of them is damaged (names the file), or a page cannot be written.
+pub fn write(folder: &Path, update: Option<&Path>) -> anyhow::Result<()> {
     let results = Results::new(folder);
-    let mut records = results.read()?;
+    let mut records = newest(results.read()?);
     records.sort_by_key(|record| position(&record.experiment));
     for (name, text) in [
         ("report.html", html::page(&records)?),
@@ -25,13 +28,53 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
     ] {
         println!("{}", results.file(name, &text)?.display());
     }
-    Ok(())
+    update.map_or(Ok(()), |page| topics::update(page, &records))
 }
 
-/// Of an experiment in the list of all; others behind them.
+/// Returns the latest result of each experiment. Results of a former name, as `h7.json`, are of the same experiment.
+fn newest(records: Vec<Record>) -> Vec<Record> {
+    let mut newest: Vec<Record> = Vec::new();
+    for record in records {
+        let name = name(&record.experiment);
+        let known = newest
+            .iter_mut()
+            .find(|it| self::name(&it.experiment) == name);
+        match known {
+            // Dates of RFC 3339 in UTC are in the order of their texts.
+            Some(known) if known.date < record.date => *known = record,
+            Some(_) => {}
+            None => newest.push(record),
+        }
+    }
+    newest
+}
+
+/// Returns the experiment that has this name or alias.
+fn experiment(name: &str) -> Option<&'static Experiment> {
+    let mut all = experiments::all().into_iter();
+    all.find(|experiment| experiment.is_called(name))
+}
+
+/// Returns the present name of an experiment; a name that is not known stays.
+fn name(known_as: &str) -> &str {
+    experiment(known_as).map_or(known_as, |experiment| experiment.name)
+}
+
+/// Returns the heading of a record: the experiment's name and, in brackets, its aliases.
+fn heading(record: &Record) -> String {
+    match experiment(&record.experiment) {
+        Some(experiment) if !experiment.aliases.is_empty() => {
+            format!("{} ({})", experiment.name, experiment.aliases.join(", "))
+        }
+        _ => record.experiment.clone(),
+    }
+}
+
+/// Returns the position of an experiment in the list of all, by its name or an alias; others come behind them.
 fn position(experiment: &str) -> usize {
-    let known = ALL.iter().position(|known| known.name == experiment);
-    known.unwrap_or(ALL.len())
+    let all = experiments::all();
+    let known = all.iter().position(|known| known.is_called(experiment));
+    known.unwrap_or(all.len())
 }
 
 const TITLE: &str = "nfluid: experiments";
@@ -40,7 +83,7 @@ const NOT_OPTIMISED: &str =
     "Some runs were made by a program that was not optimised: their figures are worthless.";
 const NOT_HERE: &str = "not among these results";
 
-const RUN_HEADER: [&str; 9] = [
+const RUN_HEADER: [&str; 10] = [
     "experiment",
     "command",
     "date (UTC)",
@@ -50,6 +93,7 @@ const RUN_HEADER: [&str; 9] = [
     "cores apart, beginning and end",
     "load before",
     "nfluid",
+    "commit",
 ];
 const FIGURE_HEADER: [&str; 6] = [
     "figure",
@@ -62,7 +106,7 @@ const FIGURE_HEADER: [&str; 6] = [
 const LITERATURE_HEADER: [&str; 4] = ["row", "what", "literature", "here"];
 
 /// The line of the table of runs; texts are not escaped.
-fn run_cells(record: &Record) -> [String; 9] {
+fn run_cells(record: &Record) -> [String; 10] {
     let environment = &record.environment;
     let virtual_machine = if environment.virtualised {
         " (virtual machine)"
@@ -70,7 +114,7 @@ fn run_cells(record: &Record) -> [String; 9] {
         ""
     };
     [
-        record.experiment.clone(),
+        heading(record),
         record.command.clone(),
         record.date.clone(),
         environment.kernel.clone(),
@@ -78,11 +122,15 @@ fn run_cells(record: &Record) -> [String; 9] {
         environment.cores.to_string(),
         format!(
             "{}, {}",
-            apart(environment.core_to_core_ns),
-            apart(record.core_to_core_ns_end)
+            core_distance(environment.core_to_core_ns),
+            core_distance(record.core_to_core_ns_end)
         ),
         environment.load.to_string(),
         environment.version.clone(),
+        environment
+            .commit
+            .clone()
+            .unwrap_or_else(|| "unknown".to_owned()),
     ]
 }
 
@@ -109,7 +157,7 @@ fn figure_cells(figure: &Figure) -> [String; 6] {
     ]
 }
 
-/// One of our figures beside the literature's.
+/// Returns the text of a figure of ours beside the literature's.
 fn answer(record: &Record, figure: &Figure) -> String {
     let quick = if record.quick { ", quick" } else { "" };
     let spread = if figure.samples.len() > 1 {
@@ -127,7 +175,7 @@ fn answer(record: &Record, figure: &Figure) -> String {
     )
 }
 
-/// What a reader must know before reading any figure.
+/// Returns the warning above all figures, if there is one.
 fn warning(records: &[Record]) -> Option<&'static str> {
     records
         .iter()
@@ -137,9 +185,9 @@ fn warning(records: &[Record]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{html, markdown, write};
-    use crate::record::{Record, sample};
-    use crate::results::Results;
+    use super::{html, markdown, newest, write};
+    use nfluid_figures::record::{Record, sample};
+    use nfluid_figures::results::Results;
 
     #[test]
     fn the_page_has_plots_figures_and_the_literature_beside_ours() {
@@ -147,7 +195,7 @@ mod tests {
         let results = Results::new(folder.path());
         results.write(&sample("h3")).unwrap();
         results.write(&sample("wake")).unwrap();
-        write(folder.path()).unwrap();
+        write(folder.path(), None).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         let (html, markdown) = (read("report.html"), read("report.md"));
         for page in [&html, &markdown] {
@@ -172,9 +220,31 @@ mod tests {
         assert!(markdown.contains("](h3.plot.svg)"));
         let place = |text: &str| markdown.find(text);
         assert!(
-            place("### h3:") < place("### wake:"),
+            place("### wake:") < place("### sync-roundtrip (h3):"),
             "in the order of the list"
         );
+    }
+
+    #[test]
+    fn the_latest_result_counts_whatever_its_experiment_was_called() {
+        let dated = |experiment: &str, day: u32| Record {
+            date: format!("2026-11-{day}T06:00:00.000Z"),
+            ..sample(experiment)
+        };
+        let records = [
+            dated("h7", 21),
+            dated("wake", 21),
+            dated("consolidation", 22),
+        ];
+        let left = |records: Vec<Record>| -> Vec<String> {
+            newest(records)
+                .into_iter()
+                .map(|it| it.experiment)
+                .collect()
+        };
+        assert_eq!(left(records.to_vec()), ["consolidation", "wake"]);
+        let records = [dated("consolidation", 20), dated("h7", 21)];
+        assert_eq!(left(records.to_vec()), ["h7"]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
-use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::traffic::{STAMP, VARIANT, VARYING, udp_frame};
+use super::work::{Outcome, Times, Work};
+use crate::traffic::{STAMP, VARIANT, VARYING, udp_frame};
 use anyhow::{Context, ensure};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_testbed::scratch::mac_of;
 use nfluid_uplink::DirectOutlet;
@@ -40,7 +41,7 @@ impl Targets {
     }
 }
 
-/// What is sent.
+/// The offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Bytes per frame.
@@ -69,7 +70,7 @@ struct Variant {
 struct Wire {
     outlet: DirectOutlet,
     queued: u32,
-    /// What all frames begin with.
+    /// The common beginning of all frames.
     head: Vec<u8>,
 }
 
@@ -82,7 +83,7 @@ enum Out<'a> {
 /// Sends and receives in turn, and sleeps in between.
 pub struct Across {
     load: Load,
-    /// One for each port that receives.
+    /// The state of each receiving port.
     variants: Vec<Variant>,
     wire: Option<Wire>,
     sent: u64,

@@ -1,8 +1,8 @@
 //! One frame at a time between two interfaces of the kernel, in two network namespaces: the next one leaves when the last
 //! one has come.
 
-use super::{FLOW, Outcome, cpu_seconds, say_ready, serve};
-use crate::experiments::traffic::udp_frame;
+use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use crate::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
@@ -39,7 +39,7 @@ pub fn alone(from: &str, to: &str, there: &Path, len: usize) -> anyhow::Result<(
     })
 }
 
-/// Whether a frame has come out at the other end.
+/// Returns true if a frame has come out at the other end.
 fn crosses(
     sender: &mut InterfaceSender,
     receiver: &mut InterfaceReceiver,

@@ -3,9 +3,9 @@
 use super::fan::queue;
 use super::oneway::prepare_frames;
 use super::stall::Stall;
-use super::{Outcome, Waits, Work, pause};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::Headers;
+use super::work::{Outcome, Waits, Work, pause};
+use crate::traffic::Headers;
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::WhenFull;
@@ -34,14 +34,14 @@ pub struct Around {
 impl Around {
     pub fn new(
         attached: &mut Attached,
-        subject: &Subject,
+        workload: &Workload,
         to: [u8; 6],
         len: usize,
         limits: Limits,
     ) -> anyhow::Result<Self> {
         anyhow::ensure!(attached.ports.len() == 2, "it needs two ports");
         let port = attached.ports.first_mut().context("a port to send on")?;
-        let flows = subject.flows();
+        let flows = workload.flows();
         let headers = Headers::new(&flows, to, len)?;
         prepare_frames(port, |_| headers.template().to_vec());
         Ok(Around {

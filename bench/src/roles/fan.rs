@@ -3,11 +3,12 @@
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
-use super::{Outcome, Times, Waits, Work, monotonic_ns, pause};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::{Headers, STAMP, VARYING};
+use super::work::{Outcome, Times, Waits, Work, pause};
+use crate::traffic::{Headers, STAMP, VARYING};
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub struct Fan {
     pub batch: u32,
     /// Frames under way through each NF.
     pub window: u32,
-    /// What the process does while no NF takes or gives any.
+    /// Behaviour of the process while no NF takes or gives frames.
     pub waits: Waits,
     /// Through the NF of the last port go single frames, now and then, whose round trip is measured.
     pub pings: bool,
@@ -46,7 +47,7 @@ pub struct FanTraffic {
     ping: Option<Ping>,
 }
 
-/// One frame at a time.
+/// A single frame at a time.
 #[derive(Default)]
 struct Ping {
     sent_at: Option<u64>,
@@ -56,9 +57,9 @@ struct Ping {
 }
 
 impl FanTraffic {
-    pub fn new(attached: &mut Attached, subject: &Subject, fan: Fan) -> anyhow::Result<Self> {
+    pub fn new(attached: &mut Attached, workload: &Workload, fan: Fan) -> anyhow::Result<Self> {
         let first = attached.ports.first().context("a port to send on")?;
-        let headers = Headers::new(&subject.flows(), first.entry().mac, fan.len)?;
+        let headers = Headers::new(&workload.flows(), first.entry().mac, fan.len)?;
         for port in &mut attached.ports {
             prepare_frames(port, |_| headers.template().to_vec());
         }

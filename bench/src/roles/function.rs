@@ -1,12 +1,13 @@
 //! Hosts an NF as `nfluid-nf` does, so that what is measured is what runs.
 
-use super::{SLEEP, Waits, Work, monotonic_ns, say_ready};
-use crate::experiments::subject::Subject;
+use super::work::{SLEEP, Waits, Work, say_ready};
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_nf::attached::port_info;
 use nfluid_nf::{Nanos, NetworkFunction};
 use nfluid_ring::Batch;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::port::{Port, PortsOutbox};
@@ -31,9 +32,9 @@ const CYCLES_PER_STEP: u32 = 5;
 pub struct Manner {
     /// Cycles of work on each frame, beside the NF's own.
     pub cycles: u32,
-    /// What it does while no frame waits.
+    /// Behaviour while no frame waits.
     pub waits: Waits,
-    /// Whether it lets others run after each batch.
+    /// True if the NF yields after each batch.
     pub yields: bool,
 }
 
@@ -57,18 +58,18 @@ pub struct Function {
 
 impl Function {
     /// As `nfluid-nf` hosts it.
-    pub fn new(attached: &Attached, subject: &Subject) -> anyhow::Result<Self> {
-        Function::on(&attached.ports, subject)
+    pub fn new(attached: &Attached, workload: &Workload) -> anyhow::Result<Self> {
+        Function::on(&attached.ports, workload)
     }
 
     /// On some of its instance's ports.
-    pub fn on(ports: &[Port], subject: &Subject) -> anyhow::Result<Self> {
-        Function::in_manner(ports, subject, Manner::HOSTED)
+    pub fn on(ports: &[Port], workload: &Workload) -> anyhow::Result<Self> {
+        Function::in_manner(ports, workload, Manner::HOSTED)
     }
 
-    fn in_manner(ports: &[Port], subject: &Subject, manner: Manner) -> anyhow::Result<Self> {
+    fn in_manner(ports: &[Port], workload: &Workload, manner: Manner) -> anyhow::Result<Self> {
         let ports: Vec<_> = ports.iter().map(|port| port_info(port.entry())).collect();
-        let nf = nfluid_nf::catalogue::build(subject.nf(), &subject.config(), &ports);
+        let nf = nfluid_nf::catalogue::build(workload.nf(), &workload.config(), &ports);
         Ok(Function {
             nf: nf.context("building the NF")?,
             engine: Engine::new(),
@@ -138,9 +139,9 @@ impl Work for Function {
 }
 
 /// Hosts the NF until standard input ends.
-pub fn host(subject: &Subject, manner: Manner) -> anyhow::Result<()> {
+pub fn host(workload: &Workload, manner: Manner) -> anyhow::Result<()> {
     let mut attached = Attached::from_env()?;
-    let mut function = Function::in_manner(&attached.ports, subject, manner)?;
+    let mut function = Function::in_manner(&attached.ports, workload, manner)?;
     function.sleep = AGEING;
     Builder::new()
         .name("end".to_owned())

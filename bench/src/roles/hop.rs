@@ -1,7 +1,7 @@
 //! The tiny NF of the literature on massive numbers of NFs: one port, a signature over the first 64
 //! bytes of each frame, and on to the next by its hardware address.
 
-use super::Waits;
+use super::work::Waits;
 use anyhow::{Context, ensure};
 use nfluid_nf::signature::signature;
 use nfluid_ring::Batch;

@@ -1,10 +1,11 @@
 //! An NF that works as it should, or is hostile to its neighbours for a while.
 
-use super::looped::Circle;
-use super::{Outcome, Span, Work, monotonic_ns, run_for, say_ready};
-use crate::experiments::subject::Subject;
+use super::loopback::Circle;
+use super::work::{Outcome, Span, Work, run_for, say_ready};
+use crate::workload::Workload;
 use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -26,22 +27,22 @@ const PAGE: usize = 4096;
 /// Steps of a spin between two looks at the clock, which is no system call.
 const SPINS: u32 = 10_000;
 
-/// What it does.
+/// Conduct of the NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conduct {
-    /// It hands on frames, of which there are always some.
+    /// Hands on frames, of which some always wait.
     Honest,
-    /// It computes, and never gives a turn away.
+    /// Computes, and never yields.
     Spins,
-    /// It sends frames to where nobody takes them.
+    /// Sends frames to a port that nobody reads.
     Floods,
-    /// It takes memory up to its limit, writes to each page, gives it back, again and again.
+    /// Allocates memory up to its limit, writes to each page, frees it, again and again.
     FillsMemory,
-    /// It rings a neighbour's bell although it has sent nothing.
+    /// Rings a neighbour's doorbell without having sent anything.
     Rings,
 }
 
-/// What it is told: a line of its standard input.
+/// An order: a line of standard input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Order {
     pub conduct: Conduct,
@@ -56,7 +57,7 @@ pub fn run() -> anyhow::Result<()> {
     if attached.ports.len() != PORTS {
         bail!("it needs {PORTS} ports");
     }
-    let mut honest = Circle::new(&mut attached, &Subject::Bridge, LEN, FRAMES)?;
+    let mut honest = Circle::new(&mut attached, &Workload::Bridge, LEN, FRAMES)?;
     let mut bell = bell(&attached)?;
     say_ready()?;
     for line in stdin().lock().lines() {

@@ -1,8 +1,8 @@
 //! I/O threads of other instances, as `nfluidd io` hosts them. They serve only while a run lasts: a thread
 //! that polls would take its share of the core from whatever else is measured in turn.
 
-use super::{Outcome, cpu_seconds, say_ready, serve};
-use crate::experiments::models::Model;
+use super::work::{Outcome, cpu_seconds, say_ready, serve};
+use crate::io_model::Model;
 use anyhow::Context;
 use nfluid_io::{Duty, Idle, IoThread, Placement};
 use nfluid_switch::serve::Serve;

@@ -1,7 +1,7 @@
 //! A sender and a receiver with one port each.
 
-use super::{Outcome, Waits, Work, pause};
-use crate::experiments::traffic::udp_frame;
+use super::work::{Outcome, Waits, Work, pause};
+use crate::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};

@@ -3,13 +3,14 @@
 
 use super::fan::queue;
 use super::oneway::prepare_frames;
-use super::{Outcome, monotonic_ns, say_ready};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::Headers;
+use super::work::{Outcome, say_ready};
+use crate::traffic::Headers;
+use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_gen::clock::NS_PER_S;
 use nfluid_gen::pace::{Pacer, Turn};
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ const DRAIN_NS: u64 = 50_000_000;
 /// The generator stands for the world outside, which does not wait for a core.
 const NICE: i32 = -20;
 
-/// What to offer.
+/// The rates to offer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
     /// Length of a stretch in seconds.
@@ -44,11 +45,11 @@ struct Generator {
 
 /// Plays each script that a line of standard input gives: says an [`Outcome`] after each stretch. Its
 /// `frames` are those that came back, its `offered` those that were due.
-pub fn run(subject: &Subject, len: usize) -> anyhow::Result<()> {
+pub fn run(workload: &Workload, len: usize) -> anyhow::Result<()> {
     setpriority_process(None, NICE).context("raising its own priority")?;
     let mut attached = Attached::from_env()?;
     let first = attached.ports.first().context("a port to send on")?;
-    let headers = Headers::new(&subject.flows(), first.entry().mac, len)?;
+    let headers = Headers::new(&workload.flows(), first.entry().mac, len)?;
     for port in &mut attached.ports {
         prepare_frames(port, |_| headers.template().to_vec());
     }
@@ -73,7 +74,7 @@ impl Generator {
         let stretch = (script.seconds * NS_PER_S as f64) as u64;
         let pacer = Pacer::new(Some(0.0), BURST, start);
         self.pacers = vec![pacer; self.ports.len()];
-        // What came back since the last script is of no interest.
+        // Frames that came back since the last script do not count.
         self.receive();
         let mut before = self.counts();
         for (index, rates) in script.rates.iter().enumerate() {
@@ -132,7 +133,7 @@ impl Generator {
             };
             queue(port, &mut self.headers, self.len, count as u32);
             let queued = u64::from(port.queued());
-            // What is dropped, or fails, was offered all the same.
+            // A frame that is dropped was offered all the same.
             let _ = port.flush(WhenFull::Drop);
             pacer.sent(queued);
             sum += queued;

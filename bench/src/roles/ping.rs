@@ -1,10 +1,11 @@
-//! One frame at a time, there and back.
+//! Round trips of one frame at a time.
 
 use super::oneway::prepare_frames;
-use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::subject::Subject;
-use crate::experiments::traffic::{Headers, STAMP};
+use super::work::{Outcome, Times, Work};
+use crate::traffic::{Headers, STAMP};
+use crate::workload::Workload;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use std::time::Duration;
 
@@ -20,9 +21,9 @@ pub struct Ping {
 }
 
 impl Ping {
-    pub fn new(attached: &mut Attached, subject: &Subject, to: [u8; 6]) -> anyhow::Result<Self> {
+    pub fn new(attached: &mut Attached, workload: &Workload, to: [u8; 6]) -> anyhow::Result<Self> {
         anyhow::ensure!(attached.ports.len() == 2, "it needs two ports");
-        let headers = Headers::new(&subject.flows(), to, LEN)?;
+        let headers = Headers::new(&workload.flows(), to, LEN)?;
         prepare_frames(&mut attached.ports[0], |_| headers.template().to_vec());
         Ok(Ping {
             times: Times::default(),

@@ -26,7 +26,7 @@ const FRAME: [u8; 60] = {
     frame
 };
 
-/// Whether this process is the probe.
+/// Returns true if this process was started as the probe.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }

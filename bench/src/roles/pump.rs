@@ -31,7 +31,7 @@ const PORTS: u16 = 4;
 const FLOW_AT: std::ops::Range<usize> = 42..44;
 const NUMBER_AT: std::ops::Range<usize> = 44..52;
 
-/// Whether this process is the pump.
+/// Returns true if this process was started as the pump.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }
@@ -165,7 +165,7 @@ impl Pump {
                 queued += u64::from(self.send(attached));
             }
             if burst > 0 {
-                // What a full link refuses is lost, and counted there.
+                // A frame that a full link refuses is lost, and counted there.
                 let _ = attached.ports[0].flush(WhenFull::Drop);
             }
             self.receive(attached);

@@ -1,6 +1,6 @@
 //! Time in which nothing comes back.
 
-use super::monotonic_ns;
+use nfluid_ring::clock::monotonic_ns;
 
 /// Tells when frames that are under way count as late or lost.
 pub struct Stall {

@@ -2,7 +2,7 @@
 //! on another what comes through. Every second it says what was sent, what came, and how old that was.
 
 use super::oneway::prepare_frames;
-use crate::experiments::traffic::STAMP;
+use crate::traffic::STAMP;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::clock::monotonic_ns;
@@ -39,7 +39,7 @@ fn place_of(age_ns: u64) -> usize {
     (us.max(1.0).ln() / STEP.ln()).ceil() as usize
 }
 
-/// Whether this process is it.
+/// Returns true if this process was started as the subscribers.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }
@@ -74,7 +74,7 @@ pub fn run() -> anyhow::Result<()> {
             let now_ns = monotonic_ns();
             if now_ns >= *due_ns {
                 second.sent += u64::from(burst(out, now_ns));
-                // What was due while it had no core is not sent: it would be a burst that no ring holds.
+                // Frames that were due while the process had no core are not sent: no ring holds such a burst.
                 *due_ns += gap_ns * ((now_ns - *due_ns) / gap_ns + 1);
             }
             second.receive(back);
@@ -109,12 +109,12 @@ fn burst(port: &mut Port, now_ns: u64) -> u32 {
         });
     }
     let queued = port.queued();
-    // What the firewall's ring does not take is lost, and shows.
+    // Frames that the firewall's ring has no room for are lost, and counted.
     let _ = port.flush(WhenFull::Drop);
     queued
 }
 
-/// What happens in a second.
+/// The counters of a second.
 struct Second {
     end_ns: u64,
     sent: u64,

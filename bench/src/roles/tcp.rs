@@ -1,6 +1,6 @@
 //! TCP connections that carry zeros as fast as they can: plain ones, and ones of several subflows (RFC 8684).
 
-use super::say_ready;
+use super::work::say_ready;
 use anyhow::Context;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_congestion};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, listen, socket};

@@ -1,7 +1,7 @@
 //! A sender with an AF_XDP socket of its own, whose memory is that of its port's TX slots.
 
-use super::Work;
-use crate::experiments::traffic::udp_frame;
+use super::work::Work;
+use crate::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_uplink::DirectOutlet;

@@ -1,8 +1,9 @@
 //! A sender that rings and a receiver that sleeps.
 
-use super::{Outcome, Times, Work, monotonic_ns};
-use crate::experiments::traffic::STAMP;
+use super::work::{Outcome, Times, Work};
+use crate::traffic::STAMP;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use std::time::Duration;
 

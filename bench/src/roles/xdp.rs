@@ -1,7 +1,7 @@
 //! Roles in a network namespace of the kernel's peers: programs of `peers/xdp.bpf.c`.
 
-use super::{FLOW, Outcome, cpu_seconds, say_ready, serve};
-use crate::experiments::traffic::udp_frame;
+use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use crate::traffic::udp_frame;
 use anyhow::Context;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ const FRAMES_FIRST: u32 = 1 << 15;
 const FRAMES_MIN: f64 = 1e4;
 const FRAMES_MAX: f64 = 4e6;
 
-/// Those whom consecutive frames go to in turn.
+/// The addressees of consecutive frames, in turn.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Addressees {
     /// Hardware address of the first; those of the others count on from it.

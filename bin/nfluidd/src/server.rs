@@ -27,6 +27,8 @@ use nfluid_control::state::tidying::Tidying;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
 use nfluid_formats::saved::{Image, SavedError};
+use nfluid_lifecycle::services::Services as _;
+use nfluid_lifecycle::{pausing, scaling};
 use nfluid_migration::Migration;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
@@ -242,7 +244,7 @@ impl Server for Daemon {
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
         let removed = self
             .controller()
-            .take_out(&request, nfluid_instance::machine::cpu_count());
+            .take_out(&request, nfluid_lifecycle::machine::cpu_count());
         if let Some(removed) = removed {
             return self.stepped("destroy", removed);
         }
@@ -365,7 +367,7 @@ impl Server for Daemon {
         self.must_be_a_process(instance)?;
         let socket = {
             let host = lock(&self.host);
-            let awake = host.check_awake(instance);
+            let awake = host.instances().check_awake(instance);
             awake.map_err(|error| problem(instance, error))?;
             host.control_socket(instance)
                 .ok_or_else(|| Self::no_instance(instance))?
@@ -377,18 +379,17 @@ impl Server for Daemon {
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
         host::drain_terminator(&self.host, instance);
-        lock(&self.host)
-            .restart(instance)
-            .map_err(|error| match error.kind {
-                PlatformErrorKind::NotFound => Self::no_instance(instance),
-                _ => Problem::failed(error.to_string()),
-            })
+        let restarted = lock(&self.host).restart(instance);
+        restarted.map_err(|error| match error.kind {
+            PlatformErrorKind::NotFound => Self::no_instance(instance),
+            _ => Problem::failed(error.to_string()),
+        })
     }
 
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
         self.must_be_a_process(instance)?;
         let begun = Instant::now();
-        let paused = lock(&self.host).pause(instance, request.traffic);
+        let paused = pausing::pause(&mut *lock(&self.host), instance, request.traffic);
         paused.map_err(|error| problem(instance, error))?;
         Ok(took(begun))
     }
@@ -396,7 +397,7 @@ impl Server for Daemon {
     fn unpause(&self, instance: &str) -> Result<Took, Problem> {
         self.must_be_a_process(instance)?;
         let begun = Instant::now();
-        let unpaused = lock(&self.host).unpause(instance);
+        let unpaused = pausing::unpause(&mut *lock(&self.host), instance);
         unpaused.map_err(|error| problem(instance, error))?;
         Ok(took(begun))
     }
@@ -414,17 +415,18 @@ impl Server for Daemon {
             // Before members are made that would be taken away again.
             let mut host = lock(&self.host);
             let ready = host
+                .instances()
                 .check_settled(instance)
-                .and_then(|()| host.check_awake(instance));
+                .and_then(|()| host.instances().check_awake(instance));
             ready.map_err(|error| problem(instance, error))?;
             // Of a change that nobody has asked about.
-            let _earlier = host.take_scaled(instance);
+            let _earlier = scaling::take_report(&mut *host, instance);
         }
         let scaled = self
             .controller()
             .scale(instance, request.replicas, ENVIRONMENT);
         self.told(&format!("scale {instance}"), scaled)?;
-        let report = lock(&self.host).take_scaled(instance).unwrap_or_default();
+        let report = scaling::take_report(&mut *lock(&self.host), instance).unwrap_or_default();
         Ok(ScaleReport {
             took_us: took(begun).took_us,
             ..report

@@ -1,7 +1,7 @@
 //! This host, as a move of an instance sees it.
 
 use crate::events::HostEvents;
-use crate::host::landing::{self, Landing};
+use crate::host::landing::{self, ArrivalRings};
 use crate::host::moving::{self, Handed, Way};
 use crate::host::{self, Moved, Shared, lock};
 use crate::server::{Daemon, problem, wait_for};
@@ -11,6 +11,7 @@ use nfluid_control::events::Events;
 use nfluid_control::model::Deployment;
 use nfluid_formats::message::{Address, Taken};
 use nfluid_instance::pool;
+use nfluid_lifecycle::pausing;
 use nfluid_migration::site::{Forwarded, Instances, Leaving, Rings, Site, Stopped};
 use nfluid_sandbox::ProcessIdentity;
 use serde_json::Value;
@@ -33,8 +34,8 @@ impl HostInstances {
 }
 
 impl Instances for HostInstances {
-    type Stopped = Way;
-    type Rings = ArrivalRings;
+    type Stopped = HostStopped;
+    type Rings = HostRings;
     type PoolPause = pool::Held;
 
     fn events(&self) -> &dyn Events {
@@ -66,10 +67,10 @@ impl Instances for HostInstances {
         host::state_now(&self.host, name)
     }
 
-    fn stop(&self, name: &str) -> anyhow::Result<Leaving<Way>> {
-        let (stopped, state, addresses) = moving::stop(&self.host, name)?;
+    fn stop(&self, name: &str) -> anyhow::Result<Leaving<HostStopped>> {
+        let (way, state, addresses) = moving::stop(&self.host, name)?;
         Ok(Leaving {
-            stopped,
+            stopped: HostStopped(way),
             state,
             addresses,
         })
@@ -82,11 +83,12 @@ impl Instances for HostInstances {
 
     fn unpause(&self, name: &str) {
         // An instance that is not paused stays as it is.
-        let _ = lock(&self.host).go_on(name);
+        let _ = pausing::go_on(&mut *lock(&self.host), name);
     }
 
     fn pause(&self, name: &str) -> anyhow::Result<()> {
-        Ok(lock(&self.host).pause(name, PausedTraffic::Drop)?)
+        let host = &mut *lock(&self.host);
+        Ok(pausing::pause(host, name, PausedTraffic::Drop)?)
     }
 
     fn frames_dropped(&self, name: &str) -> u64 {
@@ -130,9 +132,9 @@ impl Instances for HostInstances {
         })
     }
 
-    fn rings(&self, name: &str, process: &ProcessIdentity) -> anyhow::Result<ArrivalRings> {
-        Ok(ArrivalRings {
-            landing: Landing::of(&self.host, name, process)?,
+    fn rings(&self, name: &str, process: &ProcessIdentity) -> anyhow::Result<HostRings> {
+        Ok(HostRings {
+            rings: ArrivalRings::of(&self.host, name, process)?,
             host: Arc::clone(&self.host),
         })
     }
@@ -146,17 +148,20 @@ impl Instances for HostInstances {
     }
 }
 
-impl Stopped for Way {
+/// An instance of this host that stands still for a move.
+pub struct HostStopped(Way);
+
+impl Stopped for HostStopped {
     fn hold(&mut self) -> anyhow::Result<()> {
-        Way::hold(self)
+        self.0.hold()
     }
 
     fn forward(&mut self) -> anyhow::Result<()> {
-        self.hand_on()
+        self.0.hand_on()
     }
 
     fn next(&mut self) -> anyhow::Result<Forwarded> {
-        Ok(match self.handed()? {
+        Ok(match self.0.handed()? {
             Handed::Frames(frames) => Forwarded::Frames(frames),
             Handed::AllThatWaited => Forwarded::AllThatWaited,
             Handed::Nothing => Forwarded::Nothing,
@@ -165,19 +170,19 @@ impl Stopped for Way {
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        Way::end(self)
+        self.0.end()
     }
 }
 
 /// The rings of an instance that arrives.
-pub struct ArrivalRings {
+pub struct HostRings {
     host: Shared,
-    landing: Landing,
+    rings: ArrivalRings,
 }
 
-impl Rings for ArrivalRings {
+impl Rings for HostRings {
     fn put(&self, frames: &[u8]) -> anyhow::Result<Taken> {
-        let (taken, left_out) = self.landing.put(&self.host, frames)?;
+        let (taken, left_out) = self.rings.put(&self.host, frames)?;
         Ok(Taken { taken, left_out })
     }
 }

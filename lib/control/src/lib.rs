@@ -46,6 +46,7 @@ pub mod stopwatch;
 pub mod supervise;
 pub mod table;
 pub mod template;
+pub mod tier;
 pub mod validate;
 pub mod wake;
 pub mod wiring;

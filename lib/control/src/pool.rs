@@ -237,10 +237,11 @@ pub fn ports_of(instance: &Instance) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{PoolSpec, Purpose, Size};
-    use crate::model::{DEFAULT_MTU, Program, Tier};
+    use crate::model::{DEFAULT_MTU, Program};
     use crate::placement::Placement;
     use crate::quantity::{Bytes, Mac};
     use crate::spec::{InstanceSpec, PortSpec};
+    use crate::tier::Tier;
 
     fn pool() -> PoolSpec {
         PoolSpec {
@@ -264,7 +265,7 @@ mod tests {
                 mtu: DEFAULT_MTU,
                 queues: 1,
             }],
-            ..InstanceSpec::bare(program, Tier::Process)
+            ..InstanceSpec::bare(program, Tier::PROCESS)
         }
     }
 

@@ -5,8 +5,9 @@ mod support;
 use nfluid_control::document::read_unchecked;
 use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::{Deployment, Tier};
+use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
+use nfluid_control::tier::Tier;
 use support::{check, deployment, lines};
 
 const BOTH: &str = "
@@ -40,7 +41,7 @@ fn steps(from: &Deployment, to: &Deployment) -> Vec<String> {
 fn a_fast_path_has_interfaces_and_nothing_of_a_process() {
     let both = deployment(BOTH);
     let lb = both.instances.get("lb").expect("it is there");
-    assert_eq!(lb.tier, Tier::Xdp);
+    assert_eq!(lb.tier, Tier::XDP);
     assert!(lb.ports.is_empty());
     let attach = lb.attach.as_ref().expect("it is somewhere");
     assert_eq!(attach.interfaces, ["eth2", "eth3"]);

@@ -15,16 +15,20 @@ pub struct Environment {
     pub core_to_core_ns: Option<f64>,
     /// Load average of the minute before.
     pub load: f64,
-    /// Hypervisor, if any.
+    /// True in a virtual machine.
     pub virtualised: bool,
     /// Version of nfluid.
     pub version: String,
-    /// Built with optimisation?
+    /// Commit that the program was built from. `None` if `make bench` did not start the program, and in
+    /// results of earlier versions.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// True if the program was built with optimisation.
     pub optimised: bool,
 }
 
 impl Environment {
-    /// No machine: what a simulation's figures depend on is in its program and its seed.
+    /// Returns the environment of a simulation, whose figures depend on its program and its seed alone.
     pub fn simulated(version: &str) -> Self {
         Environment {
             kernel: "none".to_owned(),
@@ -34,6 +38,7 @@ impl Environment {
             load: 0.0,
             virtualised: false,
             version: version.to_owned(),
+            commit: None,
             optimised: true,
         }
     }

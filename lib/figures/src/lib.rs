@@ -6,7 +6,7 @@
 //! - [`results`]: the folder in which the files of all runs lie.
 //! - [`terminal`]: tables, and `figure ID VALUE UNIT` lines.
 //!
-//! It measures nothing, and knows no experiment.
+//! The crate measures nothing, and knows no experiment.
 
 pub mod environment;
 pub mod plot;

@@ -1,4 +1,4 @@
-//! What a run leaves behind: figures with every repetition, plots, and where they come from.
+//! The record of a run: figures with every repetition, plots, and their origin.
 
 use crate::environment::Environment;
 use crate::plot::Plot;
@@ -6,7 +6,7 @@ use crate::statistics::Samples;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 
-/// One figure.
+/// A figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// As in the issues and docs/performance.md.
@@ -45,14 +45,14 @@ impl Figure {
     }
 }
 
-/// One experiment's run, as it is written to a file.
+/// The run of an experiment, as it is written to a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name on the command line.
+    /// The experiment's name on the command line.
     pub experiment: String,
     /// The experiment's subject, in a line.
     pub summary: String,
-    /// What repeats it.
+    /// The command that repeats the run.
     pub command: String,
     /// When it ended (RFC 3339, UTC); empty where that makes no difference, in a simulation.
     pub date: String,
@@ -60,7 +60,7 @@ pub struct Record {
     pub environment: Environment,
     /// As in the environment, when the run ended.
     pub core_to_core_ns_end: Option<f64>,
-    /// Whether repetitions were few and short.
+    /// True if repetitions were few and short.
     pub quick: bool,
     /// In the order in which the experiment gave them.
     pub figures: Vec<Figure>,
@@ -86,7 +86,7 @@ impl Record {
     }
 }
 
-/// What repeats a run of `program`.
+/// Returns the command that repeats a run of `program`.
 pub fn command(program: &str, experiment: &str, quick: bool) -> String {
     let quick = if quick { " --quick" } else { "" };
     format!("{program} {experiment}{quick}")
@@ -130,6 +130,7 @@ pub fn sample(experiment: &str) -> Record {
             load: 0.5,
             virtualised: true,
             version: "0.1.0".to_owned(),
+            commit: Some("0123456789ab".to_owned()),
             optimised: true,
         },
         core_to_core_ns_end: None,

@@ -84,7 +84,7 @@ pub fn highest<'a, T>(
 }
 
 impl From<f64> for Samples {
-    /// What was measured once, or computed.
+    /// Returns the samples of a value that was measured once, or computed.
     fn from(value: f64) -> Self {
         Samples(vec![value])
     }

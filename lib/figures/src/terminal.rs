@@ -1,4 +1,4 @@
-//! What a terminal shows: tables for people, one line per figure for programs.
+//! Output on a terminal: tables for people, a line per figure for programs.
 
 use crate::record::Figure;
 

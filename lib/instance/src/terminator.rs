@@ -205,7 +205,7 @@ impl Equipment {
             .drain(..)
             .map(|socket| give(socket).to_string())
             .collect();
-        let file = crate::launch::memory_file;
+        let file = nfluid_protocol::daemon::memory_file;
         let mut env = vec![
             (environment::LISTENERS, numbers.join(",")),
             (

@@ -1,11 +1,8 @@
 //! The addresses behind an instance that arrives, which the network has to learn.
 
 use nfluid_formats::frames::frames_in;
-use nfluid_formats::message::Address;
+use nfluid_formats::message::{ADDRESSES_MAX, Address};
 use std::collections::BTreeSet;
-
-/// Most addresses that are announced for one instance.
-pub const ADDRESSES_MAX: usize = 256;
 
 /// The addresses that were announced.
 #[derive(Default)]

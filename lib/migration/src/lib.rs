@@ -21,7 +21,7 @@
 //! | [`migration`] | the moves of a daemon |
 //! | [`source`], [`target`] | the two ends of a move |
 //! | `arrival` | an instance until the target has it |
-//! | `frames`, [`addresses`] | forwarding frames, and announcing the instance's new place |
+//! | `frames`, `addresses` | forwarding frames, and announcing the instance's new place |
 //! | [`tls`] | certificates, trust and revocation |
 //! | [`callers`] | places for callers: known daemons, and strangers |
 //! | [`channel`], `patience` | messages, and how long each end waits for them |
@@ -31,7 +31,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod addresses;
+mod addresses;
 mod arrival;
 pub mod callers;
 pub mod channel;

@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod command;
 pub mod conversation;
 pub mod evidence;
+pub mod experiments;
 pub mod loopback;
 pub mod measure;
 pub mod mishaps;

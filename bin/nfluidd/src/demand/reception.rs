@@ -313,5 +313,5 @@ fn has_memory_for(deployment: &Deployment, guests: &[Guest]) -> bool {
         Some(bytes_of_client(deployment, template))
     });
     let needed = needed.fold(MEMORY_KEPT, u64::saturating_add);
-    nfluid_instance::machine::memory_available().is_none_or(|available| available >= needed)
+    nfluid_lifecycle::machine::memory_available().is_none_or(|available| available >= needed)
 }

@@ -6,25 +6,17 @@ mod chains;
 mod clients;
 mod errors;
 mod fast;
+mod groups;
 mod health;
 mod instances;
-mod io_calls;
-mod io_life;
-mod io_side;
-pub mod landing;
-pub mod moving;
-mod pausing;
-mod placing;
 mod platform;
-mod saving;
-mod scaling;
+mod services;
 mod statistics;
 mod subjects;
 mod supervise;
 mod switch_numbers;
-mod tenants;
+mod tables;
 mod terminator;
-mod upgrade;
 mod uplinks;
 mod wires;
 
@@ -33,37 +25,41 @@ pub use clients::ClientPorts;
 pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
 pub use health::run as look_after;
+pub use instances::upgrade;
 pub use nfluid_instance::functions::Functions;
 pub use nfluid_instance::paths::Paths;
+pub use nfluid_lifecycle::state::{Moved, export, give, rehearse, state_now};
+pub use nfluid_lifecycle::{arrival as landing, departure as moving};
 pub use platform::HostPlatform;
-pub use saving::{Moved, export, give, rehearse, state_now};
 pub use statistics::{nf_command, nf_metrics};
 pub use subjects::follow_congestion;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
-pub use upgrade::upgrade;
 
 use crate::events::HostEvents;
 use anyhow::Context;
-use io_side::IoSide;
-use nfluid_api::types::{EventKind, ScaleReport};
+use nfluid_api::types::EventKind;
 use nfluid_congestion::thread::SharedState;
 use nfluid_control::events::{Events, Subject};
-use nfluid_control::group::Groups as Tenants;
-use nfluid_control::members::Members;
 use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
+use nfluid_control::tier::Isolation;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
 use nfluid_instance::cleaner::Cleaner;
 use nfluid_instance::exits::Exits;
+use nfluid_instance::making::Maker;
 use nfluid_instance::making::shell::number_of;
-use nfluid_instance::making::{Maker, Making};
 use nfluid_instance::numbers::Numbers;
 use nfluid_instance::pool::Pool;
-use nfluid_instance::running::Running;
+use nfluid_instance::runtime::Processes as ProcessRuntime;
+use nfluid_instance::tenants::Tenants;
 use nfluid_instance::trust::Groups;
+use nfluid_lifecycle::runtime::{Prepared, Runtime};
+use nfluid_lifecycle::table::Instances;
+use nfluid_lifecycle::workload::Remains;
+use nfluid_process::io::{IoMeans, IoPaths, IoThreads};
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
@@ -107,53 +103,37 @@ pub struct Host {
     maker: Arc<Maker>,
     pool: Arc<Pool>,
     /// Instances of the plan in progress that are made already, or could not be.
-    prepared: BTreeMap<String, anyhow::Result<Making>>,
+    prepared: BTreeMap<String, anyhow::Result<Box<dyn Prepared>>>,
     /// Instances that the plan in progress has ended, and what is left of them.
-    ended: Vec<Making>,
+    ended: Vec<Box<dyn Remains>>,
     /// The plan in progress makes, moves or removes groups.
     groups_change: bool,
     switch_ids: Ids,
     /// The cgroup in which the daemon was started.
     origin: Option<PathBuf>,
     switches: BTreeMap<String, (u32, SwitchModel)>,
-    instances: BTreeMap<String, Running>,
-    /// Their processes.
-    exits: Exits,
-    /// Instances whose process has ended and was not started again since.
-    ended_names: BTreeSet<String>,
-    /// By instance: those that were given its bell when they started.
-    bell_holders: BTreeMap<String, BTreeSet<String>>,
+    instances: Instances,
+    /// The runtime of isolation `process`.
+    processes: Arc<ProcessRuntime>,
+    /// The runtimes of all tiers whose instances have ports.
+    runtimes: BTreeMap<Isolation, Arc<dyn Runtime>>,
     uplinks: Uplinks,
     /// Instances of tier `xdp`.
     fast: nfluid_fastpath::Shared,
-    io: IoSide,
+    io: IoThreads,
     /// Groups of tenants.
     tenants: Tenants,
-    /// Instances whose guarantee was told not to hold.
-    unkept: BTreeSet<String>,
     /// Numbers of switches of an earlier daemon that are to be made again.
     left_switches: BTreeMap<String, u32>,
     /// Where each port's frames go.
     wires: Wires,
     /// The clients that have an instance of their own, by its name.
     clients: BTreeMap<String, Client>,
-    /// Instances of which a successor is about to take over the ports.
-    upgrading: BTreeSet<String>,
-    /// Instances whose flows are divided among several members, and how many.
-    members: Members,
-    /// What the last change of them has come to.
-    scaled: Option<(String, ScaleReport)>,
-    /// Instances of which it is not settled which host has them.
-    moving: BTreeSet<String>,
-    /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
-    doubtful: BTreeSet<String>,
     listeners: capture::Listeners,
     /// What the plan in progress has done, and when.
     laps: Vec<Lap>,
     /// The instances that the plan in progress makes and ends, if it does nothing else.
     plan_is_about: Option<BTreeSet<String>>,
-    /// The last that was looked at whether it has ended.
-    looked_at: String,
     congestion: Arc<SharedState>,
     events: Arc<HostEvents>,
     started: Instant,
@@ -235,6 +215,7 @@ impl Host {
             groups: Groups::new(settings.paths.clone()),
             cleaner: Cleaner::start(Arc::clone(&switch), numbers.clone())?,
             connectors: nfluid_instance::terminator::Connectors::default(),
+            exits: Exits::new().context("watching processes")?,
             kernel_ids,
         };
         let maker = Arc::new(maker);
@@ -243,47 +224,53 @@ impl Host {
         let reported = Arc::clone(&events) as Arc<dyn Events>;
         let fast = FastPaths::new(fast_paths, processes, Arc::clone(&reported), CATALOGUE);
         let fast = nfluid_fastpath::Shared::new(fast);
-        let started = Instant::now();
+        let instances = Instances::default();
+        let started = instances.started();
         let uplinks = Uplinks::new(nfluid_uplinks::Handles {
             switch: Arc::clone(&switch),
             ports: numbers.ports,
             pools: numbers.pools,
             paths: uplink_paths,
             log: settings.log.clone(),
+            events: Arc::clone(&reported),
+            started,
+        });
+        let io = IoThreads::new(IoMeans {
+            platform: settings.name.clone(),
+            log: settings.log.clone(),
+            paths: io_paths(&settings.paths),
+            cgroups: maker.cgroups.clone(),
+            switch: Arc::clone(&switch),
             events: reported,
             started,
         });
+        let tenants = Tenants::new(maker.cgroups.clone());
+        let pool: Arc<Pool> = Arc::default();
+        let processes = ProcessRuntime::new(Arc::clone(&maker), Arc::clone(&pool));
+        let processes = Arc::new(processes);
         Ok(Host {
             listeners: capture::Listeners::default(),
             switch,
             maker,
-            pool: Arc::default(),
+            pool,
             prepared: BTreeMap::new(),
             ended: Vec::new(),
             groups_change: false,
             switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
             origin,
             switches: BTreeMap::new(),
-            instances: BTreeMap::new(),
-            exits: Exits::new().context("watching processes")?,
-            ended_names: BTreeSet::new(),
-            bell_holders: BTreeMap::new(),
+            instances,
+            runtimes: BTreeMap::from([(Isolation::PROCESS, processes.clone() as Arc<dyn Runtime>)]),
+            processes,
             uplinks,
             fast,
-            io: IoSide::new(),
-            tenants: Tenants::new(),
-            unkept: BTreeSet::new(),
+            io,
+            tenants,
             left_switches: BTreeMap::new(),
             wires: Wires::new(TEMPLATES_MAX),
             clients: BTreeMap::new(),
-            upgrading: BTreeSet::new(),
-            members: Members::new(),
-            scaled: None,
-            moving: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
             laps: Vec::new(),
             plan_is_about: None,
-            looked_at: String::new(),
             congestion: Arc::default(),
             events,
             started,
@@ -309,9 +296,9 @@ impl Host {
         let (pool, maker) = (Arc::clone(&self.pool), Arc::clone(&self.maker));
         // Instances that an earlier daemon has made from shells have their cgroups still.
         let instances = self.instances.values();
-        let used = instances.filter_map(|running| number_of(running.cgroup.name()));
+        let used = instances.filter_map(|running| number_of(running.record().cgroup.as_deref()?));
         pool.number_from(used.max().map_or(0, |last| last + 1));
-        pool.enter_groups(self.tenants.clone());
+        pool.enter_groups(self.tenants.groups().clone());
         std::thread::Builder::new()
             .name("pool".to_owned())
             .spawn(move || pool.refill(&maker))
@@ -376,6 +363,16 @@ impl Host {
         if left && let Err(error) = std::fs::remove_dir(&daemon) {
             tracing::debug!(%error, "{} stays", daemon.display());
         }
+    }
+}
+
+/// Where the process of the I/O threads has its files.
+fn io_paths(paths: &Paths) -> IoPaths {
+    IoPaths {
+        pin: paths.pin().to_owned(),
+        record: paths.io_record(),
+        socket: paths.io_socket(),
+        errors: paths.io_errors(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What exists and how it is, for the API.
 
-use super::{Host, io_life};
+use super::Host;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
     PortStats, PortStatus, Stats, SwitchStatus, WakeStatus,
@@ -8,9 +8,9 @@ use nfluid_api::types::{
 use nfluid_congestion::thread::Figures;
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
-use nfluid_instance::machine;
-use nfluid_instance::running::Running;
-use nfluid_process::io::IoProcess;
+use nfluid_lifecycle::machine;
+use nfluid_lifecycle::running::Running;
+use nfluid_process::io::{IoProcess, setup};
 use nfluid_protocol::{Request, daemon};
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::Value;
@@ -95,22 +95,22 @@ impl Host {
 
     /// The I/O threads.
     pub fn io_status(&self) -> IoStatus {
-        let settings = &self.io.settings;
+        let settings = self.io.settings();
         IoStatus {
-            cores: io_life::setup(settings).cores,
+            cores: setup(settings).cores,
             idle: settings.idle.to_string(),
             cap_percent: settings.cap.map(nfluid_control::quantity::Share::percent),
-            pid: self.io.process.as_ref().map(IoProcess::pid),
-            reason: self.io_problem(),
+            pid: self.io.process().map(IoProcess::pid),
+            reason: self.io.problem(&self.instances),
             stats: self.io_stats().unwrap_or_default(),
         }
     }
 
     /// What the I/O threads have used; `None`: there are none.
     fn io_stats(&self) -> Option<IoStats> {
-        let used = self.io.cgroup.as_ref()?.stats().unwrap_or_default();
+        let used = self.io.cgroup()?.stats().unwrap_or_default();
         let mut threads: BTreeMap<i32, IoThread> = BTreeMap::new();
-        for (instance, thread) in &self.io.threads {
+        for (instance, thread) in self.io.threads() {
             let known = threads.entry(thread.tid).or_insert_with(|| IoThread {
                 name: thread.name.clone(),
                 model: thread.model.to_string(),
@@ -119,7 +119,7 @@ impl Host {
             known.instances.push(instance.clone());
         }
         for (tid, thread) in &mut threads {
-            let process = self.io.process.as_ref();
+            let process = self.io.process();
             if let Some(used) = process.and_then(|process| process.thread_use(*tid)) {
                 thread.cpu_ns = used.cpu_time.as_nanos() as u64;
                 thread.core = Some(used.core);
@@ -136,7 +136,7 @@ impl Host {
     /// them without holding the host's lock.
     pub fn stats(&self, found: &Figures) -> Stats {
         let mut ports = Vec::new();
-        for (name, running) in &self.instances {
+        for (name, running) in self.instances.iter() {
             for spec in &running.spec.ports {
                 let port = PortRef::instance(name, &spec.name);
                 ports.push(self.port_stats(&port, running.spec.ring, found));
@@ -191,8 +191,7 @@ impl Host {
     /// Control sockets of all running built-in NFs that answer, as far as is known.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
-            running.process.is_some()
-                && running.record.paused.is_none()
+            running.answers()
                 && running.condition.unhealthy.is_none()
                 && matches!(
                     running.spec.program,
@@ -200,15 +199,13 @@ impl Host {
                 )
         });
         running
-            .map(|(name, _)| (name.clone(), self.settings.paths.control(name)))
+            .map(|(name, running)| (name.clone(), running.workload.control().to_owned()))
             .collect()
     }
 
     /// Where an instance listens for commands.
     pub fn control_socket(&self, name: &str) -> Option<PathBuf> {
-        self.instances
-            .contains_key(name)
-            .then(|| self.settings.paths.control(name))
+        self.instances.control(name)
     }
 
     /// Lines of an instance's log; `None`: no such instance.
@@ -218,7 +215,7 @@ impl Host {
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        let writes_one = self.instances.contains_key(name) || self.fast.lock().has_process(name);
+        let writes_one = self.instances.contains(name) || self.fast.lock().has_process(name);
         writes_one
             .then(|| nfluid_instance::logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
@@ -283,10 +280,10 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
     InstanceStatus {
         name: name.to_owned(),
         nf: spec.program.name().to_owned(),
-        tier: "process".to_owned(),
+        tier: spec.tier.to_string(),
         state: state_of(running),
         unhealthy: running.condition.unhealthy.clone(),
-        paused_traffic: running.record.paused,
+        paused_traffic: running.record().paused,
         pid: running.pid(),
         uptime_ms: running
             .pid()
@@ -326,24 +323,22 @@ fn percent(portion: Option<Portion>) -> Option<f64> {
 }
 
 fn instance_stats(name: &str, running: &Running, found: &Figures) -> InstanceStats {
-    let used = running.cgroup.stats().unwrap_or_default();
+    let used = running.workload.usage();
     let cost = found.instances.get(name);
     InstanceStats {
         name: name.to_owned(),
-        cpu_ns: used.cpu_usage_ns.unwrap_or(0) + running.record.former_cpu_ns,
+        cpu_ns: used.cpu_ns,
         io_cpu_ns: None,
         uplink_ns: None,
         cost_ns: cost.and_then(|cost| cost.cost_ns),
         mean_cost_ns: cost.and_then(|cost| cost.mean_cost_ns),
         core: running.core,
         share_percent: percent(running.spec.resources.share),
-        throttled_ns: used
-            .throttled_ns
-            .map(|ns| ns + running.record.former_throttled_ns),
+        throttled_ns: used.throttled_ns,
         memory_bytes: used.memory_bytes,
         memory_limit_bytes: Some(running.spec.resources.memory.0),
         restarts: running.supervisor.restarts(),
-        paused: running.record.paused.is_some(),
+        paused: running.is_paused(),
         healthy: running
             .spec
             .health

@@ -6,8 +6,7 @@ use nfluid_congestion::thread::{Subject, Subjects};
 use nfluid_control::changes::Changed;
 use nfluid_control::events::Events as _;
 use nfluid_control::model::PortRef;
-use nfluid_instance::running::Running;
-use nfluid_process::io::IoProcess;
+use nfluid_lifecycle::running::Running;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -78,17 +77,9 @@ impl Host {
             name: name.to_owned(),
             program: running.spec.program.clone(),
             ports: ports.collect(),
-            clock: running.cgroup.cpu_clock(),
+            clock: running.workload.cpu_clock(),
             pid: running.pid(),
-            io: self.own_io_thread(name),
+            io: self.io.own_thread(name),
         }
-    }
-
-    /// The I/O thread that works for this instance and for no other: split workers are shared, and have cores of their own.
-    fn own_io_thread(&self, name: &str) -> Option<(u32, i32)> {
-        let thread = self.io.threads.get(name)?;
-        let process = self.io.process.as_ref().map(IoProcess::pid)?;
-        let is_own = thread.model != nfluid_control::io::IoModel::Split;
-        is_own.then_some((process, thread.tid))
     }
 }

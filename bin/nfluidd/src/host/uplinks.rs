@@ -50,7 +50,7 @@ impl Host {
         let delivered = delivered.collect();
         let instances = &self.instances;
         self.uplinks
-            .measure(&delivered, |name| instances.contains_key(name));
+            .measure(&delivered, |name| instances.contains(name));
     }
 
     /// The ports to which an uplink's frames go. On a switch, the number of frames that a port received is known, but not the

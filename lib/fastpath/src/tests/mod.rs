@@ -13,8 +13,9 @@ use nfluid_control::apply::PlatformErrorKind;
 use nfluid_control::events::{Events, Subject};
 use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::{Program, Tier};
+use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_control::tier::Tier;
 use nfluid_protocol::daemon::Asked;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::Cgroup;
@@ -157,7 +158,7 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
             Program::BuiltIn {
                 nf: "count".to_owned(),
             },
-            Tier::Xdp,
+            Tier::XDP,
         )
     };
     assert_eq!(CATALOGUE.names(), ["count"]);

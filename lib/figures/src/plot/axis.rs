@@ -7,7 +7,7 @@ use std::ops::Range;
 /// An axis of a plot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// The quantity on the axis, with its unit.
     pub label: String,
     /// How values lie on it.
     pub scale: Scale,
@@ -117,7 +117,7 @@ impl Axis {
         }
     }
 
-    /// What a mark says.
+    /// Returns the label of a mark.
     pub(super) fn text(&self, position: f64) -> String {
         let number = |value: f64| {
             let text = significant(value);

@@ -22,31 +22,31 @@ pub use axis::Axis;
 use crate::statistics::Samples;
 use serde::{Deserialize, Serialize};
 
-/// One plot: lines over a common x axis.
+/// A plot: lines over a common x axis.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plot {
     /// Name of its file without `.svg`, as in the figures' ids: `h2.firewall10`.
     pub id: String,
-    /// What it shows, in a line.
+    /// The title, in a line.
     pub title: String,
     /// The axis of what was varied.
     pub x: Axis,
     /// The axis of what was measured.
     pub y: Axis,
-    /// One line each.
+    /// The lines.
     pub series: Vec<Series>,
 }
 
-/// One line of a plot.
+/// A line of a plot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub name: String,
     /// In the order in which they are joined.
     pub points: Vec<Point>,
 }
 
-/// One point of a line.
+/// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// On the x axis; the index of a category.

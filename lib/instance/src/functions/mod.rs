@@ -9,13 +9,13 @@
 mod program;
 mod running;
 
-use crate::machine;
 use crate::making::Maker;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
+use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
 use nfluid_switch::numbers::Ids;

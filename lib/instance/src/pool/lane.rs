@@ -130,10 +130,11 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::{Lane, Recent, WINDOW};
-    use nfluid_control::model::{Program, Tier};
+    use nfluid_control::model::Program;
     use nfluid_control::pool::{PoolSpec, Purpose, Size};
     use nfluid_control::quantity::Bytes;
     use nfluid_control::spec::InstanceSpec;
+    use nfluid_control::tier::Tier;
     use nfluid_sandbox::Linkage;
     use std::time::Instant;
 
@@ -155,7 +156,7 @@ mod tests {
             program: "/bin/nf".to_owned(),
             args: Vec::new(),
         };
-        let spec = InstanceSpec::bare(program, Tier::Process);
+        let spec = InstanceSpec::bare(program, Tier::PROCESS);
         let interpreter = "/lib64/ld.so".into();
         let dynamic = Linkage::Dynamic { interpreter };
         let [loader, empty] = [Purpose::Programs, Purpose::StaticPrograms].map(lane);

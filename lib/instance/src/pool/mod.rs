@@ -3,12 +3,13 @@
 mod lane;
 
 use crate::making::shell::{name_of, spec_of};
-use crate::making::{Maker, Making, Site};
+use crate::making::{Maker, Making};
 use lane::{Lane, WINDOW};
 use nfluid_api::types::PoolStatus;
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::pool::{PoolSpec, Pools};
 use nfluid_control::spec::InstanceSpec;
+use nfluid_lifecycle::runtime::Site;
 use nfluid_sandbox::Linkage;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

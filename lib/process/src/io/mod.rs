@@ -5,10 +5,15 @@
 //! needs it, in a cgroup of its own, which accounts and caps what I/O costs. It has no capability: it
 //! is handed the rings and bells of the instances whose calls it makes.
 
+mod calls;
+mod life;
 mod protocol;
+mod table;
 mod threads;
 
+pub use life::setup;
 pub use protocol::{CORES_MAX, Entrusted, IoStatus, Order, Setup};
+pub use table::{IoMeans, IoPaths, IoThreads};
 pub use threads::duties;
 
 use crate::{End, Job, Process, Service};

@@ -12,7 +12,7 @@ use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
-use nfluid_instance::making;
+use nfluid_lifecycle::supervision::note_exit;
 use nfluid_switch::Switch;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ fn renewed(
 impl Host {
     /// Instances that run and are to be looked after; one that is paused or moved is well.
     fn looked_after(&self) -> BTreeMap<String, Subject> {
-        let names = self.instances.keys();
+        let names = self.instances.table().keys();
         names
             .filter_map(|name| self.looked_after_one(name))
             .collect()
@@ -106,15 +106,15 @@ impl Host {
     fn looked_after_one(&self, name: &str) -> Option<(String, Subject)> {
         let running = self.instances.get(name)?;
         let health = running.spec.health.clone()?;
-        if running.record.paused.is_some() || self.moving.contains(name) {
+        if running.is_paused() || self.instances.is_moving(name) {
             return None;
         }
-        let rings = running.memory.ports.iter().map(|part| part.spec.id);
+        let rings = running.port_numbers();
         let subject = Subject {
             pid: running.pid()?,
             program: running.spec.program.clone(),
             health,
-            control: self.settings.paths.control(name),
+            control: running.workload.control().to_owned(),
             rings: rings.collect(),
             age: Millis(running.since.elapsed().as_millis() as u64),
         };
@@ -130,10 +130,11 @@ impl Host {
 
     /// Notes what is new with the instance that ran as `pid` when it was looked at.
     fn take_turn(&mut self, name: &str, pid: u32, turn: &Turn) {
+        let is_moving = self.instances.is_moving(name);
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        let stands_still = running.record.paused.is_some() || self.moving.contains(name);
+        let stands_still = running.is_paused() || is_moving;
         if running.pid() != Some(pid) || stands_still {
             return;
         }
@@ -158,12 +159,11 @@ impl Host {
 
     /// Ends an instance that hangs. It is started again as its policy says.
     fn end_unhealthy(&mut self, name: &str) {
-        let running = self.instances.get(name);
-        let Some(process) = running.and_then(|running| running.process.as_ref()) else {
+        let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        match making::end(process) {
-            Ok(()) => self.note_exit(name, "killed, as it was unhealthy", Exit::Failure),
+        match running.workload.stop() {
+            Ok(()) => note_exit(self, name, "killed, as it was unhealthy", Exit::Failure),
             Err(why) => self.event(
                 EventKind::Warning,
                 Some((Kind::Instance, name)),

@@ -1,0 +1,117 @@
+//! Data plane: the hyperio call, single NFs, chains, and what a user would otherwise take.
+
+mod alone;
+mod chain;
+mod hyperio;
+mod iperf3;
+mod nf;
+mod nic_transmit;
+mod nonf;
+mod peers;
+mod routes;
+mod rules;
+mod wake;
+
+use crate::experiment::{Experiment, Topic};
+use crate::needs::{
+    CLANG, DPDK, ETHTOOL, IPERF3, NETNS, NFT, NOTHING, Needs, OPEN_VSWITCH, PING, TASKSET,
+};
+
+/// The experiments of this topic.
+pub const TOPIC: Topic = Topic {
+    title: "Data plane",
+    experiments: &[
+        Experiment {
+            name: "hyperio",
+            aliases: &[],
+            summary: "the call: empty and with frames, by batch and size, against getpid",
+            needs: NOTHING,
+            run: hyperio::run,
+        },
+        Experiment {
+            name: "nonf",
+            aliases: &[],
+            summary: "sender -> switch -> receiver that reads the payload, two cores and one; memif",
+            needs: Needs {
+                required: &[],
+                compared: &[DPDK],
+            },
+            run: nonf::run,
+        },
+        Experiment {
+            name: "nf",
+            aliases: &[],
+            summary: "bridge, firewall, router, nat: the NF alone on one core, traffic on the other",
+            needs: NOTHING,
+            run: nf::run,
+        },
+        Experiment {
+            name: "rules",
+            aliases: &[],
+            summary: "firewall with 10 to 10,000 rules, of which the last one matches",
+            needs: NOTHING,
+            run: rules::run,
+        },
+        Experiment {
+            name: "routes",
+            aliases: &[],
+            summary: "router with 1,000,000 routes, random destinations",
+            needs: NOTHING,
+            run: routes::run,
+        },
+        Experiment {
+            name: "chain",
+            aliases: &[],
+            summary: "1 to 50 firewalls in a row: round trip and throughput, by placement",
+            needs: NOTHING,
+            run: chain::run,
+        },
+        Experiment {
+            name: "wake",
+            aliases: &[],
+            summary: "waking a sleeping receiver: latency and the sender's cost, by bell and core",
+            needs: NOTHING,
+            run: wake::run,
+        },
+        Experiment {
+            name: "nic-transmit",
+            aliases: &["h6"],
+            summary: "out of an interface: by the sender itself, or by switch and uplink's thread",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: nic_transmit::run,
+        },
+        Experiment {
+            name: "iperf3",
+            aliases: &[],
+            summary: "TCP through the demo's chain, and through the kernel's routing and nftables",
+            needs: Needs {
+                required: &[NETNS, ETHTOOL, IPERF3, NFT, PING],
+                compared: &[],
+            },
+            run: iperf3::run,
+        },
+        Experiment {
+            name: "peers",
+            aliases: &[],
+            summary: "Linux bridge, nftables, XDP, testpmd and Open vSwitch on the same path, idle CPU too",
+            needs: Needs {
+                required: &[],
+                compared: &[NETNS, ETHTOOL, NFT, CLANG, DPDK, OPEN_VSWITCH, TASKSET],
+            },
+            run: peers::run,
+        },
+        Experiment {
+            name: "chain-peers",
+            aliases: &["h11peers"],
+            summary: "chains of 1 to 10 hops of Linux bridges, nftables, XDP, testpmd, Open vSwitch",
+            needs: Needs {
+                required: &[],
+                compared: &[NETNS, ETHTOOL, NFT, CLANG, DPDK, OPEN_VSWITCH, TASKSET],
+            },
+            run: peers::chains::run,
+        },
+    ],
+};

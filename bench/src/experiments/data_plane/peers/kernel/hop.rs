@@ -1,0 +1,169 @@
+//! A hop of the kernel's ways: a forwarder from one interface of a namespace to another interface.
+
+use super::super::resources::Resources;
+use super::super::veth::{self, Ends, SINK};
+use crate::peer::Peer;
+use anyhow::Context;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::namespace::Namespace;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Where the frames of the traffic go to, and what must not be the sink's own address.
+const TO: &str = "02:00:00:00:01:02";
+const ELSEWHERE: &str = "02:00:00:00:01:09";
+/// Rules of a firewall.
+pub const RULES: u32 = 10;
+
+/// The part of the kernel that forwards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Forwarder {
+    Bridge,
+    Nftables,
+    Xdp,
+}
+
+impl Forwarder {
+    /// For people.
+    pub fn name(self) -> String {
+        match self {
+            Forwarder::Bridge => "bridge".to_owned(),
+            Forwarder::Nftables => format!("IPv4 routing, nftables with {RULES} rules"),
+            Forwarder::Xdp => "XDP redirect by devmap, native".to_owned(),
+        }
+    }
+}
+
+/// A namespace with two interfaces.
+pub struct Hop {
+    pub namespace: Namespace,
+    pub entry: String,
+    pub exit: String,
+}
+
+impl Hop {
+    /// Without its interfaces, which get names that no other process of this kind has: the kernel's
+    /// threads carry them.
+    pub fn new() -> anyhow::Result<Self> {
+        Ok(Hop {
+            namespace: Namespace::new()?,
+            entry: veth::name(),
+            exit: veth::name(),
+        })
+    }
+
+    /// Makes it forward; returns what has to live as long. The first hop takes XDP frames.
+    pub fn forward(
+        &self,
+        forwarder: Forwarder,
+        directory: &ScratchDirectory,
+        object: &Path,
+        position: Position,
+    ) -> anyhow::Result<Vec<Peer>> {
+        let (namespace, entry) = (&self.namespace, self.entry.as_str());
+        match forwarder {
+            Forwarder::Bridge => self.bridge()?,
+            Forwarder::Nftables => self.route(directory, position)?,
+            Forwarder::Xdp => {
+                let to = Some(self.exit.as_str());
+                let program = veth::attach(namespace, object, "redirect", entry, to)?;
+                namespace.run(&format!("ethtool -K {entry} gro off"))?;
+                return Ok(vec![program]);
+            }
+        }
+        Ok(match position.is_first {
+            true => vec![veth::take_xdp_frames(namespace, object, entry)?],
+            false => Vec::new(),
+        })
+    }
+
+    fn bridge(&self) -> anyhow::Result<()> {
+        let (namespace, exit) = (&self.namespace, &self.exit);
+        namespace.ip("link add name bridge0 type bridge")?;
+        for port in [&self.entry, exit] {
+            namespace.ip(&format!("link set {port} master bridge0"))?;
+        }
+        namespace.ip("link set bridge0 up")?;
+        // The bridge knows the frames' destination, so that it floods nothing.
+        namespace.run(&format!("bridge fdb replace {TO} dev {exit} master static"))?;
+        Ok(())
+    }
+
+    fn route(&self, directory: &ScratchDirectory, position: Position) -> anyhow::Result<()> {
+        let (namespace, entry, exit) = (&self.namespace, &self.entry, &self.exit);
+        namespace.run("sysctl -qw net.ipv4.ip_forward=1")?;
+        namespace.ip(&format!("link set {entry} address {TO}"))?;
+        namespace.ip(&format!("address add 10.0.255.1/16 dev {entry}"))?;
+        namespace.ip(&format!("address add 10.1.255.1/16 dev {exit}"))?;
+        let to = crate::traffic::numbered(crate::roles::work::FLOW).1;
+        let next = if position.is_last { ELSEWHERE } else { TO };
+        namespace.ip(&format!(
+            "neighbour replace {} lladdr {next} dev {exit}",
+            to.ip()
+        ))?;
+        let file = directory.path("rules.nft");
+        std::fs::write(&file, rules()).context("writing the rules")?;
+        namespace.run(&format!("nft -f {}", file.display()))?;
+        Ok(())
+    }
+}
+
+/// Where a hop is in its chain.
+#[derive(Clone, Copy)]
+pub struct Position {
+    pub is_first: bool,
+    pub is_last: bool,
+}
+
+/// Joins hops to each other, and the first and the last one to the ends.
+pub fn join(resources: &Resources, hops: &[Hop]) -> anyhow::Result<Ends> {
+    for pair in hops.windows(2) {
+        let [before, after] = pair else { continue };
+        let from = (&before.namespace, before.exit.as_str());
+        Namespace::join(from, (&after.namespace, after.entry.as_str()))?;
+    }
+    let (Some(first), Some(last)) = (hops.first(), hops.last()) else {
+        anyhow::bail!("a chain without a hop");
+    };
+    let entry = (&first.namespace, first.entry.as_str());
+    Ends::join(resources, entry, (&last.namespace, last.exit.as_str()))
+}
+
+/// The sink's end takes XDP frames, and drops them.
+pub fn drop_at(ends: &Ends, object: &Path) -> anyhow::Result<Peer> {
+    veth::attach(ends.sink(), object, "drop", SINK, None)
+}
+
+/// As the firewall's in `nf`: the source always matches, the rest does not, until the last one.
+fn rules() -> String {
+    let mut text = String::from(
+        "table ip bench {\nchain forward {\ntype filter hook forward priority 0; policy drop;\n",
+    );
+    for i in 1..RULES {
+        let _infallible = if i % 2 == 0 {
+            writeln!(
+                text,
+                "ip saddr 10.0.0.0/8 ip daddr 10.{}.0.0/24 udp dport 53 drop",
+                2 + i
+            )
+        } else {
+            let port = 1000 + i;
+            writeln!(
+                text,
+                "ip saddr 10.0.0.0/16 ip daddr 10.1.0.0/16 udp dport {port} drop"
+            )
+        };
+    }
+    text.push_str("ip saddr 10.0.0.0/16 ip daddr 10.1.0.0/16 udp dport 53 accept\n}\n}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn as_many_rules_as_it_says() {
+        let rules = super::rules();
+        let verdicts = rules.lines().filter(|line| line.contains("dport"));
+        assert_eq!(verdicts.count() as u32, super::RULES);
+    }
+}

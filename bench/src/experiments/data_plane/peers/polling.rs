@@ -1,0 +1,106 @@
+//! Ways between two ports of one process on DPDK, our own program, which sends and receives. What
+//! forwards polls: it is stopped while nobody looks at it.
+
+use super::way::{Round, Way};
+use crate::dpdk::endpoint::{Endpoint, Work};
+use crate::host::forwards::Forwards;
+use crate::peer::Peer;
+
+pub const FORWARDING_CORE: usize = 0;
+pub const TRAFFIC_CORE: usize = 1;
+pub const BATCH: usize = 32;
+/// Slots of a ring, as a power of two.
+pub const RING_BITS: u32 = 10;
+const WINDOW: u32 = 512;
+
+/// The process that sends on its first port and receives on its last one.
+pub const TRAFFIC: Endpoint = Endpoint {
+    work: Work::Around,
+    core: TRAFFIC_CORE,
+    batch: BATCH,
+    window: WINDOW,
+    yields: false,
+};
+
+/// Forwarders and their traffic; they end first, because they poll what the traffic owns.
+pub struct Polling {
+    forwarding: Vec<Box<dyn Forwards>>,
+    traffic: Peer,
+    conditions: String,
+    idle_since: f64,
+}
+
+impl Polling {
+    /// All of it is connected; what forwards is stopped.
+    ///
+    /// # Errors
+    /// When something has ended.
+    pub fn new(
+        forwarding: Vec<Box<dyn Forwards>>,
+        traffic: Peer,
+        conditions: String,
+    ) -> anyhow::Result<Self> {
+        let polling = Polling {
+            forwarding,
+            traffic,
+            conditions,
+            idle_since: 0.0,
+        };
+        polling.runs(false)?;
+        Ok(polling)
+    }
+
+    fn runs(&self, runs: bool) -> anyhow::Result<()> {
+        self.forwarding.iter().try_for_each(|one| one.runs(runs))
+    }
+
+    fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        self.forwarding.iter().map(|one| one.cpu_seconds()).sum()
+    }
+}
+
+impl Way for Polling {
+    fn conditions(&self) -> String {
+        self.conditions.clone()
+    }
+
+    fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round> {
+        self.runs(true)?;
+        let cpu = self.cpu_seconds()?;
+        self.traffic.tell(seconds, Some(len))?;
+        let outcome = self.traffic.hear()?;
+        let forwarding_seconds = self.cpu_seconds()? - cpu;
+        self.runs(false)?;
+        Ok(Round {
+            frames: outcome.frames,
+            seconds: outcome.seconds,
+            forwarding_seconds,
+            traffic_seconds: outcome.cpu_seconds,
+        })
+    }
+
+    fn alone_us(&mut self, len: usize, seconds: f64) -> anyhow::Result<Option<f64>> {
+        self.runs(true)?;
+        self.traffic.tell_window(seconds, len, 1)?;
+        let outcome = self.traffic.hear()?;
+        self.runs(false)?;
+        let arrived = outcome.frames > 0;
+        Ok(arrived.then(|| outcome.seconds / outcome.frames as f64 * 1e6))
+    }
+
+    fn polls(&self) -> bool {
+        true
+    }
+
+    fn idle_begin(&mut self, _seconds: f64) -> anyhow::Result<()> {
+        self.runs(true)?;
+        self.idle_since = self.cpu_seconds()?;
+        Ok(())
+    }
+
+    fn idle_end(&mut self) -> anyhow::Result<f64> {
+        let used = self.cpu_seconds()? - self.idle_since;
+        self.runs(false)?;
+        Ok(used)
+    }
+}

@@ -1,0 +1,165 @@
+//! The ends of the kernel's ways, each in a namespace of its own and joined to what forwards by a
+//! veth pair. The source sends live frames by XDP, faster than a socket can; the sink counts what
+//! comes and the kernel throws it away, because nobody there wants it.
+
+use super::resources::Resources;
+use crate::host::compile;
+use crate::peer::Peer;
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use anyhow::Context;
+use nfluid_testbed::program::need;
+use nfluid_testbed::{namespace::Namespace, unique_number};
+use std::path::{Path, PathBuf};
+
+/// The core of what sends.
+pub const GENERATOR_CORE: usize = 1;
+/// The sink's interface.
+pub const SINK: &str = "sink";
+const SOURCE: &str = "source";
+
+/// A source and a sink. What lives in a namespace comes before it: it ends first.
+pub struct Ends {
+    generators: Vec<(usize, Peer)>,
+    /// What sends one frame at a time, once that is asked for, and their length.
+    alone: Option<(usize, Peer)>,
+    source: Namespace,
+    sink: Namespace,
+}
+
+impl Ends {
+    /// Joins them to the interfaces that are named, which are made.
+    ///
+    /// # Errors
+    /// `CannotRun` when a program is missing; else what `ip` or the kernel says.
+    pub fn join(
+        resources: &Resources,
+        entry: (&Namespace, &str),
+        exit: (&Namespace, &str),
+    ) -> anyhow::Result<Self> {
+        need(&[
+            ("ip", "iproute2"),
+            ("ethtool", "ethtool"),
+            ("sysctl", "procps"),
+        ])?;
+        let (source, sink) = (Namespace::new()?, Namespace::new()?);
+        Namespace::join((&source, SOURCE), entry)?;
+        Namespace::join(exit, (&sink, SINK))?;
+        let object = programs(resources)?;
+        let generators = resources.sizes.iter().map(|len| {
+            let task = Task::Generate {
+                object: object.clone(),
+                interface: SOURCE.to_owned(),
+                len: *len,
+                to: None,
+            };
+            let core = GENERATOR_CORE;
+            anyhow::Ok((*len, Peer::start_within(&source, &Role { core, task })?))
+        });
+        Ok(Ends {
+            generators: generators.collect::<anyhow::Result<_>>()?,
+            alone: None,
+            source,
+            sink,
+        })
+    }
+
+    /// Where frames end.
+    pub fn sink(&self) -> &Namespace {
+        &self.sink
+    }
+
+    /// Mean time in microseconds that a frame of `len` bytes takes when it is alone, sent and received by packet sockets of
+    /// one process; `None`: none came.
+    ///
+    /// # Errors
+    /// When the process cannot be started or has ended.
+    pub fn alone_us(&mut self, len: usize, seconds: f64) -> anyhow::Result<Option<f64>> {
+        if self.alone.as_ref().is_none_or(|(of, _)| *of != len) {
+            let task = Task::Alone {
+                from: SOURCE.to_owned(),
+                to: SINK.to_owned(),
+                there: Path::new("/run/netns").join(self.sink.name()),
+                len,
+            };
+            let core = GENERATOR_CORE;
+            let peer = Peer::start_within(&self.source, &Role { core, task })?;
+            self.alone = Some((len, peer));
+        }
+        let (_, peer) = self.alone.as_mut().context("it was just started")?;
+        peer.tell(seconds, None)?;
+        let outcome = peer.hear()?;
+        let came = outcome.frames > 0;
+        Ok(came.then(|| outcome.seconds / outcome.frames as f64 * 1e6))
+    }
+
+    /// Sends frames of `len` bytes for so many seconds; how many arrived, and what the source says.
+    ///
+    /// # Errors
+    /// When the source has ended, or was not prepared for the length.
+    pub fn send(&mut self, len: usize, seconds: f64) -> anyhow::Result<(u64, Outcome)> {
+        let before = self.sink.received(SINK)?;
+        let generator = self.generators.iter_mut().find(|(of, _)| *of == len);
+        let (_, generator) = generator.context("a length that was not prepared")?;
+        generator.tell(seconds, None)?;
+        let outcome = generator.hear()?;
+        Ok((self.sink.received(SINK)? - before, outcome))
+    }
+}
+
+/// The compiled XDP programs.
+///
+/// # Errors
+/// `CannotRun` without a compiler.
+pub fn programs(resources: &Resources) -> anyhow::Result<PathBuf> {
+    let object = resources.directory.path("xdp.bpf.o");
+    if !object.exists() {
+        let source = include_str!("../../../../peers/xdp.bpf.c");
+        compile::bpf(&resources.directory, "xdp", source)?;
+    }
+    Ok(object)
+}
+
+/// Attaches one of them; `to` is where it redirects to.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn attach(
+    namespace: &Namespace,
+    object: &Path,
+    program: &str,
+    interface: &str,
+    to: Option<&str>,
+) -> anyhow::Result<Peer> {
+    let task = Task::Attach {
+        object: PathBuf::from(object),
+        program: program.to_owned(),
+        interface: interface.to_owned(),
+        to: to.map(str::to_owned),
+    };
+    let core = GENERATOR_CORE;
+    Peer::start_within(namespace, &Role { core, task })
+}
+
+/// Makes a veth take XDP frames for the kernel's own forwarding. It does when its end polls (NAPI); a
+/// program makes it do that, and switches GRO on, which has nothing to merge here and costs 5 %.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn take_xdp_frames(
+    namespace: &Namespace,
+    object: &Path,
+    interface: &str,
+) -> anyhow::Result<Peer> {
+    let program = attach(namespace, object, "pass", interface, None)?;
+    namespace.run(&format!("ethtool -K {interface} gro off"))?;
+    Ok(program)
+}
+
+/// An interface name that no other process of this kind has.
+pub fn name() -> String {
+    let unique = std::process::id()
+        .wrapping_mul(31)
+        .wrapping_add(unique_number());
+    format!("nfl{:05x}", unique & 0xf_ffff)
+}

@@ -1,0 +1,316 @@
+//! How long it takes until a new instance forwards: from the request to the daemon's API until a frame that a probe sends
+//! again and again has come through the instance, beside so many idle ones. Beside it what else starts something isolated.
+
+pub mod peers;
+pub mod setup;
+
+use crate::host::cpu::require_two_cores;
+use crate::phases::Phases;
+use crate::report::{Report, significant, table};
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::interrupt;
+use peers::Peers;
+use setup::{Created, Setup, Way};
+
+/// Shells of the pool that many are taken from at a time.
+const SHELLS: usize = 32;
+const SHELLS_QUICK: usize = 16;
+/// Shells of another's: one is taken once it is full, and some daemons take long to fill it.
+const SHELLS_FEW: usize = 4;
+
+/// A way to make an instance, beside a number of others.
+struct Variant {
+    name: &'static str,
+    idle: usize,
+    first_packet_ms: Samples,
+    answer_ms: Samples,
+    end_ms: Samples,
+    /// Parts of the time until the first frame.
+    phases: Phases,
+}
+
+impl Variant {
+    fn new(name: &'static str, idle: usize) -> Self {
+        Variant {
+            name,
+            idle,
+            first_packet_ms: Samples::default(),
+            answer_ms: Samples::default(),
+            end_ms: Samples::default(),
+            phases: Phases::default(),
+        }
+    }
+
+    fn push(&mut self, created: Created) {
+        self.first_packet_ms.push(created.first_packet_ms);
+        self.answer_ms.push(created.answer_ms);
+        self.end_ms.push(created.end_ms);
+        self.phases.push(created.phases);
+    }
+}
+
+/// What a daemon does without, which instances are made on it, and beside how many others at most: without batches
+/// a thousand take a minute.
+struct Stage {
+    name: &'static str,
+    without: &'static str,
+    variants: &'static [(&'static str, Way)],
+    most: usize,
+}
+
+/// One mechanism after the other, as fig. 9 of LightVM has them. The last one has all.
+const STAGES: [Stage; 3] = [
+    Stage {
+        name: "-lean",
+        without: "batches,zygote",
+        variants: &[
+            ("plain", Way::Whole),
+            ("lean", Way::One),
+            ("lean_pool", Way::Pool),
+        ],
+        most: 1000,
+    },
+    Stage {
+        name: "-batched",
+        without: "zygote",
+        variants: &[("batched", Way::One)],
+        most: 1000,
+    },
+    Stage {
+        name: "",
+        without: "",
+        variants: &[("nopool", Way::One), ("pool", Way::Pool)],
+        most: usize::MAX,
+    },
+];
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let numbers = report.choose(&[1, 100, 1000, 8000, 10_000][..], &[1, 20][..]);
+    let (cycles, rounds) = report.effort((100, 30), (4, 2));
+    let shells = report.choose(SHELLS, SHELLS_QUICK);
+    let mut setups = start_all()?;
+    let mut peers = Peers::new()?;
+    let mut variants = Vec::new();
+    let (storms, storm) = report.effort((3, 500), (1, 100));
+    let (mut rate, mut end_rate) = (Samples::default(), Samples::default());
+    let mut measured = 0;
+    for number in numbers {
+        setups.retain(|(stage, _)| *number <= stage.most);
+        let mut refused = None;
+        for (_, setup) in &mut setups {
+            refused = refused.or(setup.populate(*number).err());
+            interrupt::check()?;
+        }
+        if let Some(why) = &refused {
+            println!("{number} instances are not to be had here: {why:#}");
+        }
+        let Some((_, whole)) = setups.last() else {
+            break;
+        };
+        let number = whole.instances();
+        if number == measured {
+            break;
+        }
+        measured = number;
+        variants.extend(in_turn(&mut setups, number, cycles)?);
+        // One after the other: a pool that is refilled, or taken down, would be in the way of another daemon. The one that
+        // takes its down map by map comes last.
+        for (stage, setup) in setups.iter_mut().rev() {
+            let pooled = stage.variants.iter().find(|(_, way)| *way == Way::Pool);
+            let Some((name, way)) = pooled else { continue };
+            let has_all = stage.without.is_empty();
+            setup.pool(if has_all { shells } else { SHELLS_FEW })?;
+            let mut variant = Variant::new(name, number);
+            for _ in 0..cycles {
+                variant.push(setup.cycle(*way)?);
+            }
+            variants.push(variant);
+            if has_all {
+                for _ in 0..storms {
+                    let (made, ended) = setup.storm(storm)?;
+                    rate.push(made);
+                    end_rate.push(ended);
+                }
+            }
+            setup.pool(0)?;
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    drop(setups);
+    let mut number = 0;
+    for _ in 0..rounds {
+        interrupt::check()?;
+        for peer in &mut peers.found {
+            number += 1;
+            peer.measure(number)?;
+        }
+    }
+    show(report, &variants);
+    show_phases(report, &variants);
+    let conditions = format!(
+        "{storm} instances over several connections at a time, with a pool of {shells} that is refilled meanwhile"
+    );
+    report.figure("l2.rate_per_s", &rate, "1/s", &conditions);
+    report.figure("l2.end_rate_per_s", &end_rate, "1/s", &conditions);
+    compare(report, &peers, measured);
+    Ok(())
+}
+
+/// The platforms of all stages, started at the same time: most of a start is the kernel's, which looks through the switch.
+fn start_all() -> anyhow::Result<Vec<(&'static Stage, Setup)>> {
+    std::thread::scope(|scope| {
+        let start = |stage: &'static Stage| {
+            let setup = scope.spawn(|| Setup::lacking(stage.name, stage.without));
+            (stage, setup)
+        };
+        let starting: Vec<_> = STAGES.iter().map(start).collect();
+        let await_one = |(stage, setup): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            let setup: anyhow::Result<Setup> = setup
+                .join()
+                .map_err(|_| anyhow::anyhow!("the thread that starts a platform has failed"))?;
+            Ok((stage, setup?))
+        };
+        starting.into_iter().map(await_one).collect()
+    })
+}
+
+/// Makes instances in all ways that need no pool, one after the other, so many times.
+fn in_turn(
+    setups: &mut [(&Stage, Setup)],
+    number: usize,
+    cycles: usize,
+) -> anyhow::Result<Vec<Variant>> {
+    let ways = setups.iter().enumerate().flat_map(|(setup, (stage, _))| {
+        let variants = stage.variants.iter().filter(|(_, way)| *way != Way::Pool);
+        variants.map(move |(name, way)| (setup, *way, Variant::new(name, number)))
+    });
+    let mut variants: Vec<_> = ways.collect();
+    for _ in 0..cycles {
+        for (setup, way, variant) in &mut variants {
+            variant.push(setups[*setup].1.cycle(*way)?);
+        }
+    }
+    Ok(variants
+        .into_iter()
+        .map(|(_, _, variant)| variant)
+        .collect())
+}
+
+fn show(report: &mut Report, variants: &[Variant]) {
+    let row = |variant: &Variant| {
+        vec![
+            variant.name.to_owned(),
+            variant.idle.to_string(),
+            significant(variant.first_packet_ms.median()),
+            significant(variant.first_packet_ms.p99()),
+            significant(variant.answer_ms.median()),
+            significant(variant.end_ms.median()),
+        ]
+    };
+    let rows: Vec<_> = variants.iter().map(row).collect();
+    table(
+        "Create -> first packet forwarded (bridge, 2 ports of 64 slots), ms",
+        &["", "beside", "median", "p99", "answer", "end"],
+        &rows,
+    );
+    let mut series: Vec<Series> = Vec::new();
+    for variant in variants {
+        let id = format!("l2.{}.{}", variant.name, variant.idle);
+        let conditions = format!(
+            "from the request on an open connection to the first frame through the instance; beside {} instances",
+            variant.idle
+        );
+        report.figure(
+            format!("{id}.median_ms"),
+            &variant.first_packet_ms,
+            "ms",
+            &conditions,
+        );
+        let p99 = variant.first_packet_ms.p99();
+        report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
+        report.figure(
+            format!("{id}.end_ms"),
+            &variant.end_ms,
+            "ms",
+            "from the request to end it to the answer",
+        );
+        if series.iter().all(|known| known.name != variant.name) {
+            series.push(Series::new(variant.name));
+        }
+        if let Some(line) = series.iter_mut().find(|known| known.name == variant.name) {
+            line.push(variant.idle as f64, &variant.first_packet_ms);
+        }
+    }
+    let pool = variants.iter().filter(|variant| variant.name == "pool");
+    let medians: Vec<f64> = pool
+        .map(|variant| variant.first_packet_ms.median())
+        .collect();
+    if let (Some(first), Some(last)) = (medians.first(), medians.last()) {
+        let percent = (last / first - 1.0) * 100.0;
+        let what = "what the median beside most instances is more than beside none";
+        report.derived("l2.pool.growth_percent", percent, "%", what);
+    }
+    report.plot(Plot {
+        id: "l2.first_packet".to_owned(),
+        title: "Create -> first packet forwarded".to_owned(),
+        x: Axis::linear("instances that are there already"),
+        y: Axis::linear("ms"),
+        series,
+    });
+}
+
+/// Where the time went, of those who are made by themselves.
+fn show_phases(report: &mut Report, variants: &[Variant]) {
+    let mut rows = Vec::new();
+    for variant in variants.iter().filter(|variant| variant.name != "plain") {
+        let what =
+            "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";
+        let prefix = format!("l2.{}.{}", variant.name, variant.idle);
+        for mut row in variant.phases.report(report, &prefix, what) {
+            row.insert(0, format!("{} {}", variant.name, variant.idle));
+            rows.push(row);
+        }
+    }
+    table(
+        "Where the time goes, ms (names, connect: beside start)",
+        &["", "phase", "median", "p99"],
+        &rows,
+    );
+}
+
+fn compare(report: &mut Report, peers: &Peers, idle: usize) {
+    let rows: Vec<_> = peers
+        .found
+        .iter()
+        .map(|peer| {
+            vec![
+                peer.name.to_owned(),
+                significant(peer.ms.median()),
+                significant(peer.ms.p99()),
+                peer.what.to_owned(),
+            ]
+        })
+        .collect();
+    table(
+        "What else starts a program that does nothing, until it has ended, ms",
+        &["", "median", "p99", "what"],
+        &rows,
+    );
+    for peer in &peers.found {
+        let conditions = format!("{}, until it has ended; beside {idle} instances", peer.what);
+        report.figure(
+            format!("l2.{}.median_ms", peer.name),
+            &peer.ms,
+            "ms",
+            &conditions,
+        );
+    }
+    for (name, why) in &peers.left_out {
+        println!("{name} left out: {why}");
+    }
+}

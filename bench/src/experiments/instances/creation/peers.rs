@@ -1,0 +1,238 @@
+//! Other ways to start something isolated: a process, namespaces, containers; all with one program that does nothing.
+
+use anyhow::Context;
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::command::output;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::program::{find, install};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Somebody who starts a program.
+pub struct Peer {
+    /// As in the figures' names.
+    pub name: &'static str,
+    /// In words.
+    pub what: &'static str,
+    command: Vec<String>,
+    /// Start times, in milliseconds.
+    pub ms: Samples,
+}
+
+/// The peers that this host has, and why others are left out.
+pub struct Peers {
+    /// The peers that this host has.
+    pub found: Vec<Peer>,
+    /// The others: name and reason.
+    pub left_out: Vec<(&'static str, String)>,
+    _folder: ScratchDirectory,
+}
+
+impl Peers {
+    /// Looks who is here.
+    ///
+    /// # Errors
+    /// When no folder can be made.
+    pub fn new() -> anyhow::Result<Self> {
+        let folder = ScratchDirectory::in_memory()?;
+        let program = nothing(&folder.path("rootfs"))?;
+        let mut peers = Peers {
+            found: Vec::new(),
+            left_out: Vec::new(),
+            _folder: folder,
+        };
+        let program = program.display().to_string();
+        peers.add(
+            "process",
+            "fork, exec and end of a static program",
+            Ok(vec![program.clone()]),
+        );
+        peers.add(
+            "unshare",
+            "unshare -Urnmp --fork",
+            tool("unshare", "util-linux").map(|tool| command(&tool, &UNSHARE, &[&program])),
+        );
+        let rootfs = peers._folder.path("rootfs").display().to_string();
+        let flags = ["--unshare-all", "--bind", &rootfs, "/", "--cap-drop", "ALL"];
+        peers.add(
+            "bubblewrap",
+            "bwrap --unshare-all",
+            tool("bwrap", "bubblewrap").map(|tool| command(&tool, &flags, &["/nothing"])),
+        );
+        for (name, what) in [("crun", "crun run"), ("runc", "runc run")] {
+            let bundle =
+                tool(name, name).and_then(|tool| bundle(&tool, &peers._folder.path(name), &rootfs));
+            peers.add(name, what, bundle);
+        }
+        Ok(peers)
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        command: anyhow::Result<Vec<String>>,
+    ) {
+        let tried = command.and_then(|command| {
+            let peer = Peer {
+                name,
+                what,
+                command,
+                ms: Samples::default(),
+            };
+            peer.run(0).map(|_ms| peer)
+        });
+        match tried {
+            Ok(peer) => self.found.push(peer),
+            Err(why) => self.left_out.push((name, format!("{why:#}"))),
+        }
+    }
+}
+
+impl Peer {
+    /// Starts the program once more, the `number`-th time, and waits for its end.
+    ///
+    /// # Errors
+    /// The peer fails.
+    pub fn measure(&mut self, number: usize) -> anyhow::Result<()> {
+        let ms = self.run(number)?;
+        self.ms.push(ms);
+        Ok(())
+    }
+
+    fn run(&self, number: usize) -> anyhow::Result<f64> {
+        let (program, arguments) = self.command.split_first().context("no command")?;
+        let id = format!("nfluid-bench-{}-{number}", std::process::id());
+        let arguments = arguments.iter().map(|word| word.replace(CONTAINER, &id));
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command.stderr(Stdio::piped());
+        let start = Instant::now();
+        let ended = command
+            .output()
+            .with_context(|| format!("starting {program}"))?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        anyhow::ensure!(
+            ended.status.success(),
+            "{program}: {}: {}",
+            ended.status,
+            String::from_utf8_lossy(&ended.stderr).trim()
+        );
+        Ok(ms)
+    }
+}
+
+/// Stands for a name that no other container has.
+const CONTAINER: &str = "@container";
+
+/// Arguments of `unshare`: new namespaces, and a child that is the first process of its PID namespace.
+pub const UNSHARE: [&str; 6] = [
+    "--user",
+    "--map-root-user",
+    "--net",
+    "--mount",
+    "--pid",
+    "--fork",
+];
+
+/// A program of the host.
+///
+/// # Errors
+/// [`CannotRun`] names the package that has it.
+pub fn tool(name: &str, package: &str) -> anyhow::Result<PathBuf> {
+    find(name).ok_or_else(|| CannotRun(install(package)).into())
+}
+
+fn command(tool: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
+    let words = flags.iter().chain(program).map(|word| (*word).to_owned());
+    [tool.display().to_string()]
+        .into_iter()
+        .chain(words)
+        .collect()
+}
+
+/// A folder for a container run-time, with the configuration that it writes itself.
+fn bundle(tool: &Path, folder: &Path, rootfs: &str) -> anyhow::Result<Vec<String>> {
+    fs::create_dir(folder).context("a folder for a container")?;
+    output(Command::new(tool).arg("spec").current_dir(folder))?;
+    let file = folder.join("config.json");
+    let mut spec: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    spec["process"]["args"] = json!(["/nothing"]);
+    spec["process"]["terminal"] = json!(false);
+    spec["root"] = json!({ "path": rootfs, "readonly": true });
+    fs::write(&file, spec.to_string())?;
+    let bundle = folder.display().to_string();
+    Ok(command(tool, &["run", "--bundle", &bundle], &[CONTAINER]))
+}
+
+/// A file system with one program, which does nothing but end; where it is.
+fn nothing(rootfs: &Path) -> anyhow::Result<PathBuf> {
+    for folder in ["", "proc", "dev", "sys"] {
+        fs::create_dir_all(rootfs.join(folder)).context("a root file system")?;
+    }
+    let program = rootfs.join("nothing");
+    fs::write(&program, ELF).context("a program that does nothing")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(program)
+}
+
+/// The smallest program of this architecture: header, one loaded segment, and `exit(0)`.
+const ELF: &[u8] = &elf();
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u8 = 62;
+#[cfg(target_arch = "x86_64")]
+const CODE: [u8; 12] = [0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, 0x90, 0x90, 0x90];
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u8 = 183;
+#[cfg(target_arch = "aarch64")]
+const CODE: [u8; 12] = [0, 0, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 1, 0, 0, 0xd4];
+
+/// ELF-64: the file is loaded as it is at 4 MiB, and begins behind the headers (System V ABI, chapters 4 and 5).
+const fn elf() -> [u8; 132] {
+    let mut bytes = [0; 132];
+    let start = [0x7f, b'E', b'L', b'F', 2, 1, 1];
+    let fields: [(usize, u8); 17] = [
+        (16, 2),
+        (18, MACHINE),
+        (20, 1),
+        (24, 0x78),
+        (26, 0x40),
+        (32, 64),
+        (52, 64),
+        (54, 56),
+        (56, 1),
+        (58, 64),
+        (64, 1),
+        (68, 5),
+        (82, 0x40),
+        (90, 0x40),
+        (96, 132),
+        (104, 132),
+        (113, 0x10),
+    ];
+    let mut at = 0;
+    while at < start.len() {
+        bytes[at] = start[at];
+        at += 1;
+    }
+    at = 0;
+    while at < fields.len() {
+        bytes[fields[at].0] = fields[at].1;
+        at += 1;
+    }
+    at = 0;
+    while at < CODE.len() {
+        bytes[120 + at] = CODE[at];
+        at += 1;
+    }
+    bytes
+}

@@ -1,0 +1,300 @@
+//! A platform with so many idle instances, and a probe beside them whose ports lead through whichever instance is made.
+
+use crate::host::idle::{Idle, bridge};
+use crate::host::platform;
+use crate::roles::probe;
+use anyhow::Context;
+use nfluid_api::types::Timeline;
+use nfluid_ring::clock::monotonic_ns;
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::log::LogReader;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The instance that is made and ended again and again.
+const SUBJECT: &str = "x";
+/// Frames leave on the first and come back on the second. From the third nothing leads anywhere: a loop of instances
+/// without an end is refused.
+const PROBE_PORTS: [&str; 3] = ["a", "b", "open"];
+/// Clients that make instances at the same time.
+const CONNECTIONS: usize = 8;
+/// How long a frame may take to come through a new instance.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How an instance is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// With a change of the whole deployment.
+    Whole,
+    /// By itself.
+    One,
+    /// By itself, while shells are ready.
+    Pool,
+}
+
+/// Times of a creation.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Until the first frame had come through, in milliseconds.
+    pub first_packet_ms: f64,
+    /// Until the daemon had answered.
+    pub answer_ms: f64,
+    /// Until the daemon had answered that it is gone.
+    pub end_ms: f64,
+    /// Where the time until the first frame went, in milliseconds, as far as the daemon says so.
+    pub phases: Vec<(String, f64)>,
+}
+
+/// The platform. Its probe rests but for the moments in which it is listened to: one that sends every 20 us takes a third of
+/// a core, and beside others' probes there would be none left for what is measured.
+pub struct Setup {
+    idle: Idle,
+    log: LogReader,
+    probe: Cgroup,
+    /// Shells of its pool.
+    shells: usize,
+}
+
+impl Setup {
+    /// Starts it, with no other instance than the probe.
+    ///
+    /// # Errors
+    /// As [`Idle::on`].
+    pub fn new() -> anyhow::Result<Self> {
+        Self::lacking("", "")
+    }
+
+    /// As [`Setup::new`]; the platform's name ends in `name`, and its daemon does `without` some mechanisms, as its option
+    /// says.
+    ///
+    /// # Errors
+    /// As [`Idle::on`].
+    pub fn lacking(name: &str, without: &str) -> anyhow::Result<Self> {
+        let arguments: Vec<String> = match without {
+            "" => Vec::new(),
+            without => vec!["--without".to_owned(), without.to_owned()],
+        };
+        let mut idle = Idle::on(platform::start_with(name, &arguments)?)?;
+        let own = std::env::current_exe().context("finding this program")?;
+        let probe = json!({
+            "version": 1,
+            "overcommit": true,
+            "instances": { "probe": { "program": own, "args": [probe::ARGUMENT], "ports": PROBE_PORTS } },
+        });
+        idle.merge(&probe)?;
+        let log = LogReader::open(&idle.platform().instance_log("probe"))?;
+        let probe = platform::cgroup(idle.platform(), "probe")?;
+        probe.freeze()?;
+        Ok(Setup {
+            idle,
+            log,
+            probe,
+            shells: 0,
+        })
+    }
+
+    /// How many instances there are, the probe among them.
+    pub fn instances(&self) -> usize {
+        self.idle.count() + 1
+    }
+
+    /// Makes idle instances until there are so many with the probe.
+    ///
+    /// # Errors
+    /// As [`Idle::populate`].
+    pub fn populate(&mut self, count: usize) -> anyhow::Result<()> {
+        self.idle.populate(count.saturating_sub(1))
+    }
+
+    /// Lets the daemon keep so many shells, and waits until it has them; 0: none.
+    ///
+    /// # Errors
+    /// The daemon refuses the request, or does not answer.
+    pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
+        self.shells = size;
+        let pool = json!({ "flavor": "small", "size": size.max(1) });
+        let document = json!({ "version": 1, "pool": { "small": pool } });
+        if size == 0 {
+            let request = json!({ "text": document.to_string() });
+            return self
+                .idle
+                .requests()
+                .request("POST", "/v1/delete", &request)
+                .map(drop);
+        }
+        self.idle.merge(&document)?;
+        self.idle.requests().await_shells(size as u64)
+    }
+
+    /// Makes `count` instances that lead nowhere over several connections at a time, and ends them; how many were made, and
+    /// ended, per second.
+    ///
+    /// # Errors
+    /// The daemon refuses the request, or does not answer.
+    pub fn storm(&self, count: usize) -> anyhow::Result<(f64, f64)> {
+        let made = self.all_at_once(count, |requests, path| {
+            let request = json!({ "instance": bridge() });
+            requests.request("PUT", path, &request).map(drop)
+        })?;
+        let ended = self.all_at_once(count, |requests, path| {
+            requests.request("DELETE", path, &Value::Null).map(drop)
+        })?;
+        Ok((made, ended))
+    }
+
+    fn all_at_once(
+        &self,
+        count: usize,
+        request: impl Fn(&mut Api, &str) -> anyhow::Result<()> + Sync,
+    ) -> anyhow::Result<f64> {
+        let socket = self.idle.platform().socket();
+        let next = AtomicUsize::new(0);
+        let start = Instant::now();
+        let work = || -> anyhow::Result<()> {
+            let mut requests = Api::connect(&socket)?;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return Ok(());
+                }
+                interrupt::check()?;
+                request(&mut requests, &format!("/v1/instances/storm{number}"))?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(work)).collect();
+            let join = |worker: std::thread::ScopedJoinHandle<'_, anyhow::Result<()>>| {
+                worker
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a client failed")))
+            };
+            workers.into_iter().try_for_each(join)
+        })?;
+        Ok(count as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Makes an instance, waits until it forwards, and ends it. From a pool: once that is full, as it is while nobody makes any.
+    /// [`Setup::storm`] measures the cost of refilling the pool.
+    ///
+    /// # Errors
+    /// The daemon refuses the request, or no frame comes through.
+    pub fn cycle(&mut self, way: Way) -> anyhow::Result<Created> {
+        interrupt::check()?;
+        if way == Way::Pool {
+            self.idle.requests().await_shells(self.shells as u64)?;
+        }
+        self.probe.thaw()?;
+        // Frames that came through the instance before do not count for this instance.
+        std::thread::sleep(2 * probe::SILENCE);
+        let asked_ns = monotonic_ns();
+        let answer = self.make(way)?;
+        let answered_ns = monotonic_ns();
+        let first_ns = self.await_first(asked_ns)?;
+        self.probe.freeze()?;
+        let ending_ns = monotonic_ns();
+        self.end(way)?;
+        Ok(Created {
+            phases: phases(&answer, asked_ns, first_ns)?,
+            first_packet_ms: ms(asked_ns, first_ns),
+            answer_ms: ms(asked_ns, answered_ns),
+            end_ms: ms(ending_ns, monotonic_ns()),
+        })
+    }
+
+    /// The daemon refuses the request, or does not answer.
+    fn make(&mut self, way: Way) -> anyhow::Result<Value> {
+        let links = links();
+        if way != Way::Whole {
+            let request = json!({ "instance": bridge(), "links": links });
+            let path = format!("/v1/instances/{SUBJECT}");
+            return self.idle.requests().request("PUT", &path, &request);
+        }
+        // A flavor beside the instance: that is for the check of everything.
+        self.idle.merge(&json!({
+            "version": 1,
+            "flavors": { "unused": { "ring": 64, "memory": "16MiB" } },
+            "instances": { SUBJECT: bridge() },
+            "links": links,
+        }))
+    }
+
+    fn end(&mut self, way: Way) -> anyhow::Result<()> {
+        if way != Way::Whole {
+            let path = format!("/v1/instances/{SUBJECT}?with_links=true");
+            return self
+                .idle
+                .requests()
+                .request("DELETE", &path, &Value::Null)
+                .map(drop);
+        }
+        let named = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
+        let request = json!({
+            "objects": [named("flavor", "unused"), named("instance", SUBJECT)],
+            "with_links": true,
+        });
+        self.idle
+            .requests()
+            .request("POST", "/v1/delete", &request)
+            .map(drop)
+    }
+
+    /// When the first frame came through, after `asked_ns`.
+    fn await_first(&mut self, asked_ns: u64) -> anyhow::Result<u64> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let Some(line) = self.log.line()? else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let first = line.trim().strip_prefix("first ");
+            if let Some(first_ns) = first.and_then(|ns| ns.parse().ok())
+                && first_ns > asked_ns
+            {
+                return Ok(first_ns);
+            }
+        }
+        anyhow::bail!("no frame came through a new instance")
+    }
+}
+
+fn ms(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e6
+}
+
+/// Where the time between `asked_ns` and `first_ns` went: until the daemon began, what it did until the program was told
+/// what it is, and from there to the first frame. What the daemon does meanwhile, beside the start, comes last.
+fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(String, f64)>> {
+    let Some(took) = answer.get("took") else {
+        return Ok(Vec::new());
+    };
+    let took: Timeline = serde_json::from_value(took.clone()).context("where the time went")?;
+    let mut phases = vec![("request".to_owned(), ms(asked_ns, took.begun_ns))];
+    let mut until_ns = took.begun_ns;
+    let mut told_ns = None;
+    let mut beside = Vec::new();
+    for phase in took.phases {
+        until_ns += phase.took_ns;
+        let is_beside = told_ns.is_some();
+        if phase.what == TELL || phase.what == LAUNCH {
+            told_ns = Some(until_ns);
+        }
+        let list = if is_beside { &mut beside } else { &mut phases };
+        list.push((phase.what, phase.took_ns as f64 / 1e6));
+    }
+    if let Some(told_ns) = told_ns {
+        phases.push(("start".to_owned(), ms(told_ns, first_ns)));
+    }
+    phases.append(&mut beside);
+    Ok(phases)
+}
+
+/// The daemon's names for the phases at whose end a shell's program is told what it is, or one that is no shell's runs.
+const TELL: &str = "tell";
+const LAUNCH: &str = "launch";
+
+fn links() -> [[String; 2]; 2] {
+    [("a", "in"), ("b", "out")].map(|(a, b)| [format!("probe.{a}"), format!("{SUBJECT}.{b}")])
+}

@@ -1,0 +1,359 @@
+//! What a move to another host costs those whose frames cross the instance: datagrams at a fixed rate from one namespace
+//! to another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
+//! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
+
+use super::losses::{DropCounters, LossesByPhase};
+use super::setup::number;
+use crate::host::cpu::require_two_cores;
+use crate::host::platform;
+use crate::phases::Phases;
+use crate::report::{Report, significant, table};
+use crate::setups::stream::Stream;
+use anyhow::Context;
+use nfluid_api::types::Timeline;
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::api::Api;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
+use nfluid_tls::testing::Authority;
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::time::{Duration, Instant};
+
+const PPS: u32 = 100_000;
+const FLOWS: u16 = 1000;
+/// Ports that the flows come from: below those that the kernel chooses.
+const FIRST_PORT: u16 = 20_000;
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 53);
+const SUBJECT: &str = "fw";
+/// Instances of its kind that each daemon has prepared.
+const SHELLS: u64 = 2;
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let (rounds, seconds) = report.effort((20, 1.0), (3, 0.6));
+    let time = Duration::from_secs_f64(seconds);
+    let mut road = Road::new()?;
+    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    road.make_ready(&mut stream)?;
+    let mut none = Variant::new("l7.migrate_none", "no move: what there is anyway");
+    let mut moved = Variant::new("l7.migrate", "the firewall moves in the middle");
+    let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
+    let mut all_lost = DropCounters::default();
+    let mut phases = Phases::default();
+    let mut by_phase = LossesByPhase::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        stream.answer()?;
+        none.push(&stream.run(PPS, time, || Ok(()))?);
+        let before = road.counters()?;
+        let mut said = Value::Null;
+        let mut asked = Instant::now();
+        let passage = stream.run(PPS, time, || {
+            asked = Instant::now();
+            said = road.migrate()?;
+            Ok(())
+        })?;
+        moved.push(&passage);
+        let parts: Timeline =
+            serde_json::from_value(said["took"].clone()).context("where the time went")?;
+        by_phase.note(asked, &parts, &passage.lost_at);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        phases.push(parts.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
+        let mut lost = road.counters()?.since(&before);
+        for (what, key) in [
+            ("the rings of the one that left", "frames_dropped"),
+            ("handed on, and no room", "frames_left_out"),
+        ] {
+            lost.add(what.to_owned(), Some(number(&said, key)? as u64));
+        }
+        uncounted.push(passage.lost as f64 - lost.sum() as f64);
+        all_lost.merge(&lost);
+        let taken = number(&said, "state_taken")?;
+        anyhow::ensure!(
+            taken >= f64::from(FLOWS),
+            "{taken} states of {FLOWS} were taken over"
+        );
+        blocked.push(number(&said, "blocked_us")? / 1e3);
+        ready.push(number(&said, "ready_us")? / 1e3);
+        took.push(number(&said, "took_us")? / 1e3);
+        frames.push(number(&said, "frames")?);
+        road.refill()?;
+    }
+    let rows = [&none, &moved].map(Variant::row);
+    table(
+        "A firewall with 1000 states moves to another host while datagrams cross it",
+        &["figure", "longest gap ms", "lost", "of", "what happens"],
+        &rows,
+    );
+    table(
+        "Frames that were dropped in all moves, by who counted them",
+        &["place and reason", "frames"],
+        &all_lost.rows(),
+    );
+    table(
+        "And by the part of the move in which they were to be sent",
+        &["part", "frames"],
+        &by_phase.rows(),
+    );
+    let conditions =
+        format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
+    let rows = phases.report(
+        report,
+        "l7.migrate",
+        &format!("a part of a move; {conditions}"),
+    );
+    table(
+        "A move, where the time goes, ms",
+        &["phase", "median", "p99"],
+        &rows,
+    );
+    for variant in [&none, &moved] {
+        let conditions = format!("{conditions}; {}", variant.what);
+        report.figure(
+            format!("{}_gap_ms", variant.id),
+            &variant.gap_ms,
+            "ms",
+            &conditions,
+        );
+        report.figure(
+            format!("{}_lost", variant.id),
+            &variant.lost,
+            "packets",
+            &conditions,
+        );
+    }
+    for (id, samples, unit, what) in [
+        (
+            "l7.migrate_blocked_ms",
+            &blocked,
+            "ms",
+            "nobody serves the ports, until the frames that waited are on their way",
+        ),
+        (
+            "l7.migrate_ready_ms",
+            &ready,
+            "ms",
+            "of it, until the other host has the state",
+        ),
+        (
+            "l7.migrate_took_ms",
+            &took,
+            "ms",
+            "from the request until the source knows that all is there",
+        ),
+        (
+            "l7.migrate_frames",
+            &frames,
+            "frames",
+            "that waited or came still, and were handed on",
+        ),
+        (
+            "l7.migrate_lost_uncounted",
+            &uncounted,
+            "frames",
+            "of those lost, what neither host nor the kernel between them has counted",
+        ),
+    ] {
+        report.figure(
+            id.to_owned(),
+            samples,
+            unit,
+            &format!("{what}; {conditions}"),
+        );
+    }
+    Ok(())
+}
+
+/// Runs of one kind.
+struct Variant {
+    id: &'static str,
+    what: &'static str,
+    gap_ms: Samples,
+    sent: Samples,
+    lost: Samples,
+}
+
+impl Variant {
+    fn new(id: &'static str, what: &'static str) -> Self {
+        Variant {
+            id,
+            what,
+            gap_ms: Samples::default(),
+            sent: Samples::default(),
+            lost: Samples::default(),
+        }
+    }
+
+    fn push(&mut self, passage: &crate::setups::stream::Passage) {
+        self.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
+        self.sent.push(passage.sent as f64);
+        self.lost.push(passage.lost as f64);
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.id.to_owned(),
+            significant(self.gap_ms.median()),
+            significant(self.lost.median()),
+            significant(self.sent.median()),
+            self.what.to_owned(),
+        ]
+    }
+}
+
+/// A host of the move.
+struct Host {
+    _platform: Platform,
+    requests: Api,
+    /// Where its daemon listens for others.
+    address: String,
+}
+
+/// Two ends on two segments, and two hosts between them, which end before their interfaces do.
+struct Road {
+    hosts: [Host; 2],
+    /// Which host has the instance.
+    at: usize,
+    client: Namespace,
+    server: Namespace,
+    others: [(&'static str, Namespace); 3],
+}
+
+impl Road {
+    fn new() -> anyhow::Result<Self> {
+        let [client, server] = [Namespace::new()?, Namespace::new()?];
+        let [bridges, a, b] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        for (end, segment, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
+            bridges.ip(&format!("link add {segment} type bridge"))?;
+            bridges.ip(&format!("link set {segment} up"))?;
+            let ports = [("e", end, "eth0"), ("a", &a, segment), ("b", &b, segment)];
+            for (name, place, interface) in ports {
+                let port = format!("{segment}-{name}");
+                Namespace::join((place, interface), (&bridges, &port))?;
+                bridges.ip(&format!("link set {port} master {segment}"))?;
+            }
+            end.ip(&format!("address add {address}/24 dev eth0"))?;
+        }
+        // ARP would have to cross the firewall.
+        for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
+            end.enter_neighbour(address, other)?;
+        }
+        let (authority, folder) = (Authority::new()?, ScratchDirectory::new()?);
+        let start = |host| start_host(&authority, &folder, host);
+        let [one, other] = [("-a", &a), ("-b", &b)].map(start);
+        let mut hosts = [one?, other?];
+        let request = json!({ "text": subject().to_string(), "merge": true });
+        hosts[0].requests.request("POST", "/v1/apply", &request)?;
+        for host in &mut hosts {
+            host.requests.await_shells(SHELLS)?;
+        }
+        Ok(Road {
+            hosts,
+            at: 0,
+            client,
+            server,
+            others: [("bridges", bridges), ("edge-a", a), ("edge-b", b)],
+        })
+    }
+
+    /// Waits until datagrams cross, in both directions, and enters a state for each flow.
+    fn make_ready(&self, stream: &mut Stream) -> anyhow::Result<()> {
+        stream.until_it_crosses()?;
+        self.client.within(|| {
+            for port in FIRST_PORT..FIRST_PORT + FLOWS {
+                let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+                socket.send_to(&[0], TO)?;
+            }
+            Ok(())
+        })?;
+        stream.answer()
+    }
+
+    /// Moves the instance to the other host.
+    fn migrate(&mut self) -> anyhow::Result<Value> {
+        let to = self.hosts[1 - self.at].address.clone();
+        let path = format!("/v1/instances/{SUBJECT}/migrate");
+        let report = self.hosts[self.at]
+            .requests
+            .request("POST", &path, &json!({ "to": to }))?;
+        self.at = 1 - self.at;
+        Ok(report)
+    }
+
+    /// Returns all counters of dropped frames.
+    fn counters(&mut self) -> anyhow::Result<DropCounters> {
+        let mut counters = DropCounters::default();
+        for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
+            counters.add_platform(name, &mut host.requests)?;
+        }
+        let ends = [("client", &self.client), ("server", &self.server)];
+        let others = self
+            .others
+            .iter()
+            .map(|(name, namespace)| (*name, namespace));
+        for (name, namespace) in ends.into_iter().chain(others) {
+            counters.add_interfaces(name, namespace)?;
+        }
+        counters.add_backlog()?;
+        Ok(counters)
+    }
+
+    /// Waits until both hosts are ready for the next move.
+    fn refill(&mut self) -> anyhow::Result<()> {
+        self.hosts
+            .iter_mut()
+            .try_for_each(|host| host.requests.await_shells(SHELLS))
+    }
+}
+
+/// The common part of both hosts' deployments: uplinks, whose rings hold 10 ms of the rate, and shells.
+fn common(edge: &Namespace) -> Value {
+    let uplink =
+        |interface: &str| json!({ "interface": interface, "netns": edge.name(), "ring": 1024 });
+    json!({
+        "version": 1,
+        "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
+        "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") },
+        "pool": { "wide": { "flavor": "wide", "size": SHELLS } },
+    })
+}
+
+/// The part that only one host has.
+fn subject() -> Value {
+    let rules = "allow udp from any to any keep-state";
+    let timeouts = json!({ "udp_opening": 3600, "udp": 3600 });
+    json!({
+        "version": 1,
+        "instances": { SUBJECT: {
+            "nf": "firewall", "flavor": "wide",
+            "config": { "rules": rules, "states": { "timeouts": timeouts } },
+        } },
+        "chains": { "road": { "from": "lan", "to": "wan", "via": [SUBJECT] } },
+    })
+}
+
+/// Starts a host whose uplinks are in `edge`; its certificate is in `folder`.
+fn start_host(
+    authority: &Authority,
+    folder: &ScratchDirectory,
+    (name, edge): (&str, &Namespace),
+) -> anyhow::Result<Host> {
+    // Free a moment ago, and nobody else is about to listen here.
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let host = address.ip().to_string();
+    let files = authority.write(authority, folder.as_ref(), (name, &host));
+    let files = files.context("writing the files of a host")?;
+    let platform = platform::start_with(name, &files.arguments(&address.to_string()))?;
+    platform.apply(&common(edge).to_string())?;
+    Ok(Host {
+        requests: Api::connect(&platform.socket())?,
+        _platform: platform,
+        address: address.to_string(),
+    })
+}

@@ -1,0 +1,100 @@
+//! Life of an instance: creation, memory, save and restore, upgrade, restart.
+
+pub mod creation;
+mod creation_peers;
+mod density;
+mod footprint;
+pub mod life;
+mod restart;
+
+use crate::experiment::{Experiment, Topic};
+use crate::needs::{CONTAINERS, NETNS, NOTHING, Needs, OPENSSL};
+
+/// The experiments of this topic.
+pub const TOPIC: Topic = Topic {
+    title: "Life of an instance",
+    experiments: &[
+        Experiment {
+            name: "creation",
+            aliases: &["l2"],
+            summary: "create -> first packet forwarded, by number of instances; fork+exec, unshare, bwrap, crun, runc",
+            needs: Needs {
+                required: &[],
+                compared: &[CONTAINERS],
+            },
+            run: creation::run,
+        },
+        Experiment {
+            name: "creation-peers",
+            aliases: &["l2peers"],
+            summary: "an instance from the pool, fork+exec, unshare, bwrap, crun, runc in turn, beside 0 and 1000 instances",
+            needs: Needs {
+                required: &[],
+                compared: &[CONTAINERS],
+            },
+            run: creation_peers::run,
+        },
+        Experiment {
+            name: "density",
+            aliases: &["l6"],
+            summary: "instances alive and idle at once: how many, memory of each, CPU of all",
+            needs: NOTHING,
+            run: density::run,
+        },
+        Experiment {
+            name: "footprint",
+            aliases: &[],
+            summary: "memory and CPU time of 1 and 100 idle instances; memory of 1 to 8000 of a platform",
+            needs: NOTHING,
+            run: footprint::run,
+        },
+        Experiment {
+            name: "save-restore",
+            aliases: &["l7"],
+            summary: "save a firewall with 1000 states, and restore it as a clone",
+            needs: NOTHING,
+            run: life::save_restore::run,
+        },
+        Experiment {
+            name: "migration",
+            aliases: &["l7migrate"],
+            summary: "move a firewall with 1000 states to another host while datagrams cross it: blocked time, lost",
+            needs: Needs {
+                required: &[NETNS, OPENSSL],
+                compared: &[],
+            },
+            run: life::migration::run,
+        },
+        Experiment {
+            name: "pause",
+            aliases: &["l8"],
+            summary: "pause and unpause an instance while frames pass: held, dropped, led past it",
+            needs: NOTHING,
+            run: life::pause::run,
+        },
+        Experiment {
+            name: "upgrade",
+            aliases: &[],
+            summary: "frames lost while a firewall is upgraded in place again and again",
+            needs: NOTHING,
+            run: life::upgrade::run,
+        },
+        Experiment {
+            name: "scaleout",
+            aliases: &[],
+            summary: "a firewall becomes 2, 4 and again 1 while frames pass: lost, overtaken, for how long they wait; throughput of so many",
+            needs: NOTHING,
+            run: life::scaleout::run,
+        },
+        Experiment {
+            name: "restart",
+            aliases: &[],
+            summary: "a firewall that is killed, restarted or replaced under traffic: lost packets, gap",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: restart::run,
+        },
+    ],
+};

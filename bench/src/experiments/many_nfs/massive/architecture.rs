@@ -1,0 +1,77 @@
+//! The architectures that are compared, and the numbers and lengths that they are measured with.
+
+use super::population::{Buffers, Plan, Waiting};
+use super::wired_entry::Entry;
+use crate::report::Report;
+use crate::roles::work::Waits;
+use nfluid_switch::Wake;
+
+/// As many NFs cost something while they are idle, and take longer to be measured.
+pub const MANY: u32 = 1000;
+/// Latency is measured at this part of the rate that was reached.
+pub const MODERATE: f64 = 0.5;
+
+/// An architecture.
+pub struct Architecture {
+    /// The beginning of the figures' ids: the experiment's id, or the id and a name of the architecture behind a dot.
+    pub id: &'static str,
+    pub title: &'static str,
+    pub waiting: Waiting,
+    pub buffers: Buffers,
+    pub entry: Entry,
+}
+
+/// Numbers of NFs and frame lengths to measure.
+pub struct Sizes {
+    pub nfs: Vec<u32>,
+    /// The first one's figures carry no length in their ids.
+    pub lens: Vec<usize>,
+    pub rounds: usize,
+    /// Of [`MANY`] NFs; fewer take half the time.
+    pub seconds: f64,
+    /// NFs that sleep are watched without traffic, too.
+    pub idle: bool,
+}
+
+impl Waiting {
+    /// NFs sleep until they are rung, by each frame.
+    pub const SLEEPING: Waiting = Waiting {
+        waits: Waits::Sleeping,
+        wake: Wake::AT_ONCE,
+        list: None,
+    };
+}
+
+impl Sizes {
+    /// The numbers and lengths that all architectures are measured with.
+    pub fn common(report: &Report) -> Self {
+        Sizes {
+            nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
+            lens: report.choose(vec![700, 64, 1514], vec![700]),
+            rounds: report.effort(3, 2),
+            seconds: report.effort(1.0, 0.2),
+            idle: false,
+        }
+    }
+
+    pub fn seconds(&self, nfs: u32) -> f64 {
+        if nfs >= MANY {
+            self.seconds
+        } else {
+            self.seconds / 2.0
+        }
+    }
+}
+
+impl Architecture {
+    /// The population that it needs.
+    pub fn plan(&self, nfs: u32) -> Plan {
+        Plan {
+            nfs,
+            waiting: self.waiting,
+            buffers: self.buffers,
+            is_wired: self.entry != Entry::Port,
+            first_switch: 0,
+        }
+    }
+}

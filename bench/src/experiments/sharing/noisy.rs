@@ -1,0 +1,248 @@
+//! Noisy: one NF turns hostile; what do the others on its core keep, in throughput and in latency?
+//!
+//! All of them have the same weight. Before and after, the hostile one works as it should, and always has
+//! something to do, so that it gets its share and no more: what the others have then is what their shares
+//! give. Meanwhile it spins, floods a port that nobody empties, fills its memory, or rings a neighbour for
+//! nothing. The neighbour is an NF that is idle but for a ping now and then; through the busy ones the same
+//! frames go round, so that no traffic from elsewhere says how much they have to do.
+
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
+use crate::peer::Peer;
+use crate::report::{Report, significant, table};
+use crate::roles::function::Manner;
+use crate::roles::hostile::{Conduct, Order};
+use crate::roles::work::Outcome;
+use crate::roles::{Role, Task};
+use crate::setups::fleet::{Fleet, Plan};
+use crate::setups::forwarders::{LEN, RING, forwarders, traffic};
+use crate::setups::loopback::{self, Loopback};
+use crate::workload::Workload;
+use anyhow::Context;
+use nfluid_figures::statistics::Samples;
+use nfluid_sandbox::cgroup::Share;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+
+/// Slots of the hostile one's rings.
+const HOSTILE_RING: u32 = 256;
+/// The hostile one's limit, and what it takes of that.
+const MEMORY_MAX: u64 = 192 << 20;
+const MEMORY: usize = 128 << 20;
+/// The hostile NF starts so much before the others, and ends so much after them, in seconds.
+const AHEAD: f64 = 0.01;
+
+const HOSTILE: [(&str, Conduct); 4] = [
+    ("spins", Conduct::Spins),
+    ("floods", Conduct::Floods),
+    ("memory", Conduct::FillsMemory),
+    ("rings", Conduct::Rings),
+];
+
+/// The NFs. What lives in something else comes before it: it ends first.
+struct Neighbours {
+    /// The idle NF, and what pings it.
+    fleet: Fleet,
+    busy: Loopback,
+    hostile: Peer,
+    _groups: Cgroups,
+    _instances: [ScratchInstance; 2],
+}
+
+/// Throughput and latency of the other NFs in a phase.
+struct Phase {
+    mpps: f64,
+    /// Part of the core that the busy ones have.
+    cores: f64,
+    p99_us: f64,
+}
+
+/// Effect of a kind of hostility.
+#[derive(Default)]
+struct Effect {
+    before_mpps: Samples,
+    during_mpps: Samples,
+    kept: Samples,
+    /// What is kept of the CPU time, and of the frames per second of it: their product is about `kept`.
+    time_kept: Samples,
+    pace_kept: Samples,
+    before_p99: Samples,
+    during_p99: Samples,
+    p99_ratio: Samples,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let (rounds, seconds) = report.effort((11, 1.0), (3, 0.25));
+    let mut scratch = Scratch::new("noisy")?;
+    let mut neighbours = Neighbours::start(&mut scratch)?;
+    let mut effects = HOSTILE.map(|_| Effect::default());
+    for round in 0..=rounds {
+        // The first round warms up.
+        let seconds = if round == 0 { seconds / 4.0 } else { seconds };
+        let mut phase = |conduct| neighbours.measure(&scratch, conduct, seconds);
+        report.settle();
+        let mut before = phase(Conduct::Honest)?;
+        for (effect, (_, conduct)) in effects.iter_mut().zip(HOSTILE) {
+            let during = phase(conduct)?;
+            let after = phase(Conduct::Honest)?;
+            if round > 0 {
+                effect.push(&before, &during, &after);
+            }
+            // The phase after one kind of hostility is the phase before the next kind.
+            before = after;
+        }
+    }
+    let mut rows = Vec::new();
+    for (effect, (name, _)) in effects.iter().zip(HOSTILE) {
+        effect.figures(report, name);
+        rows.push(effect.row(name));
+    }
+    let kept = effects.iter().map(|effect| effect.kept.median());
+    let ratio = effects.iter().map(|effect| effect.p99_ratio.median());
+    let of = "of all kinds of hostility";
+    report.derived(
+        "noisy.kept_percent",
+        kept.fold(f64::INFINITY, f64::min),
+        "%",
+        &format!("smallest {of}; {CONDITIONS}"),
+    );
+    report.derived(
+        "noisy.p99_ratio",
+        ratio.fold(0.0, f64::max),
+        "ratio",
+        &format!("largest {of}; {CONDITIONS}"),
+    );
+    let header = [
+        "the hostile one",
+        "Mpps before",
+        "Mpps meanwhile",
+        "kept %",
+        "of CPU time",
+        "of pace",
+        "p99 us before",
+        "p99 us meanwhile",
+        "ratio",
+    ];
+    table("Beside a hostile NF", &header, &rows);
+    Ok(())
+}
+
+const CONDITIONS: &str = "three busy forwarders, an idle NF that is pinged and the hostile NF on one core, each in a \
+                          cgroup of the same weight; before and after the hostile one is busy and honest; traffic on \
+                          the other core";
+
+impl Neighbours {
+    fn start(scratch: &mut Scratch) -> anyhow::Result<Self> {
+        let mut plan: Plan = forwarders(1, Manner::HOSTED, RING);
+        plan.traffic = vec![traffic(LEN, RING, true)];
+        let fleet = Fleet::start(scratch, plan)?;
+        let mut groups = fleet.share()?;
+        let whole = Some(Share::from_percent(100)?);
+        let role = Role {
+            core: Model::nf_core(),
+            task: Task::Circle {
+                workload: Workload::Bridge,
+                len: LEN,
+                frames: loopback::FRAMES,
+            },
+        };
+        let busy = Loopback::start(scratch, Model::Inline, &[role.clone(), role.clone(), role])?;
+        for pid in busy.pids() {
+            groups.add(&[pid], None, whole)?;
+        }
+        let mut instance = scratch.instance(4, HOSTILE_RING, HOSTILE_RING)?;
+        let sink = scratch.instance(1, HOSTILE_RING, HOSTILE_RING)?;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let link = nfluid_switch::Destination::Link(instance.id(to));
+            scratch.switch.connect(instance.id(from), link)?;
+        }
+        scratch.lead((&mut instance, 2), (&sink, 0))?;
+        let idle = fleet.instance(0).context("the idle NF")?;
+        scratch.lead((&mut instance, 3), (idle, 0))?;
+        let role = Role {
+            core: Model::nf_core(),
+            task: Task::Hostile,
+        };
+        let mut hostile = Peer::start(&instance, &role)?;
+        hostile.await_ready()?;
+        groups.add(&[hostile.pid()], None, whole)?;
+        groups.limit_memory(MEMORY_MAX)?;
+        Ok(Neighbours {
+            fleet,
+            busy,
+            hostile,
+            _groups: groups,
+            _instances: [instance, sink],
+        })
+    }
+
+    fn measure(
+        &mut self,
+        scratch: &Scratch,
+        conduct: Conduct,
+        seconds: f64,
+    ) -> anyhow::Result<Phase> {
+        let order = Order {
+            conduct,
+            seconds: seconds + 2.0 * AHEAD + loopback::AROUND.as_secs_f64(),
+            memory: MEMORY,
+        };
+        self.hostile.order(&serde_json::to_string(&order)?)?;
+        std::thread::sleep(std::time::Duration::from_secs_f64(AHEAD));
+        self.busy.begin_sharing(seconds)?;
+        let measured = self.fleet.measure(scratch, seconds)?;
+        let busy = self.busy.end()?;
+        self.hostile.hear().context("the hostile NF")?;
+        let pings = measured.traffic.first().context("no traffic")?;
+        let rate = |nf: &Outcome| nf.frames as f64 / nf.seconds / 1e6;
+        let part = |nf: &Outcome| nf.cpu_seconds / nf.seconds;
+        Ok(Phase {
+            mpps: busy.iter().map(rate).sum(),
+            cores: busy.iter().map(part).sum(),
+            p99_us: pings.p99_us,
+        })
+    }
+}
+
+impl Effect {
+    fn push(&mut self, before: &Phase, during: &Phase, after: &Phase) {
+        let mpps = f64::midpoint(before.mpps, after.mpps);
+        let p99 = f64::midpoint(before.p99_us, after.p99_us);
+        self.before_mpps.push(mpps);
+        self.during_mpps.push(during.mpps);
+        self.kept.push(during.mpps / mpps * 100.0);
+        let cores = f64::midpoint(before.cores, after.cores);
+        self.time_kept.push(during.cores / cores * 100.0);
+        let pace = mpps / cores;
+        self.pace_kept
+            .push(during.mpps / during.cores / pace * 100.0);
+        self.before_p99.push(p99);
+        self.during_p99.push(during.p99_us);
+        self.p99_ratio.push(during.p99_us / p99);
+    }
+
+    fn figures(&self, report: &mut Report, name: &str) {
+        let id = |what| format!("noisy.{name}.{what}");
+        report.figure(id("kept_percent"), &self.kept, "%", CONDITIONS);
+        report.figure(id("time_kept_percent"), &self.time_kept, "%", CONDITIONS);
+        report.figure(id("pace_kept_percent"), &self.pace_kept, "%", CONDITIONS);
+        report.figure(id("p99_ratio"), &self.p99_ratio, "ratio", CONDITIONS);
+        report.figure(id("p99_us"), &self.during_p99, "us", CONDITIONS);
+    }
+
+    fn row(&self, name: &str) -> Vec<String> {
+        vec![
+            name.to_owned(),
+            significant(self.before_mpps.median()),
+            significant(self.during_mpps.median()),
+            format!("{:.1}", self.kept.median()),
+            format!("{:.1}", self.time_kept.median()),
+            format!("{:.1}", self.pace_kept.median()),
+            significant(self.before_p99.median()),
+            significant(self.during_p99.median()),
+            format!("{:.2}", self.p99_ratio.median()),
+        ]
+    }
+}

@@ -1,0 +1,300 @@
+//! H8: NFs that share a core by weight: does each get the throughput that its share promises, in each
+//! I/O model? (HyperNF, SoCC '17, figs. 4 and 8.) Two NFs as in the literature, and ten of random shares
+//! and kinds.
+//!
+//! The literature's error is (goodput - baseline x share) / (baseline x share), where the baseline is the
+//! NF alone on the core. What a machine gives drifts by more than the errors that are looked for, so the
+//! baseline is measured in slices right before and after each run, and a second error leaves out what
+//! all NFs lost or gained: each one's throughput as a part of its baseline, as a part of the sum of those,
+//! against its share. That sum is the efficiency. Shares are weights of cgroups; the process of the I/O
+//! threads has a cgroup of its own, with the weight of a whole core.
+//!
+//! All NFs of a run count the same time, in which all of them run: who is told first, or ends last, has the core
+//! alone meanwhile. What an NF loses by cold caches and by switches is its pace: frames per second of its own CPU
+//! time, over those alone.
+
+mod fairness;
+mod ten;
+mod variant;
+
+use crate::host::cpu::require_two_cores;
+use crate::io_model::Model;
+use crate::report::{Report, significant, table};
+use crate::workload::Workload;
+use fairness::{Fairness, Got};
+use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_testbed::scratch::Scratch;
+use variant::{Nf, Times, Variant};
+
+/// Percent of the core for the first and the second NF.
+const SHARES: [[u32; 2]; 5] = [[50, 50], [30, 70], [70, 30], [20, 80], [80, 20]];
+const SHARES_QUICK: [[u32; 2]; 2] = [[50, 50], [20, 80]];
+
+/// Seconds in which the kernel measures what receiving at uplinks costs.
+const METERED: f64 = 0.1;
+
+/// Flows of a firewall's traffic.
+const FLOWS: u32 = 1000;
+
+/// The NFs of set-ups A and B.
+fn set_ups() -> [(&'static str, Vec<Nf>); 2] {
+    let nf = |name: &str, workload, len| Nf {
+        name: name.to_owned(),
+        workload,
+        len,
+    };
+    let firewall = |rules| Workload::Firewall {
+        rules,
+        flows: FLOWS,
+    };
+    let bridge = nf("bridge", Workload::Bridge, 64);
+    [
+        ("A", vec![bridge, nf("firewall50", firewall(50), 1472)]),
+        (
+            "B",
+            vec![
+                nf("firewall10", firewall(10), 1024),
+                nf("firewall50", firewall(50), 512),
+            ],
+        ),
+    ]
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let mut scratch = Scratch::new("h8")?;
+    let inline = virtual_ports(report, &mut scratch, &[Model::Inline])?;
+    let errors = inline.iter().flat_map(|variant| &variant.results);
+    report.derived(
+        "h8.virtual.max_error_percent",
+        errors.map(Fairness::error_max).fold(0.0, f64::max),
+        "%",
+        "inline, both set-ups, all shares: largest corrected error of an NF, by its amount",
+    );
+    let efficiencies = inline.iter().flat_map(|variant| &variant.results);
+    let efficiencies = efficiencies.map(|result| result.efficiency.median());
+    report.derived(
+        "h8.efficiency_percent",
+        efficiencies.fold(f64::INFINITY, f64::min),
+        "%",
+        "inline, both set-ups, all shares: smallest sum of both NFs' throughputs, each as a part of what it has alone",
+    );
+    uplinks(report, &mut scratch)?;
+    ten::run(report, &mut scratch)?;
+    let others = virtual_ports(report, &mut scratch, &Model::ALL[1..])?;
+    for name in ["A", "B"] {
+        let variants: Vec<&Variant> = inline.iter().chain(&others).collect();
+        let variants: Vec<&Variant> = variants
+            .into_iter()
+            .filter(|variant| variant.name == name)
+            .collect();
+        (0..2).for_each(|which| report.plot(plot(&variants, which)));
+    }
+    Ok(())
+}
+
+/// Both set-ups in some models, whose NFs have virtual ports.
+fn virtual_ports(
+    report: &mut Report,
+    scratch: &mut Scratch,
+    models: &[Model],
+) -> anyhow::Result<Vec<Variant>> {
+    let is_inline = models.contains(&Model::Inline);
+    let (divisions, rounds, alone, together) = if is_inline {
+        let full = (&SHARES[..], 20, 0.05, 0.6);
+        report.choose(full, (&SHARES_QUICK, 3, 0.03, 0.3))
+    } else {
+        let full = (&SHARES[..], 4, 0.04, 0.3);
+        report.choose(full, (&SHARES_QUICK[..1], 1, 0.02, 0.1))
+    };
+    let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
+    let most = if is_inline { 2 } else { report.choose(2, 1) };
+    let mut variants = Vec::new();
+    for (name, nfs) in set_ups().into_iter().take(most) {
+        for model in models {
+            let nfs = nfs.clone();
+            variants.push(Variant::new(scratch, name, *model, nfs, &divisions)?);
+        }
+    }
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
+    table("Two NFs that share a core by weight", &HEADER, &rows);
+    variants.iter().for_each(|variant| figures(report, variant));
+    Ok(variants)
+}
+
+/// Both set-ups; each NF sends out of an uplink of its own, and gets what it has sent back by another one.
+fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
+    let full = (&SHARES[..], 20, 0.05, 0.6);
+    let (divisions, rounds, alone, together) =
+        report.choose(full, (&SHARES_QUICK[1..], 2, 0.03, 0.3));
+    let divisions: Vec<Vec<u32>> = divisions.iter().map(|shares| shares.to_vec()).collect();
+    let mut variants = Vec::new();
+    for ((_, nfs), name) in set_ups().into_iter().zip(["A-uplink", "B-uplink"]) {
+        variants.push(Variant::with_uplinks(scratch, name, nfs, &divisions)?);
+    }
+    for variant in &mut variants {
+        variant.meter(METERED)?;
+    }
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
+    table(
+        "Two NFs that send out of uplinks, and receive by them",
+        &HEADER,
+        &rows,
+    );
+    variants.iter().for_each(|variant| figures(report, variant));
+    let errors = variants.iter().flat_map(|variant| &variant.results);
+    report.derived(
+        "h8.uplink.max_error_percent",
+        errors.map(Fairness::error_max).fold(0.0, f64::max),
+        "%",
+        "inline, both set-ups, all shares, each NF sends out of an uplink on a veth and receives by one at its other \
+         end; their threads and the kernel's receive side have the other core: largest corrected error of an NF, by \
+         its amount",
+    );
+    for variant in &variants {
+        charged(report, variant);
+    }
+    Ok(())
+}
+
+/// CPU time that the kernel spent on receiving for each NF, and charged to another process.
+fn charged(report: &mut Report, variant: &Variant) {
+    for (result, nf, got) in each(variant) {
+        let id = format!(
+            "h8.{}.{}.{}.charged_percent",
+            variant.name,
+            result.name(),
+            nf.name
+        );
+        let conditions = "run time of the uplink's XDP program for the frames that came in, in percent of the NF's own \
+                          CPU time: charged back to it in what the platform reports";
+        report.figure(id, &got.charged, "%", conditions);
+    }
+}
+
+/// All variants in turn; the first round warms up.
+fn measure(
+    report: &mut Report,
+    variants: &mut [Variant],
+    rounds: usize,
+    times: Times,
+) -> anyhow::Result<()> {
+    let warm_up = Times {
+        alone: times.alone / 4.0,
+        together: times.together / 4.0,
+    };
+    for round in 0..=rounds {
+        for variant in &mut *variants {
+            report.settle();
+            let times = if round == 0 { warm_up } else { times };
+            variant.measure(times, round > 0)?;
+        }
+    }
+    Ok(())
+}
+
+const HEADER: [&str; 11] = [
+    "set-up",
+    "model",
+    "shares",
+    "NF",
+    "alone Mpps",
+    "Mpps",
+    "error %",
+    "corrected %",
+    "of the NFs' CPU time %",
+    "pace %",
+    "efficiency %",
+];
+
+/// Each NF with each division.
+fn each(variant: &Variant) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
+    variant.results.iter().flat_map(|result| {
+        let nfs = variant.nfs.iter().zip(&result.nfs);
+        nfs.map(move |(nf, got)| (result, nf, got))
+    })
+}
+
+fn figures(report: &mut Report, variant: &Variant) {
+    let (set_up, model) = (variant.name, variant.model.name());
+    let place = variant.model.place();
+    for (result, nf, got) in each(variant) {
+        let conditions = format!(
+            "{place}; shares {}, {} B; {} Mpps alone, {} Mpps here, {:.0} % of the NFs' CPU time",
+            result.name(),
+            nf.len,
+            significant(got.alone.median()),
+            significant(got.mpps.median()),
+            got.cpu.median()
+        );
+        let id = |what| format!("h8.{set_up}.{model}.{}.{}.{what}", result.name(), nf.name);
+        report.figure(id("error_percent"), &got.raw, "%", &conditions);
+        report.figure(id("corrected_percent"), &got.corrected, "%", &conditions);
+        let pace = format!("{conditions}; frames per second of its CPU time, over those alone");
+        report.figure(id("pace_percent"), &got.pace, "%", &pace);
+    }
+    for result in &variant.results {
+        let id = format!("h8.{set_up}.{model}.{}.efficiency_percent", result.name());
+        report.figure(id, &result.efficiency, "%", place);
+    }
+    let conditions = format!("{place}; largest of all shares and NFs, by its amount");
+    let raw = each(variant).map(|(_, _, got)| got.raw.median().abs());
+    let corrected = variant.results.iter().map(Fairness::error_max);
+    let largest = [
+        ("error_percent_max", raw.fold(0.0, f64::max)),
+        ("corrected_percent_max", corrected.fold(0.0, f64::max)),
+    ];
+    for (what, value) in largest {
+        let id = format!("h8.{set_up}.{model}.{what}");
+        report.derived(id, value, "%", &conditions);
+    }
+}
+
+fn rows(variant: &Variant) -> impl Iterator<Item = Vec<String>> {
+    let spread = |of: &nfluid_figures::statistics::Samples| of.high_quartile() - of.low_quartile();
+    each(variant).map(move |(result, nf, got)| {
+        vec![
+            variant.name.to_owned(),
+            variant.model.name().to_owned(),
+            result.name(),
+            format!("{} {} B", nf.name, nf.len),
+            significant(got.alone.median()),
+            significant(got.mpps.median()),
+            format!("{:+.1} ({:.1})", got.raw.median(), spread(&got.raw)),
+            format!(
+                "{:+.1} ({:.1})",
+                got.corrected.median(),
+                spread(&got.corrected)
+            ),
+            format!("{:.1}", got.cpu.median()),
+            format!("{:.1}", got.pace.median()),
+            format!("{:.1}", result.efficiency.median()),
+        ]
+    })
+}
+
+/// The literature's errors of one of the NFs in all models of a set-up.
+fn plot(variants: &[&Variant], which: usize) -> Plot {
+    let line = |variant: &&Variant| {
+        let mut series = Series::new(variant.model.name());
+        for (index, result) in variant.results.iter().enumerate() {
+            series.push(index as f64, &result.nfs[which].raw);
+        }
+        series
+    };
+    let variant = variants[0];
+    let nf = &variant.nfs[which];
+    Plot {
+        id: format!("h8.{}.{}", variant.name, nf.name),
+        title: format!("Set-up {}: {} with {} B", variant.name, nf.name, nf.len),
+        x: Axis::categories(
+            "shares of both NFs in %",
+            variant.results.iter().map(Fairness::name),
+        ),
+        y: Axis::linear("error of the throughput in %"),
+        series: variants.iter().map(line).collect(),
+    }
+}

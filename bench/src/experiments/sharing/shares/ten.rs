@@ -1,0 +1,89 @@
+//! Ten NFs of random shares and kinds on one core; random, but the same in each run.
+
+use super::variant::{Nf, Times, Variant};
+use super::{FLOWS, HEADER, figures, measure, rows};
+use crate::io_model::Model;
+use crate::report::{Report, table};
+use crate::workload::{Workload, Xorshift};
+use nfluid_testbed::scratch::Scratch;
+
+const NFS: usize = 10;
+/// Percent of the core that each has at least.
+const SHARE_MIN: u32 = 4;
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Rules of a firewall; none is a bridge.
+const RULES: [u32; 5] = [0, 10, 50, 200, 1000];
+/// Lengths of frames.
+const LENS: [usize; 5] = [64, 128, 512, 1024, 1472];
+
+/// Runs that part of the experiment.
+pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
+    let (rounds, alone, together) = report.effort((20, 0.04, 1.2), (2, 0.01, 0.8));
+    let mut random = Xorshift::new(SEED);
+    let nfs = (0..NFS)
+        .map(|number| random_nf(number, &mut random))
+        .collect();
+    let divisions = [random_shares(&mut random)];
+    let variant = Variant::new(scratch, "ten", Model::Inline, nfs, &divisions)?;
+    let mut variants = [variant];
+    measure(report, &mut variants, rounds, Times { alone, together })?;
+    let [variant] = &variants;
+    let rows: Vec<_> = rows(variant).collect();
+    table("Ten NFs that share a core by weight", &HEADER, &rows);
+    figures(report, variant);
+    let result = &variant.results[0];
+    let conditions = format!("inline, shares {}, kinds at random", result.name());
+    report.derived(
+        "h8.ten.max_error_percent",
+        result.error_max(),
+        "%",
+        &format!("{conditions}: largest corrected error of an NF, by its amount"),
+    );
+    report.figure(
+        "h8.ten.efficiency_percent",
+        &result.efficiency,
+        "%",
+        &conditions,
+    );
+    Ok(())
+}
+
+/// Of kinds that hand a frame on as it is, so that it can go round for ever.
+fn random_nf(number: usize, random: &mut Xorshift) -> Nf {
+    let rules = RULES[random.next() as usize % RULES.len()];
+    let flows = FLOWS;
+    let (name, workload) = match rules {
+        0 => ("bridge".to_owned(), Workload::Bridge),
+        rules => (
+            format!("firewall{rules}"),
+            Workload::Firewall { rules, flows },
+        ),
+    };
+    Nf {
+        name: format!("{number}-{name}"),
+        workload,
+        len: LENS[random.next() as usize % LENS.len()],
+    }
+}
+
+/// Shares of all NFs, which make up the core: the rest beyond what each has is dealt out by the percent.
+fn random_shares(random: &mut Xorshift) -> Vec<u32> {
+    let mut shares = vec![SHARE_MIN; NFS];
+    for _ in SHARE_MIN * NFS as u32..100 {
+        shares[random.next() as usize % NFS] += 1;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NFS, SEED, SHARE_MIN, random_shares};
+    use crate::workload::Xorshift;
+
+    #[test]
+    fn shares_make_up_the_core() {
+        let shares = random_shares(&mut Xorshift::new(SEED));
+        assert_eq!((shares.len(), shares.iter().sum::<u32>()), (NFS, 100));
+        assert!(shares.iter().all(|share| *share >= SHARE_MIN));
+    }
+}

@@ -1,0 +1,211 @@
+//! What the daemon's congestion thread takes of a core beside 100, 500 and 2000 instances that idle, with signals off
+//! and on, and with a chain of two at work among them: it shall be the instances at work that count. Where the daemon may
+//! not have as many files open as 2000 instances need, there are as many as it may have.
+
+use crate::host::cpu::require_two_cores;
+use crate::host::platform;
+use crate::report::{Report, significant, table};
+use anyhow::Context;
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::flood::{Flood, Sending};
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::platform::Platform;
+use rustix::process::{Resource, getrlimit};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// So many are in a chain.
+const IN_A_CHAIN: usize = 20;
+/// For the figure without a number.
+const USUAL: usize = 500;
+/// Files that the daemon has open for an instance, and for itself.
+const FILES: u64 = 20;
+const FILES_OWN: u64 = 1000;
+/// The instances start, and end their first work.
+const SETTLE: Duration = Duration::from_secs(4);
+/// The flood's core; instances run anywhere.
+const OF_FLOOD: Sending = Sending {
+    core: Some(1),
+    tos: 0,
+};
+
+/// The measurements with one number of instances.
+#[derive(Default)]
+struct Variant {
+    instances: usize,
+    off: Samples,
+    idle: Samples,
+    busy: Samples,
+}
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let outside = Namespace::new()?;
+    let (from, to) = (Namespace::new()?, Namespace::new()?);
+    for (host, outer, address) in [
+        (&from, "left", "10.9.0.1/16"),
+        (&to, "right", "10.9.0.2/16"),
+    ] {
+        Namespace::join((host, "eth0"), (&outside, outer))?;
+        host.ip(&format!("address add {address} dev eth0"))?;
+    }
+    let counts = report.choose(vec![100, 500, 2000], vec![100]);
+    let (rounds, seconds) = report.effort((5, 4), (2, 1));
+    let counts = that_fit(counts, getrlimit(Resource::Nofile).maximum);
+    let time = Duration::from_secs(seconds);
+    let platform = platform::start()?;
+    let mut variants = Vec::new();
+    for instances in counts {
+        let mut variant = Variant {
+            instances,
+            ..Variant::default()
+        };
+        for (signals, line) in [(false, ""), (true, "congestion: on\n")] {
+            platform.apply(&deployment(line, outside.name(), instances))?;
+            std::thread::sleep(SETTLE);
+            for _ in 0..rounds {
+                let into = if signals {
+                    &mut variant.idle
+                } else {
+                    &mut variant.off
+                };
+                into.push(own_percent(&platform, time)?);
+            }
+        }
+        let flood = Flood::start(&from.path(), "10.9.0.2:9", OF_FLOOD)?;
+        for _ in 0..rounds {
+            variant.busy.push(own_percent(&platform, time)?);
+        }
+        drop(flood);
+        variants.push(variant);
+    }
+    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
+    let header = [
+        "instances",
+        "signals off %",
+        "on, all idle %",
+        "on, two at work %",
+    ];
+    table(
+        "CPU time of the congestion thread, percent of a core",
+        &header,
+        &rows,
+    );
+    variants.iter().for_each(|variant| variant.figures(report));
+    if let Some(variant) = variants
+        .iter()
+        .find(|variant| variant.instances == USUAL)
+        .or(variants.last())
+    {
+        let conditions = format!("{}, signals on, all idle", variant.conditions());
+        report.figure(
+            "congestion.idle_cpu_percent",
+            &variant.idle,
+            "%",
+            &conditions,
+        );
+    }
+    Ok(())
+}
+
+/// As many instances as were asked for, or as the limit of open files allows: a round number.
+fn that_fit(counts: Vec<usize>, files: Option<u64>) -> Vec<usize> {
+    let most = files.map_or(u64::MAX, |files| files.saturating_sub(FILES_OWN) / FILES);
+    let most = (usize::try_from(most).unwrap_or(usize::MAX) / 100 * 100).max(100);
+    let mut fitting: Vec<usize> = counts.iter().map(|count| most.min(*count)).collect();
+    fitting.dedup();
+    if fitting != counts {
+        println!(
+            "# {counts:?} instances do not fit the limit of open files: 'ulimit -n 65536' first"
+        );
+    }
+    fitting
+}
+
+/// A chain that takes what a flood sends, and as many instances in chains that nobody sends to.
+fn deployment(congestion: &str, namespace: &str, instances: usize) -> String {
+    let mut text = format!(
+        "version: 1\n{congestion}uplinks:\n  left: {{ interface: left, netns: {namespace} }}\n  right: {{ interface: right, netns: {namespace} }}\n\
+         instances:\n  busy1: {{ nf: bridge, flavor: small }}\n  busy2: {{ nf: bridge, flavor: small }}\n"
+    );
+    for number in 0..instances {
+        let _ = writeln!(text, "  i{number}: {{ nf: bridge, flavor: small }}");
+    }
+    text += "chains:\n";
+    for first in (0..instances).step_by(IN_A_CHAIN) {
+        let via: Vec<_> = (first..instances.min(first + IN_A_CHAIN))
+            .map(|number| format!("i{number}"))
+            .collect();
+        let _ = writeln!(
+            text,
+            "  c{first}: {{ from: left, to: right, via: [{}], match: [{{ dst: 10.8.{}.0/24 }}] }}",
+            via.join(", "),
+            first / IN_A_CHAIN
+        );
+    }
+    text + "  busy: { from: left, to: right, via: [busy1, busy2] }\n"
+}
+
+/// CPU time of the thread during `time`, in percent of a core.
+fn own_percent(platform: &Platform, time: Duration) -> anyhow::Result<f64> {
+    interrupt::check()?;
+    let own = || -> anyhow::Result<(f64, f64)> {
+        let stats = platform.api()?.get("/v1/stats")?;
+        let number = |value: &serde_json::Value| value.as_f64().context("what nfluid says");
+        Ok((
+            number(&stats["time_ns"])?,
+            number(&stats["congestion"]["cpu_ns"])?,
+        ))
+    };
+    let before = own()?;
+    std::thread::sleep(time);
+    let after = own()?;
+    Ok((after.1 - before.1) / (after.0 - before.0) * 100.0)
+}
+
+impl Variant {
+    fn conditions(&self) -> String {
+        format!(
+            "{} idle instances of two ports in chains of {IN_A_CHAIN}, by the thread's own clock",
+            self.instances
+        )
+    }
+
+    fn row(&self) -> Vec<String> {
+        let [off, idle, busy] = [&self.off, &self.idle, &self.busy].map(Samples::median);
+        let values = [off, idle, busy].map(significant);
+        [vec![self.instances.to_string()], values.to_vec()].concat()
+    }
+
+    fn figures(&self, report: &mut Report) {
+        for (id, samples, what) in [
+            ("off_cpu_percent", &self.off, "signals off"),
+            ("idle_cpu_percent", &self.idle, "signals on, all idle"),
+            (
+                "busy_cpu_percent",
+                &self.busy,
+                "signals on, a flooded chain of two beside them",
+            ),
+        ] {
+            let conditions = format!("{}, {what}", self.conditions());
+            let id = format!("congestion.{}.{id}", self.instances);
+            report.figure(id, samples, "%", &conditions);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::that_fit;
+
+    #[test]
+    fn there_are_as_many_instances_as_files_allow() {
+        let asked = vec![100, 500, 2000];
+        assert_eq!(that_fit(asked.clone(), None), asked);
+        assert_eq!(that_fit(asked.clone(), Some(65_536)), asked);
+        assert_eq!(that_fit(asked.clone(), Some(20_000)), [100, 500, 900]);
+        assert_eq!(that_fit(asked, Some(1_024)), [100]);
+    }
+}

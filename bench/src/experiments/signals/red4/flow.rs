@@ -1,0 +1,132 @@
+//! A TCP flow of iperf3's, and what its sender's kernel says of it.
+
+use anyhow::Context;
+use nfluid_testbed::interrupt;
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Between two reports of the kernel's figures, in seconds.
+const INTERVAL: &str = "0.25";
+/// A flow has not ended so long after its time: the way back is gone.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// A flow; ended when dropped.
+pub struct Client {
+    child: Child,
+    time: Duration,
+}
+
+/// Result of the flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flow {
+    /// Mean of the round trip times that the sender's kernel has found, in microseconds.
+    pub rtt_us: f64,
+    /// Segments sent again, per second.
+    pub retransmits: f64,
+}
+
+impl Client {
+    /// Starts iperf3 by a command that may have words before it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        mut command: Command,
+        server: &str,
+        control: &str,
+        time: Duration,
+    ) -> anyhow::Result<Self> {
+        let seconds = time.as_secs().to_string();
+        command
+            .args(["-J", "-i", INTERVAL, "-C", control, "-t", &seconds])
+            .args(["-c", server])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let child = command.spawn().context("starting iperf3")?;
+        Ok(Client { child, time })
+    }
+
+    /// Waits for its end; what became of it from `since` on, counted from its start.
+    ///
+    /// # Errors
+    /// iperf3 does not end, or its output cannot be read; the error has the output.
+    pub fn finish(mut self, since: Duration) -> anyhow::Result<Flow> {
+        let mut said = String::new();
+        let output = self.child.stdout.take().context("iperf3's output")?;
+        let reader = std::thread::spawn(move || {
+            let mut output = output;
+            output.read_to_string(&mut said).map(|_| said)
+        });
+        let start = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            interrupt::check()?;
+            anyhow::ensure!(start.elapsed() < self.time + GRACE, "iperf3 does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let said = reader.join().ok().context("reading what iperf3 says")??;
+        let said: Value = serde_json::from_str(&said).context("what iperf3 says")?;
+        read(&said, since.as_secs_f64())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Of iperf3's report, the intervals that begin after so many seconds.
+fn read(said: &Value, since: f64) -> anyhow::Result<Flow> {
+    if let Some(error) = said["error"].as_str() {
+        anyhow::bail!("iperf3: {error}");
+    }
+    let all = said["intervals"].as_array();
+    let streams = all
+        .context("iperf3 tells no intervals")?
+        .iter()
+        .map(|interval| &interval["streams"][0])
+        .filter(|stream| stream["start"].as_f64().is_some_and(|start| start >= since));
+    let (mut seconds, mut rtt, mut sent_again) = (0.0, 0.0, 0.0);
+    for stream in streams {
+        let number = |key: &str| {
+            let value = stream[key].as_f64();
+            value.with_context(|| format!("iperf3 tells no {key}"))
+        };
+        let elapsed = number("seconds")?;
+        seconds += elapsed;
+        rtt += number("rtt")? * elapsed;
+        sent_again += number("retransmits")?;
+    }
+    anyhow::ensure!(seconds > 0.0, "iperf3 has ended before it was measured");
+    Ok(Flow {
+        rtt_us: rtt / seconds,
+        retransmits: sent_again / seconds,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Flow, read};
+    use serde_json::json;
+
+    #[test]
+    fn slow_start_is_left_out_and_errors_are_told() {
+        let interval = |start: f64, rtt: u32, retransmits: u32| json!({ "streams": [{ "start": start, "seconds": 0.5, "rtt": rtt, "retransmits": retransmits }] });
+        let said = json!({ "intervals": [
+            interval(0.0, 9000, 70), interval(1.0, 200, 1), interval(1.5, 400, 3),
+        ] });
+        let found = read(&said, 1.0).expect("two intervals");
+        let wanted = Flow {
+            rtt_us: 300.0,
+            retransmits: 4.0,
+        };
+        assert_eq!(found, wanted);
+        assert!(read(&said, 2.0).is_err(), "nothing was measured");
+        let error = read(&json!({ "error": "no route" }), 0.0).expect_err("an error");
+        assert!(error.to_string().contains("no route"));
+    }
+}

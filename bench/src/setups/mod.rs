@@ -1,0 +1,13 @@
+//! Set-ups that several experiments measure: instances, their processes, and how they are joined.
+
+pub mod chain;
+pub mod fleet;
+pub mod forwarders;
+pub mod hyperio_call;
+pub mod io_threads;
+pub mod layout;
+pub mod loopback;
+pub mod pairs;
+pub mod pipe_chain;
+pub mod stream;
+pub mod wire;

@@ -1,0 +1,193 @@
+//! Two processes of an experiment that send to each other.
+
+use crate::io_model::Model;
+use crate::peer::Peer;
+use crate::roles::work::Waits;
+use crate::roles::{Role, Task};
+use crate::workload::Workload;
+use nfluid_testbed::cgroups::Cgroups;
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+
+/// The processes, and what lives as long as they do.
+pub struct Pair {
+    /// In the order in which the constructor names them.
+    pub peers: Vec<Peer>,
+    /// One each, joined by links.
+    _instances: Vec<ScratchInstance>,
+}
+
+/// A pair of which the first one is served as its I/O model says.
+pub struct Served {
+    /// As in the pair; then the process of the I/O threads, if there is one.
+    pub peers: Vec<Peer>,
+    _instances: Vec<ScratchInstance>,
+    _shares: Cgroups,
+}
+
+/// Processes, and the instances that they use; programs need none.
+pub fn of(peers: Vec<Peer>, instances: Vec<ScratchInstance>) -> Pair {
+    Pair {
+        peers,
+        _instances: instances,
+    }
+}
+
+/// A sender and a receiver that reads the payload, on rings of `slots`; each yields after a turn if
+/// they share a core.
+pub fn one_way(
+    scratch: &mut Scratch,
+    len: usize,
+    batch: usize,
+    slots: u32,
+    cores: [usize; 2],
+) -> anyhow::Result<Pair> {
+    let waits = if cores[0] == cores[1] {
+        Waits::Yielding
+    } else {
+        Waits::Spinning
+    };
+    let at = [(cores[0], waits), (cores[1], waits)];
+    let roles = one_way_roles(len, batch, at, true);
+    one_way_pair(scratch, slots, 64, roles)
+}
+
+/// A sender that is served by `model` on core 0, and on another one a receiver that leaves the payload
+/// alone: what is measured is the sender, which must not have to wait.
+pub fn one_way_by(
+    scratch: &mut Scratch,
+    model: Model,
+    len: usize,
+    batch: usize,
+    slots: u32,
+) -> anyhow::Result<Served> {
+    // What an I/O thread has not yet consumed needs slots of its own; a hyperio call leaves none.
+    let (waits, tx_slots) = match model {
+        Model::Inline => (Waits::Spinning, 64),
+        _ => (Waits::Sleeping, slots),
+    };
+    let at = [(Model::nf_core(), waits), model.traffic()];
+    let roles = one_way_roles(len, batch, at, false);
+    one_way_pair(scratch, slots, tx_slots, roles)?.served(scratch, model)
+}
+
+fn one_way_roles(len: usize, batch: usize, at: [(usize, Waits); 2], reads: bool) -> [Role; 2] {
+    let [(sender, sender_waits), (receiver, waits)] = at;
+    let send = Task::Send {
+        len,
+        batch,
+        flows: 64,
+        waits: sender_waits,
+    };
+    [
+        Role {
+            core: sender,
+            task: send,
+        },
+        Role {
+            core: receiver,
+            task: Task::Receive {
+                batch,
+                reads,
+                waits,
+            },
+        },
+    ]
+}
+
+fn one_way_pair(
+    scratch: &mut Scratch,
+    slots: u32,
+    tx_slots: u32,
+    [send, receive]: [Role; 2],
+) -> anyhow::Result<Pair> {
+    let mut sender = scratch.instance(1, slots, tx_slots)?;
+    let mut receiver = scratch.instance(1, slots, 64)?;
+    scratch.link((&mut sender, 0), (&mut receiver, 0))?;
+    Ok(Pair {
+        peers: vec![
+            Peer::start(&sender, &send)?,
+            Peer::start(&receiver, &receive)?,
+        ],
+        _instances: vec![sender, receiver],
+    })
+}
+
+/// An NF alone on core 0, and on core 1 one process that sends to it and receives what comes out,
+/// with at most a ring of frames under way.
+pub fn around(
+    scratch: &mut Scratch,
+    workload: Workload,
+    len: usize,
+    batch: usize,
+    slots: u32,
+) -> anyhow::Result<Pair> {
+    around_at(
+        scratch,
+        workload,
+        len,
+        batch,
+        slots,
+        Model::Inline.traffic(),
+    )
+}
+
+/// The same; the NF is served by `model`.
+pub fn around_by(
+    scratch: &mut Scratch,
+    model: Model,
+    workload: Workload,
+    len: usize,
+    batch: usize,
+    slots: u32,
+) -> anyhow::Result<Served> {
+    around_at(scratch, workload, len, batch, slots, model.traffic())?.served(scratch, model)
+}
+
+fn around_at(
+    scratch: &mut Scratch,
+    workload: Workload,
+    len: usize,
+    batch: usize,
+    slots: u32,
+    (core, waits): (usize, Waits),
+) -> anyhow::Result<Pair> {
+    let mut nf = scratch.instance(2, slots, 64)?;
+    let mut traffic = scratch.instance(2, slots, slots)?;
+    scratch.link((&mut traffic, 0), (&mut nf, 0))?;
+    scratch.link((&mut traffic, 1), (&mut nf, 1))?;
+    let around = Task::Around {
+        workload,
+        to: nf.mac(0),
+        len,
+        batch,
+        window: slots,
+        waits,
+    };
+    let role = |core, task| Role { core, task };
+    Ok(Pair {
+        peers: vec![
+            Peer::start(&nf, &role(Model::nf_core(), Task::Nf { workload }))?,
+            Peer::start(&traffic, &role(core, around))?,
+        ],
+        _instances: vec![nf, traffic],
+    })
+}
+
+impl Pair {
+    /// Starts the I/O threads of the first one, with the caps of the model.
+    fn served(self, scratch: &Scratch, model: Model) -> anyhow::Result<Served> {
+        let Pair {
+            mut peers,
+            _instances: instances,
+        } = self;
+        let io = model.start(scratch, &[&instances[0]])?;
+        let mut shares = Cgroups::new()?;
+        model.cap(&mut shares, &peers[0], io.as_ref())?;
+        peers.extend(io);
+        Ok(Served {
+            peers,
+            _instances: instances,
+            _shares: shares,
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! The promise: paths of frames are measured beside those that a user would otherwise take.
+
+use nfluid_tests::harness::experiments::{bench, effort, text, values};
+use nfluid_tests::harness::skip::is_root;
+
+#[test]
+fn memif_is_compared_with_or_named_with_its_package() {
+    if !is_root("memif_is_compared_with_or_named_with_its_package") {
+        return;
+    }
+    let output = text(&bench(&["nonf", effort()]));
+    assert!(values(&output, "nonf.64.mpps")[0] > 0.0, "{output}");
+    let mut compared = values(&output, ".vs_memif");
+    compared.extend(values(&output, ".vs_memif_copied"));
+    if compared.is_empty() {
+        assert!(output.contains("apt-get install"), "{output}");
+        assert!(output.contains("libdpdk-dev"), "{output}");
+    } else {
+        assert_eq!(compared.len(), 4, "64 and 1514 bytes: {output}");
+        assert!(compared.iter().all(|ratio| *ratio > 0.0), "{output}");
+    }
+}
+
+#[test]
+fn peers_are_measured_or_left_out_by_name() {
+    if !is_root("peers_are_measured_or_left_out_by_name") {
+        return;
+    }
+    let output = text(&bench(&["peers", effort()]));
+    for peer in [
+        "nfluid_link",
+        "nfluid_bridge",
+        "linux_bridge",
+        "linux_nftables",
+        "xdp_redirect",
+        "testpmd_memif",
+        "ovs_dpdk",
+    ] {
+        let left_out = output.contains(&format!("{peer} left out: "));
+        let rates: Vec<f64> = ["64", "1514"]
+            .iter()
+            .flat_map(|len| values(&output, &format!("peers.{peer}.{len}.mpps")))
+            .collect();
+        let expected = if left_out { 0 } else { 2 };
+        assert_eq!(rates.len(), expected, "{peer}: {output}");
+        assert!(rates.iter().all(|rate| *rate > 0.0), "{peer}: {output}");
+        let idle = values(&output, &format!("peers.{peer}.idle_cpu_percent"));
+        assert_eq!(idle.is_empty(), left_out, "{peer}: {output}");
+    }
+}
+
+#[test]
+fn senders_and_uplinks_send_out_of_an_interface() {
+    if !is_root("senders_and_uplinks_send_out_of_an_interface") {
+        return;
+    }
+    let output = text(&bench(&["nic-transmit", effort()]));
+    for by in ["hvd", "ddd", "ddd_one_core"] {
+        for len in [64, 1514] {
+            let rates = values(&output, &format!("h6.{by}.{len}.mpps"));
+            assert!(rates.len() == 1 && rates[0] > 0.0, "{by}: {output}");
+        }
+    }
+}
+
+#[test]
+fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
+    if !is_root("tcp_through_the_demos_chain_is_compared_with_the_kernels") {
+        return;
+    }
+    let output = text(&bench(&["iperf3", effort()]));
+    for figure in [
+        "demo.iperf3.gbps",
+        "demo.iperf3.offloads_off_gbps",
+        "demo.iperf3.kernel_gbps",
+        "demo.iperf3.vs_kernel",
+    ] {
+        let values = values(&output, figure);
+        assert_eq!(values.len(), 1, "{figure}: {output}");
+        assert!(values[0] > 0.0, "{figure}: {output}");
+    }
+}
