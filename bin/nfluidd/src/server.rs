@@ -3,7 +3,7 @@
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
 use crate::host::{self, Functions, HostPlatform, Moved, Shared, lock};
-use crate::migration::Migration;
+use crate::site::HostInstances;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
@@ -11,10 +11,9 @@ use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStatus, Check, CheckStatus, CommandRequest, CommandResponse,
     CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
     FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
-    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
-    PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
-    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport,
-    UplinkStatus, Version,
+    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, PoolStatus,
+    PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
+    ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped, not_desired};
@@ -30,11 +29,12 @@ use nfluid_control::validate::Environment;
 use nfluid_formats::saved::{Image, SavedError};
 use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{pausing, scaling};
+use nfluid_migration::Migration;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 /// What is asked for is checked against this host.
@@ -45,8 +45,9 @@ const ENVIRONMENT: Environment<'static> = Environment {
 
 /// The running daemon.
 pub struct Daemon {
-    pub(crate) host: Shared,
-    pub(crate) migration: Arc<Migration>,
+    host: Shared,
+    pub(crate) instances: HostInstances,
+    migration: Arc<Migration>,
     functions: Arc<Functions>,
     controller: SharedController,
     /// What is desired, also while the controller is at it.
@@ -73,6 +74,7 @@ impl Daemon {
             demand: Demand::start(&host, &controller, &desired)?,
             desired,
             missing: Mutex::default(),
+            instances: HostInstances::new(&host),
             host,
             functions,
             controller,
@@ -133,7 +135,7 @@ impl Daemon {
             watch,
             ..
         } = self.step_told(what, result)?;
-        response.took = Some(timeline(&watch));
+        response.took = Some(watch.timeline(monotonic_ns()));
         wait_for(durable)?;
         Ok(response)
     }
@@ -525,15 +527,15 @@ impl Server for Daemon {
             state_left_out: given.left_out,
             frames: given.frames,
             frames_left_out: given.frames_left_out,
-            took: timeline(&watch),
+            took: watch.timeline(monotonic_ns()),
         })
     }
 
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
         self.must_be_a_process(instance)?;
         match (request.to, request.keep) {
-            (Some(to), false) => self.migrate_to(instance, &to),
-            (None, true) => self.keep_here(instance),
+            (Some(to), false) => self.migration.migrate(self, instance, &to),
+            (None, true) => self.migration.keep_here(self, instance),
             _ => Err(Problem::bad_request(
                 "a move needs either 'to', where the instance goes, or 'keep'",
             )),
@@ -648,18 +650,6 @@ pub(crate) fn wait_for(durable: Durable) -> Result<(), Problem> {
         let detail = format!("it is done, but may be forgotten after a power cut: {error}");
         Problem::not_saved(detail).with_remedy("look at the disk of the state's directory")
     })
-}
-
-/// Where the time went, for somebody on the same host.
-pub(crate) fn timeline(watch: &Stopwatch) -> Timeline {
-    let phase = |(what, took): (&str, Duration)| Phase {
-        what: what.to_owned(),
-        took_ns: took.as_nanos() as u64,
-    };
-    Timeline {
-        begun_ns: monotonic_ns().saturating_sub(watch.begun.elapsed().as_nanos() as u64),
-        phases: watch.parts().into_iter().map(phase).collect(),
-    }
 }
 
 fn took(begun: Instant) -> Took {

@@ -19,6 +19,9 @@ const PIECE: usize = 16_000;
 /// Longest list of frames in bytes.
 pub const FRAMES_MAX: usize = 256 << 10;
 
+/// Most addresses that are announced for an instance that moves.
+pub const ADDRESSES_MAX: usize = 256;
+
 /// A port of an instance, counted from 0, and an address that frames were for which came by it.
 pub type Address = (u8, [u8; 6]);
 

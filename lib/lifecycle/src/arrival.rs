@@ -7,7 +7,7 @@ use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 const STALLED: Duration = Duration::from_secs(2);
 /// Between two looks for room.
 const ROOM_POLL: Duration = Duration::from_micros(500);
-/// Most addresses that are announced at a port.
-pub const ADDRESSES_MAX: usize = 256;
 
 /// The rings of an instance that has come.
 pub struct ArrivalRings {
@@ -127,39 +125,13 @@ impl ArrivalRings {
     }
 }
 
-/// The addresses that frames were for: whoever sent them has to learn that those are behind this instance now.
-#[derive(Default)]
-pub struct Addresses {
-    announced: BTreeSet<Address>,
-}
-
-impl Addresses {
-    /// Those of the instance's own ports.
-    pub fn of_ports<C: Services>(&mut self, host: &Mutex<C>, name: &str) -> Vec<Address> {
-        let host = lock(host);
-        let running = host.instances().get(name);
-        let ports = running.iter().flat_map(|running| &running.spec.ports);
-        let own = (0..=u8::MAX).zip(ports);
-        self.add(own.map(|(number, port)| (number, port.mac.0)))
-    }
-
-    /// Those of some frames that are new.
-    pub fn new_of(&mut self, bytes: &[u8]) -> Vec<Address> {
-        let frames = frames_in(bytes).unwrap_or_default();
-        let found = frames.iter();
-        self.add(found.filter_map(|(port, frame)| Some((*port, *frame.first_chunk::<6>()?))))
-    }
-
-    /// Those of these that are new; a group has no place.
-    pub fn add(&mut self, found: impl Iterator<Item = Address>) -> Vec<Address> {
-        let mut new = Vec::new();
-        for address in found.filter(|(_, mac)| mac[0] & 1 == 0) {
-            if self.announced.len() < ADDRESSES_MAX && self.announced.insert(address) {
-                new.push(address);
-            }
-        }
-        new
-    }
+/// The addresses of an instance's own ports.
+pub fn addresses_of<C: Services>(host: &Mutex<C>, name: &str) -> Vec<Address> {
+    let host = lock(host);
+    let running = host.instances().get(name);
+    let ports = running.iter().flat_map(|running| &running.spec.ports);
+    let own = (0..=u8::MAX).zip(ports);
+    own.map(|(number, port)| (number, port.mac.0)).collect()
 }
 
 /// Has an instance tell the hosts at its ports that addresses are behind it.

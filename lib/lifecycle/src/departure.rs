@@ -1,7 +1,6 @@
 //! Instances that leave for another host, and the ports of those that have come from one. Which of the two hosts has an instance
 //! is settled elsewhere (`lib/migration`).
 
-use crate::arrival::ADDRESSES_MAX;
 use crate::running::Running;
 use crate::services::{Services, lock};
 use crate::supervision::note_exits;
@@ -11,7 +10,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::plan::is_handed_over;
 use nfluid_formats::answer::{read_state, take_addresses};
 use nfluid_formats::frames::{MARK, check_beginning, whole_frames};
-use nfluid_formats::message::Address;
+use nfluid_formats::message::{ADDRESSES_MAX, Address};
 use nfluid_protocol::{Request, daemon};
 use nfluid_sandbox::ProcessIdentity;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

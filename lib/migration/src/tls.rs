@@ -122,7 +122,7 @@ impl Tls {
                 .with_context(|| format!("agreeing with {to} on who is who"))?;
         }
         let stream = StreamOwned::new(connection, timed);
-        Ok(Channel::of_client(stream, to.to_owned()))
+        Ok(Channel::new(stream, to.to_owned()))
     }
 
     /// Finds out who has called.
@@ -138,10 +138,7 @@ impl Tls {
                 .complete_io(&mut timed)
                 .with_context(|| format!("agreeing with {peer} on who is who"))?;
         }
-        Ok(Channel::of_server(
-            StreamOwned::new(connection, timed),
-            peer,
-        ))
+        Ok(Channel::new(StreamOwned::new(connection, timed), peer))
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::Demand;
 use super::book::{Refusal, Seat, Stay};
-use crate::host::{client_by, lock};
+use crate::host::lock;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::template::{Guest, Template, bytes_of_client};
 use nfluid_switch::client::{Arrival, Arrivals, Client};
 use nfluid_switch::serve::{Ringer, Sleeper};
 use nfluid_switch::{DropReason, Switch, SwitchError};
+use nfluid_uplinks::rules::client_by;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -55,17 +55,11 @@ impl Host {
         present.io = desired.io.clone();
         // Before uplinks are looked for: another may have had the interface.
         self.with_fast(|fast| fast.adopt(desired, &mut present));
-        present.uplinks = self.adopt_uplinks(&desired.uplinks);
+        present.uplinks = self.uplinks.adopt(&desired.uplinks);
         self.recall_switches(&desired.switches);
         remove_leftovers(&self.maker, self.instances.table(), self.tenants.groups());
-        let kept = |name: &str| desired.uplinks.contains_key(name);
-        for name in nfluid_uplink::clean_leftovers(&self.settings.paths.uplinks(), kept) {
-            self.event(
-                EventKind::Removed,
-                Some((Kind::Uplink, &name)),
-                "left by a daemon that crashed",
-            );
-        }
+        let is_desired = |name: &str| desired.uplinks.contains_key(name);
+        self.uplinks.remove_leftovers(is_desired);
         present
     }
 }

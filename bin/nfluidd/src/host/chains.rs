@@ -2,8 +2,8 @@
 //! them count, also those that have gone.
 
 use super::Host;
-use crate::congestion::figures::Figures;
 use nfluid_api::types::{ChainStats, ChainStatus, PortState};
+use nfluid_congestion::thread::Figures;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::members::{front_of, member_names};
 use nfluid_control::model::{Chain, PortRef};

@@ -12,15 +12,11 @@ mod instances;
 mod platform;
 mod services;
 mod statistics;
-mod steering;
 mod subjects;
 mod supervise;
 mod switch_numbers;
 mod tables;
 mod terminator;
-mod uplink_life;
-mod uplink_meter;
-mod uplink_record;
 mod uplinks;
 mod wires;
 
@@ -36,15 +32,15 @@ pub use nfluid_lifecycle::state::{Moved, export, give, rehearse, state_now};
 pub use nfluid_lifecycle::{arrival as landing, departure as moving};
 pub use platform::HostPlatform;
 pub use statistics::{nf_command, nf_metrics};
+pub use subjects::follow_congestion;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
-pub use uplinks::client_by;
 
-use crate::congestion::figures::Congestion;
 use crate::events::HostEvents;
 use anyhow::Context;
 use nfluid_api::types::EventKind;
-use nfluid_control::events::{Events as _, Subject};
+use nfluid_congestion::thread::SharedState;
+use nfluid_control::events::{Events, Subject};
 use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::tier::Isolation;
@@ -55,7 +51,7 @@ use nfluid_instance::cleaner::Cleaner;
 use nfluid_instance::exits::Exits;
 use nfluid_instance::making::Maker;
 use nfluid_instance::making::shell::number_of;
-use nfluid_instance::numbers::{Ids, Numbers};
+use nfluid_instance::numbers::Numbers;
 use nfluid_instance::pool::Pool;
 use nfluid_instance::runtime::Processes as ProcessRuntime;
 use nfluid_instance::tenants::Tenants;
@@ -68,13 +64,13 @@ use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
 use nfluid_switch::client::{Client, TEMPLATES_MAX};
+use nfluid_switch::numbers::Ids;
+use nfluid_uplinks::Uplinks;
 use nfluid_wiring::Wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use uplink_meter::UplinkMeter;
-use uplinks::RunningUplink;
 
 /// What a platform is made from.
 #[derive(Clone, Debug)]
@@ -112,9 +108,6 @@ pub struct Host {
     ended: Vec<Box<dyn Remains>>,
     /// The plan in progress makes, moves or removes groups.
     groups_change: bool,
-    /// Of the maker, as uplinks have ports as well.
-    port_ids: Ids,
-    pool_ids: Ids,
     switch_ids: Ids,
     /// The cgroup in which the daemon was started.
     origin: Option<PathBuf>,
@@ -124,15 +117,12 @@ pub struct Host {
     processes: Arc<ProcessRuntime>,
     /// The runtimes of all tiers whose instances have ports.
     runtimes: BTreeMap<Isolation, Arc<dyn Runtime>>,
-    uplinks: BTreeMap<String, RunningUplink>,
+    uplinks: Uplinks,
     /// Instances of tier `xdp`.
     fast: nfluid_fastpath::Shared,
     io: IoThreads,
     /// Groups of tenants.
     tenants: Tenants,
-    uplink_meter: UplinkMeter,
-    /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
-    left_uplinks: BTreeMap<String, (u32, u32)>,
     /// Numbers of switches of an earlier daemon that are to be made again.
     left_switches: BTreeMap<String, u32>,
     /// Where each port's frames go.
@@ -144,7 +134,7 @@ pub struct Host {
     laps: Vec<Lap>,
     /// The instances that the plan in progress makes and ends, if it does nothing else.
     plan_is_about: Option<BTreeSet<String>>,
-    congestion: Arc<Congestion>,
+    congestion: Arc<SharedState>,
     events: Arc<HostEvents>,
     started: Instant,
 }
@@ -187,6 +177,11 @@ impl Host {
             settings.paths.pin().to_owned(),
         );
         settings.paths.create(&fast_paths.directories())?;
+        let uplink_paths = nfluid_uplinks::Paths::new(
+            settings.paths.run().to_owned(),
+            settings.paths.pin().to_owned(),
+        );
+        uplink_paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
         // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
@@ -225,18 +220,28 @@ impl Host {
         };
         let maker = Arc::new(maker);
         let processes: Arc<dyn Processes> = Arc::new(fast::SlowPathProcesses(Arc::clone(&maker)));
-        let fast = FastPaths::new(fast_paths, processes, CATALOGUE);
-        let fast = nfluid_fastpath::Shared::new(fast);
         let events = Arc::new(HostEvents::new());
+        let reported = Arc::clone(&events) as Arc<dyn Events>;
+        let fast = FastPaths::new(fast_paths, processes, Arc::clone(&reported), CATALOGUE);
+        let fast = nfluid_fastpath::Shared::new(fast);
         let instances = Instances::default();
         let started = instances.started();
+        let uplinks = Uplinks::new(nfluid_uplinks::Handles {
+            switch: Arc::clone(&switch),
+            ports: numbers.ports,
+            pools: numbers.pools,
+            paths: uplink_paths,
+            log: settings.log.clone(),
+            events: Arc::clone(&reported),
+            started,
+        });
         let io = IoThreads::new(IoMeans {
             platform: settings.name.clone(),
             log: settings.log.clone(),
             paths: io_paths(&settings.paths),
             cgroups: maker.cgroups.clone(),
             switch: Arc::clone(&switch),
-            events: events.clone(),
+            events: reported,
             started,
         });
         let tenants = Tenants::new(maker.cgroups.clone());
@@ -251,20 +256,16 @@ impl Host {
             prepared: BTreeMap::new(),
             ended: Vec::new(),
             groups_change: false,
-            port_ids: numbers.ports,
-            pool_ids: numbers.pools,
             switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
             origin,
             switches: BTreeMap::new(),
             instances,
             runtimes: BTreeMap::from([(Isolation::PROCESS, processes.clone() as Arc<dyn Runtime>)]),
             processes,
-            uplinks: BTreeMap::new(),
+            uplinks,
             fast,
             io,
             tenants,
-            uplink_meter: UplinkMeter::default(),
-            left_uplinks: BTreeMap::new(),
             left_switches: BTreeMap::new(),
             wires: Wires::new(TEMPLATES_MAX),
             clients: BTreeMap::new(),
@@ -320,13 +321,13 @@ impl Host {
         Arc::clone(&self.pool)
     }
 
-    /// The switch, which the meter reads without this lock.
+    /// The switch, which the congestion thread reads without this lock.
     pub fn switch(&self) -> Arc<Switch> {
         Arc::clone(&self.switch)
     }
 
-    /// What the meter has found.
-    pub fn congestion(&self) -> Arc<Congestion> {
+    /// The orders and findings of the congestion thread.
+    pub fn congestion(&self) -> Arc<SharedState> {
         Arc::clone(&self.congestion)
     }
 
@@ -339,11 +340,7 @@ impl Host {
     /// Instances go on.
     pub fn close(&mut self) {
         self.with_fast(FastPaths::close);
-        for (name, uplink) in std::mem::take(&mut self.uplinks) {
-            if let Err(error) = self.close_uplink(&name, uplink) {
-                tracing::warn!(uplink = name, %error, "closing the uplink");
-            }
-        }
+        self.uplinks.close();
         self.leave_cgroup();
     }
 

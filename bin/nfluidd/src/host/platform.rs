@@ -123,7 +123,7 @@ impl Platform for HostPlatform {
     }
 
     fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
-        lock(&self.0).remove_uplink(name)
+        lock(&self.0).uplinks.remove(name)
     }
 
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
@@ -284,13 +284,13 @@ impl Platform for HostPlatform {
 
     fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow(congestion));
+        orders.change_orders(|orders| orders.set_laws(congestion));
         Ok(())
     }
 
     fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow_ways(ways));
+        orders.change_orders(|orders| orders.set_ways(ways));
         Ok(())
     }
 

@@ -1,14 +1,13 @@
 //! What exists and how it is, for the API.
 
 use super::Host;
-use crate::congestion::figures::Figures;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
-    PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
+    PortStats, PortStatus, Stats, SwitchStatus, WakeStatus,
 };
+use nfluid_congestion::thread::Figures;
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
-use nfluid_control::quantity::Mac;
 use nfluid_lifecycle::machine;
 use nfluid_lifecycle::running::Running;
 use nfluid_process::io::{IoProcess, setup};
@@ -37,7 +36,7 @@ impl Host {
         }
     }
 
-    fn destination_of(&self, port: &PortRef) -> String {
+    pub(super) fn destination_of(&self, port: &PortRef) -> String {
         self.wires
             .get(port)
             .map_or_else(|| "nowhere".to_owned(), ToString::to_string)
@@ -94,36 +93,6 @@ impl Host {
         self.switches.iter().map(status).collect()
     }
 
-    /// All uplinks.
-    pub fn uplink_statuses(&self) -> Vec<UplinkStatus> {
-        let status = |(name, uplink): (&String, &super::uplinks::RunningUplink)| {
-            let port = PortRef::Uplink(name.clone());
-            let (mode, reason) = uplink.mode();
-            let (pid, cpu_time) = uplink.process_use();
-            UplinkStatus {
-                name: name.clone(),
-                interface: uplink.spec.interface.clone(),
-                netns: uplink.spec.netns.clone(),
-                kind: uplink.kind().to_owned(),
-                mode,
-                mode_reason: reason,
-                state: if uplink.problem().is_none() {
-                    PortState::Up
-                } else {
-                    PortState::Down
-                },
-                reason: uplink.problem(),
-                mac: Mac(uplink.mac()).to_string(),
-                destination: self.destination_of(&port),
-                pid,
-                cpu_seconds: cpu_time.map(|time| time.as_secs_f64()),
-                steering: self.steering_status(uplink),
-                counters: self.counters_of(&port),
-            }
-        };
-        self.uplinks.iter().map(status).collect()
-    }
-
     /// The I/O threads.
     pub fn io_status(&self) -> IoStatus {
         let settings = self.io.settings();
@@ -173,9 +142,9 @@ impl Host {
                 ports.push(self.port_stats(&port, running.spec.ring, found));
             }
         }
-        for (name, uplink) in &self.uplinks {
-            let port = PortRef::Uplink(name.clone());
-            ports.push(self.port_stats(&port, uplink.spec.ring, found));
+        for (name, ring) in self.uplinks.rings() {
+            let port = PortRef::Uplink(name.to_owned());
+            ports.push(self.port_stats(&port, ring, found));
         }
         let fast = self.fast.lock().stats();
         let io = self.io_stats();
@@ -185,7 +154,7 @@ impl Host {
             .collect();
         let instances = self.instances.iter().map(|(name, running)| InstanceStats {
             io_cpu_ns: own_io.get(name.as_str()).copied(),
-            uplink_ns: self.uplink_meter.spent_for(name),
+            uplink_ns: self.uplinks.spent_for(name),
             ..instance_stats(name, running, found)
         });
         Stats {
@@ -194,11 +163,11 @@ impl Host {
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
             instances: instances.chain(fast).collect(),
-            uplinks: self.uplink_stats(),
+            uplinks: self.uplinks.costs(),
             groups: self.group_stats(&own_io),
             chains: Vec::new(),
             io,
-            congestion: Some(found.told()),
+            congestion: Some(found.stats()),
         }
     }
 

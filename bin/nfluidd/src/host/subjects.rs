@@ -1,18 +1,62 @@
-//! What the meter of costs has to know about instances.
+//! What the congestion thread has to know about instances.
 
-use super::Host;
-use crate::congestion::subject::Subject;
+use super::{Host, Shared, lock};
+use crate::events::HostEvents;
+use nfluid_congestion::thread::{Subject, Subjects};
 use nfluid_control::changes::Changed;
 use nfluid_control::events::Events as _;
 use nfluid_control::model::PortRef;
 use nfluid_lifecycle::running::Running;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-impl Host {
-    /// Which instances are others than when `seen` was the newest change.
-    pub fn changes_since(&self, seen: Option<u64>) -> Changed {
+/// The instances of the host, for the congestion thread.
+struct HostSubjects {
+    host: Shared,
+    events: Arc<HostEvents>,
+}
+
+impl Subjects for HostSubjects {
+    fn changes_since(&self, seen: Option<u64>) -> Changed {
         self.events.changes_since(seen)
     }
 
+    fn all(&self) -> Vec<Subject> {
+        let host = lock(&self.host);
+        let all = host.instances.iter();
+        all.map(|(name, running)| host.subject(name, running))
+            .collect()
+    }
+
+    fn named(&self, names: &BTreeSet<String>) -> Vec<(String, Option<Subject>)> {
+        let host = lock(&self.host);
+        let names = names.iter();
+        names
+            .map(|name| {
+                let running = host.instances.get(name);
+                let subject = running.map(|running| host.subject(name, running));
+                (name.clone(), subject)
+            })
+            .collect()
+    }
+}
+
+/// Starts the congestion thread.
+///
+/// # Errors
+/// The kernel refuses another thread.
+pub fn follow_congestion(host: &Shared) -> std::io::Result<()> {
+    let locked = lock(host);
+    let subjects = HostSubjects {
+        host: Arc::clone(host),
+        events: locked.events(),
+    };
+    let (switch, state) = (Arc::clone(&locked.switch), locked.congestion());
+    drop(locked);
+    nfluid_congestion::thread::start(Box::new(subjects), switch, state)
+}
+
+impl Host {
     /// Notes that an instance, its process or its thread is another than before.
     pub(super) fn note_change_of(&self, name: &str) {
         self.events.note_change_of(name);
@@ -21,19 +65,6 @@ impl Host {
     /// Notes that all of them may be.
     pub(super) fn note_change(&self) {
         self.events.note_change();
-    }
-
-    /// Every instance, for the meter.
-    pub fn subjects(&self) -> Vec<Subject> {
-        let all = self.instances.iter();
-        all.map(|(name, running)| self.subject(name, running))
-            .collect()
-    }
-
-    /// One of them, if it is there.
-    pub fn subject_of(&self, name: &str) -> Option<Subject> {
-        let running = self.instances.get(name)?;
-        Some(self.subject(name, running))
     }
 
     fn subject(&self, name: &str, running: &Running) -> Subject {

@@ -1,7 +1,6 @@
 //! Watching instances and uplinks: what ends is reclaimed at once, and started again as its policy
 //! says.
 
-use super::uplinks::RunningUplink;
 use super::{Host, Shared, lock};
 use nfluid_lifecycle::running::Running;
 use nfluid_lifecycle::{placing, supervision};
@@ -65,8 +64,7 @@ impl Host {
     /// Makes holes in rings whose receivers wait for what nobody will publish any more.
     fn heal_rings(&self, gaps: &mut Gaps) {
         let of_instances = self.instances.values().flat_map(Running::port_numbers);
-        let of_uplinks = self.uplinks.values().map(RunningUplink::port_id);
-        let ports = of_instances.chain(of_uplinks);
+        let ports = of_instances.chain(self.uplinks.port_ids());
         match self.switch.heal(gaps, ports) {
             Ok(healed) => {
                 for (port, frames) in healed {
@@ -86,7 +84,7 @@ impl Host {
     fn watched(&self) -> (Vec<OwnedFd>, Duration) {
         let now = self.instances.now();
         let due = supervision::due_at(self);
-        let (uplinks, uplink_due) = self.watched_uplinks();
+        let (uplinks, uplink_due) = self.uplinks.watched();
         let (io, io_due) = self.io.watched();
         let wait = due
             .into_iter()

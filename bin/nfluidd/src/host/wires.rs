@@ -1,6 +1,5 @@
 //! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
 
-use super::uplinks::{RunningUplink, rules};
 use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::members::front_of;
@@ -10,6 +9,8 @@ use nfluid_control::wiring::Destination;
 use nfluid_lifecycle::table::Instances;
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
+use nfluid_uplinks::Uplinks;
+use nfluid_uplinks::rules::rules;
 use nfluid_wiring::{Change, Join, Operation, Ports, Wires, WiringError};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use std::ops::Range;
 /// The ports and switches of this host.
 pub(super) struct HostPorts<'a> {
     instances: &'a Instances,
-    uplinks: &'a BTreeMap<String, RunningUplink>,
+    uplinks: &'a Uplinks,
     switches: &'a BTreeMap<String, (u32, SwitchModel)>,
 }
 
@@ -25,7 +26,7 @@ impl Ports for HostPorts<'_> {
     fn queues(&self, port: &PortRef) -> Option<Range<u32>> {
         match port {
             PortRef::Uplink(name) => {
-                let number = self.uplinks.get(name)?.port_id();
+                let number = self.uplinks.port_id(name)?;
                 Some(number..number + 1)
             }
             PortRef::Instance { instance, port } => {
@@ -64,7 +65,7 @@ impl Ports for HostPorts<'_> {
     }
 
     fn steers(&self, uplink: &str) -> bool {
-        self.uplinks.get(uplink).is_some_and(RunningUplink::steers)
+        self.uplinks.steers(uplink)
     }
 
     fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {
@@ -169,7 +170,7 @@ impl Host {
                 uplink,
                 entries,
                 before,
-            } => return self.steer(uplink, entries, before),
+            } => return self.uplinks.steer(uplink, entries, before),
             Operation::Link { queues, to } => {
                 let to = to.map_or(SwitchDestination::None, SwitchDestination::Link);
                 let mut queues = queues.clone();

@@ -10,7 +10,6 @@ mod program;
 mod running;
 
 use crate::making::Maker;
-use crate::numbers::Ids;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
@@ -19,6 +18,7 @@ use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem
 use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
+use nfluid_switch::numbers::Ids;
 use program::{Code, Filters};
 use running::{Ended, Running, Streams};
 use std::ffi::CString;

@@ -40,7 +40,7 @@ pub fn run(host: &Shared) -> ! {
     loop {
         let changed = {
             let host = lock(host);
-            match host.changes_since(seen) {
+            match host.events.changes_since(seen) {
                 Changed::Nothing => None,
                 Changed::All(newest) => Some((newest, None, host.looked_after())),
                 Changed::Some(newest, names) => {

@@ -1,36 +1,36 @@
 //! Classification by the NIC of an uplink (`steering: nic | hybrid`).
 //!
-//! The uplink's process tells the NIC and gives the queues to their ports; the daemon says what is to be steered. The
-//! queues are taken back before anything else changes: from then on every frame is classified by XDP, as it would be
-//! without all this, whatever becomes of the order.
+//! The uplink's process tells the NIC and gives the queues to their ports; this module says what is to be steered. The queues
+//! are taken back before anything else changes: from then on XDP classifies every frame, whatever becomes of the order.
 
-use super::Host;
-use super::errors::failed;
-use super::uplinks::{RunningUplink, rules};
-use nfluid_api::types::{EventKind, Kind, SteeringStatus};
+use crate::Uplinks;
+use crate::rules::rules;
+use crate::running::RunningUplink;
+use nfluid_api::types::{EventKind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::{PortRef, Steering};
+use nfluid_control::model::Steering;
 use nfluid_process::End;
 use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
+use nfluid_switch::Switch;
 use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{Choice, Steered};
-use nfluid_wiring::{Entry, Ports as _};
+use nfluid_wiring::Entry;
 
-/// What is left to XDP, and why; empty: nothing.
-type Left = (u32, String);
+/// How many rules are left to XDP, and why.
+pub(crate) type Left = (u32, String);
 
-impl Host {
+impl Uplinks {
     /// Has the NIC of the uplink `name` classify `entries`.
     ///
     /// # Errors
-    /// With `steering: nic` when there is something that it does not classify. The NIC classifies `before` again then.
-    pub(super) fn steer(
+    /// With `steering: nic`, there are entries that the NIC cannot classify. The NIC then classifies `before` again.
+    pub fn steer(
         &mut self,
         name: &str,
         entries: &[Entry],
         before: &[Entry],
     ) -> Result<(), PlatformError> {
-        let Some(mode) = self.uplinks.get(name).map(|running| running.spec.steering) else {
+        let Some(mode) = self.running.get(name).map(|running| running.spec.steering) else {
             return Ok(());
         };
         let left = self.steer_rules(name, &rules(entries))?;
@@ -40,7 +40,7 @@ impl Host {
         let (count, why) = left;
         if mode == Steering::Hybrid {
             let message = format!("{count} rules are classified by XDP, not by the NIC: {why}");
-            self.event(EventKind::Warning, Some((Kind::Uplink, name)), message);
+            self.event(EventKind::Warning, name, message);
             return Ok(());
         }
         self.steer_rules(name, &rules(before))?;
@@ -53,52 +53,46 @@ impl Host {
         )
     }
 
-    /// The same for an uplink whose process was started again: what can be steered is.
-    pub(super) fn steer_again(&mut self, name: &str) {
-        let to = self.wires.get(&PortRef::Uplink(name.to_owned()));
-        if to.is_none() || !self.ports().steers(name) {
-            return;
-        }
-        let entries = self.wires.entries(&self.ports(), to);
-        let outcome = self.steer_rules(name, &rules(&entries));
-        let problem = match outcome {
+    /// Has the NIC of an uplink whose process was started again classify as many of `entries` as the NIC can.
+    pub fn steer_again(&mut self, name: &str, entries: &[Entry]) {
+        let problem = match self.steer_rules(name, &rules(entries)) {
             Ok((0, _)) => return,
             Ok((_, why)) => why,
             Err(error) => error.to_string(),
         };
         let message = format!("not all is classified by the NIC: {problem}");
-        self.event(EventKind::Warning, Some((Kind::Uplink, name)), message);
+        self.event(EventKind::Warning, name, message);
     }
 
     fn steer_rules(&mut self, name: &str, rules: &[Rule]) -> Result<Left, PlatformError> {
-        let Some(running) = self.uplinks.get_mut(name) else {
+        let Some(running) = self.running.get_mut(name) else {
             return Ok(Left::default());
         };
         let port = running.port_id();
-        self.switch.set_queues(port, &[]).map_err(failed)?;
+        take_queues_back(&self.handles.switch, port)?;
         let choice = Choice::among(rules);
         let mut left = (choice.left as u32, choice.why);
         running.left = left.clone();
         let Some(process) = &running.process else {
-            // Steered when it has been started again.
+            // The NIC is told when the process has been started again.
             return Ok(left);
         };
-        if choice.rules.is_empty() && !running.steers {
+        if choice.rules.is_empty() && !running.has_steered {
             return Ok(left);
         }
         let asked = choice.rules.len() as u32;
-        running.steers = asked > 0;
+        running.has_steered = asked > 0;
         match process.order(UplinkOrder::Steer(choice.rules), &[]) {
             Ok(Ok(steered)) => add(&mut left, steered.left, &steered.why),
             Ok(Err(why)) => add(&mut left, asked, &why),
-            Err(error) => self.end_disobedient(name, &format!("{error:#}"))?,
+            Err(error) => self.end_failed(name, &format!("{error:#}"))?,
         }
         Ok(left)
     }
 
-    /// Ends a process of which it is not known what it has done: its successor begins anew.
-    fn end_disobedient(&mut self, name: &str, why: &str) -> Result<(), PlatformError> {
-        let Some(running) = self.uplinks.get_mut(name) else {
+    /// Ends a process that may have carried out an order in part. The next process begins anew.
+    fn end_failed(&mut self, name: &str, why: &str) -> Result<(), PlatformError> {
+        let Some(running) = self.running.get_mut(name) else {
             return Ok(());
         };
         let port = running.port_id();
@@ -106,13 +100,13 @@ impl Host {
         if let Some(Err(error)) = process.map(|process: UplinkProcess| process.end(End::Leave)) {
             tracing::debug!(uplink = name, "ending its process: {error:#}");
         }
-        self.switch.set_queues(port, &[]).map_err(failed)?;
-        self.uplink_failed_at(name, &format!("did not do what it was told: {why}"));
+        take_queues_back(&self.handles.switch, port)?;
+        self.note_failure(name, &format!("did not do what it was told: {why}"));
         Ok(())
     }
 
-    /// What an uplink's NIC classifies; `None`: it is not asked to.
-    pub(super) fn steering_status(&self, running: &RunningUplink) -> Option<SteeringStatus> {
+    /// What the NIC of an uplink classifies; `None`: XDP classifies all frames.
+    pub(crate) fn steering_status(&self, running: &RunningUplink) -> Option<SteeringStatus> {
         let mode = match running.spec.steering {
             Steering::Xdp => return None,
             Steering::Nic => "nic",
@@ -125,8 +119,8 @@ impl Host {
         let mut left = running.left.clone();
         add(&mut left, steered.left, &steered.why);
         let port = running.port_id();
-        let frames = self.switch.steered_frames(port);
-        let entered = self.switch.counters(port).tx_frames;
+        let frames = self.handles.switch.steered_frames(port);
+        let entered = self.handles.switch.counters(port).tx_frames;
         Some(SteeringStatus {
             mode: mode.to_owned(),
             queues: steered.queues.len() as u32,
@@ -145,4 +139,10 @@ fn add(left: &mut Left, rules: u32, why: &str) {
     if left.1.is_empty() {
         why.clone_into(&mut left.1);
     }
+}
+
+/// Has XDP classify all frames of a port.
+fn take_queues_back(switch: &Switch, port: u32) -> Result<(), PlatformError> {
+    let taken = switch.set_queues(port, &[]);
+    taken.map_err(|error| PlatformError::new(PlatformErrorKind::Failed, error.to_string()))
 }

@@ -1,6 +1,6 @@
-//! What the deployment asks of the thread.
+//! What the deployment asks of the congestion thread.
 
-use nfluid_congestion::Settings;
+use crate::Settings;
 use nfluid_control::congestion::Congestion as Desired;
 use nfluid_control::inventory::Ways;
 use nfluid_control::model::PortRef;
@@ -10,7 +10,7 @@ use nfluid_control::model::PortRef;
 pub struct Orders {
     /// Raised with every change.
     pub version: u64,
-    /// Which core marks by which law.
+    /// The law of each core.
     pub settings: Settings,
     /// Chains refuse frames at their entry.
     pub backpressure: bool,
@@ -23,7 +23,7 @@ pub struct Orders {
 pub struct WayOrder {
     /// The chain.
     pub chain: String,
-    /// From its `from` to its `to`.
+    /// True: from the chain's `from` to its `to`.
     pub forward: bool,
     /// The ports by which frames enter its instances, in order.
     pub inputs: Vec<PortRef>,
@@ -37,8 +37,9 @@ impl WayOrder {
 }
 
 impl Orders {
-    /// Takes over what a deployment says. A law without sense was refused when the document was read; here it is none.
-    pub fn follow(&mut self, desired: &Desired) {
+    /// Takes over the settings of a deployment. An invalid law was refused when the document was read; here an invalid law is
+    /// no law.
+    pub fn set_laws(&mut self, desired: &Desired) {
         let law = |law: nfluid_control::congestion::Law| law.checked().ok().flatten();
         let cores = desired.cores.iter();
         self.settings = Settings {
@@ -48,8 +49,8 @@ impl Orders {
         self.backpressure = desired.backpressure;
     }
 
-    /// Takes over which instances are one after the other.
-    pub fn follow_ways(&mut self, ways: &Ways) {
+    /// Takes over the chains of a deployment, both directions of each.
+    pub fn set_ways(&mut self, ways: &Ways) {
         self.ways = ways
             .iter()
             .flat_map(|(name, hops)| {

@@ -1,4 +1,4 @@
-//! The thread's orders, and its findings.
+//! What the congestion thread shares with the daemon: its orders and its findings.
 
 use super::orders::Orders;
 use nfluid_api::types::{CongestionStats, CoreSignal, PortSignal, WayStats};
@@ -6,38 +6,38 @@ use nfluid_control::model::PortRef;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The thread's orders, and its findings for all who ask.
+/// The thread's orders, and its latest findings. Each lock is held for single steps only.
 #[derive(Debug, Default)]
-pub struct Congestion {
+pub struct SharedState {
     orders: Mutex<Orders>,
     figures: Mutex<Figures>,
 }
 
-/// Figures of one moment.
+/// The findings of one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// By instance.
     pub instances: BTreeMap<String, InstanceCost>,
-    /// What becomes of frames for ports, where that is not nothing.
+    /// The signals of ports whose frames are marked or refused.
     pub signals: BTreeMap<PortRef, PortSignal>,
-    /// By core, the probability for its cheapest instance.
+    /// By core, the marking probability for the cheapest instance.
     pub cores: BTreeMap<u32, f64>,
-    /// By chain and direction (forward: true), who holds it up.
+    /// By chain and direction (true: forward), the instance that limits the chain.
     pub bottlenecks: BTreeMap<(String, bool), String>,
     /// CPU time of the thread itself, in nanoseconds.
     pub own_cpu_ns: u64,
 }
 
 impl Figures {
-    /// CPU time of a port's instance that was for the port's frames, in nanoseconds.
+    /// CPU time that the port's instance has used for the port's frames, in nanoseconds.
     pub fn port_cpu_ns(&self, port: &PortRef) -> Option<u64> {
         let ports = &self.instances.get(port.owner()?)?.ports;
         let found = ports.iter().find(|(known, _)| known == port);
         found.map(|(_, cpu_ns)| *cpu_ns)
     }
 
-    /// For the API.
-    pub fn told(&self) -> CongestionStats {
+    /// The findings about cores and the thread, as the API reports them.
+    pub fn stats(&self) -> CongestionStats {
         CongestionStats {
             cpu_ns: self.own_cpu_ns,
             cores: self
@@ -51,7 +51,7 @@ impl Figures {
         }
     }
 
-    /// One direction of a chain, at whose entry so many frames were refused.
+    /// One direction of a chain, as the API reports it. `refused_packets` were refused at the chain's entry.
     pub fn way(&self, chain: &str, forward: bool, refused_packets: u64) -> WayStats {
         WayStats {
             refused_packets,
@@ -63,30 +63,30 @@ impl Figures {
 /// What an instance's packets cost.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceCost {
-    /// Of late, in nanoseconds.
+    /// Recent mean CPU time of a packet, in nanoseconds.
     pub cost_ns: Option<f64>,
-    /// Since the meter began, in nanoseconds.
+    /// Mean CPU time of a packet since the instance was first measured, in nanoseconds.
     pub mean_cost_ns: Option<f64>,
-    /// By port, CPU time split by frames, in nanoseconds.
+    /// By port, the instance's CPU time divided in proportion to frames, in nanoseconds.
     pub ports: Vec<(PortRef, u64)>,
 }
 
-impl Congestion {
+impl SharedState {
     /// The latest findings.
     pub fn figures(&self) -> Figures {
         let figures = self.figures.lock();
         figures.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The orders, if they have changed since `version`.
+    /// Returns the orders if their version is not `version`.
     pub fn orders_since(&self, version: u64) -> Option<Orders> {
         let orders = self.orders.lock();
         let orders = orders.unwrap_or_else(PoisonError::into_inner);
         (orders.version != version).then(|| orders.clone())
     }
 
-    /// Changes what is to be done, from the next look on.
-    pub fn order(&self, change: impl FnOnce(&mut Orders)) {
+    /// Changes the orders. The thread applies them at its next measurement.
+    pub fn change_orders(&self, change: impl FnOnce(&mut Orders)) {
         let orders = self.orders.lock();
         let mut orders = orders.unwrap_or_else(PoisonError::into_inner);
         change(&mut orders);

@@ -1,43 +1,43 @@
-//! An instance under the meter.
+//! A measured instance.
 
 use super::figures::InstanceCost;
 use super::subject::Subject;
-use nfluid_congestion::{Meter, PortLook};
+use crate::{Meter, PortLook};
 use nfluid_sandbox::ThreadUse;
 use nfluid_switch::{Switch, WatchedRing};
 
-/// An instance, its meter, and its rings while it is at work.
+/// An instance, its meter, and its mapped rings while it is busy.
 #[derive(Debug)]
 pub struct Metered {
     pub subject: Subject,
     pub meter: Meter,
     pub rings: Vec<WatchedRing>,
-    pub is_at_work: bool,
-    /// The core on which its process ran last, as of the last look while marks are on.
+    pub is_busy: bool,
+    /// The core on which the process ran last, as of the last measurement while marks are on.
     core: Option<u32>,
-    is_told: bool,
-    /// What had been delivered to it when it was seen first, until it gets more: only then it is measured. Of thousands that
-    /// come at once none costs a descriptor or a mapping.
-    at_first: Option<Vec<u64>>,
-    has_begun: bool,
+    is_reported: bool,
+    /// The frames that had been delivered at the first measurement, until more are delivered. Measuring begins only then, so
+    /// that thousands of instances that start at once cost no descriptor and no mapping.
+    delivered_at_first: Option<Vec<u64>>,
+    has_received: bool,
 }
 
 impl Metered {
-    /// An instance that was not seen before.
+    /// An instance that was not measured before.
     pub fn new(subject: Subject) -> Self {
         Metered {
             meter: Meter::new(subject.rings().count()),
             subject,
             rings: Vec::new(),
-            is_at_work: false,
+            is_busy: false,
             core: None,
-            is_told: false,
-            at_first: None,
-            has_begun: false,
+            is_reported: false,
+            delivered_at_first: None,
+            has_received: false,
         }
     }
 
-    /// The same instance, as it is now: its meter goes on if it is the same program on the same ports.
+    /// The same instance as `subject` describes it now. The meter goes on if program and ports are the same.
     pub fn renewed(self, subject: Subject) -> Self {
         let is_same =
             self.subject.program == subject.program && self.subject.ports == subject.ports;
@@ -45,7 +45,7 @@ impl Metered {
             Metered {
                 subject,
                 rings: Vec::new(),
-                is_told: false,
+                is_reported: false,
                 ..self
             }
         } else {
@@ -53,20 +53,22 @@ impl Metered {
         }
     }
 
-    /// Looks at what it has used and received; whether there is something to be told.
-    pub fn look(&mut self, switch: &Switch, now_ns: u64) -> bool {
+    /// Reads what the instance has used and received. Returns true if there is something to report.
+    pub fn measure(&mut self, switch: &Switch, now_ns: u64) -> bool {
         let delivered: Vec<u64> = self
             .subject
             .rings()
             .map(|id| switch.delivered(id))
             .collect();
-        if !self.has_begun {
-            let at_first = self.at_first.get_or_insert_with(|| delivered.clone());
-            self.has_begun = *at_first != delivered;
-            if !self.has_begun {
-                return !std::mem::replace(&mut self.is_told, true);
+        if !self.has_received {
+            let at_first = self
+                .delivered_at_first
+                .get_or_insert_with(|| delivered.clone());
+            self.has_received = *at_first != delivered;
+            if !self.has_received {
+                return !std::mem::replace(&mut self.is_reported, true);
             }
-            self.at_first = None;
+            self.delivered_at_first = None;
         }
         let Metered {
             subject,
@@ -74,20 +76,20 @@ impl Metered {
             rings,
             ..
         } = self;
-        self.is_at_work = meter.look(now_ns, &delivered, |waiting| {
+        self.is_busy = meter.look(now_ns, &delivered, |waiting| {
             if rings.is_empty() {
                 *rings = watch(switch, subject);
             }
             waiting.extend(rings.iter().map(|ring| switch.look_at(ring).waiting));
             cpu_ns(subject)
         });
-        let is_known = std::mem::replace(&mut self.is_told, true);
-        self.is_at_work || !is_known
+        let is_known = std::mem::replace(&mut self.is_reported, true);
+        self.is_busy || !is_known
     }
 
-    /// Keeps its rings mapped while that `is_wanted`, and no longer.
-    pub fn follow(&mut self, switch: &Switch, is_wanted: bool) {
-        if !is_wanted {
+    /// Maps the rings of the instance, or unmaps them.
+    pub fn set_mapped(&mut self, switch: &Switch, is_mapped: bool) {
+        if !is_mapped {
             self.rings.clear();
             if let Some(clock) = &mut self.subject.clock {
                 clock.rest();
@@ -97,14 +99,14 @@ impl Metered {
         }
     }
 
-    /// Finds out where it runs.
-    pub fn locate(&mut self) {
-        let pid = self.subject.pid.filter(|_| self.is_at_work);
+    /// Finds the core on which the instance runs.
+    pub fn find_core(&mut self) {
+        let pid = self.subject.pid.filter(|_| self.is_busy);
         let main_thread = pid.and_then(|pid| ThreadUse::of(pid, i32::try_from(pid).ok()?));
         self.core = main_thread.map(|used| used.core).or(self.core);
     }
 
-    /// One of its rings, for the controller.
+    /// What the controller has to know of one of the instance's rings.
     pub fn port_look(&self, switch: &Switch, ring: &WatchedRing) -> PortLook {
         let found = switch.look_at(ring);
         PortLook {
@@ -117,7 +119,7 @@ impl Metered {
         }
     }
 
-    /// What was found.
+    /// What the instance's packets cost.
     pub fn cost(&self) -> InstanceCost {
         let mut used = self.meter.ports().iter();
         let ports = self.subject.ports.iter().map(|(port, ids)| {
@@ -133,7 +135,7 @@ impl Metered {
     }
 }
 
-/// All rings of an instance, or none if one is missing.
+/// Maps all rings of an instance. Empty if a ring is missing.
 fn watch(switch: &Switch, subject: &Subject) -> Vec<WatchedRing> {
     let rings: Option<Vec<WatchedRing>> = subject.rings().map(|id| switch.watch_ring(id)).collect();
     rings.unwrap_or_default()
