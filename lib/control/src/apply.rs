@@ -1,18 +1,14 @@
 //! Carrying out a plan as one transaction.
 
 use crate::action::Action;
-use crate::congestion::Congestion;
+use crate::diff::Diff;
 use crate::group::Group;
-use crate::health::Health;
-use crate::inventory::{Inventory, Ways};
-use crate::io::{IoModel, IoSettings};
-use crate::model::{PortRef, Restart, Switch};
-use crate::pool::Pools;
-use crate::spec::{InstanceSpec, Resources, UplinkSpec};
+use crate::inventory::Inventory;
+use crate::model::{PortRef, Switch};
+use crate::setting::{PlatformSetting, Setting};
+use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::stopwatch::Lap;
-use crate::wake::Wake;
 use crate::wiring::Destination;
-use serde_json::Value;
 use thiserror::Error;
 
 /// Why the platform could not do something.
@@ -87,113 +83,45 @@ pub trait Platform {
     /// Told after the last action, or after the last one was undone.
     fn finish(&mut self) {}
 
-    /// Makes a group of tenants, with nothing in it.
-    ///
-    /// # Errors
-    /// No group was made.
-    fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError>;
-
-    /// Changes a group while its instances run, also which group it is in.
+    /// Makes a group of tenants with nothing in it, changes one while its instances run, or removes one that nothing is in.
     ///
     /// # Errors
     /// The group is as before.
-    fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError>;
+    fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError>;
 
-    /// Removes a group that nothing is in.
-    ///
-    /// # Errors
-    /// The group is as before.
-    fn remove_group(&mut self, name: &str) -> Result<(), PlatformError>;
-
-    /// Makes a switch without ports.
-    ///
-    /// # Errors
-    /// No switch was made.
-    fn create_switch(&mut self, name: &str, spec: &Switch) -> Result<(), PlatformError>;
-
-    /// Changes a switch; its ports and learned addresses stay.
+    /// Makes a switch without ports, changes one - its ports and learned addresses stay -, or removes one that no port is on.
     ///
     /// # Errors
     /// The switch is as before.
-    fn update_switch(&mut self, name: &str, new: &Switch) -> Result<(), PlatformError>;
+    fn switch(&mut self, change: &Diff<Switch>) -> Result<(), PlatformError>;
 
-    /// Removes a switch that no port is on.
-    ///
-    /// # Errors
-    /// The switch is as before.
-    fn remove_switch(&mut self, name: &str) -> Result<(), PlatformError>;
-
-    /// Makes an uplink; frames that its interface receives are dropped until it is wired.
+    /// Makes an uplink - frames that its interface receives are dropped until it is wired -, or removes one, and everything that
+    /// was done to its interface.
     ///
     /// # Errors
     /// The interface is as before.
-    fn create_uplink(&mut self, name: &str, spec: &UplinkSpec) -> Result<(), PlatformError>;
+    fn uplink(&mut self, change: &Diff<UplinkSpec>) -> Result<(), PlatformError>;
 
-    /// Removes an uplink and everything that was done to its interface.
+    /// Makes and starts an instance - frames that it sends are dropped until its ports are wired -, stops and removes one that
+    /// nothing is wired to, or puts another in the place of one whose ports are not wired. The new one may be started before the
+    /// old one is stopped.
     ///
     /// # Errors
-    /// The uplink is as before.
-    fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError>;
-
-    /// Makes and starts an instance; frames that it sends are dropped until its ports are wired.
-    ///
-    /// # Errors
-    /// There is no such instance.
-    fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError>;
-
-    /// Puts another instance in the place of one, whose ports are not wired. The new one may be
-    /// started before the old one is stopped.
-    ///
-    /// # Errors
-    /// The old one runs as before.
-    fn replace_instance(
-        &mut self,
-        name: &str,
-        old: &InstanceSpec,
-        new: &InstanceSpec,
-    ) -> Result<(), PlatformError>;
+    /// There is no such instance, or the old one runs as before.
+    fn instance(&mut self, change: &Diff<Box<InstanceSpec>>) -> Result<(), PlatformError>;
 
     /// Puts another instance in the place of one, on the same ports, which stay wired: no frame is lost. See
     /// [`crate::plan::is_handed_over`].
     ///
     /// # Errors
     /// The old one runs as before.
-    fn upgrade_instance(
-        &mut self,
-        name: &str,
-        old: &InstanceSpec,
-        new: &InstanceSpec,
-    ) -> Result<(), PlatformError>;
+    fn upgrade(&mut self, name: &str, new: &InstanceSpec) -> Result<(), PlatformError>;
 
-    /// Hands a running NF a new configuration.
+    /// Changes a setting of a running instance, which is not stopped for that and loses no frame.
     ///
     /// # Errors
-    /// The old configuration is in force.
-    fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError>;
-
-    /// Changes what a running instance may use.
-    ///
-    /// # Errors
-    /// The old limits are in force.
-    fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError>;
-
-    /// Changes what happens when an instance ends.
-    ///
-    /// # Errors
-    /// The old policy is in force.
-    fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError>;
-
-    /// Changes when a running instance that sleeps is woken; absent: for each frame.
-    ///
-    /// # Errors
-    /// It is as before.
-    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError>;
-
-    /// Changes how a running instance is looked after; absent: not at all.
-    ///
-    /// # Errors
-    /// It is as before.
-    fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError>;
+    /// The old setting is in force.
+    fn set(&mut self, name: &str, setting: &Setting) -> Result<(), PlatformError>;
 
     /// Changes the place of a fast path among those of its interfaces: each packet meets them in the old order or in the new one.
     ///
@@ -201,48 +129,17 @@ pub trait Platform {
     /// They are in the old one.
     fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError>;
 
-    /// Changes who executes the switch for a running instance, which is not stopped for that and loses
-    /// no frame.
+    /// Changes a setting of the platform.
     ///
     /// # Errors
-    /// It is as before.
-    fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError>;
-
-    /// Changes how I/O threads are, those that run and those to come.
-    ///
-    /// # Errors
-    /// They are as before.
-    fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError>;
-
-    /// Changes who is told of congestion, and how.
-    ///
-    /// # Errors
-    /// It is as before.
-    fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError>;
-
-    /// Changes which chains are watched for an instance that holds up those before it.
-    ///
-    /// # Errors
-    /// They are as before.
-    fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError>;
-
-    /// Changes which prepared instances are kept. They are made, or taken down, in the background.
-    ///
-    /// # Errors
-    /// It is as before.
-    fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError>;
+    /// The old setting is in force.
+    fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError>;
 
     /// Divides the flows of an instance among `new` of its members instead of `old`; all of them run.
     ///
     /// # Errors
     /// They are divided as before.
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError>;
-
-    /// Stops and removes an instance that nothing is wired to.
-    ///
-    /// # Errors
-    /// It runs as before.
-    fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError>;
 
     /// Sends the frames of a port elsewhere, or nowhere. From one frame to the next: none is lost
     /// and none goes to both.
@@ -266,30 +163,15 @@ pub fn perform<P: Platform + ?Sized>(
     action: &Action,
 ) -> Result<(), PlatformError> {
     match action {
-        Action::CreateGroup { name, spec } => platform.create_group(name, spec),
-        Action::ChangeGroup { name, new, .. } => platform.change_group(name, new),
-        Action::RemoveGroup { name, .. } => platform.remove_group(name),
-        Action::CreateSwitch { name, spec } => platform.create_switch(name, spec),
-        Action::UpdateSwitch { name, new, .. } => platform.update_switch(name, new),
-        Action::RemoveSwitch { name, .. } => platform.remove_switch(name),
-        Action::CreateUplink { name, spec } => platform.create_uplink(name, spec),
-        Action::RemoveUplink { name, .. } => platform.remove_uplink(name),
-        Action::CreateInstance { name, spec } => platform.create_instance(name, spec),
-        Action::ReplaceInstance { name, old, new } => platform.replace_instance(name, old, new),
-        Action::UpgradeInstance { name, old, new } => platform.upgrade_instance(name, old, new),
-        Action::Reconfigure { name, new, .. } => platform.reconfigure(name, new),
-        Action::Resize { name, new, .. } => platform.resize(name, new),
-        Action::SetRestart { name, new, .. } => platform.set_restart(name, new),
-        Action::SetWake { name, new, .. } => platform.set_wake(name, *new),
-        Action::SetHealth { name, new, .. } => platform.set_health(name, new.as_ref()),
-        Action::SetOrder { name, new, .. } => platform.set_order(name, *new),
-        Action::SetIo { name, new, .. } => platform.set_io(name, *new),
-        Action::SetIoSettings { new, .. } => platform.set_io_settings(new),
-        Action::SetCongestion { new, .. } => platform.set_congestion(new),
-        Action::SetWays { new, .. } => platform.set_ways(new),
-        Action::SetPools { new, .. } => platform.set_pools(new),
+        Action::Group(change) => platform.group(change),
+        Action::Switch(change) => platform.switch(change),
+        Action::Uplink(change) => platform.uplink(change),
+        Action::Instance(change) => platform.instance(change),
+        Action::Upgrade { name, new, .. } => platform.upgrade(name, new),
+        Action::Set { name, new, .. } => platform.set(name, new),
+        Action::Order { name, new, .. } => platform.set_order(name, *new),
+        Action::Platform { new, .. } => platform.set_platform(new),
         Action::Scale { name, old, new } => platform.scale(name, *old, *new),
-        Action::RemoveInstance { name, .. } => platform.remove_instance(name),
         Action::Wire { port, new, .. } => platform.wire(port, new.as_ref()),
     }
 }

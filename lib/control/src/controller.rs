@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
 use crate::change::changes;
 use crate::desired::Desired;
+use crate::diff::Diff;
 use crate::document::{Checked, read, read_unchecked};
 use crate::guests::Guests;
 use crate::inventory::Inventory;
@@ -403,10 +404,18 @@ fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
         .collect();
     for action in actions {
         let (kind, name) = match action {
-            Action::CreateGroup { name, .. } => (Kind::Group, name),
-            Action::CreateSwitch { name, .. } => (Kind::Switch, name),
-            Action::CreateUplink { name, .. } => (Kind::Uplink, name),
-            Action::CreateInstance { name, .. } => (Kind::Instance, name),
+            Action::Group(Diff {
+                name, old: None, ..
+            }) => (Kind::Group, name),
+            Action::Switch(Diff {
+                name, old: None, ..
+            }) => (Kind::Switch, name),
+            Action::Uplink(Diff {
+                name, old: None, ..
+            }) => (Kind::Uplink, name),
+            Action::Instance(Diff {
+                name, old: None, ..
+            }) => (Kind::Instance, name),
             _ => continue,
         };
         let of = front_of(name).unwrap_or(name);

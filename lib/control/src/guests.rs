@@ -19,10 +19,7 @@ fn actions_for(deployment: &Deployment, guest: &Guest) -> Result<Vec<Action>, Pl
     let resolved = template.resolve(deployment, guest);
     let made = resolved
         .map_err(|(_, unknown)| refused(format!("there is no variable '{}'", unknown.name)))?;
-    let create = |(name, spec)| Action::CreateInstance {
-        name,
-        spec: Box::new(spec),
-    };
+    let create = |(name, spec): (String, _)| Action::create_instance(name, spec);
     let wire = |(port, to)| Action::Wire {
         port,
         old: None,

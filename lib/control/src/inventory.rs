@@ -2,11 +2,13 @@
 
 use crate::action::Action;
 use crate::congestion::Congestion;
-use crate::group::{Groups, has_place};
+use crate::diff::Diff;
+use crate::group::{Group, Groups, has_place};
 use crate::io::IoSettings;
 use crate::members::{Members, member_names, members};
 use crate::model::{Deployment, Hop, PortRef, Switch};
 use crate::pool::{Pools, pools};
+use crate::setting::Setting;
 use crate::spec::{InstanceSpec, Resources, UplinkSpec};
 use crate::wiring::{Destination, Wiring, wiring};
 use serde::Serialize;
@@ -44,6 +46,14 @@ pub struct Inventory {
 
 fn wires_by_name<S: serde::Serializer>(wires: &Wiring, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(wires.iter().map(|(port, to)| (port.to_string(), to)))
+}
+
+/// Carries a change out.
+fn put<T>(objects: &mut BTreeMap<String, T>, change: Diff<T>) {
+    match change.new {
+        Some(new) => drop(objects.insert(change.name, new)),
+        None => drop(objects.remove(&change.name)),
+    }
 }
 
 impl Inventory {
@@ -98,33 +108,21 @@ impl Inventory {
     /// Takes down that an action was carried out.
     pub fn record(&mut self, action: &Action) {
         match action.clone() {
-            Action::CreateGroup { name, spec } => drop(self.groups.insert(name, spec)),
-            Action::ChangeGroup { name, new, .. } => drop(self.groups.insert(name, new)),
-            Action::RemoveGroup { name, .. } => drop(self.groups.remove(&name)),
-            Action::CreateSwitch { name, spec } => drop(self.switches.insert(name, spec)),
-            Action::UpdateSwitch { name, new, .. } => drop(self.switches.insert(name, new)),
-            Action::RemoveSwitch { name, .. } => drop(self.switches.remove(&name)),
-            Action::CreateUplink { name, spec } => drop(self.uplinks.insert(name, spec)),
-            Action::RemoveUplink { name, .. } => drop(self.uplinks.remove(&name)),
-            Action::CreateInstance { name, spec } => drop(self.instances.insert(name, *spec)),
-            Action::ReplaceInstance { name, new, .. } => drop(self.instances.insert(name, *new)),
-            Action::UpgradeInstance { name, new, .. } => drop(self.instances.insert(name, *new)),
-            Action::RemoveInstance { name, .. } => drop(self.instances.remove(&name)),
-            Action::Reconfigure { name, new, .. } => self.change(&name, |spec| spec.config = new),
-            Action::Resize { name, new, .. } => self.change(&name, |spec| spec.resources = new),
-            Action::SetRestart { name, new, .. } => self.change(&name, |spec| spec.restart = new),
-            Action::SetWake { name, new, .. } => self.change(&name, |spec| spec.wake = new),
-            Action::SetHealth { name, new, .. } => self.change(&name, |spec| spec.health = new),
-            Action::SetOrder { name, new, .. } => self.change(&name, |spec| {
+            Action::Group(change) => put(&mut self.groups, change),
+            Action::Switch(change) => put(&mut self.switches, change),
+            Action::Uplink(change) => put(&mut self.uplinks, change),
+            Action::Instance(Diff { name, old, new }) => {
+                let (old, new) = (old.map(|old| *old), new.map(|new| *new));
+                put(&mut self.instances, Diff { name, old, new });
+            }
+            Action::Upgrade { name, new, .. } => drop(self.instances.insert(name, *new)),
+            Action::Set { name, new, .. } => self.change(&name, |spec| new.put(spec)),
+            Action::Order { name, new, .. } => self.change(&name, |spec| {
                 if let Some(attach) = &mut spec.attach {
                     attach.order = new;
                 }
             }),
-            Action::SetIo { name, new, .. } => self.change(&name, |spec| spec.io = new),
-            Action::SetIoSettings { new, .. } => self.io = new,
-            Action::SetCongestion { new, .. } => self.congestion = new,
-            Action::SetWays { new, .. } => self.ways = new,
-            Action::SetPools { new, .. } => self.pools = new,
+            Action::Platform { new, .. } => new.put(self),
             Action::Scale { name, new, .. } => self.set_member_count(&name, new),
             Action::Wire { port, new, .. } => match new {
                 Some(to) => drop(self.wires.insert(port, to)),
@@ -142,62 +140,48 @@ impl Inventory {
     /// Whether everything that an action needs is there, and nothing that it must not meet.
     pub fn allows(&self, action: &Action) -> bool {
         match action {
-            Action::CreateGroup { name, spec } => {
-                !self.groups.contains_key(name) && has_place(&self.groups, name, spec)
-            }
-            Action::ChangeGroup { name, old, new } => {
-                self.groups.get(name) == Some(old) && has_place(&self.groups, name, new)
-            }
-            Action::RemoveGroup { name, .. } => {
-                let is_it = |group: &Option<String>| group.as_deref() == Some(name.as_str());
-                let mut instances = self.instances.values();
-                self.groups.contains_key(name)
-                    && !self.groups.values().any(|group| is_it(&group.group))
-                    && !instances.any(|spec| is_it(&spec.resources.group))
-            }
-            Action::CreateSwitch { name, .. } => !self.switches.contains_key(name),
-            Action::UpdateSwitch { name, old, .. } => self.switches.get(name) == Some(old),
-            Action::RemoveSwitch { name, .. } => {
+            Action::Group(change) => self.allows_group(change),
+            Action::Switch(Diff { name, old, new }) => {
                 let is_used = |to: &Destination| to.switch() == Some(name.as_str());
-                self.switches.contains_key(name) && !self.wires.values().any(is_used)
+                let is_free = new.is_some() || !self.wires.values().any(is_used);
+                self.switches.get(name) == old.as_ref() && is_free
             }
-            Action::CreateUplink { name, spec } => {
-                let has_it = |other: &UplinkSpec| {
-                    other.interface == spec.interface && other.netns == spec.netns
+            Action::Uplink(Diff { name, old, new }) => {
+                let has_it = |spec: &UplinkSpec| {
+                    let is_it = |other: &UplinkSpec| {
+                        other.interface == spec.interface && other.netns == spec.netns
+                    };
+                    self.uplinks.values().any(is_it)
                 };
-                !self.uplinks.contains_key(name) && !self.uplinks.values().any(has_it)
-            }
-            Action::RemoveUplink { name, .. } => {
                 let is_it = |port: &PortRef| *port == PortRef::Uplink(name.clone());
-                self.uplinks.contains_key(name) && !self.is_wired(is_it)
+                self.uplinks.contains_key(name) == old.is_some()
+                    && !new.as_ref().is_some_and(has_it)
+                    && (old.is_none() || !self.is_wired(is_it))
             }
-            Action::CreateInstance { name, spec } => {
-                !self.instances.contains_key(name) && self.has_group(&spec.resources)
-            }
-            Action::RemoveInstance { name, .. } | Action::ReplaceInstance { name, .. } => {
+            Action::Instance(Diff { name, old, new }) => {
                 let is_its = |port: &PortRef| port.owner() == Some(name.as_str());
-                let is_left = !self.is_wired(is_its) && !self.shares_flows(name);
-                self.instances.contains_key(name) && is_left
+                let is_left = || !self.is_wired(is_its) && !self.shares_flows(name);
+                let has_place = new
+                    .as_ref()
+                    .is_none_or(|new| self.has_group(&new.resources));
+                self.instances.contains_key(name) == old.is_some()
+                    && (old.is_none() || is_left())
+                    && has_place
             }
-            Action::Resize { name, new, .. } => {
-                self.instances.contains_key(name) && self.has_group(new)
+            Action::Upgrade { name, old, .. } => self.instances.get(name) == Some(&**old),
+            Action::Set { name, old, new } => {
+                let has_place = match new {
+                    Setting::Resources(resources) => self.has_group(resources),
+                    _ => true,
+                };
+                let spec = self.instances.get(name);
+                has_place && spec.is_some_and(|spec| old.is_of(spec))
             }
-            Action::UpgradeInstance { name, old, .. } => self.instances.get(name) == Some(&**old),
-            Action::Reconfigure { name, .. }
-            | Action::SetRestart { name, .. }
-            | Action::SetWake { name, .. }
-            | Action::SetHealth { name, .. } => self.instances.contains_key(name),
-            Action::SetOrder { name, old, .. } => self
+            Action::Order { name, old, .. } => self
                 .instances
                 .get(name)
                 .is_some_and(|spec| spec.order() == *old),
-            Action::SetIo { name, old, .. } => {
-                self.instances.get(name).is_some_and(|spec| spec.io == *old)
-            }
-            Action::SetIoSettings { old, .. } => self.io == *old,
-            Action::SetCongestion { old, .. } => self.congestion == *old,
-            Action::SetWays { old, .. } => self.ways == *old,
-            Action::SetPools { old, .. } => self.pools == *old,
+            Action::Platform { old, .. } => old.as_in(self) == *old,
             Action::Scale { name, old, new } => {
                 let mut names = member_names(name, *old.max(new));
                 self.member_count(name) == *old && names.all(|it| self.instances.contains_key(&it))
@@ -212,6 +196,20 @@ impl Inventory {
                 self.has_port(port) && self.wires.get(port) == old.as_ref() && leads_somewhere
             }
         }
+    }
+
+    fn allows_group(&self, Diff { name, old, new }: &Diff<Group>) -> bool {
+        let is_it = |group: &Option<String>| group.as_deref() == Some(name.as_str());
+        let is_empty = || {
+            let mut instances = self.instances.values();
+            !self.groups.values().any(|group| is_it(&group.group))
+                && !instances.any(|spec| is_it(&spec.resources.group))
+        };
+        self.groups.get(name) == old.as_ref()
+            && match new {
+                Some(new) => has_place(&self.groups, name, new),
+                None => is_empty(),
+            }
     }
 
     /// The action without what it cannot have: classifier entries for ports that do not exist drop

@@ -6,10 +6,12 @@
 //! changes its destination is switched over in one step.
 
 use crate::action::Action;
-use crate::group::{Groups, path};
+use crate::diff::Diff;
+use crate::group::path;
 use crate::inventory::Inventory;
 use crate::members::member_names;
 use crate::model::{PortRef, Program};
+use crate::setting::{PlatformSetting, changed, settings};
 use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,16 +30,18 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     make_groups(current, desired, &mut actions);
     make_switches(current, desired, &mut actions);
     make_uplinks(current, desired, &mut actions);
-    set_io_settings(current, desired, &mut actions);
-    set_congestion(current, desired, &mut actions);
-    set_pools(current, desired, &mut actions);
+    let mut set = |setting| set_platform(current, desired, setting, &mut actions);
+    set(PlatformSetting::Io(desired.io.clone()));
+    set(PlatformSetting::Congestion(desired.congestion.clone()));
+    set(PlatformSetting::Pools(desired.pools.clone()));
     make_instances(current, desired, &rebuilt, &mut actions);
     actions.extend(wires.connect);
     actions.extend(scaled.more);
     remove_instances(current, desired, &mut actions);
     remove_switches(current, desired, &mut actions);
     remove_groups(current, desired, &mut actions);
-    set_ways(current, desired, &mut actions);
+    let ways = PlatformSetting::Ways(desired.ways.clone());
+    set_platform(current, desired, ways, &mut actions);
     actions
 }
 
@@ -201,84 +205,54 @@ fn leads_to(destination: &Destination, rebuilt: &Rebuilt<'_>) -> bool {
     destination.targets().any(|target| rebuilt.contains(target))
 }
 
-fn remove_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    let gone = current
-        .uplinks
-        .iter()
-        .filter(|(name, old)| desired.uplinks.get(*name) != Some(*old));
-    actions.extend(gone.map(|(name, spec)| Action::RemoveUplink {
+/// The changes that lead from one table to the other, by name.
+fn diffs<T: Clone + PartialEq>(
+    current: &BTreeMap<String, T>,
+    desired: &BTreeMap<String, T>,
+) -> Vec<Diff<T>> {
+    let names: BTreeSet<&String> = current.keys().chain(desired.keys()).collect();
+    let diff = |name: &String| Diff {
         name: name.clone(),
-        spec: spec.clone(),
-    }));
+        old: current.get(name).cloned(),
+        new: desired.get(name).cloned(),
+    };
+    let all = names.into_iter().map(diff);
+    all.filter(|diff| diff.old != diff.new).collect()
+}
+
+/// A changed uplink is removed, and made again.
+fn remove_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
+    let gone = diffs(&current.uplinks, &desired.uplinks).into_iter();
+    let gone = gone.filter_map(|diff| Some(Diff::remove(diff.name, diff.old?)));
+    actions.extend(gone.map(Action::Uplink));
 }
 
 fn make_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    let fresh = desired
-        .uplinks
-        .iter()
-        .filter(|(name, new)| current.uplinks.get(*name) != Some(*new));
-    actions.extend(fresh.map(|(name, spec)| Action::CreateUplink {
-        name: name.clone(),
-        spec: spec.clone(),
-    }));
+    let fresh = diffs(&current.uplinks, &desired.uplinks).into_iter();
+    let fresh = fresh.filter_map(|diff| Some(Diff::create(diff.name, diff.new?)));
+    actions.extend(fresh.map(Action::Uplink));
 }
 
 fn make_switches(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    for (name, new) in &desired.switches {
-        let name = name.clone();
-        match current.switches.get(&name) {
-            None => actions.push(Action::CreateSwitch { name, spec: *new }),
-            Some(old) if old != new => actions.push(Action::UpdateSwitch {
-                name,
-                old: *old,
-                new: *new,
-            }),
-            Some(_) => {}
-        }
-    }
+    let all = diffs(&current.switches, &desired.switches).into_iter();
+    actions.extend(all.filter(|diff| diff.new.is_some()).map(Action::Switch));
 }
 
 fn remove_switches(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    let gone = missing(&current.switches, &desired.switches);
-    actions.extend(gone.map(|(name, spec)| Action::RemoveSwitch {
-        name: name.clone(),
-        spec: *spec,
-    }));
+    let all = diffs(&current.switches, &desired.switches).into_iter();
+    actions.extend(all.filter(|diff| diff.new.is_none()).map(Action::Switch));
 }
 
-fn set_io_settings(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    if current.io != desired.io {
-        actions.push(Action::SetIoSettings {
-            old: current.io.clone(),
-            new: desired.io.clone(),
-        });
-    }
-}
-
-fn set_congestion(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    if current.congestion != desired.congestion {
-        actions.push(Action::SetCongestion {
-            old: current.congestion.clone(),
-            new: desired.congestion.clone(),
-        });
-    }
-}
-
-fn set_ways(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    if current.ways != desired.ways {
-        actions.push(Action::SetWays {
-            old: current.ways.clone(),
-            new: desired.ways.clone(),
-        });
-    }
-}
-
-fn set_pools(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    if current.pools != desired.pools {
-        actions.push(Action::SetPools {
-            old: current.pools.clone(),
-            new: desired.pools.clone(),
-        });
+/// Changes a setting of the platform, if it is not as it shall be.
+fn set_platform(
+    current: &Inventory,
+    desired: &Inventory,
+    setting: PlatformSetting,
+    actions: &mut Vec<Action>,
+) {
+    let (old, new) = (setting.as_in(current), setting.as_in(desired));
+    if old != new {
+        actions.push(Action::Platform { old, new });
     }
 }
 
@@ -292,34 +266,22 @@ fn make_instances(
     let mut fresh: Vec<_> = missing(&desired.instances, &current.instances).collect();
     // Who is behind another on an interface comes after it: what the other would stop does not get past it.
     fresh.sort_by_key(|(_, spec)| spec.order());
-    actions.extend(
-        fresh
-            .into_iter()
-            .map(|(name, spec)| Action::CreateInstance {
-                name: name.clone(),
-                spec: Box::new(spec.clone()),
-            }),
-    );
+    let fresh = fresh.into_iter();
+    actions.extend(fresh.map(|(name, spec)| Action::create_instance(name, spec.clone())));
     for (name, new) in &desired.instances {
         match current.instances.get(name) {
             Some(old) if rebuilt.instances.contains(name.as_str()) => {
-                actions.push(Action::ReplaceInstance {
-                    name: name.clone(),
-                    old: Box::new(old.clone()),
-                    new: Box::new(new.clone()),
-                });
+                let (old, new) = (Box::new(old.clone()), Box::new(new.clone()));
+                actions.push(Action::Instance(Diff::change(name, old, new)));
             }
             Some(old) if needs_replacing(old, new) => {
-                // What changes while it runs does so afterwards.
-                let upgraded = InstanceSpec {
-                    resources: old.resources.clone(),
-                    restart: old.restart,
-                    wake: old.wake,
-                    health: old.health.clone(),
-                    io: old.io,
-                    ..new.clone()
-                };
-                actions.push(Action::UpgradeInstance {
+                // What changes while it runs does so afterwards. The new configuration is there from the start.
+                let mut upgraded = new.clone();
+                for setting in settings(old) {
+                    setting.put(&mut upgraded);
+                }
+                upgraded.config = new.config.clone();
+                actions.push(Action::Upgrade {
                     name: name.clone(),
                     old: Box::new(old.clone()),
                     new: Box::new(upgraded.clone()),
@@ -333,48 +295,12 @@ fn make_instances(
 }
 
 fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: &mut Vec<Action>) {
-    if old.resources != new.resources {
-        actions.push(Action::Resize {
-            name: name.into(),
-            old: old.resources.clone(),
-            new: new.resources.clone(),
-        });
-    }
-    if old.config != new.config {
-        actions.push(Action::Reconfigure {
-            name: name.into(),
-            old: old.config.clone(),
-            new: new.config.clone(),
-        });
-    }
-    if old.restart != new.restart {
-        actions.push(Action::SetRestart {
-            name: name.into(),
-            old: old.restart,
-            new: new.restart,
-        });
-    }
-    if old.wake != new.wake {
-        actions.push(Action::SetWake {
-            name: name.into(),
-            old: old.wake,
-            new: new.wake,
-        });
-    }
-    if old.health != new.health {
-        actions.push(Action::SetHealth {
-            name: name.into(),
-            old: old.health.clone(),
-            new: new.health.clone(),
-        });
-    }
-    if old.io != new.io {
-        actions.push(Action::SetIo {
-            name: name.into(),
-            old: old.io,
-            new: new.io,
-        });
-    }
+    let changed = changed(old, new).into_iter();
+    actions.extend(changed.map(|(old, new)| Action::Set {
+        name: name.to_owned(),
+        old,
+        new,
+    }));
 }
 
 /// Before others may want their interfaces.
@@ -402,7 +328,7 @@ fn order_fast_paths(
     up.sort_by_key(|(_, _, new)| std::cmp::Reverse(*new));
     down.sort_by_key(|(_, _, new)| *new);
     let steps = up.into_iter().chain(down);
-    actions.extend(steps.map(|(name, old, new)| Action::SetOrder {
+    actions.extend(steps.map(|(name, old, new)| Action::Order {
         name: name.clone(),
         old,
         new,
@@ -416,49 +342,24 @@ fn remove_instances(current: &Inventory, desired: &Inventory, actions: &mut Vec<
 }
 
 fn removal((name, spec): (&String, &InstanceSpec)) -> Action {
-    Action::RemoveInstance {
-        name: name.clone(),
-        spec: Box::new(spec.clone()),
-    }
+    Action::remove_instance(name, spec.clone())
 }
 
-/// The names of groups, the outermost first.
-fn outermost_first(groups: &Groups) -> Vec<&String> {
-    let mut names: Vec<&String> = groups.keys().collect();
-    names.sort_by_key(|name| path(groups, Some(name)).len());
-    names
-}
-
-/// Makes and changes groups, so that the place of each is there, and none goes into itself, before it comes there.
+/// Makes and changes groups, so that the place of each is there, and none goes into itself, before it comes there: outer ones
+/// first.
 fn make_groups(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    for name in outermost_first(&desired.groups) {
-        let Some(new) = desired.groups.get(name) else {
-            continue;
-        };
-        match current.groups.get(name) {
-            None => actions.push(Action::CreateGroup {
-                name: name.clone(),
-                spec: new.clone(),
-            }),
-            Some(old) if old != new => actions.push(Action::ChangeGroup {
-                name: name.clone(),
-                old: old.clone(),
-                new: new.clone(),
-            }),
-            Some(_) => {}
-        }
-    }
+    let mut all = diffs(&current.groups, &desired.groups);
+    all.retain(|diff| diff.new.is_some());
+    all.sort_by_key(|diff| path(&desired.groups, Some(&diff.name)).len());
+    actions.extend(all.into_iter().map(Action::Group));
 }
 
+/// Removes groups, inner ones first.
 fn remove_groups(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    for name in outermost_first(&current.groups).into_iter().rev() {
-        if let (Some(spec), false) = (current.groups.get(name), desired.groups.contains_key(name)) {
-            actions.push(Action::RemoveGroup {
-                name: name.clone(),
-                spec: spec.clone(),
-            });
-        }
-    }
+    let mut all = diffs(&current.groups, &desired.groups);
+    all.retain(|diff| diff.new.is_none());
+    all.sort_by_key(|diff| path(&current.groups, Some(&diff.name)).len());
+    actions.extend(all.into_iter().rev().map(Action::Group));
 }
 
 /// The entries of `here` whose names are not in `there`.

@@ -27,7 +27,7 @@ impl fmt::Display for Wake {
     }
 }
 
-/// In words, also where there is none.
-pub fn told(wake: Option<Wake>) -> String {
+/// When an instance is woken, in words; absent: for each frame.
+pub fn words(wake: Option<Wake>) -> String {
     wake.map_or_else(|| "for each frame".to_owned(), |wake| wake.to_string())
 }

@@ -14,6 +14,7 @@ use nfluid_control::io::{IoIdle, IoModel};
 use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
 use nfluid_control::quantity::Share;
+use nfluid_control::setting::{PlatformSetting, Setting};
 use nfluid_control::validate::Environment;
 use proptest::prelude::*;
 use support::{
@@ -297,7 +298,10 @@ proptest! {
         }
         for action in plan(&Inventory::of(&old), &Inventory::of(&new)) {
             prop_assert!(
-                matches!(action, Action::SetIo { .. } | Action::SetIoSettings { .. }),
+                matches!(
+                    action,
+                    Action::Set { new: Setting::Io(_), .. } | Action::Platform { new: PlatformSetting::Io(_), .. }
+                ),
                 "{}", action
             );
         }

@@ -7,6 +7,7 @@ mod support;
 use nfluid_control::action::Action;
 use nfluid_control::apply::execute;
 use nfluid_control::change::changes;
+use nfluid_control::diff::Diff;
 use nfluid_control::document::read_unchecked;
 use nfluid_control::inventory::{Inventory, Ways};
 use nfluid_control::members::front_of;
@@ -27,18 +28,11 @@ fn platform_with(inventory: &Inventory, fail_at: Option<usize>) -> ModelPlatform
 /// The instances that an action does something to (wires aside).
 fn touched(action: &Action) -> Option<&str> {
     match action {
-        Action::CreateInstance { name, .. }
-        | Action::ReplaceInstance { name, .. }
-        | Action::UpgradeInstance { name, .. }
-        | Action::Reconfigure { name, .. }
-        | Action::Resize { name, .. }
-        | Action::SetRestart { name, .. }
-        | Action::SetWake { name, .. }
-        | Action::SetHealth { name, .. }
-        | Action::SetOrder { name, .. }
-        | Action::SetIo { name, .. }
-        | Action::Scale { name, .. }
-        | Action::RemoveInstance { name, .. } => Some(name),
+        Action::Instance(Diff { name, .. })
+        | Action::Upgrade { name, .. }
+        | Action::Set { name, .. }
+        | Action::Order { name, .. }
+        | Action::Scale { name, .. } => Some(name),
         _ => None,
     }
 }
@@ -120,7 +114,7 @@ proptest! {
             match touched(action) {
                 Some(name) => prop_assert_eq!(Some(front_of(name).unwrap_or(name)), first),
                 None => prop_assert!(
-                    actions.iter().any(|a| matches!(a, Action::ReplaceInstance { .. })),
+                    actions.iter().any(|a| a.replaced().is_some()),
                     "{} without a replaced instance", action
                 ),
             }
@@ -174,39 +168,21 @@ macro_rules! hand_on {
     };
 }
 
-use nfluid_control::congestion::Congestion;
 use nfluid_control::group::Group;
-use nfluid_control::health::Health;
-use nfluid_control::io::{IoModel, IoSettings};
-use nfluid_control::model::{PortRef, Restart, Switch};
-use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
-use nfluid_control::wake::Wake;
+use nfluid_control::model::{PortRef, Switch};
+use nfluid_control::setting::{PlatformSetting, Setting};
+use nfluid_control::spec::{InstanceSpec, UplinkSpec};
 use nfluid_control::wiring::Destination;
 
 hand_on!(
-    create_group(name: &str, spec: &Group),
-    change_group(name: &str, new: &Group),
-    remove_group(name: &str),
-    create_switch(name: &str, spec: &Switch),
-    update_switch(name: &str, new: &Switch),
-    remove_switch(name: &str),
-    create_uplink(name: &str, spec: &UplinkSpec),
-    remove_uplink(name: &str),
-    create_instance(name: &str, spec: &InstanceSpec),
-    replace_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec),
-    upgrade_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec),
-    reconfigure(name: &str, config: &serde_json::Value),
-    resize(name: &str, resources: &Resources),
-    set_restart(name: &str, restart: &Restart),
-    set_wake(name: &str, wake: Option<Wake>),
-    set_health(name: &str, health: Option<&Health>),
+    group(change: &Diff<Group>),
+    switch(change: &Diff<Switch>),
+    uplink(change: &Diff<UplinkSpec>),
+    instance(change: &Diff<Box<InstanceSpec>>),
+    upgrade(name: &str, new: &InstanceSpec),
+    set(name: &str, setting: &Setting),
     set_order(name: &str, order: Option<u16>),
-    set_io(name: &str, model: IoModel),
-    set_io_settings(settings: &IoSettings),
-    set_congestion(congestion: &Congestion),
-    set_ways(ways: &Ways),
-    set_pools(pools: &Pools),
+    set_platform(setting: &PlatformSetting),
     scale(name: &str, old: u16, new: u16),
-    remove_instance(name: &str),
     wire(port: &PortRef, to: Option<&Destination>),
 );

@@ -4,6 +4,7 @@ use crate::cgroups;
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::action::Action;
+use nfluid_control::diff::Diff;
 use nfluid_control::events::Events;
 use nfluid_control::group::{Group, Groups, has_place, path};
 use nfluid_lifecycle::running::Running;
@@ -197,12 +198,7 @@ pub fn instances_in(instances: &Instances, inside: &[String]) -> Vec<String> {
 
 /// Returns true if groups are made, changed or removed.
 pub fn is_about_groups(actions: &[Action]) -> bool {
-    let is_one = |action: &Action| {
-        matches!(
-            action,
-            Action::CreateGroup { .. } | Action::ChangeGroup { .. } | Action::RemoveGroup { .. }
-        )
-    };
+    let is_one = |action: &Action| matches!(action, Action::Group(_));
     actions.iter().any(is_one)
 }
 
@@ -210,12 +206,13 @@ pub fn is_about_groups(actions: &[Action]) -> bool {
 pub fn planned(present: &Groups, actions: &[Action]) -> Groups {
     let mut planned = present.clone();
     for action in actions {
-        match action {
-            Action::CreateGroup { name, spec } => drop(planned.insert(name.clone(), spec.clone())),
-            Action::ChangeGroup { name, new, .. } => {
-                drop(planned.insert(name.clone(), new.clone()))
-            }
-            _ => {}
+        if let Action::Group(Diff {
+            name,
+            new: Some(new),
+            ..
+        }) = action
+        {
+            planned.insert(name.clone(), new.clone());
         }
     }
     planned

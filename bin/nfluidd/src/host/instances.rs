@@ -1,23 +1,28 @@
 //! Instances as a plan makes them and ends them.
 
 use super::errors::error;
+use super::platform::HostPlatform;
+use super::terminator::drain;
 use super::{Host, Shared, lock};
-use nfluid_api::types::UpgradeReport;
+use nfluid_api::types::{EventKind, Kind, UpgradeReport};
 use nfluid_control::action::Action;
-use nfluid_control::apply::PlatformError;
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+use nfluid_control::setting::PlatformSetting;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_instance::tenants;
 use nfluid_lifecycle::runtime::{Batch, Coming, Runtime as _, Site};
 use nfluid_lifecycle::services::Services;
-use nfluid_lifecycle::{creation, supervision, upgrade};
+use nfluid_lifecycle::{creation, scaling, supervision, upgrade};
+use nfluid_protocol::Request;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The instances that these actions make and end; nothing if they do more than that, and lead wires.
 fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
     let about = |action: &Action| match action {
-        Action::CreateInstance { name, .. } | Action::RemoveInstance { name, .. } => {
-            Some(Some(name.clone()))
+        Action::Instance(diff) if diff.old.is_none() || diff.new.is_none() => {
+            Some(Some(diff.name.clone()))
         }
         Action::Wire { .. } => Some(None),
         _ => None,
@@ -28,10 +33,7 @@ fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
 
 /// The instances that these actions create.
 fn created(actions: &[Action]) -> impl Iterator<Item = (&str, &InstanceSpec)> {
-    let created = actions.iter().filter_map(|action| match action {
-        Action::CreateInstance { name, spec } => Some((name.as_str(), &**spec)),
-        _ => None,
-    });
+    let created = actions.iter().filter_map(Action::created);
     created.filter(|(_, spec)| !spec.is_fast_path())
 }
 
@@ -53,13 +55,18 @@ impl Host {
                     new: Some(to),
                     ..
                 } => self.wires.plan(port, to),
-                Action::ReplaceInstance { name, new, .. } if !new.is_fast_path() => {
-                    // A peer that starts earlier is given this doorbell.
-                    self.processes.make_doorbell(name)?;
-                    replaced.push(&**new);
-                }
-                Action::SetPools { new, .. } => self.maker.groups.plan_pools(new),
+                Action::Platform {
+                    new: PlatformSetting::Pools(pools),
+                    ..
+                } => self.maker.groups.plan_pools(pools),
                 _ => {}
+            }
+            if let Some((name, spec)) = action.replaced()
+                && !spec.is_fast_path()
+            {
+                // A peer that starts earlier is given this doorbell.
+                self.processes.make_doorbell(name)?;
+                replaced.push(spec);
             }
         }
         if self.groups_change {
@@ -141,6 +148,123 @@ impl Host {
     /// Why the I/O threads do not work, if they do not.
     pub fn io_problem(&self) -> Option<String> {
         self.io.problem(&self.instances)
+    }
+}
+
+impl HostPlatform {
+    /// Makes and starts an instance.
+    pub(super) fn create_instance(
+        &mut self,
+        name: &str,
+        spec: &InstanceSpec,
+    ) -> Result<(), PlatformError> {
+        let mut host = lock(&self.host);
+        if spec.is_fast_path() {
+            return host.with_fast(|fast| fast.create(name, spec));
+        }
+        host.create_instance(name, spec).map_err(error)?;
+        if host.instances.is_doubtful(name)
+            && let Some(running) = host.instances.get(name)
+        {
+            // Before it has wires.
+            running.workload.set_ports_up(false);
+        }
+        host.event(
+            EventKind::Started,
+            Some((Kind::Instance, name)),
+            format!("{} runs", spec.program.name()),
+        );
+        Ok(())
+    }
+
+    /// Puts an instance in the place of another one.
+    pub(super) fn replace_instance(
+        &mut self,
+        name: &str,
+        old: &InstanceSpec,
+        new: &InstanceSpec,
+    ) -> Result<(), PlatformError> {
+        drain(&self.host, name);
+        let mut host = lock(&self.host);
+        host.take_out(name, old)?;
+        let put = host.put_in(name, new).map_err(|why| {
+            // As before: the old one is started again.
+            match host.put_in(name, old) {
+                Ok(()) => why,
+                Err(again) => PlatformError {
+                    message: format!(
+                        "the former instance could not be started again ({again}): {}",
+                        why.message
+                    ),
+                    ..why
+                },
+            }
+        });
+        host.with_fast(|fast| fast.release_reserved(name));
+        put?;
+        host.event(
+            EventKind::Replaced,
+            Some((Kind::Instance, name)),
+            "replaced",
+        );
+        Ok(())
+    }
+
+    /// Hands a running NF a new configuration.
+    pub(super) fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
+        if lock(&self.host).is_fast(name) {
+            return lock(&self.host).with_fast(|fast| fast.reconfigure(name, config));
+        }
+        let (control, old, new) = {
+            let host = lock(&self.host);
+            host.instances.check_awake(name)?;
+            let running = host.instances.find(name)?;
+            let seed = running.record().seed;
+            let seeded =
+                |config| nfluid_instance::launch::seeded(&running.spec.program, config, seed);
+            let control = running.workload.control().to_owned();
+            (control, seeded(&running.spec.config), seeded(config))
+        };
+        let budget = &mut self.budget;
+        let mut request = |config: &Value| {
+            let request = Request::Reconfigure {
+                config: config.clone(),
+            };
+            budget.ask_about(&control, &request, None)
+        };
+        request(&new)
+            .map_err(|why| PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}")))?;
+        let changed = {
+            let mut host = lock(&self.host);
+            host.instances
+                .change_spec(name, |spec| spec.config = config.clone())
+        };
+        changed.map_err(|why| {
+            if let Err(again) = request(&old) {
+                tracing::warn!(instance = name, error = %format!("{again:#}"), "the new configuration stays");
+            }
+            error(why)
+        })
+    }
+
+    /// Stops and removes an instance.
+    pub(super) fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
+        drain(&self.host, name);
+        let counts = scaling::counts_of(&self.host, name, &mut self.budget);
+        let mut host = lock(&self.host);
+        if host.is_fast(name) {
+            host.with_fast(|fast| fast.remove(name))?;
+        } else {
+            let ended = creation::end(&mut *host, name).map_err(error)?;
+            host.ended.extend(ended);
+            host.instances.forget_doorbell(name);
+        }
+        host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
+        drop(host);
+        if let Some(counts) = counts {
+            counts.leave(&mut self.budget);
+        }
+        Ok(())
     }
 }
 

@@ -63,10 +63,7 @@ impl Addition {
                 return None;
             }
             let spec = InstanceSpec::resolve(whole, name, instance);
-            actions.push(Action::CreateInstance {
-                name: name.to_owned(),
-                spec: Box::new(spec),
-            });
+            actions.push(Action::create_instance(name, spec));
         }
         let is_new = |port: &PortRef| {
             let owner = port.owner();

@@ -94,10 +94,7 @@ impl Removal {
                     .names()
                     .map(|port| PortRef::instance(name, port)),
             );
-            last.push(Action::RemoveInstance {
-                name: name.clone(),
-                spec: Box::new(spec.clone()),
-            });
+            last.push(Action::remove_instance(name, spec.clone()));
         }
         ports.sort_unstable();
         ports.dedup();

@@ -4,23 +4,20 @@
 use nfluid_api::types::{ApplyRequest, Diagnostic};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
-use nfluid_control::congestion::Congestion;
 use nfluid_control::desired::Desired;
+use nfluid_control::diff::Diff;
 use nfluid_control::document::{Checked, read};
 use nfluid_control::fast::{Attach, Direction};
 use nfluid_control::group::Group;
-use nfluid_control::health::Health;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
-use nfluid_control::inventory::{Inventory, Ways};
-use nfluid_control::io::{IoModel, IoSettings};
-use nfluid_control::model::{Deployment, PortRef, Restart, Switch};
-use nfluid_control::pool::Pools;
+use nfluid_control::inventory::Inventory;
+use nfluid_control::model::{Deployment, PortRef, Switch};
+use nfluid_control::setting::{PlatformSetting, Setting};
 use nfluid_control::single::step::{Step, replay};
-use nfluid_control::spec::{InstanceSpec, PortSpec, Resources, UplinkSpec};
+use nfluid_control::spec::{InstanceSpec, PortSpec, UplinkSpec};
 use nfluid_control::state::journal::Durable;
 use nfluid_control::state::{StateError, Store};
 use nfluid_control::validate::Environment;
-use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
 use serde_json::Value;
 
@@ -215,193 +212,62 @@ impl ModelPlatform {
 }
 
 impl Platform for ModelPlatform {
-    fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError> {
-        let (name, spec) = (name.into(), spec.clone());
-        self.step(Action::CreateGroup { name, spec })
+    fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError> {
+        self.step(Action::Group(change.clone()))
     }
 
-    fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError> {
-        let old = self.inventory.groups[name].clone();
-        self.step(Action::ChangeGroup {
+    fn switch(&mut self, change: &Diff<Switch>) -> Result<(), PlatformError> {
+        self.step(Action::Switch(change.clone()))
+    }
+
+    fn uplink(&mut self, change: &Diff<UplinkSpec>) -> Result<(), PlatformError> {
+        self.step(Action::Uplink(change.clone()))
+    }
+
+    fn instance(&mut self, change: &Diff<Box<InstanceSpec>>) -> Result<(), PlatformError> {
+        if let Some(old) = &change.old {
+            assert_eq!(self.spec(&change.name), **old);
+        }
+        self.step(Action::Instance(change.clone()))
+    }
+
+    fn upgrade(&mut self, name: &str, new: &InstanceSpec) -> Result<(), PlatformError> {
+        let old = Box::new(self.spec(name));
+        self.step(Action::Upgrade {
             name: name.into(),
             old,
-            new: new.clone(),
-        })
-    }
-
-    fn remove_group(&mut self, name: &str) -> Result<(), PlatformError> {
-        let spec = self.inventory.groups[name].clone();
-        let name = name.into();
-        self.step(Action::RemoveGroup { name, spec })
-    }
-
-    fn create_switch(&mut self, name: &str, spec: &Switch) -> Result<(), PlatformError> {
-        let (name, spec) = (name.into(), *spec);
-        self.step(Action::CreateSwitch { name, spec })
-    }
-
-    fn update_switch(&mut self, name: &str, new: &Switch) -> Result<(), PlatformError> {
-        let old = self.inventory.switches[name];
-        self.step(Action::UpdateSwitch {
-            name: name.into(),
-            old,
-            new: *new,
-        })
-    }
-
-    fn remove_switch(&mut self, name: &str) -> Result<(), PlatformError> {
-        let spec = self.inventory.switches[name];
-        let name = name.into();
-        self.step(Action::RemoveSwitch { name, spec })
-    }
-
-    fn create_uplink(&mut self, name: &str, spec: &UplinkSpec) -> Result<(), PlatformError> {
-        let (name, spec) = (name.into(), spec.clone());
-        self.step(Action::CreateUplink { name, spec })
-    }
-
-    fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
-        let spec = self.inventory.uplinks[name].clone();
-        let name = name.into();
-        self.step(Action::RemoveUplink { name, spec })
-    }
-
-    fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
-        let (name, spec) = (name.into(), Box::new(spec.clone()));
-        self.step(Action::CreateInstance { name, spec })
-    }
-
-    fn replace_instance(
-        &mut self,
-        name: &str,
-        old: &InstanceSpec,
-        new: &InstanceSpec,
-    ) -> Result<(), PlatformError> {
-        assert_eq!(self.spec(name), *old);
-        self.step(Action::ReplaceInstance {
-            name: name.into(),
-            old: Box::new(old.clone()),
             new: Box::new(new.clone()),
         })
     }
 
-    fn upgrade_instance(
-        &mut self,
-        name: &str,
-        old: &InstanceSpec,
-        new: &InstanceSpec,
-    ) -> Result<(), PlatformError> {
-        assert_eq!(self.spec(name), *old);
-        self.step(Action::UpgradeInstance {
-            name: name.into(),
-            old: Box::new(old.clone()),
-            new: Box::new(new.clone()),
-        })
-    }
-
-    fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
-        let old = self.spec(name).config;
-        self.step(Action::Reconfigure {
+    fn set(&mut self, name: &str, setting: &Setting) -> Result<(), PlatformError> {
+        let old = setting.as_in(&self.spec(name));
+        self.step(Action::Set {
             name: name.into(),
             old,
-            new: config.clone(),
-        })
-    }
-
-    fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
-        let old = self.spec(name).resources;
-        self.step(Action::Resize {
-            name: name.into(),
-            old,
-            new: resources.clone(),
-        })
-    }
-
-    fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
-        let old = self.spec(name).restart;
-        self.step(Action::SetRestart {
-            name: name.into(),
-            old,
-            new: *restart,
-        })
-    }
-
-    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError> {
-        let old = self.spec(name).wake;
-        self.step(Action::SetWake {
-            name: name.into(),
-            old,
-            new: wake,
-        })
-    }
-
-    fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError> {
-        let old = self.spec(name).health;
-        self.step(Action::SetHealth {
-            name: name.into(),
-            old,
-            new: health.cloned(),
+            new: setting.clone(),
         })
     }
 
     fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
         let old = self.spec(name).order();
-        self.step(Action::SetOrder {
+        self.step(Action::Order {
             name: name.into(),
             old,
             new: order,
         })
     }
 
-    fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
-        let old = self.spec(name).io;
-        self.step(Action::SetIo {
-            name: name.into(),
-            old,
-            new: model,
-        })
-    }
-
-    fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError> {
-        let old = self.inventory.io.clone();
-        self.step(Action::SetIoSettings {
-            old,
-            new: settings.clone(),
-        })
-    }
-
-    fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
-        let old = self.inventory.congestion.clone();
-        self.step(Action::SetCongestion {
-            old,
-            new: congestion.clone(),
-        })
-    }
-
-    fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
-        let old = self.inventory.ways.clone();
-        self.step(Action::SetWays {
-            old,
-            new: ways.clone(),
-        })
-    }
-
-    fn set_pools(&mut self, pools: &Pools) -> Result<(), PlatformError> {
-        let old = self.inventory.pools.clone();
-        let new = pools.clone();
-        self.step(Action::SetPools { old, new })
+    fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError> {
+        let old = setting.as_in(&self.inventory);
+        let new = setting.clone();
+        self.step(Action::Platform { old, new })
     }
 
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError> {
         assert_eq!(self.inventory.member_count(name), old);
         let name = name.into();
         self.step(Action::Scale { name, old, new })
-    }
-
-    fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
-        let spec = Box::new(self.spec(name));
-        let name = name.into();
-        self.step(Action::RemoveInstance { name, spec })
     }
 
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {

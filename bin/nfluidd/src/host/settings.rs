@@ -1,0 +1,77 @@
+//! Settings of instances and of the platform that a plan changes.
+
+use super::Host;
+use super::errors::error;
+use nfluid_control::apply::PlatformError;
+use nfluid_control::setting::{PlatformSetting, Setting};
+use nfluid_control::wake::Wake;
+use nfluid_lifecycle::limits;
+use nfluid_lifecycle::services::Services as _;
+
+impl Host {
+    /// Changes a setting of an instance that runs. The configuration of its NF is changed without the lock of the host, by
+    /// `HostPlatform`.
+    ///
+    /// # Errors
+    /// The setting is as before.
+    pub(super) fn set(&mut self, name: &str, setting: &Setting) -> Result<(), PlatformError> {
+        self.instances.find(name)?;
+        let set = match setting {
+            Setting::Resources(resources) => limits::resize(self, name, resources),
+            Setting::Io(model) => self
+                .io
+                .change_model(&mut self.instances, name, *model)
+                .inspect(|()| self.weigh_io()),
+            Setting::Wake(wake) => self.set_wake(name, *wake),
+            Setting::Restart(restart) => self.note_setting(name, setting).map(|()| {
+                if let Some(running) = self.instances.get_mut(name) {
+                    running.supervisor.set_restart(*restart);
+                }
+            }),
+            // The threads that follow instances read the others in the specification.
+            _ => self.note_setting(name, setting),
+        };
+        set.map_err(error)
+    }
+
+    fn note_setting(&mut self, name: &str, setting: &Setting) -> anyhow::Result<()> {
+        self.instances.change_spec(name, |spec| setting.put(spec))
+    }
+
+    fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> anyhow::Result<()> {
+        let running = self.instances.find(name)?;
+        let old = running.spec.wake;
+        let set = running.workload.set_wake(wake);
+        let set = set.and_then(|()| self.note_setting(name, &Setting::Wake(wake)));
+        if set.is_err()
+            && let Some(running) = self.instances.get(name)
+            && let Err(again) = running.workload.set_wake(old)
+        {
+            tracing::warn!(instance = name, "some ports keep the new wake: {again:#}");
+        }
+        set
+    }
+
+    /// Changes a setting of the platform.
+    ///
+    /// # Errors
+    /// The setting is as before.
+    pub(super) fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError> {
+        match setting {
+            PlatformSetting::Io(settings) => self.io.change_settings(settings).map_err(error)?,
+            PlatformSetting::Congestion(congestion) => {
+                let state = self.congestion();
+                state.change_orders(|orders| orders.set_laws(congestion));
+            }
+            PlatformSetting::Ways(ways) => {
+                let state = self.congestion();
+                state.change_orders(|orders| orders.set_ways(ways));
+            }
+            PlatformSetting::Pools(pools) => {
+                self.maker.groups.plan_pools(pools);
+                self.pool.set(pools);
+            }
+        }
+        Ok(())
+    }
+}
