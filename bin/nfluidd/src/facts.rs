@@ -5,7 +5,8 @@ use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConf
 use nfluid_control::netns;
 use nfluid_control::spec::PortSpec;
 use nfluid_fastpath::catalogue::CATALOGUE;
-use nfluid_instance::{machine, terminator};
+use nfluid_instance::terminator;
+use nfluid_lifecycle::machine;
 use nfluid_netdev::{NetdevError, Place};
 use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;

@@ -1,22 +1,23 @@
 //! `nfluidd`: the daemon that owns a platform of network functions.
 
-mod congestion;
 mod demand;
+mod events;
 mod facts;
 mod host;
-mod migration;
 mod serve;
 mod server;
+mod site;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use host::{Functions, Host, HostPlatform, Mechanism, Paths, Settings, lock};
-use migration::Migration;
 use nfluid_api::types::EventKind;
 use nfluid_control::controller::Controller;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::state::{FileStore, Store};
-use nfluid_migration::tls::Files;
+use nfluid_migration::Migration;
+use nfluid_migration::migration::Connect;
+use nfluid_migration::tls::{Files, Tls};
 use nfluid_process::io::IoService;
 use nfluid_process::uplink::UplinkService;
 use std::io::IsTerminal;
@@ -168,7 +169,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }),
         _ => None,
     };
-    let migration = Migration::new(arguments.state_dir.join("moves"), files.as_ref())?;
+    let tls = files.as_ref().map(Tls::load).transpose();
+    let tls = tls.context("the certificates for moving instances")?;
+    let connect = tls.clone().map(|tls| Box::new(tls) as Box<dyn Connect>);
+    let migration = Migration::new(arguments.state_dir.join("moves"), connect)?;
     let migration = Arc::new(migration);
     let listener = arguments.migrate_listen.map(|address| {
         let listener = TcpListener::bind(address);
@@ -186,9 +190,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let host = Arc::new(Mutex::new(Host::new(settings)?));
     let mut store = FileStore::new(arguments.state_dir.join("state.json"));
     migration.withdraw(&mut store)?;
-    migration.warn(&host);
+    host::moving::suspect(&host, migration.departed());
     let controller = restore(&host, store)?;
-    migration.recall(&host);
+    migration.recall(&site::HostInstances::new(&host));
     let supervised = Arc::clone(&host);
     std::thread::Builder::new()
         .name("supervisor".to_owned())
@@ -204,17 +208,17 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("fast-paths".to_owned())
         .spawn(move || host::follow_fast(&followed))
         .context("starting the thread that follows what fast paths depend on")?;
-    congestion::thread::start(&host)?;
+    host::follow_congestion(&host).context("starting the congestion thread")?;
     lock(&host).fill_pools()?;
     let functions = Arc::new(Functions::new(lock(&host).maker())?);
     let daemon = server::Daemon::new(
         Arc::clone(&host),
         controller,
         Arc::clone(&functions),
-        migration,
+        Arc::clone(&migration),
     );
     let daemon = Arc::new(daemon.context("starting the threads of instances on demand")?);
-    move_instances(&daemon, listener)?;
+    move_instances(&daemon, &migration, listener.zip(tls))?;
     let end = serve::until_told_to_end(daemon, &socket)?;
     functions.end();
     Host::tidy(&host);
@@ -228,19 +232,20 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Starts the threads that answer other daemons, and that settle moves which an earlier daemon has not.
 fn move_instances(
     daemon: &Arc<server::Daemon>,
-    listener: Option<TcpListener>,
+    migration: &Arc<Migration>,
+    listener: Option<(TcpListener, Tls)>,
 ) -> anyhow::Result<()> {
-    let settling = Arc::clone(daemon);
+    let (site, settling) = (Arc::clone(daemon), Arc::clone(migration));
     std::thread::Builder::new()
         .name("moves".to_owned())
-        .spawn(move || migration::settle_moves(&settling))
+        .spawn(move || settling.settle_moves(&*site))
         .context("starting the thread that settles moves")?;
-    if let Some(listener) = listener {
+    if let Some((listener, tls)) = listener {
         tracing::info!(address = %listener.local_addr()?, "other daemons may call");
-        let answering = Arc::clone(daemon);
+        let (site, answering) = (Arc::clone(daemon), Arc::clone(migration));
         std::thread::Builder::new()
             .name("arrivals".to_owned())
-            .spawn(move || migration::listen(&answering, &listener))
+            .spawn(move || nfluid_migration::listen(&answering, &site, &tls, &listener))
             .context("starting the thread that answers other daemons")?;
     }
     Ok(())
@@ -255,7 +260,7 @@ fn restore(
     let present = lock(host).adopt(&Inventory::of(&desired));
     let mut controller = Controller::load(HostPlatform::new(Arc::clone(host)), store, present)?;
     let failures = controller.restore();
-    let mut locked = lock(host);
+    let locked = lock(host);
     for failure in &failures {
         locked.event(
             EventKind::Warning,

@@ -3,7 +3,7 @@
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
 use crate::host::{self, Functions, HostPlatform, Moved, Shared, lock};
-use crate::migration::Migration;
+use crate::site::HostInstances;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::server::Server;
@@ -11,10 +11,9 @@ use nfluid_api::types::{
     ApplyRequest, ApplyResponse, ChainStatus, Check, CheckStatus, CommandRequest, CommandResponse,
     CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
     FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
-    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, Phase,
-    PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
-    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Timeline, Took, UpgradeReport,
-    UplinkStatus, Version,
+    Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, ObjectName, PauseRequest, PoolStatus,
+    PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
+    ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped, not_desired};
@@ -28,11 +27,14 @@ use nfluid_control::state::tidying::Tidying;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_control::validate::Environment;
 use nfluid_formats::saved::{Image, SavedError};
+use nfluid_lifecycle::services::Services as _;
+use nfluid_lifecycle::{pausing, scaling};
+use nfluid_migration::Migration;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 /// What is asked for is checked against this host.
@@ -43,8 +45,9 @@ const ENVIRONMENT: Environment<'static> = Environment {
 
 /// The running daemon.
 pub struct Daemon {
-    pub(crate) host: Shared,
-    pub(crate) migration: Arc<Migration>,
+    host: Shared,
+    pub(crate) instances: HostInstances,
+    migration: Arc<Migration>,
     functions: Arc<Functions>,
     controller: SharedController,
     /// What is desired, also while the controller is at it.
@@ -71,6 +74,7 @@ impl Daemon {
             demand: Demand::start(&host, &controller, &desired)?,
             desired,
             missing: Mutex::default(),
+            instances: HostInstances::new(&host),
             host,
             functions,
             controller,
@@ -111,7 +115,7 @@ impl Daemon {
     }
 
     fn told<T>(&self, what: &str, result: Result<T, Problem>) -> Result<T, Problem> {
-        let mut host = lock(&self.host);
+        let host = lock(&self.host);
         match &result {
             Ok(_) => host.event(EventKind::Applied, None, what),
             Err(problem) => host.event(EventKind::RolledBack, None, format!("{what}: {problem}")),
@@ -131,7 +135,7 @@ impl Daemon {
             watch,
             ..
         } = self.step_told(what, result)?;
-        response.took = Some(timeline(&watch));
+        response.took = Some(watch.timeline(monotonic_ns()));
         wait_for(durable)?;
         Ok(response)
     }
@@ -240,7 +244,7 @@ impl Server for Daemon {
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
         let removed = self
             .controller()
-            .take_out(&request, nfluid_instance::machine::cpu_count());
+            .take_out(&request, nfluid_lifecycle::machine::cpu_count());
         if let Some(removed) = removed {
             return self.stepped("destroy", removed);
         }
@@ -345,7 +349,7 @@ impl Server for Daemon {
     }
 
     fn newest_event(&self) -> watch::Receiver<u64> {
-        lock(&self.host).newest_event()
+        lock(&self.host).events().newest()
     }
 
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {
@@ -363,7 +367,7 @@ impl Server for Daemon {
         self.must_be_a_process(instance)?;
         let socket = {
             let host = lock(&self.host);
-            let awake = host.check_awake(instance);
+            let awake = host.instances().check_awake(instance);
             awake.map_err(|error| problem(instance, error))?;
             host.control_socket(instance)
                 .ok_or_else(|| Self::no_instance(instance))?
@@ -375,18 +379,17 @@ impl Server for Daemon {
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
         host::drain_terminator(&self.host, instance);
-        lock(&self.host)
-            .restart(instance)
-            .map_err(|error| match error.kind {
-                PlatformErrorKind::NotFound => Self::no_instance(instance),
-                _ => Problem::failed(error.to_string()),
-            })
+        let restarted = lock(&self.host).restart(instance);
+        restarted.map_err(|error| match error.kind {
+            PlatformErrorKind::NotFound => Self::no_instance(instance),
+            _ => Problem::failed(error.to_string()),
+        })
     }
 
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
         self.must_be_a_process(instance)?;
         let begun = Instant::now();
-        let paused = lock(&self.host).pause(instance, request.traffic);
+        let paused = pausing::pause(&mut *lock(&self.host), instance, request.traffic);
         paused.map_err(|error| problem(instance, error))?;
         Ok(took(begun))
     }
@@ -394,7 +397,7 @@ impl Server for Daemon {
     fn unpause(&self, instance: &str) -> Result<Took, Problem> {
         self.must_be_a_process(instance)?;
         let begun = Instant::now();
-        let unpaused = lock(&self.host).unpause(instance);
+        let unpaused = pausing::unpause(&mut *lock(&self.host), instance);
         unpaused.map_err(|error| problem(instance, error))?;
         Ok(took(begun))
     }
@@ -412,17 +415,18 @@ impl Server for Daemon {
             // Before members are made that would be taken away again.
             let mut host = lock(&self.host);
             let ready = host
+                .instances()
                 .check_settled(instance)
-                .and_then(|()| host.check_awake(instance));
+                .and_then(|()| host.instances().check_awake(instance));
             ready.map_err(|error| problem(instance, error))?;
             // Of a change that nobody has asked about.
-            let _earlier = host.take_scaled(instance);
+            let _earlier = scaling::take_report(&mut *host, instance);
         }
         let scaled = self
             .controller()
             .scale(instance, request.replicas, ENVIRONMENT);
         self.told(&format!("scale {instance}"), scaled)?;
-        let report = lock(&self.host).take_scaled(instance).unwrap_or_default();
+        let report = scaling::take_report(&mut *lock(&self.host), instance).unwrap_or_default();
         Ok(ScaleReport {
             took_us: took(begun).took_us,
             ..report
@@ -523,15 +527,15 @@ impl Server for Daemon {
             state_left_out: given.left_out,
             frames: given.frames,
             frames_left_out: given.frames_left_out,
-            took: timeline(&watch),
+            took: watch.timeline(monotonic_ns()),
         })
     }
 
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
         self.must_be_a_process(instance)?;
         match (request.to, request.keep) {
-            (Some(to), false) => self.migrate_to(instance, &to),
-            (None, true) => self.keep_here(instance),
+            (Some(to), false) => self.migration.migrate(self, instance, &to),
+            (None, true) => self.migration.keep_here(self, instance),
             _ => Err(Problem::bad_request(
                 "a move needs either 'to', where the instance goes, or 'keep'",
             )),
@@ -646,18 +650,6 @@ pub(crate) fn wait_for(durable: Durable) -> Result<(), Problem> {
         let detail = format!("it is done, but may be forgotten after a power cut: {error}");
         Problem::not_saved(detail).with_remedy("look at the disk of the state's directory")
     })
-}
-
-/// Where the time went, for somebody on the same host.
-pub(crate) fn timeline(watch: &Stopwatch) -> Timeline {
-    let phase = |(what, took): (&str, Duration)| Phase {
-        what: what.to_owned(),
-        took_ns: took.as_nanos() as u64,
-    };
-    Timeline {
-        begun_ns: monotonic_ns().saturating_sub(watch.begun.elapsed().as_nanos() as u64),
-        phases: watch.parts().into_iter().map(phase).collect(),
-    }
 }
 
 fn took(begun: Instant) -> Took {

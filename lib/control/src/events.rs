@@ -1,4 +1,4 @@
-//! The last events, in a ring of fixed size.
+//! What has happened: the log of the last events, and where the rooms of the daemon report them.
 
 use nfluid_api::types::{Event, EventKind, EventPage, Kind};
 use std::collections::VecDeque;
@@ -8,6 +8,24 @@ const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// What an event is about.
 pub type Subject<'a> = Option<(Kind, &'a str)>;
+
+/// Where the rooms of the daemon report what has happened. An implementation takes no lock of a caller, so that any thread may
+/// report while it holds a lock of its own.
+pub trait Events: Send + Sync {
+    /// Records an event. An event of an instance counts as a change of that instance.
+    fn record(&self, kind: EventKind, subject: Subject<'_>, message: String);
+
+    /// Notes a change of one instance, its process or its thread, for the threads that follow instances.
+    fn note_change_of(&self, instance: &str);
+
+    /// Notes a change of any number of instances.
+    fn note_change(&self);
+
+    /// Records an event of an instance.
+    fn of_instance(&self, kind: EventKind, instance: &str, message: String) {
+        self.record(kind, Some((Kind::Instance, instance)), message);
+    }
+}
 
 /// The last events.
 #[derive(Debug)]

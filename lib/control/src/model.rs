@@ -19,6 +19,7 @@ use crate::quantity::{Bytes, Mac, Micros, Millis, ValueError, serialize_as_text}
 use crate::stack::Stack;
 use crate::table::Table;
 use crate::template::Template;
+use crate::tier::Tier;
 use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
@@ -309,7 +310,7 @@ pub struct Instance {
     /// What happens when it ends.
     #[serde(skip_serializing_if = "is_default")]
     pub restart: Restart,
-    /// How it is isolated.
+    /// How it is isolated, and what its ports are attached to.
     #[serde(skip_serializing_if = "is_default")]
     pub tier: Tier,
     /// The interfaces that it is on; only in tier `xdp`, and always there.
@@ -396,17 +397,6 @@ pub const QUEUES_MAX: u16 = 8;
 
 /// MTU of a port that names none.
 pub const DEFAULT_MTU: u16 = 1500;
-
-/// How an instance is isolated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tier {
-    /// A process with namespaces, cgroup, seccomp and Landlock.
-    #[default]
-    Process,
-    /// An XDP program on interfaces, which decides the common case; the rest is the kernel's.
-    Xdp,
-}
 
 /// What happens when an instance ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::group::{Groups, path};
 use crate::inventory::Inventory;
 use crate::members::member_names;
-use crate::model::{PortRef, Program, Tier};
+use crate::model::{PortRef, Program};
 use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,8 +106,8 @@ fn is_at_the_same_interfaces(old: &InstanceSpec, new: &InstanceSpec) -> bool {
 pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let hands_over = |spec: &InstanceSpec| {
         let built_in = matches!(spec.program, Program::BuiltIn { .. });
-        let process = spec.tier == Tier::Process;
-        process
+        let capable = spec.tier.capabilities().hands_over;
+        capable
             && built_in
             && spec.stack.is_none()
             && spec.trust.is_none()

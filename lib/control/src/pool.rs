@@ -237,10 +237,11 @@ pub fn ports_of(instance: &Instance) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{PoolSpec, Purpose, Size};
-    use crate::model::{DEFAULT_MTU, Program, Tier};
+    use crate::model::{DEFAULT_MTU, Program};
     use crate::placement::Placement;
     use crate::quantity::{Bytes, Mac};
     use crate::spec::{InstanceSpec, PortSpec};
+    use crate::tier::Tier;
 
     fn pool() -> PoolSpec {
         PoolSpec {
@@ -264,7 +265,7 @@ mod tests {
                 mtu: DEFAULT_MTU,
                 queues: 1,
             }],
-            ..InstanceSpec::bare(program, Tier::Process)
+            ..InstanceSpec::bare(program, Tier::PROCESS)
         }
     }
 
@@ -285,6 +286,7 @@ mod tests {
         pool.misfit(instance).expect("it does not suit")
     }
 
+    // promise: 5.20
     #[test]
     fn a_pool_serves_what_it_is_for() {
         let programs = |purpose| PoolSpec { purpose, ..pool() };
@@ -296,6 +298,7 @@ mod tests {
         }
     }
 
+    // promise: 5.20
     #[test]
     fn groups_are_served_by_pools_in_them() {
         let us = || Some("us".to_owned());
@@ -318,6 +321,7 @@ mod tests {
         assert!(reason(&rented, &built_in()).contains("'group'"));
     }
 
+    // promise: 5.20
     #[test]
     fn what_no_shell_can_become_is_told() {
         let mut several = built_in();

@@ -4,13 +4,14 @@ use crate::fast::Attach;
 use crate::health::Health;
 use crate::io::IoModel;
 use crate::model::{
-    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering, Tier,
-    Uplink, UplinkKind, XdpMode,
+    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering, Uplink,
+    UplinkKind, XdpMode,
 };
 use crate::placement::Placement;
 use crate::portion::Portion;
 use crate::quantity::{Bytes, Mac, Micros};
 use crate::stack::Stack;
+use crate::tier::{PortKind, Tier};
 use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
@@ -133,7 +134,7 @@ pub struct UplinkSpec {
 impl InstanceSpec {
     /// Fills in what `instance` of a valid `deployment` leaves open.
     pub fn resolve(deployment: &Deployment, name: &str, instance: &Instance) -> Self {
-        if instance.tier == Tier::Xdp {
+        if instance.tier.takes(PortKind::Interfaces) {
             return Self::of_fast_path(instance);
         }
         let flavor = deployment
@@ -178,7 +179,18 @@ impl InstanceSpec {
 impl InstanceSpec {
     /// Whether it is a fast path on interfaces.
     pub fn is_fast_path(&self) -> bool {
-        self.tier == Tier::Xdp
+        self.port_kind() == PortKind::Interfaces
+    }
+
+    /// What its ports are.
+    pub fn port_kind(&self) -> PortKind {
+        if self.tier.takes(PortKind::Interfaces) {
+            PortKind::Interfaces
+        } else if self.stack.is_some() {
+            PortKind::Sockets
+        } else {
+            PortKind::Rings
+        }
     }
 
     /// Its place among the fast paths of an interface.

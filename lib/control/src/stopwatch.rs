@@ -1,5 +1,6 @@
 //! Where the time of a change goes.
 
+use nfluid_api::types::{Phase, Timeline};
 use std::time::{Duration, Instant};
 
 /// A part of a change, and when it was over.
@@ -69,6 +70,18 @@ impl Stopwatch {
         }
         parts
     }
+
+    /// What each part took, for a client on the same host whose clock shows `now_ns`.
+    pub fn timeline(&self, now_ns: u64) -> Timeline {
+        let phase = |(what, took): (&str, Duration)| Phase {
+            what: what.to_owned(),
+            took_ns: took.as_nanos() as u64,
+        };
+        Timeline {
+            begun_ns: now_ns.saturating_sub(self.begun.elapsed().as_nanos() as u64),
+            phases: self.parts().into_iter().map(phase).collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +89,7 @@ mod tests {
     use super::{Lap, Stopwatch};
     use std::time::Duration;
 
+    // promise: 5.17
     #[test]
     fn parts_add_up_to_the_whole_whoever_measured_them() {
         let mut watch = Stopwatch::start();

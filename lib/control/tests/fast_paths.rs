@@ -5,8 +5,9 @@ mod support;
 use nfluid_control::document::read_unchecked;
 use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::{Deployment, Tier};
+use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
+use nfluid_control::tier::Tier;
 use support::{check, deployment, lines};
 
 const BOTH: &str = "
@@ -40,7 +41,7 @@ fn steps(from: &Deployment, to: &Deployment) -> Vec<String> {
 fn a_fast_path_has_interfaces_and_nothing_of_a_process() {
     let both = deployment(BOTH);
     let lb = both.instances.get("lb").expect("it is there");
-    assert_eq!(lb.tier, Tier::Xdp);
+    assert_eq!(lb.tier, Tier::XDP);
     assert!(lb.ports.is_empty());
     let attach = lb.attach.as_ref().expect("it is somewhere");
     assert_eq!(attach.interfaces, ["eth2", "eth3"]);
@@ -51,6 +52,7 @@ fn a_fast_path_has_interfaces_and_nothing_of_a_process() {
     assert_eq!(both, again);
 }
 
+// promise: 15.18
 #[test]
 fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
     let beside = "  fw: { tier: xdp, nf: efw, interface: busy0, mode: tc }\n";
@@ -58,6 +60,7 @@ fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
     assert!(accepted.is_ok(), "{}", lines(&accepted.unwrap_err()));
 }
 
+// promise: 15.69
 #[test]
 fn in_libxdps_dispatcher_a_row_is_beside_what_others_have_at_xdp() {
     let both = "version: 1\ninstances:\n  fw: { tier: xdp, nf: efw, interface: busy0, beside: libxdp, priority: 20, order: 1 }\n  \
@@ -97,6 +100,7 @@ fn in_libxdps_dispatcher_a_row_is_beside_what_others_have_at_xdp() {
     );
 }
 
+// promise: 15.14, 15.63
 #[test]
 fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     says(
@@ -180,6 +184,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     assert!(found.contains("uplink 'wan' has the interface"), "{found}");
 }
 
+// promise: 15.63
 #[test]
 fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
     let both = deployment(
@@ -195,6 +200,7 @@ fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
     );
 }
 
+// promise: 15.15
 #[test]
 fn an_interface_is_let_go_before_others_take_it_and_a_configuration_changes_in_place() {
     let nothing = Deployment::default();
@@ -240,6 +246,7 @@ fn row(members: &[(&str, u16)]) -> Deployment {
     deployment(&format!("version: 1\ninstances:\n{instances}"))
 }
 
+// promise: 15.16
 #[test]
 fn members_of_a_chain_come_in_their_order_and_go_the_last_one_first() {
     let nothing = Deployment::default();
@@ -292,6 +299,7 @@ instances:
   rest: { nf: firewall }
 ";
 
+// promise: 15.66
 #[test]
 fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
     let beside = deployment(BESIDE);
@@ -321,6 +329,7 @@ fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
     );
 }
 
+// promise: 15.66
 #[test]
 fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
     let fw = |more: &str| format!("  fw: {{ tier: xdp, nf: efw, interface: eth1, {more} }}\n");

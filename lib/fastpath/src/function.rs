@@ -7,13 +7,13 @@
 //! The room makes fast paths, attaches them to interfaces, keeps their records, and follows what they depend on. The function
 //! has the program in the kernel, its tables, and what belongs to these.
 
-use crate::event::Event;
 use crate::figures::Exits;
 use crate::processes::Processes;
 use crate::record::{Numbers, Record};
 use crate::slow::{Entrance, Slow};
 use nfluid_api::types::{EventKind, FastPathStatus};
 use nfluid_control::apply::PlatformError;
+use nfluid_control::events::Events;
 use nfluid_control::fast::Attach;
 use nfluid_control::host::{NfAttachError, NfConfigError};
 use nfluid_evnf::chain::Member;
@@ -257,7 +257,7 @@ pub struct Context<'a> {
     pub processes: &'a dyn Processes,
     pub(crate) file: &'a Path,
     pub(crate) problem: &'a mut Option<String>,
-    pub(crate) events: &'a mut Vec<Event>,
+    pub(crate) events: &'a dyn Events,
 }
 
 impl Context<'_> {
@@ -277,12 +277,8 @@ impl Context<'_> {
     }
 
     /// Reports an event.
-    pub fn event(&mut self, kind: EventKind, message: impl Into<String>) {
-        self.events.push(Event {
-            kind,
-            instance: self.name.to_owned(),
-            message: message.into(),
-        });
+    pub fn event(&self, kind: EventKind, message: impl Into<String>) {
+        self.events.of_instance(kind, self.name, message.into());
     }
 
     /// Notes that the fast path is not as it should be, or is again.

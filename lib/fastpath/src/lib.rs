@@ -37,7 +37,6 @@ mod edpi;
 mod efw;
 mod elb;
 mod error;
-mod event;
 mod figures;
 pub mod function;
 mod guard;
@@ -57,7 +56,6 @@ mod tests;
 mod watch;
 
 pub use edpi::inspector::run as run_inspector;
-pub use event::Event;
 pub use paths::Paths;
 pub use shared::Shared;
 pub use watch::run as watch;
@@ -67,6 +65,7 @@ use chain::InterfaceChains;
 use function::{Context, FastFunction, Site};
 use nfluid_api::types::EventKind;
 use nfluid_control::apply::PlatformError;
+use nfluid_control::events::Events;
 use nfluid_control::spec::InstanceSpec;
 use placement::{hook, places};
 use processes::Processes;
@@ -85,8 +84,7 @@ pub struct FastPaths {
     /// By name of the instance.
     instances: BTreeMap<String, FastPath>,
     chains: InterfaceChains,
-    /// Events that the daemon has not fetched yet.
-    events: Vec<Event>,
+    events: Arc<dyn Events>,
     /// How many fast paths have been made.
     made: u64,
 }
@@ -111,31 +109,27 @@ struct FastPath {
 }
 
 impl FastPaths {
-    /// Starts without fast paths. The directories of `paths` exist. `catalogue`: the network functions that there are, usually
-    /// [`catalogue::CATALOGUE`].
-    pub fn new(paths: Paths, processes: Arc<dyn Processes>, catalogue: Catalogue) -> Self {
+    /// Starts without fast paths. The directories of `paths` exist. `events`: where events are reported. `catalogue`: the network
+    /// functions that there are, usually [`catalogue::CATALOGUE`].
+    pub fn new(
+        paths: Paths,
+        processes: Arc<dyn Processes>,
+        events: Arc<dyn Events>,
+        catalogue: Catalogue,
+    ) -> Self {
         FastPaths {
             paths,
             processes,
             catalogue,
             instances: BTreeMap::new(),
             chains: InterfaceChains::new(),
-            events: Vec::new(),
+            events,
             made: 0,
         }
     }
 
-    /// Takes the events that have not been reported yet, the oldest first.
-    pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
-    }
-
-    fn event(&mut self, kind: EventKind, instance: &str, message: impl Into<String>) {
-        self.events.push(Event {
-            kind,
-            instance: instance.to_owned(),
-            message: message.into(),
-        });
+    fn event(&self, kind: EventKind, instance: &str, message: impl Into<String>) {
+        self.events.of_instance(kind, instance, message.into());
     }
 
     /// Has the function of a fast path do something. `None`: there is no such fast path.
@@ -153,7 +147,7 @@ impl FastPaths {
             processes: &*self.processes,
             file: &self.paths.record(name),
             problem: &mut fast.problem,
-            events: &mut self.events,
+            events: &*self.events,
         };
         Some(act(&mut *fast.function, &mut context))
     }

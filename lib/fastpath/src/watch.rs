@@ -6,7 +6,7 @@
 use super::FastPaths;
 use super::function::Waker;
 use super::placement::places;
-use super::shared::{Shared, Watched};
+use super::shared::Shared;
 use nfluid_api::types::EventKind;
 use nfluid_evnf::nft::legacy_tables;
 use nfluid_netdev::{Monitor, Place};
@@ -56,13 +56,11 @@ impl Followed {
     }
 }
 
-/// Follows fast paths; never returns. `report` has the daemon fetch the events of what was done; it is called without the
-/// lock of [`FastPaths`].
-pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
-    let paths = Watched::new(fast_paths, report);
+/// Follows fast paths; never returns.
+pub fn run(paths: &Shared) -> ! {
     let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
     loop {
-        renew(&paths, &mut followed);
+        renew(paths, &mut followed);
         let slow = paths.with(|paths| paths.descriptors());
         wait(&followed, &slow);
         paths.with(FastPaths::look_at_all);
@@ -79,14 +77,14 @@ pub fn run(fast_paths: Shared, report: impl Fn() + Send + Sync + 'static) -> ! {
                     paths.with(|paths| paths.has_unread_rules(name)) || one.has_other_tables();
             }
             if std::mem::take(&mut one.is_stale) {
-                read_again(&paths, name);
+                read_again(paths, name);
             }
         }
     }
 }
 
 /// Begins to follow fast paths that are new, and stops following those that are gone.
-fn renew(paths: &Watched, followed: &mut BTreeMap<String, Followed>) {
+fn renew(paths: &Shared, followed: &mut BTreeMap<String, Followed>) {
     let now = paths.with(|all| all.subjects(paths));
     followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
     for (name, Subject { place, has_rules }) in now {
@@ -144,7 +142,7 @@ fn listen(followed: &mut BTreeMap<String, Followed>) {
 }
 
 /// Reads the rules of a fast path, and puts them in force if they have changed.
-fn read_again(paths: &Watched, name: &str) {
+fn read_again(paths: &Shared, name: &str) {
     let Some(mut reading) = paths.with(|paths| paths.reading(name)) else {
         return;
     };
@@ -169,11 +167,11 @@ fn read_again(paths: &Watched, name: &str) {
 
 impl FastPaths {
     /// Returns what is to be followed of each fast path, and has functions start and end their threads.
-    fn subjects(&mut self, watched: &Watched) -> BTreeMap<String, Subject> {
+    fn subjects(&mut self, shared: &Shared) -> BTreeMap<String, Subject> {
         let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
             let place = places(&fast.spec).into_iter().next()?;
-            let (watched, own) = (watched.clone(), name.clone());
-            let waker = Waker::new(move || watched.with(|paths| paths.look(&own)));
+            let (shared, own) = (shared.clone(), name.clone());
+            let waker = Waker::new(move || shared.with(|paths| paths.look(&own)));
             fast.function.follow(name, &place, &waker);
             let has_rules = fast.function.has_host_rules();
             Some((name.clone(), Subject { place, has_rules }))

@@ -1,14 +1,18 @@
 //! The cgroups of instances and groups of tenants: `g-GROUP/g-GROUP/i-INSTANCE` below the platform's own.
 
-use crate::machine;
-use crate::running::{Running, cap_of, cgroup_name, portion, set_resources};
+use crate::limits::{cap_of, portion};
 use nfluid_control::group::{Group, Groups, path, weight};
-use nfluid_control::spec::Resources;
+use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupError, CgroupRoot};
 
 /// The cgroup of group `name`: a prefix keeps it apart from those of instances.
 pub fn directory_name(name: &str) -> String {
     format!("g-{name}")
+}
+
+/// The cgroup of instance `name`: a prefix keeps it apart from the daemon's own.
+pub fn cgroup_name(name: &str) -> String {
+    format!("i-{name}")
 }
 
 /// How deep the platform's cgroups are looked through: deeper is not ours.
@@ -84,44 +88,13 @@ pub fn limit(root: &CgroupRoot, groups: &Groups, name: &str, group: &Group) -> a
     Ok(())
 }
 
-impl Running {
-    /// Moves the instance to another place, with what limits it there, while it runs. What it has used before is
-    /// remembered.
-    ///
-    /// # Errors
-    /// It is where it was.
-    pub fn relocate(
-        &mut self,
-        name: &str,
-        place: &CgroupRoot,
-        groups: &Groups,
-        resources: &Resources,
-    ) -> anyhow::Result<()> {
-        let new = new_cgroup(place, name)?;
-        let stands_still = self.record.paused.is_some();
-        let moved = set_resources(&new, groups, resources)
-            .and_then(|()| {
-                // What is moved into a cgroup that is frozen stands still there.
-                if stands_still {
-                    new.freeze()?;
-                }
-                Ok(())
-            })
-            .and_then(|()| Ok(self.cgroup.move_all(&new)?));
-        if let Err(why) = moved {
-            if let Err(again) = new.move_all(&self.cgroup).and_then(|()| new.remove()) {
-                tracing::warn!(instance = name, error = %again, "some of it stays in another group");
-            }
-            return Err(why.context(format!("moving instance {name}")));
+/// Removes the cgroups of groups that are not there, or not at that place.
+pub fn remove_empty(platform: &CgroupRoot, groups: &Groups) {
+    for (names, place) in places(platform).into_iter().rev() {
+        let Some(name) = names.last() else { continue };
+        let is_its_place = groups.contains_key(name) && path(groups, Some(name)) == names;
+        if !is_its_place && let Err(error) = place.remove_empty() {
+            tracing::warn!(group = name, %error, "removing a leftover");
         }
-        self.record.cgroup = None;
-        let old = std::mem::replace(&mut self.cgroup, new);
-        let used = old.stats().unwrap_or_default();
-        self.record.former_cpu_ns += used.cpu_usage_ns.unwrap_or(0);
-        self.record.former_throttled_ns += used.throttled_ns.unwrap_or(0);
-        if let Err(error) = old.remove() {
-            tracing::warn!(instance = name, %error, "removing its former cgroup");
-        }
-        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that have ended. The kernel tells which (epoll on their descriptors), so the daemon looks at no process that runs.
+//! Processes that have ended. The kernel reports them (epoll on their descriptors), so the daemon looks at no process that runs.
 
 use nfluid_sandbox::Instance;
 use rustix::event::Timespec;
@@ -6,15 +6,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Exits that are read at a time.
 const AT_ONCE: usize = 64;
 
 /// The processes of instances.
 pub struct Exits {
-    told: Arc<OwnedFd>,
-    names: HashMap<u32, String>,
+    reports: Arc<OwnedFd>,
+    names: Mutex<HashMap<u32, String>>,
 }
 
 impl Exits {
@@ -24,37 +24,37 @@ impl Exits {
     /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Exits {
-            told: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
-            names: HashMap::new(),
+            reports: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
+            names: Mutex::default(),
         })
     }
 
     /// Watches the process of an instance, until the process has ended or [`Exits::forget`]. The end of a process that cannot be
     /// watched is found later, by the look at all instances.
-    pub fn add(&mut self, name: &str, process: &Instance) {
+    pub fn add(&self, name: &str, process: &Instance) {
         let pid = process.pid();
-        self.names.insert(pid, name.to_owned());
+        self.names().insert(pid, name.to_owned());
         let once = EventFlags::IN | EventFlags::ONESHOT;
         let data = EventData::new_u64(u64::from(pid));
-        if let Err(error) = epoll::add(&*self.told, process.as_fd(), data, once) {
+        if let Err(error) = epoll::add(&*self.reports, process.as_fd(), data, once) {
             tracing::warn!(instance = name, %error, "watching its process");
         }
     }
 
     /// Stops watching a process.
-    pub fn forget(&mut self, process: &Instance) {
-        self.names.remove(&process.pid());
+    pub fn forget(&self, process: &Instance) {
+        self.names().remove(&process.pid());
         // The kernel may have told of the exit already.
-        let _ = epoll::delete(&*self.told, process.as_fd());
+        let _ = epoll::delete(&*self.reports, process.as_fd());
     }
 
     /// Readable when processes have ended.
     pub fn readable(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.told)
+        Arc::clone(&self.reports)
     }
 
     /// Returns some of the instances whose processes have ended since the last call.
-    pub fn ended(&mut self) -> Vec<String> {
+    pub fn ended(&self) -> Vec<String> {
         let nothing = Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
@@ -64,9 +64,14 @@ impl Exits {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let count = epoll::wait(&*self.told, &mut events, Some(&at_once)).unwrap_or(0);
-        let told = events.iter().take(count);
-        let pids = told.filter_map(|event| u32::try_from(event.data.u64()).ok());
-        pids.filter_map(|pid| self.names.remove(&pid)).collect()
+        let count = epoll::wait(&*self.reports, &mut events, Some(&at_once)).unwrap_or(0);
+        let reported = events.iter().take(count);
+        let pids = reported.filter_map(|event| u32::try_from(event.data.u64()).ok());
+        let mut names = self.names();
+        pids.filter_map(|pid| names.remove(&pid)).collect()
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<u32, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

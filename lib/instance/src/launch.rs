@@ -1,16 +1,17 @@
 //! Starting the program of an instance in its sandbox.
 
-use crate::cores::pinned_to;
 use crate::descriptors;
 use crate::doorbell;
+use crate::limits::give_slice;
 use crate::making::shell::{Hosting, Numbers};
 use crate::making::{self, Maker};
-use crate::record::Record;
-use crate::running::give_slice;
 use crate::terminator::{self, Connecting};
 use anyhow::Context;
 use nfluid_control::model::Program as ProgramModel;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_lifecycle::cores::pinned_to;
+use nfluid_lifecycle::record::Record;
+use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
 use nfluid_ring::attach::ATTACH_ENV;
@@ -21,14 +22,11 @@ use nfluid_sandbox::{
     FileVersion, InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec,
     Zygote, file_version, spawn,
 };
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use nfluid_switch::{Handover, InstanceMemory};
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
 use std::ffi::CString;
-use std::fs::File;
-use std::io::{Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -150,8 +148,8 @@ fn filter(program: &Program) -> anyhow::Result<Filter> {
 pub struct Launched {
     /// Its process.
     pub instance: Instance,
-    /// The number under which it has the bell of its I/O thread.
-    pub io_bell: RawFd,
+    /// Descriptor under which it has the doorbell of its I/O thread.
+    pub io_doorbell: RawFd,
 }
 
 /// The instance whose program is started.
@@ -169,17 +167,17 @@ pub struct Target<'a> {
 }
 
 /// The bells that a program is given beside its own.
-pub struct GivenBells<'a> {
+pub struct GivenDoorbells<'a> {
     /// The instances at the other ends of its ports' links.
     pub peers: &'a [Option<String>],
     /// What it wakes its I/O thread with.
     pub io: &'a OwnedFd,
     /// The instance whose ports it is to take over.
-    pub succession: Option<Succession<'a>>,
+    pub succession: Option<Predecessor<'a>>,
 }
 
 /// What a successor is told about its predecessor, and where it is until it has the ports.
-pub struct Succession<'a> {
+pub struct Predecessor<'a> {
     /// The way to the predecessor.
     pub way: &'a OwnedFd,
     /// Where it listens.
@@ -188,7 +186,7 @@ pub struct Succession<'a> {
     pub cpus: &'a [u32],
 }
 
-impl GivenBells<'_> {
+impl GivenDoorbells<'_> {
     /// The CPUs on which it starts.
     fn cpus(&self, spec: &InstanceSpec, record: &Record) -> Vec<u32> {
         match &self.succession {
@@ -198,11 +196,8 @@ impl GivenBells<'_> {
     }
 }
 
-/// For every queue of every port, the instance whose bell it rings.
-pub fn peers_by_queue<'a>(
-    spec: &InstanceSpec,
-    peers: &'a [Option<String>],
-) -> Vec<Option<&'a str>> {
+/// For every queue of every port, the instance whose doorbell it rings.
+fn peers_by_queue<'a>(spec: &InstanceSpec, peers: &'a [Option<String>]) -> Vec<Option<&'a str>> {
     let ports = spec.ports.iter().zip(peers);
     ports
         .flat_map(|(port, peer)| (0..port.queues).map(|_queue| peer.as_deref()))
@@ -211,7 +206,7 @@ pub fn peers_by_queue<'a>(
 
 /// The number under which an instance with these ports finds the bell of its I/O thread: after its maps and sockets, and its
 /// own bell.
-pub fn io_bell_number(handover: &Handover) -> RawFd {
+pub fn io_doorbell_number(handover: &Handover) -> RawFd {
     FIRST_FD + handover.fds().len() as RawFd + 1
 }
 
@@ -220,7 +215,7 @@ struct Inheritance {
     /// The number of the first of them.
     first: RawFd,
     fds: Vec<OwnedFd>,
-    io_bell: RawFd,
+    io_doorbell: RawFd,
     env: Vec<CString>,
 }
 
@@ -242,7 +237,7 @@ impl Maker {
         &self,
         target: Target<'_>,
         ports: (&InstanceMemory, &Handover),
-        bells: &GivenBells<'_>,
+        bells: &GivenDoorbells<'_>,
         shell: Option<(Shell, OwnedFd)>,
     ) -> anyhow::Result<Launched> {
         let Target {
@@ -293,7 +288,7 @@ impl Maker {
         }
         Ok(Launched {
             instance,
-            io_bell: inheritance.io_bell,
+            io_doorbell: inheritance.io_doorbell,
         })
     }
 
@@ -307,7 +302,7 @@ impl Maker {
         (memory, handover): (&InstanceMemory, &Handover),
         cgroup: &Cgroup,
         record: &Record,
-        io_bell: OwnedFd,
+        io_doorbell: OwnedFd,
     ) -> anyhow::Result<(Instance, Hosting)> {
         let program = self.programs.built_in();
         let flags = SocketFlags::CLOEXEC;
@@ -319,7 +314,7 @@ impl Maker {
         let numbers = Numbers {
             maps: (FIRST_FD..bell_number).collect(),
             bell: bell_number,
-            io_bell: bell_number + 1,
+            io_doorbell: bell_number + 1,
         };
         let table = memory_file("ports", &numbers.table(memory).to_bytes())?;
         let env = [
@@ -342,7 +337,7 @@ impl Maker {
             None,
             handover,
             environment(env.map(|(key, number)| (key, number.to_string())))?,
-            &[bell, io_bell, control, theirs, table],
+            &[bell, io_doorbell, control, theirs, table],
         )?;
         Ok((instance, Hosting { socket, numbers }))
     }
@@ -486,7 +481,7 @@ impl Maker {
         spec: &InstanceSpec,
         (memory, handover): (&InstanceMemory, &Handover),
         seed: u64,
-        given: &GivenBells<'_>,
+        given: &GivenDoorbells<'_>,
         control: Option<OwnedFd>,
     ) -> anyhow::Result<Inheritance> {
         let paths = &self.paths;
@@ -494,12 +489,12 @@ impl Maker {
         let mut inheritance = Inheritance {
             first: FIRST_FD + map_fds,
             fds: Vec::new(),
-            io_bell: -1,
+            io_doorbell: -1,
             env: Vec::new(),
         };
         let mut give = |fd: OwnedFd| inheritance.give(fd);
         let bell = give(doorbell::open_both(&paths.bell(name)).context("opening the doorbell")?);
-        let io_bell = give(given.io.try_clone().context("duplicating an I/O bell")?);
+        let io_doorbell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
@@ -511,9 +506,9 @@ impl Maker {
             });
         }
         let numbers: Vec<RawFd> = (FIRST_FD..FIRST_FD + map_fds).collect();
-        let bells = Bells {
+        let bells = Doorbells {
             own: bell,
-            io: io_bell,
+            io: io_doorbell,
             peers: &peers,
         };
         let table = memory.table(&numbers, &bells).to_bytes();
@@ -540,7 +535,7 @@ impl Maker {
         let control = control.map_or_else(|| control_socket(&listens_at), Ok)?;
         env.push((environment::CONTROL, give(control).to_string()));
         inheritance.env = environment(env)?;
-        inheritance.io_bell = io_bell;
+        inheritance.io_doorbell = io_doorbell;
         Ok(inheritance)
     }
 }
@@ -600,19 +595,6 @@ fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
     args.iter()
         .map(|arg| CString::new(arg.as_str()).context("a NUL in an argument"))
         .collect()
-}
-
-/// A file in memory with this content, from its beginning.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn memory_file(name: &str, content: &[u8]) -> anyhow::Result<OwnedFd> {
-    let mut file =
-        File::from(memfd_create(name, MemfdFlags::CLOEXEC).context("making a memory file")?);
-    file.write_all(content)
-        .and_then(|()| file.rewind())
-        .context("writing a memory file")?;
-    Ok(file.into())
 }
 
 /// A socket on which an instance listens for the daemon, at this path.

@@ -4,14 +4,15 @@
 //! |---|---|
 //! | [`making`] | an instance in the making, with shells: processes that wait to be told what they are |
 //! | [`pool`] | shells that are kept ready |
+//! | [`runtime`] | what the life of instances has them made by |
 //! | [`launch`] | starts a program in its sandbox, with what it inherits |
 //! | [`terminator`] | what a TLS terminator inherits besides |
-//! | [`running`] | an instance that runs |
-//! | [`record`] | what is written down of it, for a later daemon |
+//! | [`process`] | an instance that runs, for its life (`nfluid_lifecycle`); taking one over; what is left of one |
 //! | [`paths`] | where files, pipes, sockets and pins are |
 //! | [`numbers`] | numbers of ports, pools and kernel users |
 //! | [`trust`] | instances that share buffers |
-//! | [`cgroups`], [`cores`], [`machine`] | what an instance may use, and where |
+//! | [`cgroups`], [`limits`], [`tenants`] | what instances and groups of tenants may use |
+//! | [`port_specs`] | its ports, for the switch |
 //! | [`doorbell`] | the pipes that wake instances |
 //! | [`exits`], [`cleaner`] | processes that have ended, and what is left of them |
 //! | [`logs`], [`log_room`], [`reserve`] | logs, and the room that is kept for records |
@@ -21,21 +22,22 @@
 
 pub mod cgroups;
 pub mod cleaner;
-pub mod cores;
 pub mod descriptors;
 pub mod doorbell;
 pub mod exits;
 pub mod functions;
 pub mod launch;
+pub mod limits;
 pub mod log_room;
 pub mod logs;
-pub mod machine;
 pub mod making;
 pub mod numbers;
 pub mod paths;
 pub mod pool;
-pub mod record;
+pub mod port_specs;
+pub mod process;
 pub mod reserve;
-pub mod running;
+pub mod runtime;
+pub mod tenants;
 pub mod terminator;
 pub mod trust;

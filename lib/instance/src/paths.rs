@@ -75,31 +75,6 @@ impl Paths {
         self.run.join("functions")
     }
 
-    /// What has been done to interfaces.
-    pub fn uplinks(&self) -> PathBuf {
-        self.run.join("uplinks")
-    }
-
-    /// The record by which an uplink's process is found again.
-    pub fn uplink_record(&self, name: &str) -> PathBuf {
-        self.uplink_records().join(format!("{name}.json"))
-    }
-
-    /// All of them.
-    pub fn uplink_records(&self) -> PathBuf {
-        self.run.join("uplink-processes")
-    }
-
-    /// The socket on which an uplink's process listens for the daemon.
-    pub fn uplink_socket(&self, name: &str) -> PathBuf {
-        self.uplink_records().join(format!("{name}.sock"))
-    }
-
-    /// What an uplink's process says when it panics.
-    pub fn uplink_errors(&self, name: &str) -> PathBuf {
-        self.uplink_records().join(format!("{name}.stderr"))
-    }
-
     /// The record by which the process of the I/O threads is found again.
     pub fn io_record(&self) -> PathBuf {
         self.io().join("process.json")
@@ -129,11 +104,6 @@ impl Paths {
         self.groups().join(name)
     }
 
-    /// Pinned memory of an uplink's port.
-    pub fn uplink_pins(&self, name: &str) -> PathBuf {
-        self.pin.join("uplinks").join(name)
-    }
-
     /// The directory of what a daemon writes down.
     pub fn run(&self) -> &Path {
         &self.run
@@ -151,18 +121,9 @@ impl Paths {
     pub fn create(&self, others: &[PathBuf]) -> anyhow::Result<()> {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;
-        let below = [
-            "instances",
-            "bells",
-            "logs",
-            "control",
-            "uplinks",
-            "uplink-processes",
-            "io",
-            "scaling",
-        ];
+        let below = ["instances", "bells", "logs", "control", "io", "scaling"];
         let below = below.map(|name| self.run.join(name));
-        let pins = ["instances", "uplinks", "groups"].map(|name| self.pin.join(name));
+        let pins = ["instances", "groups"].map(|name| self.pin.join(name));
         let all = below.iter().chain([&self.pin]).chain(&pins);
         for directory in all.chain(others) {
             std::fs::DirBuilder::new()
@@ -171,14 +132,7 @@ impl Paths {
                 .create(directory)
                 .with_context(|| format!("creating {}", directory.display()))?;
         }
-        // The process of an uplink writes in `uplinks`, and outlives the daemon.
-        let of_the_daemon = |directory: &&PathBuf| !directory.ends_with("uplinks");
-        for directory in below
-            .iter()
-            .filter(of_the_daemon)
-            .chain([&self.run])
-            .chain(others)
-        {
+        for directory in below.iter().chain([&self.run]).chain(others) {
             nfluid_records::remove_unfinished(directory);
         }
         Ok(())

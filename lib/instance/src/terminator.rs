@@ -205,7 +205,7 @@ impl Equipment {
             .drain(..)
             .map(|socket| give(socket).to_string())
             .collect();
-        let file = crate::launch::memory_file;
+        let file = nfluid_protocol::daemon::memory_file;
         let mut env = vec![
             (environment::LISTENERS, numbers.join(",")),
             (
@@ -269,6 +269,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // promise: 17.2
     #[test]
     fn a_certificate_is_good_from_its_first_second_to_its_last() {
         let validity = Validity {

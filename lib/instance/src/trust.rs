@@ -1,6 +1,5 @@
 //! Trust groups: the pools that instances of one `trust` share. A group is there as long as it has members.
 
-use crate::numbers::Ids;
 use crate::paths::Paths;
 use anyhow::Context;
 use nfluid_control::host::slots;
@@ -8,6 +7,7 @@ use nfluid_control::pool::Pools;
 use nfluid_ring::layout::SHARED_SLOTS_MAX;
 use nfluid_switch::abi::GROUPS_MAX;
 use nfluid_switch::instance::slots_of;
+use nfluid_switch::numbers::Ids;
 use nfluid_switch::{Group, Handover, InstanceMemory, PortSpec, Switch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

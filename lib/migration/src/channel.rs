@@ -81,51 +81,50 @@ impl Write for Timed {
     }
 }
 
-enum Secured {
-    Client(StreamOwned<ClientConnection, Timed>),
-    Server(StreamOwned<ServerConnection, Timed>),
+/// A connection to another daemon, as bytes.
+pub trait Stream: Read + Write + Send {
+    /// Sets how long the next message may take.
+    fn set_patience(&mut self, patience: Patience);
+}
+
+impl Timed {
+    fn set_patience(&mut self, patience: Patience) {
+        self.idle = patience.idle;
+        self.deadline = Instant::now() + patience.whole;
+    }
+}
+
+impl Stream for StreamOwned<ClientConnection, Timed> {
+    fn set_patience(&mut self, patience: Patience) {
+        self.sock.set_patience(patience);
+    }
+}
+
+impl Stream for StreamOwned<ServerConnection, Timed> {
+    fn set_patience(&mut self, patience: Patience) {
+        self.sock.set_patience(patience);
+    }
 }
 
 /// A conversation with another daemon.
 pub struct Channel {
-    secured: Box<Secured>,
-    /// Who it is, for errors.
+    stream: Box<dyn Stream>,
+    /// The other daemon, for errors.
     peer: String,
 }
 
 impl Channel {
-    /// To a daemon that listens.
-    pub fn of_client(stream: StreamOwned<ClientConnection, Timed>, peer: String) -> Self {
+    /// A conversation over `stream` with the daemon at `peer`.
+    pub fn new(stream: impl Stream + 'static, peer: String) -> Self {
         Channel {
-            secured: Box::new(Secured::Client(stream)),
+            stream: Box::new(stream),
             peer,
         }
     }
 
-    /// To one that has called.
-    pub fn of_server(stream: StreamOwned<ServerConnection, Timed>, peer: String) -> Self {
-        Channel {
-            secured: Box::new(Secured::Server(stream)),
-            peer,
-        }
-    }
-
-    /// Who is at the other end.
+    /// Returns the address of the other daemon.
     pub fn peer(&self) -> &str {
         &self.peer
-    }
-
-    fn timed(&mut self) -> &mut Timed {
-        match &mut *self.secured {
-            Secured::Client(stream) => &mut stream.sock,
-            Secured::Server(stream) => &mut stream.sock,
-        }
-    }
-
-    fn set_patience(&mut self, patience: Patience) {
-        let timed = self.timed();
-        timed.idle = patience.idle;
-        timed.deadline = Instant::now() + patience.whole;
     }
 
     /// Says something.
@@ -133,11 +132,8 @@ impl Channel {
     /// # Errors
     /// The other end does not take it within `patience`. It may have come all the same.
     pub fn say(&mut self, message: &Message, patience: Patience) -> anyhow::Result<()> {
-        self.set_patience(patience);
-        let said = match &mut *self.secured {
-            Secured::Client(stream) => message.write(stream),
-            Secured::Server(stream) => message.write(stream),
-        };
+        self.stream.set_patience(patience);
+        let said = message.write(&mut self.stream);
         said.with_context(|| format!("sending '{}' to {}", message.name(), self.peer))
     }
 
@@ -146,11 +142,8 @@ impl Channel {
     /// # Errors
     /// None comes within `patience`, or what comes is none.
     pub fn hear(&mut self, patience: Patience) -> anyhow::Result<Message> {
-        self.set_patience(patience);
-        let heard = match &mut *self.secured {
-            Secured::Client(stream) => Message::read(stream),
-            Secured::Server(stream) => Message::read(stream),
-        };
+        self.stream.set_patience(patience);
+        let heard = Message::read(&mut self.stream);
         heard.with_context(|| format!("listening to {}", self.peer))
     }
 

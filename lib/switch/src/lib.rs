@@ -8,6 +8,7 @@
 //! - `grace`: threads that wait for the kernel.
 //! - `quiet`: waiting until no call is under way that has seen the switch as it was.
 //! - `gaps`: what is reserved in a ring and will never be published.
+//! - [`numbers`]: free numbers of ports, pools and others.
 //! - `way`: where a port's frames go.
 //! - [`group`]: pools that several instances share, and who owns which slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
@@ -32,6 +33,7 @@ pub mod group;
 pub mod handover;
 pub mod instance;
 mod maps;
+pub mod numbers;
 mod object;
 pub mod ports;
 pub mod program;

@@ -2,12 +2,13 @@
 
 use super::Demand;
 use super::book::{Refusal, Seat, Stay};
-use crate::host::{client_by, lock};
+use crate::host::lock;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::template::{Guest, Template, bytes_of_client};
 use nfluid_switch::client::{Arrival, Arrivals, Client};
 use nfluid_switch::serve::{Ringer, Sleeper};
 use nfluid_switch::{DropReason, Switch, SwitchError};
+use nfluid_uplinks::rules::client_by;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -312,5 +313,5 @@ fn has_memory_for(deployment: &Deployment, guests: &[Guest]) -> bool {
         Some(bytes_of_client(deployment, template))
     });
     let needed = needed.fold(MEMORY_KEPT, u64::saturating_add);
-    nfluid_instance::machine::memory_available().is_none_or(|available| available >= needed)
+    nfluid_lifecycle::machine::memory_available().is_none_or(|available| available >= needed)
 }

@@ -2,12 +2,13 @@
 //! them count, also those that have gone.
 
 use super::Host;
-use crate::congestion::figures::Figures;
 use nfluid_api::types::{ChainStats, ChainStatus, PortState};
+use nfluid_congestion::thread::Figures;
 use nfluid_control::matching::MatchRule;
 use nfluid_control::members::{front_of, member_names};
 use nfluid_control::model::{Chain, PortRef};
-use nfluid_instance::record::Came;
+use nfluid_lifecycle::record::Came;
+use nfluid_switch::{DropReason, PortCounters};
 
 impl Host {
     /// A chain.
@@ -58,7 +59,7 @@ impl Host {
     fn members_port(&self, port: &PortRef) -> Vec<PortRef> {
         match port {
             PortRef::Instance { instance, port } => {
-                let members = self.members.get(instance).copied().unwrap_or(1);
+                let members = self.instances.members.get(instance).copied().unwrap_or(1);
                 let members = member_names(instance, members);
                 members
                     .map(|member| PortRef::instance(&member, port))
@@ -83,12 +84,12 @@ impl Host {
         let mut all = Came::default();
         for port in self.members_port(port) {
             if let Some(ids) = self.queue_ids(&port) {
-                all += Came::of(&self.switch.counters_of(ids));
+                all += came_by(&self.switch.counters_of(ids));
             }
         }
         if let PortRef::Instance { instance, port } = port
             && let Some(running) = self.instances.get(instance)
-            && let Some(before) = running.record.came_to_members.get(port)
+            && let Some(before) = running.record().came_to_members.get(port)
         {
             all += *before;
         }
@@ -106,7 +107,7 @@ impl Host {
         };
         let ports = running.spec.ports.iter().map(|port| {
             let ids = self.queue_ids(&PortRef::instance(name, &port.name));
-            let came = ids.map(|ids| Came::of(&self.switch.counters_of(ids)));
+            let came = ids.map(|ids| came_by(&self.switch.counters_of(ids)));
             (port.name.clone(), came.unwrap_or_default())
         });
         ports.collect()
@@ -120,13 +121,21 @@ impl Host {
         let Some(running) = self.instances.get_mut(first) else {
             return;
         };
+        let record = running.workload.record_mut();
         for (port, came) in came {
-            *running.record.came_to_members.entry(port).or_default() += came;
+            *record.came_to_members.entry(port).or_default() += came;
         }
-        let path = self.settings.paths.record(first);
-        if let Err(error) = nfluid_records::save(&running.record, &path) {
+        if let Err(error) = running.workload.save_record() {
             tracing::warn!(instance = first, %error, "writing down what came to a member that has gone");
         }
+    }
+}
+
+/// What has come to a port, as the switch has counted.
+fn came_by(counters: &PortCounters) -> Came {
+    Came {
+        received: counters.rx_frames,
+        refused: counters.dropped(DropReason::Refused),
     }
 }
 

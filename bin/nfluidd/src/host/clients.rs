@@ -63,17 +63,14 @@ impl Host {
         let Some(running) = self.instances.get(instance) else {
             return 0;
         };
-        let ports = &running.memory.ports;
-        let Some(index) = ports.iter().position(|part| part.spec.id == entry) else {
+        let mut ports = running.workload.ports().iter();
+        let Some(index) = ports.position(|port| port.number == entry) else {
             return 0;
         };
-        let put = running
-            .maps(&self.settings.paths, instance)
-            .and_then(|maps| self.switch.deposit((&running.memory, &maps), index, frames));
-        match put {
+        match running.workload.deposit(index, frames) {
             Ok(count) => count,
             Err(error) => {
-                tracing::warn!(instance, %error, "giving it what waited for it");
+                tracing::warn!(instance, "giving it what waited for it: {error:#}");
                 0
             }
         }

@@ -2,7 +2,6 @@
 
 use super::{Host, Shared, lock};
 use anyhow::Context;
-use nfluid_api::types::Kind;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::processes::{PROGRAM, Processes, Running, Start};
 use nfluid_instance::doorbell;
@@ -28,28 +27,16 @@ impl Host {
         self.fast.lock().contains(name)
     }
 
-    /// Does something to the fast paths, and records the events of that.
-    pub(super) fn with_fast<T>(&mut self, act: impl FnOnce(&mut FastPaths) -> T) -> T {
-        let done = act(&mut self.fast.lock());
-        self.record_fast_events();
-        done
-    }
-
-    /// Records what has happened to fast paths, the threads that follow them included.
-    fn record_fast_events(&mut self) {
-        let events = self.fast.lock().take_events();
-        for event in events {
-            let subject = Some((Kind::Instance, event.instance.as_str()));
-            self.event(event.kind, subject, event.message);
-        }
+    /// Does something to the fast paths.
+    pub(super) fn with_fast<T>(&self, act: impl FnOnce(&mut FastPaths) -> T) -> T {
+        act(&mut self.fast.lock())
     }
 }
 
 /// Follows what fast paths depend on; never returns.
 pub fn follow(host: &Shared) -> ! {
     let fast_paths = lock(host).fast.clone();
-    let host = Arc::clone(host);
-    nfluid_fastpath::watch(fast_paths, move || lock(&host).record_fast_events())
+    nfluid_fastpath::watch(&fast_paths)
 }
 
 /// The cgroup of the process of an instance's slow path.

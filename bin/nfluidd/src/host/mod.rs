@@ -3,88 +3,74 @@
 mod adopt;
 mod capture;
 mod chains;
-mod changes;
 mod clients;
 mod errors;
 mod fast;
+mod groups;
 mod health;
 mod instances;
-mod io_calls;
-mod io_life;
-mod io_side;
-pub mod landing;
-pub mod moving;
-mod pausing;
-mod placing;
 mod platform;
-mod saving;
-mod scaling;
+mod services;
 mod statistics;
-mod steering;
 mod subjects;
 mod supervise;
 mod switch_numbers;
-mod tenants;
+mod tables;
 mod terminator;
-mod upgrade;
-mod uplink_life;
-mod uplink_meter;
-mod uplink_record;
 mod uplinks;
 mod wires;
 
 pub use capture::capture;
-pub use changes::Changed;
 pub use clients::ClientPorts;
 pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
 pub use health::run as look_after;
+pub use instances::upgrade;
 pub use nfluid_instance::functions::Functions;
 pub use nfluid_instance::paths::Paths;
+pub use nfluid_lifecycle::state::{Moved, export, give, rehearse, state_now};
+pub use nfluid_lifecycle::{arrival as landing, departure as moving};
 pub use platform::HostPlatform;
-pub use saving::{Moved, export, give, rehearse, state_now};
 pub use statistics::{nf_command, nf_metrics};
+pub use subjects::follow_congestion;
 pub use supervise::run as supervise;
 pub use terminator::drain as drain_terminator;
-pub use upgrade::upgrade;
-pub use uplinks::client_by;
 
-use crate::congestion::figures::Congestion;
+use crate::events::HostEvents;
 use anyhow::Context;
-use changes::Changes;
-use io_side::IoSide;
-use nfluid_api::types::{EventKind, Kind, ScaleReport};
-use nfluid_control::events::EventLog;
-use nfluid_control::group::Groups as Tenants;
-use nfluid_control::members::Members;
+use nfluid_api::types::EventKind;
+use nfluid_congestion::thread::SharedState;
+use nfluid_control::events::{Events, Subject};
 use nfluid_control::model::Switch as SwitchModel;
 use nfluid_control::stopwatch::Lap;
+use nfluid_control::tier::Isolation;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
 use nfluid_instance::cleaner::Cleaner;
 use nfluid_instance::exits::Exits;
+use nfluid_instance::making::Maker;
 use nfluid_instance::making::shell::number_of;
-use nfluid_instance::making::{Maker, Making};
-use nfluid_instance::numbers::{Ids, Numbers};
+use nfluid_instance::numbers::Numbers;
 use nfluid_instance::pool::Pool;
-use nfluid_instance::running::Running;
+use nfluid_instance::runtime::Processes as ProcessRuntime;
+use nfluid_instance::tenants::Tenants;
 use nfluid_instance::trust::Groups;
+use nfluid_lifecycle::runtime::{Prepared, Runtime};
+use nfluid_lifecycle::table::Instances;
+use nfluid_lifecycle::workload::Remains;
+use nfluid_process::io::{IoMeans, IoPaths, IoThreads};
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::{EmptyNetNs, KernelIdRange, Sealed, Zygote};
 use nfluid_switch::Switch;
 use nfluid_switch::client::{Client, TEMPLATES_MAX};
+use nfluid_switch::numbers::Ids;
+use nfluid_uplinks::Uplinks;
 use nfluid_wiring::Wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
-use uplink_meter::UplinkMeter;
-use uplinks::RunningUplink;
-
-/// Events that are kept.
-const EVENTS: usize = 4096;
+use std::time::Instant;
 
 /// What a platform is made from.
 #[derive(Clone, Debug)]
@@ -117,64 +103,39 @@ pub struct Host {
     maker: Arc<Maker>,
     pool: Arc<Pool>,
     /// Instances of the plan in progress that are made already, or could not be.
-    prepared: BTreeMap<String, anyhow::Result<Making>>,
+    prepared: BTreeMap<String, anyhow::Result<Box<dyn Prepared>>>,
     /// Instances that the plan in progress has ended, and what is left of them.
-    ended: Vec<Making>,
+    ended: Vec<Box<dyn Remains>>,
     /// The plan in progress makes, moves or removes groups.
     groups_change: bool,
-    /// Of the maker, as uplinks have ports as well.
-    port_ids: Ids,
-    pool_ids: Ids,
     switch_ids: Ids,
     /// The cgroup in which the daemon was started.
     origin: Option<PathBuf>,
     switches: BTreeMap<String, (u32, SwitchModel)>,
-    instances: BTreeMap<String, Running>,
-    /// Their processes.
-    exits: Exits,
-    /// Instances whose process has ended and was not started again since.
-    ended_names: BTreeSet<String>,
-    /// By instance: those that were given its bell when they started.
-    bell_holders: BTreeMap<String, BTreeSet<String>>,
-    uplinks: BTreeMap<String, RunningUplink>,
+    instances: Instances,
+    /// The runtime of isolation `process`.
+    processes: Arc<ProcessRuntime>,
+    /// The runtimes of all tiers whose instances have ports.
+    runtimes: BTreeMap<Isolation, Arc<dyn Runtime>>,
+    uplinks: Uplinks,
     /// Instances of tier `xdp`.
     fast: nfluid_fastpath::Shared,
-    io: IoSide,
+    io: IoThreads,
     /// Groups of tenants.
     tenants: Tenants,
-    uplink_meter: UplinkMeter,
-    /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
-    left_uplinks: BTreeMap<String, (u32, u32)>,
-    /// Instances whose guarantee was told not to hold.
-    unkept: BTreeSet<String>,
     /// Numbers of switches of an earlier daemon that are to be made again.
     left_switches: BTreeMap<String, u32>,
     /// Where each port's frames go.
     wires: Wires,
     /// The clients that have an instance of their own, by its name.
     clients: BTreeMap<String, Client>,
-    /// Instances of which a successor is about to take over the ports.
-    upgrading: BTreeSet<String>,
-    /// Instances whose flows are divided among several members, and how many.
-    members: Members,
-    /// What the last change of them has come to.
-    scaled: Option<(String, ScaleReport)>,
-    /// Instances of which it is not settled which host has them.
-    moving: BTreeSet<String>,
-    /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
-    doubtful: BTreeSet<String>,
     listeners: capture::Listeners,
     /// What the plan in progress has done, and when.
     laps: Vec<Lap>,
-    /// One with every event and every plan.
-    changes: Changes,
     /// The instances that the plan in progress makes and ends, if it does nothing else.
     plan_is_about: Option<BTreeSet<String>>,
-    /// The last that was looked at whether it has ended.
-    looked_at: String,
-    congestion: Arc<Congestion>,
-    events: EventLog,
-    newest_event: watch::Sender<u64>,
+    congestion: Arc<SharedState>,
+    events: Arc<HostEvents>,
     started: Instant,
 }
 
@@ -185,13 +146,6 @@ pub type Shared = Arc<Mutex<Host>>;
 /// they change in single steps.
 pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as u64)
 }
 
 /// The platform's cgroup, where instances can be limited. What runs of an earlier daemon is not touched before that is
@@ -223,6 +177,11 @@ impl Host {
             settings.paths.pin().to_owned(),
         );
         settings.paths.create(&fast_paths.directories())?;
+        let uplink_paths = nfluid_uplinks::Paths::new(
+            settings.paths.run().to_owned(),
+            settings.paths.pin().to_owned(),
+        );
+        uplink_paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
         // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
@@ -235,7 +194,6 @@ impl Host {
             form: None,
             one_by_one: settings.without.contains(&Mechanism::Batches),
         })?);
-        let events = EventLog::new(EVENTS, now_ms());
         let kernel_ids = KernelIdRange::DEFAULT;
         let numbers = Numbers {
             ports: Ids::new(1, nfluid_switch::abi::PORTS_MAX),
@@ -257,52 +215,65 @@ impl Host {
             groups: Groups::new(settings.paths.clone()),
             cleaner: Cleaner::start(Arc::clone(&switch), numbers.clone())?,
             connectors: nfluid_instance::terminator::Connectors::default(),
+            exits: Exits::new().context("watching processes")?,
             kernel_ids,
         };
         let maker = Arc::new(maker);
         let processes: Arc<dyn Processes> = Arc::new(fast::SlowPathProcesses(Arc::clone(&maker)));
-        let fast = FastPaths::new(fast_paths, processes, CATALOGUE);
+        let events = Arc::new(HostEvents::new());
+        let reported = Arc::clone(&events) as Arc<dyn Events>;
+        let fast = FastPaths::new(fast_paths, processes, Arc::clone(&reported), CATALOGUE);
         let fast = nfluid_fastpath::Shared::new(fast);
+        let instances = Instances::default();
+        let started = instances.started();
+        let uplinks = Uplinks::new(nfluid_uplinks::Handles {
+            switch: Arc::clone(&switch),
+            ports: numbers.ports,
+            pools: numbers.pools,
+            paths: uplink_paths,
+            log: settings.log.clone(),
+            events: Arc::clone(&reported),
+            started,
+        });
+        let io = IoThreads::new(IoMeans {
+            platform: settings.name.clone(),
+            log: settings.log.clone(),
+            paths: io_paths(&settings.paths),
+            cgroups: maker.cgroups.clone(),
+            switch: Arc::clone(&switch),
+            events: reported,
+            started,
+        });
+        let tenants = Tenants::new(maker.cgroups.clone());
+        let pool: Arc<Pool> = Arc::default();
+        let processes = ProcessRuntime::new(Arc::clone(&maker), Arc::clone(&pool));
+        let processes = Arc::new(processes);
         Ok(Host {
             listeners: capture::Listeners::default(),
             switch,
             maker,
-            pool: Arc::default(),
+            pool,
             prepared: BTreeMap::new(),
             ended: Vec::new(),
             groups_change: false,
-            port_ids: numbers.ports,
-            pool_ids: numbers.pools,
             switch_ids: Ids::new(1, nfluid_switch::abi::SWITCHES_MAX),
             origin,
             switches: BTreeMap::new(),
-            instances: BTreeMap::new(),
-            exits: Exits::new().context("watching processes")?,
-            ended_names: BTreeSet::new(),
-            bell_holders: BTreeMap::new(),
-            uplinks: BTreeMap::new(),
+            instances,
+            runtimes: BTreeMap::from([(Isolation::PROCESS, processes.clone() as Arc<dyn Runtime>)]),
+            processes,
+            uplinks,
             fast,
-            io: IoSide::new(),
-            tenants: Tenants::new(),
-            uplink_meter: UplinkMeter::default(),
-            left_uplinks: BTreeMap::new(),
-            unkept: BTreeSet::new(),
+            io,
+            tenants,
             left_switches: BTreeMap::new(),
             wires: Wires::new(TEMPLATES_MAX),
             clients: BTreeMap::new(),
-            upgrading: BTreeSet::new(),
-            members: Members::new(),
-            scaled: None,
-            moving: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
             laps: Vec::new(),
-            changes: Changes::default(),
             plan_is_about: None,
-            looked_at: String::new(),
             congestion: Arc::default(),
-            newest_event: watch::channel(events.newest()).0,
             events,
-            started: Instant::now(),
+            started,
             settings,
         })
     }
@@ -312,21 +283,9 @@ impl Host {
         vec![format!("switch loops by {}", self.switch.form())]
     }
 
-    /// Records an event and tells those who wait for one.
-    pub fn event(
-        &mut self,
-        kind: EventKind,
-        subject: Option<(Kind, &str)>,
-        message: impl Into<String>,
-    ) {
-        match subject {
-            Some((Kind::Instance, name)) => self.note_change_of(name),
-            _ => self.note_change(),
-        }
-        let message = message.into();
-        tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
-        let newest = self.events.record(now_ms(), kind, subject, message);
-        self.newest_event.send_replace(newest);
+    /// Records an event.
+    pub fn event(&self, kind: EventKind, subject: Subject<'_>, message: impl Into<String>) {
+        self.events.record(kind, subject, message.into());
     }
 
     /// Starts the thread that fills the pools.
@@ -337,9 +296,9 @@ impl Host {
         let (pool, maker) = (Arc::clone(&self.pool), Arc::clone(&self.maker));
         // Instances that an earlier daemon has made from shells have their cgroups still.
         let instances = self.instances.values();
-        let used = instances.filter_map(|running| number_of(running.cgroup.name()));
+        let used = instances.filter_map(|running| number_of(running.record().cgroup.as_deref()?));
         pool.number_from(used.max().map_or(0, |last| last + 1));
-        pool.enter_groups(self.tenants.clone());
+        pool.enter_groups(self.tenants.groups().clone());
         std::thread::Builder::new()
             .name("pool".to_owned())
             .spawn(move || pool.refill(&maker))
@@ -362,35 +321,26 @@ impl Host {
         Arc::clone(&self.pool)
     }
 
-    /// The switch, which the meter reads without this lock.
+    /// The switch, which the congestion thread reads without this lock.
     pub fn switch(&self) -> Arc<Switch> {
         Arc::clone(&self.switch)
     }
 
-    /// What the meter has found.
-    pub fn congestion(&self) -> Arc<Congestion> {
+    /// The orders and findings of the congestion thread.
+    pub fn congestion(&self) -> Arc<SharedState> {
         Arc::clone(&self.congestion)
     }
 
     /// The events.
-    pub fn events(&self) -> &EventLog {
-        &self.events
-    }
-
-    /// Changes when an event happens.
-    pub fn newest_event(&self) -> watch::Receiver<u64> {
-        self.newest_event.subscribe()
+    pub fn events(&self) -> Arc<HostEvents> {
+        Arc::clone(&self.events)
     }
 
     /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.
     /// Instances go on.
     pub fn close(&mut self) {
         self.with_fast(FastPaths::close);
-        for (name, uplink) in std::mem::take(&mut self.uplinks) {
-            if let Err(error) = self.close_uplink(&name, uplink) {
-                tracing::warn!(uplink = name, %error, "closing the uplink");
-            }
-        }
+        self.uplinks.close();
         self.leave_cgroup();
     }
 
@@ -413,6 +363,16 @@ impl Host {
         if left && let Err(error) = std::fs::remove_dir(&daemon) {
             tracing::debug!(%error, "{} stays", daemon.display());
         }
+    }
+}
+
+/// Where the process of the I/O threads has its files.
+fn io_paths(paths: &Paths) -> IoPaths {
+    IoPaths {
+        pin: paths.pin().to_owned(),
+        record: paths.io_record(),
+        socket: paths.io_socket(),
+        errors: paths.io_errors(),
     }
 }
 

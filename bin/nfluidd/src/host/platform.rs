@@ -2,10 +2,10 @@
 
 use super::errors::{error, exhausted};
 use super::terminator::drain;
-use super::{Shared, lock, scaling, upgrade};
+use super::{Shared, lock};
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::action::Action;
-use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind, no_instance};
+use nfluid_control::apply::{Platform, PlatformError, PlatformErrorKind};
 use nfluid_control::congestion::Congestion;
 use nfluid_control::group::Group;
 use nfluid_control::health::Health;
@@ -17,7 +17,8 @@ use nfluid_control::spec::{InstanceSpec, Resources, UplinkSpec};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wake::Wake;
 use nfluid_control::wiring::Destination;
-use nfluid_instance::making::Making;
+use nfluid_lifecycle::services::Services as _;
+use nfluid_lifecycle::{creation, limits, scaling, upgrade};
 use nfluid_protocol::Request;
 use nfluid_protocol::daemon::Budget;
 use serde_json::Value;
@@ -34,46 +35,55 @@ impl HostPlatform {
 
 impl Platform for HostPlatform {
     fn create_group(&mut self, name: &str, spec: &Group) -> Result<(), PlatformError> {
-        lock(&self.0).make_group(name, spec).map_err(error)
+        lock(&self.0).tenants.make(name, spec).map_err(error)
     }
 
     fn change_group(&mut self, name: &str, new: &Group) -> Result<(), PlatformError> {
-        lock(&self.0).change_tenant(name, new).map_err(error)
+        let host = &mut *lock(&self.0);
+        let changed = host.tenants.change(&mut host.instances, name, new);
+        changed.map_err(error)?;
+        host.weigh_io();
+        Ok(())
     }
 
     fn remove_group(&mut self, name: &str) -> Result<(), PlatformError> {
-        lock(&self.0).remove_tenant(name);
+        // The cgroup goes when the plan is carried out: what is left of instances that the plan has ended is taken down then.
+        let mut host = lock(&self.0);
+        host.tenants.remove(name);
+        host.groups_change = true;
         Ok(())
     }
 
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
         let begun = lock(&self.0).begin(actions).map_err(error)?;
         // Not under the lock: others go on meanwhile.
-        let made = Making::complete_all(begun);
+        let made = begun.complete();
         lock(&self.0).prepared.extend(made);
         Ok(())
     }
 
     fn finish(&mut self) {
         self.1 = Budget::default();
-        let (mut unused, mut ended) = {
-            let mut host = lock(&self.0);
+        let (unused, ended) = {
+            let host = &mut *lock(&self.0);
             host.wires.end_plan();
             match host.plan_is_about.take() {
                 Some(names) => names.iter().for_each(|name| host.note_change_of(name)),
                 None => host.note_change(),
             }
-            host.end_idle_io();
-            let prepared = std::mem::take(&mut host.prepared);
-            let unused: Vec<Making> = prepared.into_values().flatten().collect();
-            (unused, std::mem::take(&mut host.ended))
+            host.io.end_idle(&host.instances);
+            (
+                std::mem::take(&mut host.prepared),
+                std::mem::take(&mut host.ended),
+            )
         };
-        unused.append(&mut ended);
-        Making::take_back(&mut unused);
+        // Not under the lock: what was made and is not used, and what was ended, is removed here.
+        drop(unused);
+        drop(ended);
         let mut host = lock(&self.0);
         if std::mem::take(&mut host.groups_change) {
-            host.remove_empty_groups();
-            host.pool.enter_groups(host.tenants.clone());
+            host.tenants.remove_empty();
+            host.pool.enter_groups(host.tenants.groups().clone());
         }
     }
 
@@ -113,7 +123,7 @@ impl Platform for HostPlatform {
     }
 
     fn remove_uplink(&mut self, name: &str) -> Result<(), PlatformError> {
-        lock(&self.0).remove_uplink(name)
+        lock(&self.0).uplinks.remove(name)
     }
 
     fn create_instance(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
@@ -122,9 +132,11 @@ impl Platform for HostPlatform {
             return host.with_fast(|fast| fast.create(name, spec));
         }
         host.create_instance(name, spec).map_err(error)?;
-        if host.doubtful.contains(name) {
+        if host.instances.is_doubtful(name)
+            && let Some(running) = host.instances.get(name)
+        {
             // Before it has wires.
-            host.set_ports_up(name, false);
+            running.workload.set_ports_up(false);
         }
         host.event(
             EventKind::Started,
@@ -172,7 +184,7 @@ impl Platform for HostPlatform {
         _old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
-        upgrade::succeed_instance(&self.0, name, new).map(drop)
+        upgrade::succeed(&self.0, name, new).map(drop)
     }
 
     fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
@@ -181,12 +193,12 @@ impl Platform for HostPlatform {
         }
         let (control, old, new) = {
             let host = lock(&self.0);
-            host.check_awake(name)?;
-            let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
-            let seeded = |config| {
-                nfluid_instance::launch::seeded(&running.spec.program, config, running.record.seed)
-            };
-            let control = host.settings.paths.control(name);
+            host.instances.check_awake(name)?;
+            let running = host.instances.find(name)?;
+            let seed = running.record().seed;
+            let seeded =
+                |config| nfluid_instance::launch::seeded(&running.spec.program, config, seed);
+            let control = running.workload.control().to_owned();
             (control, seeded(&running.spec.config), seeded(config))
         };
         let budget = &mut self.1;
@@ -198,7 +210,11 @@ impl Platform for HostPlatform {
         };
         request(&new)
             .map_err(|why| PlatformError::new(PlatformErrorKind::Refused, format!("{why:#}")))?;
-        let changed = lock(&self.0).change_spec(name, |spec| spec.config = config.clone());
+        let changed = {
+            let mut host = lock(&self.0);
+            host.instances
+                .change_spec(name, |spec| spec.config = config.clone())
+        };
         changed.map_err(|why| {
             if let Err(again) = request(&old) {
                 tracing::warn!(instance = name, error = %format!("{again:#}"), "the new configuration stays");
@@ -209,13 +225,14 @@ impl Platform for HostPlatform {
 
     fn resize(&mut self, name: &str, resources: &Resources) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        host.instances.get(name).ok_or_else(|| no_instance(name))?;
-        host.resize_instance(name, resources).map_err(error)
+        host.instances.find(name)?;
+        limits::resize(&mut *host, name, resources).map_err(error)
     }
 
     fn set_restart(&mut self, name: &str, restart: &Restart) -> Result<(), PlatformError> {
         let mut host = lock(&self.0);
-        host.change_spec(name, |spec| spec.restart = *restart)
+        host.instances
+            .change_spec(name, |spec| spec.restart = *restart)
             .map_err(error)?;
         if let Some(running) = host.instances.get_mut(name) {
             running.supervisor.set_restart(*restart);
@@ -224,15 +241,16 @@ impl Platform for HostPlatform {
     }
 
     fn set_wake(&mut self, name: &str, wake: Option<Wake>) -> Result<(), PlatformError> {
-        let mut host = lock(&self.0);
-        let running = host.instances.get(name).ok_or_else(|| no_instance(name))?;
+        let instances = &mut lock(&self.0).instances;
+        let running = instances.find(name)?;
         let old = running.spec.wake;
         running
-            .set_wake(&host.switch, wake)
-            .and_then(|()| host.change_spec(name, |spec| spec.wake = wake))
+            .workload
+            .set_wake(wake)
+            .and_then(|()| instances.change_spec(name, |spec| spec.wake = wake))
             .map_err(|why| {
-                let running = host.instances.get(name);
-                if let Some(Err(again)) = running.map(|it| it.set_wake(&host.switch, old)) {
+                let running = instances.get(name);
+                if let Some(Err(again)) = running.map(|it| it.workload.set_wake(old)) {
                     tracing::warn!(instance = name, error = %format!("{again:#}"), "some ports keep the new wake");
                 }
                 error(why)
@@ -240,7 +258,11 @@ impl Platform for HostPlatform {
     }
 
     fn set_health(&mut self, name: &str, health: Option<&Health>) -> Result<(), PlatformError> {
-        let changed = lock(&self.0).change_spec(name, |spec| spec.health = health.cloned());
+        let changed = {
+            let mut host = lock(&self.0);
+            host.instances
+                .change_spec(name, |spec| spec.health = health.cloned())
+        };
         changed.map_err(error)
     }
 
@@ -249,22 +271,26 @@ impl Platform for HostPlatform {
     }
 
     fn set_io(&mut self, name: &str, model: IoModel) -> Result<(), PlatformError> {
-        lock(&self.0).set_io_model(name, model).map_err(error)
+        let host = &mut *lock(&self.0);
+        let changed = host.io.change_model(&mut host.instances, name, model);
+        changed.map_err(error)?;
+        host.weigh_io();
+        Ok(())
     }
 
     fn set_io_settings(&mut self, settings: &IoSettings) -> Result<(), PlatformError> {
-        lock(&self.0).change_io_settings(settings).map_err(error)
+        lock(&self.0).io.change_settings(settings).map_err(error)
     }
 
     fn set_congestion(&mut self, congestion: &Congestion) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow(congestion));
+        orders.change_orders(|orders| orders.set_laws(congestion));
         Ok(())
     }
 
     fn set_ways(&mut self, ways: &Ways) -> Result<(), PlatformError> {
         let orders = lock(&self.0).congestion();
-        orders.order(|orders| orders.follow_ways(ways));
+        orders.change_orders(|orders| orders.set_ways(ways));
         Ok(())
     }
 
@@ -289,9 +315,9 @@ impl Platform for HostPlatform {
         if host.is_fast(name) {
             host.with_fast(|fast| fast.remove(name))?;
         } else {
-            let ended = host.end_instance(name).map_err(error)?;
+            let ended = creation::end(&mut *host, name).map_err(error)?;
             host.ended.extend(ended);
-            host.forget_bell(name);
+            host.instances.forget_doorbell(name);
         }
         host.event(EventKind::Removed, Some((Kind::Instance, name)), "removed");
         drop(host);

@@ -1,17 +1,16 @@
 //! What exists and how it is, for the API.
 
-use super::{Host, io_life};
-use crate::congestion::figures::Figures;
+use super::Host;
 use nfluid_api::types::{
     Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
-    PortStats, PortStatus, Stats, SwitchStatus, UplinkStatus, WakeStatus,
+    PortStats, PortStatus, Stats, SwitchStatus, WakeStatus,
 };
+use nfluid_congestion::thread::Figures;
 use nfluid_control::model::PortRef;
 use nfluid_control::portion::Portion;
-use nfluid_control::quantity::Mac;
-use nfluid_instance::machine;
-use nfluid_instance::running::Running;
-use nfluid_process::io::IoProcess;
+use nfluid_lifecycle::machine;
+use nfluid_lifecycle::running::Running;
+use nfluid_process::io::{IoProcess, setup};
 use nfluid_protocol::{Request, daemon};
 use nfluid_switch::{DropReason, PortCounters};
 use serde_json::Value;
@@ -37,7 +36,7 @@ impl Host {
         }
     }
 
-    fn destination_of(&self, port: &PortRef) -> String {
+    pub(super) fn destination_of(&self, port: &PortRef) -> String {
         self.wires
             .get(port)
             .map_or_else(|| "nowhere".to_owned(), ToString::to_string)
@@ -94,54 +93,24 @@ impl Host {
         self.switches.iter().map(status).collect()
     }
 
-    /// All uplinks.
-    pub fn uplink_statuses(&self) -> Vec<UplinkStatus> {
-        let status = |(name, uplink): (&String, &super::uplinks::RunningUplink)| {
-            let port = PortRef::Uplink(name.clone());
-            let (mode, reason) = uplink.mode();
-            let (pid, cpu_time) = uplink.process_use();
-            UplinkStatus {
-                name: name.clone(),
-                interface: uplink.spec.interface.clone(),
-                netns: uplink.spec.netns.clone(),
-                kind: uplink.kind().to_owned(),
-                mode,
-                mode_reason: reason,
-                state: if uplink.problem().is_none() {
-                    PortState::Up
-                } else {
-                    PortState::Down
-                },
-                reason: uplink.problem(),
-                mac: Mac(uplink.mac()).to_string(),
-                destination: self.destination_of(&port),
-                pid,
-                cpu_seconds: cpu_time.map(|time| time.as_secs_f64()),
-                steering: self.steering_status(uplink),
-                counters: self.counters_of(&port),
-            }
-        };
-        self.uplinks.iter().map(status).collect()
-    }
-
     /// The I/O threads.
     pub fn io_status(&self) -> IoStatus {
-        let settings = &self.io.settings;
+        let settings = self.io.settings();
         IoStatus {
-            cores: io_life::setup(settings).cores,
+            cores: setup(settings).cores,
             idle: settings.idle.to_string(),
             cap_percent: settings.cap.map(nfluid_control::quantity::Share::percent),
-            pid: self.io.process.as_ref().map(IoProcess::pid),
-            reason: self.io_problem(),
+            pid: self.io.process().map(IoProcess::pid),
+            reason: self.io.problem(&self.instances),
             stats: self.io_stats().unwrap_or_default(),
         }
     }
 
     /// What the I/O threads have used; `None`: there are none.
     fn io_stats(&self) -> Option<IoStats> {
-        let used = self.io.cgroup.as_ref()?.stats().unwrap_or_default();
+        let used = self.io.cgroup()?.stats().unwrap_or_default();
         let mut threads: BTreeMap<i32, IoThread> = BTreeMap::new();
-        for (instance, thread) in &self.io.threads {
+        for (instance, thread) in self.io.threads() {
             let known = threads.entry(thread.tid).or_insert_with(|| IoThread {
                 name: thread.name.clone(),
                 model: thread.model.to_string(),
@@ -150,7 +119,7 @@ impl Host {
             known.instances.push(instance.clone());
         }
         for (tid, thread) in &mut threads {
-            let process = self.io.process.as_ref();
+            let process = self.io.process();
             if let Some(used) = process.and_then(|process| process.thread_use(*tid)) {
                 thread.cpu_ns = used.cpu_time.as_nanos() as u64;
                 thread.core = Some(used.core);
@@ -167,15 +136,15 @@ impl Host {
     /// them without holding the host's lock.
     pub fn stats(&self, found: &Figures) -> Stats {
         let mut ports = Vec::new();
-        for (name, running) in &self.instances {
+        for (name, running) in self.instances.iter() {
             for spec in &running.spec.ports {
                 let port = PortRef::instance(name, &spec.name);
                 ports.push(self.port_stats(&port, running.spec.ring, found));
             }
         }
-        for (name, uplink) in &self.uplinks {
-            let port = PortRef::Uplink(name.clone());
-            ports.push(self.port_stats(&port, uplink.spec.ring, found));
+        for (name, ring) in self.uplinks.rings() {
+            let port = PortRef::Uplink(name.to_owned());
+            ports.push(self.port_stats(&port, ring, found));
         }
         let fast = self.fast.lock().stats();
         let io = self.io_stats();
@@ -185,7 +154,7 @@ impl Host {
             .collect();
         let instances = self.instances.iter().map(|(name, running)| InstanceStats {
             io_cpu_ns: own_io.get(name.as_str()).copied(),
-            uplink_ns: self.uplink_meter.spent_for(name),
+            uplink_ns: self.uplinks.spent_for(name),
             ..instance_stats(name, running, found)
         });
         Stats {
@@ -194,11 +163,11 @@ impl Host {
             time_ns: self.started.elapsed().as_nanos() as u64,
             ports,
             instances: instances.chain(fast).collect(),
-            uplinks: self.uplink_stats(),
+            uplinks: self.uplinks.costs(),
             groups: self.group_stats(&own_io),
             chains: Vec::new(),
             io,
-            congestion: Some(found.told()),
+            congestion: Some(found.stats()),
         }
     }
 
@@ -222,8 +191,7 @@ impl Host {
     /// Control sockets of all running built-in NFs that answer, as far as is known.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
-            running.process.is_some()
-                && running.record.paused.is_none()
+            running.answers()
                 && running.condition.unhealthy.is_none()
                 && matches!(
                     running.spec.program,
@@ -231,15 +199,13 @@ impl Host {
                 )
         });
         running
-            .map(|(name, _)| (name.clone(), self.settings.paths.control(name)))
+            .map(|(name, running)| (name.clone(), running.workload.control().to_owned()))
             .collect()
     }
 
     /// Where an instance listens for commands.
     pub fn control_socket(&self, name: &str) -> Option<PathBuf> {
-        self.instances
-            .contains_key(name)
-            .then(|| self.settings.paths.control(name))
+        self.instances.control(name)
     }
 
     /// Lines of an instance's log; `None`: no such instance.
@@ -249,7 +215,7 @@ impl Host {
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
-        let writes_one = self.instances.contains_key(name) || self.fast.lock().has_process(name);
+        let writes_one = self.instances.contains(name) || self.fast.lock().has_process(name);
         writes_one
             .then(|| nfluid_instance::logs::read_lines(&self.settings.paths.log(name), since, tail))
     }
@@ -314,10 +280,10 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
     InstanceStatus {
         name: name.to_owned(),
         nf: spec.program.name().to_owned(),
-        tier: "process".to_owned(),
+        tier: spec.tier.to_string(),
         state: state_of(running),
         unhealthy: running.condition.unhealthy.clone(),
-        paused_traffic: running.record.paused,
+        paused_traffic: running.record().paused,
         pid: running.pid(),
         uptime_ms: running
             .pid()
@@ -357,24 +323,22 @@ fn percent(portion: Option<Portion>) -> Option<f64> {
 }
 
 fn instance_stats(name: &str, running: &Running, found: &Figures) -> InstanceStats {
-    let used = running.cgroup.stats().unwrap_or_default();
+    let used = running.workload.usage();
     let cost = found.instances.get(name);
     InstanceStats {
         name: name.to_owned(),
-        cpu_ns: used.cpu_usage_ns.unwrap_or(0) + running.record.former_cpu_ns,
+        cpu_ns: used.cpu_ns,
         io_cpu_ns: None,
         uplink_ns: None,
         cost_ns: cost.and_then(|cost| cost.cost_ns),
         mean_cost_ns: cost.and_then(|cost| cost.mean_cost_ns),
         core: running.core,
         share_percent: percent(running.spec.resources.share),
-        throttled_ns: used
-            .throttled_ns
-            .map(|ns| ns + running.record.former_throttled_ns),
+        throttled_ns: used.throttled_ns,
         memory_bytes: used.memory_bytes,
         memory_limit_bytes: Some(running.spec.resources.memory.0),
         restarts: running.supervisor.restarts(),
-        paused: running.record.paused.is_some(),
+        paused: running.is_paused(),
         healthy: running
             .spec
             .health

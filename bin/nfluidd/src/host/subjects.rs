@@ -1,39 +1,70 @@
-//! What the meter of costs has to know about instances.
+//! What the congestion thread has to know about instances.
 
-use super::Host;
-use super::changes::Changed;
-use crate::congestion::subject::Subject;
+use super::{Host, Shared, lock};
+use crate::events::HostEvents;
+use nfluid_congestion::thread::{Subject, Subjects};
+use nfluid_control::changes::Changed;
+use nfluid_control::events::Events as _;
 use nfluid_control::model::PortRef;
-use nfluid_instance::running::Running;
-use nfluid_process::io::IoProcess;
+use nfluid_lifecycle::running::Running;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-impl Host {
-    /// Which instances are others than when `seen` was the newest change.
-    pub fn changes_since(&self, seen: Option<u64>) -> Changed {
-        self.changes.since(seen)
+/// The instances of the host, for the congestion thread.
+struct HostSubjects {
+    host: Shared,
+    events: Arc<HostEvents>,
+}
+
+impl Subjects for HostSubjects {
+    fn changes_since(&self, seen: Option<u64>) -> Changed {
+        self.events.changes_since(seen)
     }
 
-    /// Notes that an instance, its process or its thread is another than before.
-    pub(super) fn note_change_of(&mut self, name: &str) {
-        self.changes.note(name);
-    }
-
-    /// Notes that all of them may be.
-    pub(super) fn note_change(&mut self) {
-        self.changes.note_all();
-    }
-
-    /// Every instance, for the meter.
-    pub fn subjects(&self) -> Vec<Subject> {
-        let all = self.instances.iter();
-        all.map(|(name, running)| self.subject(name, running))
+    fn all(&self) -> Vec<Subject> {
+        let host = lock(&self.host);
+        let all = host.instances.iter();
+        all.map(|(name, running)| host.subject(name, running))
             .collect()
     }
 
-    /// One of them, if it is there.
-    pub fn subject_of(&self, name: &str) -> Option<Subject> {
-        let running = self.instances.get(name)?;
-        Some(self.subject(name, running))
+    fn named(&self, names: &BTreeSet<String>) -> Vec<(String, Option<Subject>)> {
+        let host = lock(&self.host);
+        let names = names.iter();
+        names
+            .map(|name| {
+                let running = host.instances.get(name);
+                let subject = running.map(|running| host.subject(name, running));
+                (name.clone(), subject)
+            })
+            .collect()
+    }
+}
+
+/// Starts the congestion thread.
+///
+/// # Errors
+/// The kernel refuses another thread.
+pub fn follow_congestion(host: &Shared) -> std::io::Result<()> {
+    let locked = lock(host);
+    let subjects = HostSubjects {
+        host: Arc::clone(host),
+        events: locked.events(),
+    };
+    let (switch, state) = (Arc::clone(&locked.switch), locked.congestion());
+    drop(locked);
+    nfluid_congestion::thread::start(Box::new(subjects), switch, state)
+}
+
+impl Host {
+    /// Notes that an instance, its process or its thread is another than before.
+    pub(super) fn note_change_of(&self, name: &str) {
+        self.events.note_change_of(name);
+    }
+
+    /// Notes that all of them may be.
+    pub(super) fn note_change(&self) {
+        self.events.note_change();
     }
 
     fn subject(&self, name: &str, running: &Running) -> Subject {
@@ -46,17 +77,9 @@ impl Host {
             name: name.to_owned(),
             program: running.spec.program.clone(),
             ports: ports.collect(),
-            clock: running.cgroup.cpu_clock(),
+            clock: running.workload.cpu_clock(),
             pid: running.pid(),
-            io: self.own_io_thread(name),
+            io: self.io.own_thread(name),
         }
-    }
-
-    /// The I/O thread that works for this instance and for no other: split workers are shared, and have cores of their own.
-    fn own_io_thread(&self, name: &str) -> Option<(u32, i32)> {
-        let thread = self.io.threads.get(name)?;
-        let process = self.io.process.as_ref().map(IoProcess::pid)?;
-        let is_own = thread.model != nfluid_control::io::IoModel::Split;
-        is_own.then_some((process, thread.tid))
     }
 }

@@ -18,11 +18,10 @@ impl super::Host {
     /// Where a terminator that runs listens for this daemon, and how long its connections may go on when it is to end.
     fn terminator(&self, name: &str) -> Option<(std::path::PathBuf, Duration)> {
         let running = self.instances.get(name)?;
-        let is_awake = running.process.is_some() && running.record.paused.is_none();
-        if !is_one(&running.spec.program) || !is_awake {
+        if !is_one(&running.spec.program) || !running.answers() {
             return None;
         }
         let config = Config::parse(&running.spec.config).ok()?;
-        Some((self.settings.paths.control(name), config.drain))
+        Some((running.workload.control().to_owned(), config.drain))
     }
 }

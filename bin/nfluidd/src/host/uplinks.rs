@@ -1,190 +1,81 @@
-//! Uplinks: ports backed by real interfaces.
+//! Uplinks and the rest of the host: where their frames go, and what the instances behind them received.
 
-use super::uplink_record::UplinkRecord;
-use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::matching::MatchRule;
-use nfluid_control::model::{Steering, UplinkKind, XdpMode};
-use nfluid_control::netns;
-use nfluid_control::spec::UplinkSpec as UplinkModel;
-use nfluid_control::supervise::Supervisor;
-use nfluid_control::template::ClientBy;
-use nfluid_netdev::{Mode, ReceivePath};
-use nfluid_process::uplink::UplinkProcess;
-use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
-use nfluid_switch::client::{self, ClientRule};
-use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
-use nfluid_wiring::Entry;
-use std::time::Duration;
+use super::Host;
+use nfluid_api::types::UplinkStatus;
+use nfluid_control::apply::PlatformError;
+use nfluid_control::model::PortRef;
+use nfluid_control::spec::UplinkSpec;
+use nfluid_control::wiring::Destination;
 
-/// An uplink of the platform.
-pub struct RunningUplink {
-    /// What it was made from.
-    pub spec: UplinkModel,
-    /// What is kept on disk about it.
-    pub record: UplinkRecord,
-    /// Its process; absent between an end and a restart.
-    pub process: Option<UplinkProcess>,
-    /// When it is started again.
-    pub supervisor: Supervisor,
-    /// How it ended, or why it could not be started again.
-    pub last_exit: Option<String>,
-    /// Times that the interface vanished and came back, as last reported in an event.
-    pub seen: (u64, u64),
-    /// Its process was told last to have the NIC classify something.
-    pub steers: bool,
-    /// Rules that no NIC could be told, and why.
-    pub left: (u32, String),
-}
-
-impl RunningUplink {
-    /// Platform-wide number of its port.
-    pub fn port_id(&self) -> u32 {
-        self.record.port
+impl Host {
+    pub(super) fn create_uplink(
+        &mut self,
+        name: &str,
+        spec: &UplinkSpec,
+    ) -> Result<(), PlatformError> {
+        self.uplinks.create(name, spec)?;
+        if self.uplinks.runs(name) {
+            self.steer_again(name);
+        }
+        Ok(())
     }
 
-    /// Returns true if its NIC is to classify.
-    pub fn steers(&self) -> bool {
-        self.spec.steering != Steering::Xdp
-    }
-
-    /// `xdp` or `tap`.
-    pub fn kind(&self) -> &'static str {
-        match self.spec.kind {
-            UplinkKind::Xdp => "xdp",
-            UplinkKind::Tap => "tap",
+    /// Starts processes of uplinks again, and has their NICs classify as before.
+    pub(super) fn watch_uplinks(&mut self) {
+        for name in self.uplinks.watch() {
+            self.steer_again(&name);
         }
     }
 
-    fn path(&self) -> Option<UplinkPath> {
-        self.process.as_ref()?.status().path
-    }
-
-    /// The receive mode in use, and why this one and how it transmits.
-    pub fn mode(&self) -> (Option<String>, Option<String>) {
-        let Some(path) = self.path() else {
-            return (None, None);
-        };
-        let mode = match path.receive {
-            ReceivePath::Native => "native",
-            ReceivePath::Generic => "generic",
-            ReceivePath::Tap => "tap",
-        };
-        let why = [
-            path.receive_why.clone(),
-            format!("transmits by {}", path.transmit),
-            path.transmit_why.clone(),
-        ];
-        let why: Vec<String> = why.into_iter().filter(|part| !part.is_empty()).collect();
-        (Some(mode.to_owned()), Some(why.join("; ")))
-    }
-
-    /// Why it does not work at the moment.
-    pub fn problem(&self) -> Option<String> {
-        if self.process.is_none() {
-            let how = self.last_exit.as_deref().unwrap_or("it does not run");
-            return Some(format!("its process: {how}; it is started again"));
+    /// Has the NIC of an uplink classify as the wiring says. The process was just started.
+    fn steer_again(&mut self, name: &str) {
+        let to = self.wires.get(&PortRef::Uplink(name.to_owned()));
+        if to.is_none() || !self.uplinks.steers(name) {
+            return;
         }
-        self.path().is_none().then(|| {
-            format!(
-                "interface {} is gone; the uplink goes on when it returns",
-                self.spec.interface
-            )
-        })
+        let entries = self.wires.entries(&self.ports(), to);
+        self.uplinks.steer_again(name, &entries);
     }
 
-    /// The interface's address.
-    pub fn mac(&self) -> [u8; 6] {
-        self.path().and_then(|path| path.mac).unwrap_or_default()
-    }
-
-    /// Its process and the CPU time that this has used.
-    pub fn process_use(&self) -> (Option<u32>, Option<Duration>) {
-        let process = self.process.as_ref();
-        (
-            process.map(UplinkProcess::pid),
-            process.and_then(UplinkProcess::cpu_time),
-        )
-    }
-}
-
-/// What the uplink of a model is on this host; port and pool are still to be filled in.
-pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
-    let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
-    spec.netns = model.netns.as_deref().map(netns::path);
-    spec.kind = match model.kind {
-        UplinkKind::Xdp => Kind::Xdp,
-        UplinkKind::Tap => Kind::Tap,
-    };
-    spec.mode = match model.mode {
-        // At tc are fast paths only; no document says it of an uplink.
-        XdpMode::Auto | XdpMode::Tc => Mode::Auto,
-        XdpMode::Native => Mode::Native,
-        XdpMode::Generic => Mode::Generic,
-    };
-    spec.mac = model.mac.map(|mac| mac.0);
-    spec.ring_slots = model.ring;
-    spec
-}
-
-/// An uplink's error, for the operator.
-pub fn uplink_failed(error: &ToldError) -> PlatformError {
-    let kind = match error.kind {
-        ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
-            PlatformErrorKind::NotFound
-        }
-        ErrorKind::Busy => PlatformErrorKind::Busy,
-        ErrorKind::Refused | ErrorKind::NoSteering | ErrorKind::Dispatcher => {
-            PlatformErrorKind::Unsupported
-        }
-        _ => PlatformErrorKind::Failed,
-    };
-    PlatformError::new(kind, error.text.clone())
-}
-
-/// The field that tells clients apart, for the switch.
-pub fn client_by(by: ClientBy) -> client::ClientBy {
-    match by {
-        ClientBy::Address => client::ClientBy::Address,
-        ClientBy::Vlan => client::ClientBy::Vlan,
-        ClientBy::Mac => client::ClientBy::Mac,
-    }
-}
-
-/// The classifier's table: every rule of every entry, in order.
-pub fn rules(entries: &[Entry]) -> Vec<Rule> {
-    let mut table = Vec::new();
-    for entry in entries {
-        let clients = entry.clients.map(|clients| ClientRule {
-            template: clients.template,
-            by: client_by(clients.by),
-            back: clients.back,
+    /// Measures what receiving at uplinks costs. Called a few times a second.
+    pub(super) fn meter_uplinks(&mut self) {
+        let delivered = self.uplinks.metered().map(|name| {
+            let receivers = self.receivers_behind(&PortRef::Uplink(name.to_owned()));
+            let receivers = receivers.into_iter().map(|receiver| {
+                let frames = self.counters_of(&receiver).rx_packets;
+                (receiver, frames)
+            });
+            (name.to_owned(), receivers.collect())
         });
-        let with_place = |one: &MatchRule| Rule {
-            clients,
-            ..rule(one, entry.to)
-        };
-        if entry.rules.is_empty() {
-            table.push(with_place(&MatchRule::default()));
-        }
-        table.extend(entry.rules.iter().map(with_place));
+        let delivered = delivered.collect();
+        let instances = &self.instances;
+        self.uplinks
+            .measure(&delivered, |name| instances.contains(name));
     }
-    table
-}
 
-fn rule(one: &MatchRule, to: Option<u32>) -> Rule {
-    let prefix = |net: ipnet::IpNet| Prefix {
-        address: net.addr(),
-        len: net.prefix_len(),
-    };
-    Rule {
-        ether: one.ether.map(|ether| ether.0),
-        vlan: one.vlan.map_or(VlanMatch::Any, VlanMatch::Id),
-        src: one.src.map(prefix),
-        dst: one.dst.map(prefix),
-        proto: one.proto.map(|proto| proto.0),
-        sport: one.sport.map(|range| range.first..=range.last),
-        dport: one.dport.map(|range| range.first..=range.last),
-        to,
-        clients: None,
+    /// The ports to which an uplink's frames go. On a switch, the number of frames that a port received is known, but not the
+    /// senders.
+    fn receivers_behind(&self, port: &PortRef) -> Vec<PortRef> {
+        let Some(to) = self.wires.get(port) else {
+            return Vec::new();
+        };
+        match to.switch() {
+            Some(switch) => {
+                let members = self.wires.on_switch(switch);
+                members.filter(|member| *member != port).cloned().collect()
+            }
+            None => Destination::targets(to).cloned().collect(),
+        }
+    }
+
+    /// All uplinks.
+    pub fn uplink_statuses(&self) -> Vec<UplinkStatus> {
+        let mut statuses = self.uplinks.statuses();
+        for status in &mut statuses {
+            let port = PortRef::Uplink(status.name.clone());
+            status.destination = self.destination_of(&port);
+            status.counters = self.counters_of(&port);
+        }
+        statuses
     }
 }

@@ -1,40 +1,38 @@
 //! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
 
-use super::uplinks::{RunningUplink, rules};
 use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::members::{Members, front_of};
+use nfluid_control::members::front_of;
 use nfluid_control::model::{PortRef, Switch as SwitchModel};
 use nfluid_control::quantity::Mac;
-use nfluid_control::spec::InstanceSpec;
 use nfluid_control::wiring::Destination;
-use nfluid_instance::running::Running;
+use nfluid_lifecycle::table::Instances;
 use nfluid_switch::Destination as SwitchDestination;
 use nfluid_switch::SwitchError;
+use nfluid_uplinks::Uplinks;
+use nfluid_uplinks::rules::rules;
 use nfluid_wiring::{Change, Join, Operation, Ports, Wires, WiringError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The ports and switches of this host.
 pub(super) struct HostPorts<'a> {
-    instances: &'a BTreeMap<String, Running>,
-    uplinks: &'a BTreeMap<String, RunningUplink>,
+    instances: &'a Instances,
+    uplinks: &'a Uplinks,
     switches: &'a BTreeMap<String, (u32, SwitchModel)>,
-    members: &'a Members,
 }
 
 impl Ports for HostPorts<'_> {
     fn queues(&self, port: &PortRef) -> Option<Range<u32>> {
         match port {
             PortRef::Uplink(name) => {
-                let number = self.uplinks.get(name)?.port_id();
+                let number = self.uplinks.port_id(name)?;
                 Some(number..number + 1)
             }
             PortRef::Instance { instance, port } => {
-                let mut parts = self.instances.get(instance)?.memory.ports.iter();
-                let part = parts.find(|part| part.spec.name == *port)?;
-                let (first, queues) = (part.spec.id, u32::from(part.spec.queue.1));
-                Some(first..first + queues)
+                let mut ports = self.instances.get(instance)?.workload.ports().iter();
+                let first = ports.find(|part| part.name == *port)?;
+                Some(first.number..first.number + u32::from(first.queues))
             }
         }
     }
@@ -59,15 +57,15 @@ impl Ports for HostPorts<'_> {
         let running = self.instances.get(instance)?;
         let mut ports = running.spec.ports.iter();
         let index = ports.position(|spec| spec.name == *port)?;
-        running.record.bells.get(index)?.as_deref()
+        running.record().doorbells.get(index)?.as_deref()
     }
 
     fn is_member(&self, instance: &str) -> bool {
-        front_of(instance).is_some() || self.members.contains_key(instance)
+        front_of(instance).is_some() || self.instances.members.contains_key(instance)
     }
 
     fn steers(&self, uplink: &str) -> bool {
-        self.uplinks.get(uplink).is_some_and(RunningUplink::steers)
+        self.uplinks.steers(uplink)
     }
 
     fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {
@@ -82,7 +80,6 @@ impl Host {
             instances: &self.instances,
             uplinks: &self.uplinks,
             switches: &self.switches,
-            members: &self.members,
         }
     }
 
@@ -92,17 +89,8 @@ impl Host {
             instances: &self.instances,
             uplinks: &self.uplinks,
             switches: &self.switches,
-            members: &self.members,
         };
         (&mut self.wires, ports)
-    }
-
-    /// The instances at the other ends of the links of an instance's ports.
-    pub(super) fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>> {
-        let ports = spec.ports.iter();
-        ports
-            .map(|port| self.wires.link_peer(&PortRef::instance(name, &port.name)))
-            .collect()
     }
 
     /// The platform-wide number of a port's first queue.
@@ -127,7 +115,7 @@ impl Host {
     }
 
     /// Leads frames past an instance.
-    pub(super) fn begin_bypass(&mut self, name: &str) -> Result<(), PlatformError> {
+    pub(super) fn lead_past(&mut self, name: &str) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
         let change = wires.begin_bypass(&ports, name).map_err(refused)?;
         self.bring_about(change)
@@ -137,7 +125,7 @@ impl Host {
     ///
     /// # Errors
     /// The first operation that was refused.
-    pub(super) fn end_bypass(&mut self, name: &str) -> Result<(), PlatformError> {
+    pub(super) fn lead_to(&mut self, name: &str) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
         let operations = wires.end_bypass(&ports, name);
         let done = operations.iter().map(|operation| self.operate(operation));
@@ -146,30 +134,11 @@ impl Host {
         done.into_iter().collect()
     }
 
-    /// Checks that frames can be led past an instance.
-    ///
-    /// # Errors
-    /// They cannot, with the reason.
-    pub(super) fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
-        let checked = self.wires.check_bypass(&self.ports(), name);
-        checked
-            .map_err(|why| errors::refused(why.to_string(), "pause it with --traffic hold or drop"))
-    }
-
-    /// Has the switch, or all senders, wake an instance: those that send to it may be others than before.
-    pub(super) fn choose_doorbells_of(&self, name: &str) {
-        self.choose(&self.wires.own_doorbells(&self.ports(), name));
-    }
-
-    /// The same for the peers of an instance: it may have been given other doorbells.
-    pub(super) fn choose_doorbells_of_peers(&self, name: &str) {
-        self.choose(&self.wires.doorbells_of_peers(&self.ports(), name));
-    }
-
-    fn choose(&self, doorbells: &[Operation]) {
+    /// Has the switch, or all senders, wake instances.
+    pub(super) fn choose(&self, doorbells: &[Operation]) {
         for operation in doorbells {
             if let Operation::Doorbell { port, by_switch } = operation {
-                self.switch.set_kernel_bell(*port, *by_switch);
+                self.switch.set_kernel_doorbell(*port, *by_switch);
             }
         }
     }
@@ -201,7 +170,7 @@ impl Host {
                 uplink,
                 entries,
                 before,
-            } => return self.steer(uplink, entries, before),
+            } => return self.uplinks.steer(uplink, entries, before),
             Operation::Link { queues, to } => {
                 let to = to.map_or(SwitchDestination::None, SwitchDestination::Link);
                 let mut queues = queues.clone();
@@ -213,7 +182,7 @@ impl Host {
                 set.and_then(|()| self.switch.connect(*port, SwitchDestination::Classifier))
             }
             Operation::Doorbell { port, by_switch } => {
-                self.switch.set_kernel_bell(*port, *by_switch);
+                self.switch.set_kernel_doorbell(*port, *by_switch);
                 Ok(())
             }
         }

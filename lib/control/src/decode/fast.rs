@@ -6,9 +6,10 @@ use super::network::fast_mode;
 use super::slow::{Said, slow};
 use super::{Attachments, instance};
 use crate::fast::{Attach, Beside, Direction, ORDER_MAX, PRIORITY_MAX};
-use crate::model::{Instance, Program, Tier};
+use crate::model::{Instance, Program};
 use crate::report::Report;
 use crate::table::Table;
+use crate::tier::{PortKind, Tier};
 use crate::yaml::{Kind, Node};
 
 const DIRECTIONS: [(&str, Direction); 2] = [
@@ -21,7 +22,10 @@ const NEIGHBOURS: [(&str, Beside); 1] = [("libxdp", Beside::Libxdp)];
 /// Whether an instance says that it is one.
 pub fn is_one(node: &Node) -> bool {
     let tier = node.get("tier").and_then(Node::as_scalar);
-    tier.is_some_and(|tier| tier.text == "xdp")
+    let of_interfaces = |tier: &Tier| tier.takes(PortKind::Interfaces);
+    let named = |text: &str| Tier::ALL.into_iter().find(|tier| tier.0.name == text);
+    tier.and_then(|tier| named(&tier.text))
+        .is_some_and(|tier| of_interfaces(&tier))
 }
 
 pub fn fast_path(
@@ -33,7 +37,7 @@ pub fn fast_path(
     let mut found = Instance {
         ports: Table::new(),
         flavor: String::new(),
-        tier: Tier::Xdp,
+        tier: Tier::XDP,
         attach: Some(Attach::default()),
         ..instance::empty()
     };

@@ -9,13 +9,12 @@ use super::network::attachment;
 use super::stack::stack;
 use super::{Attachments, FILE_KEYS, table};
 use crate::members::REPLICAS_MAX;
-use crate::model::{
-    DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy, Tier,
-};
+use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy};
 use crate::portion::Portion;
 use crate::quantity::{Micros, ValueError};
 use crate::report::Report;
 use crate::table::Table;
+use crate::tier::Tier;
 use crate::wake::{AFTER_MAX, FRAMES_MAX, FRAMES_MIN, Wake};
 use crate::yaml::{Kind, Node};
 use serde_json::Value;
@@ -77,7 +76,7 @@ pub fn instance(
     if let Some((node, path)) = fields.get("restart") {
         instance.restart = restart(node, &path, report);
     }
-    let tiers = [("process", Tier::Process), ("xdp", Tier::Xdp)];
+    let tiers = Tier::ALL.map(|tier| (tier.0.name, tier));
     instance.tier = fields.choice("tier", &tiers, report).unwrap_or_default();
     if let Some((node, path)) = fields.get("io") {
         instance.io = Some(model(node, &path, report));
@@ -114,7 +113,7 @@ pub fn empty() -> Instance {
         placement: None,
         slice: None,
         restart: Restart::default(),
-        tier: Tier::Process,
+        tier: Tier::PROCESS,
         attach: None,
         stack: None,
         io: None,

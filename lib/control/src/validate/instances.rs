@@ -3,7 +3,7 @@
 use super::{Background, Environment, PORTS_MAX, health, replicas};
 use crate::decode::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program, Tier};
+use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};
@@ -18,7 +18,7 @@ pub fn check(
     let mut total = 0u64;
     let host_bytes = environment.host.memory_bytes();
     let processes = deployment.instances.iter();
-    for (name, instance) in processes.filter(|(_, it)| it.tier == Tier::Process) {
+    for (name, instance) in processes.filter(|(_, it)| it.tier.capabilities().has_process) {
         let path = format!("instances.{name}");
         let before = background
             .present

@@ -3,7 +3,7 @@
 use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
-use crate::model::{Deployment, NAME_MAX, PortRef, Program, Tier};
+use crate::model::{Deployment, NAME_MAX, PortRef, Program};
 use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
@@ -118,7 +118,7 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
 /// What cannot be had by instances that come and go.
 fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     let instance = &stage.instance;
-    if instance.tier != Tier::Process {
+    if !instance.tier.capabilities().on_demand {
         report.error(
             &format!("{path}.instance.tier"),
             "an instance of a template is a process",

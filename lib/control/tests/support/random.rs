@@ -8,13 +8,14 @@ use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
     Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortRef, Program,
-    Restart, RestartPolicy, Steering, Switch, Tier, Uplink, UplinkKind, XdpMode,
+    Restart, RestartPolicy, Steering, Switch, Uplink, UplinkKind, XdpMode,
 };
 use nfluid_control::placement::Placement;
 use nfluid_control::portion::Portion;
 use nfluid_control::quantity::{Bytes, Mac, Micros, Millis, Share};
 use nfluid_control::report::Report;
 use nfluid_control::table::Table;
+use nfluid_control::tier::Tier;
 use nfluid_control::validate::validate_structure;
 use nfluid_control::wake::Wake;
 use serde_json::json;
@@ -184,7 +185,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
                 max: choices.chance(2).then_some(3),
                 healthy: Millis::secs(30),
             },
-            tier: Tier::Process,
+            tier: Tier::PROCESS,
             attach: None,
             stack: None,
             io: choices.chance(3).then(|| model(choices)),

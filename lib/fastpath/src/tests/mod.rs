@@ -8,19 +8,21 @@ use crate::processes::{Processes, Running, Start};
 use crate::{FastPaths, Paths};
 use anyhow::bail;
 use namespace::Namespaces;
-use nfluid_api::types::{EventKind, InstanceState};
+use nfluid_api::types::{EventKind, InstanceState, Kind};
 use nfluid_control::apply::PlatformErrorKind;
+use nfluid_control::events::{Events, Subject};
 use nfluid_control::fast::Attach;
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::{Program, Tier};
+use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
+use nfluid_control::tier::Tier;
 use nfluid_protocol::daemon::Asked;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::Cgroup;
 use serde_json::json;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 const CATALOGUE: Catalogue = Catalogue(&[count::ENTRY]);
 const NAME: &str = "it";
@@ -55,16 +57,33 @@ impl Processes for NoProcesses {
     fn remove(&self, _: &str) {}
 }
 
-/// No fast paths, with all directories in `folder`.
-pub fn empty(folder: &Path) -> FastPaths {
-    let paths = Paths::new(folder.to_owned(), folder.join("pins"));
-    FastPaths::new(paths, Arc::new(NoProcesses), CATALOGUE)
+/// The kinds of events that were reported.
+#[derive(Default)]
+struct Reported(Mutex<Vec<EventKind>>);
+
+impl Events for Reported {
+    fn record(&self, kind: EventKind, subject: Subject<'_>, _: String) {
+        assert_eq!(subject, Some((Kind::Instance, NAME)));
+        self.0.lock().expect("whole").push(kind);
+    }
+
+    fn note_change_of(&self, _: &str) {}
+
+    fn note_change(&self) {}
+}
+
+impl Reported {
+    /// Takes the kinds of the events that were reported since the last call, the oldest first.
+    fn take(&self) -> Vec<EventKind> {
+        std::mem::take(&mut *self.0.lock().expect("whole"))
+    }
 }
 
 /// Directories of a daemon.
 struct Directories {
     run: tempfile::TempDir,
     pin: PathBuf,
+    events: Arc<Reported>,
 }
 
 impl Directories {
@@ -72,6 +91,7 @@ impl Directories {
         let directories = Directories {
             run: tempfile::tempdir().expect("a directory"),
             pin: PathBuf::from(format!("/sys/fs/bpf/nfluid-count-{}", std::process::id())),
+            events: Arc::default(),
         };
         for directory in directories.paths().directories() {
             std::fs::create_dir_all(directory).expect("root may");
@@ -85,7 +105,8 @@ impl Directories {
 
     /// As a daemon begins.
     fn begin(&self) -> FastPaths {
-        FastPaths::new(self.paths(), Arc::new(NoProcesses), CATALOGUE)
+        let events = Arc::clone(&self.events);
+        FastPaths::new(self.paths(), Arc::new(NoProcesses), events, CATALOGUE)
     }
 
     /// Records and pins that are there.
@@ -116,11 +137,6 @@ fn counted(paths: &FastPaths) -> f64 {
     stats.metrics["count_total"]
 }
 
-fn kinds(paths: &mut FastPaths) -> Vec<EventKind> {
-    let events = paths.take_events().into_iter();
-    events.map(|event| event.kind).collect()
-}
-
 #[test]
 fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
     if !rustix::process::geteuid().is_root() {
@@ -142,7 +158,7 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
             Program::BuiltIn {
                 nf: "count".to_owned(),
             },
-            Tier::Xdp,
+            Tier::XDP,
         )
     };
     assert_eq!(CATALOGUE.names(), ["count"]);
@@ -151,7 +167,7 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
 
     // Created: packets pass, and are counted.
     paths.create(NAME, &spec).expect("it can be");
-    assert_eq!(kinds(&mut paths), [EventKind::Started]);
+    assert_eq!(directories.events.take(), [EventKind::Started]);
     let status = paths.statuses().remove(0);
     assert_eq!(
         (status.state, status.nf.as_str()),
@@ -186,12 +202,12 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
     let mut present = Inventory::default();
     paths.adopt(&desired, &mut present);
     assert_eq!(present.instances, desired.instances);
-    assert_eq!(kinds(&mut paths), [EventKind::Adopted]);
+    assert_eq!(directories.events.take(), [EventKind::Adopted]);
     assert!(counted(&paths) > total, "it counts on");
 
     // Restarted, and removed without a trace.
     paths.restart(NAME).expect("it can be");
-    assert_eq!(kinds(&mut paths), [EventKind::Restarting]);
+    assert_eq!(directories.events.take(), [EventKind::Restarting]);
     paths.remove(NAME).expect("it can be");
     assert_eq!(paths.statuses(), []);
     assert_eq!(directories.left(), 0, "records and pins");

@@ -9,16 +9,16 @@
 mod program;
 mod running;
 
-use crate::machine;
 use crate::making::Maker;
-use crate::numbers::Ids;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nfluid_api::types::{FunctionLimits, FunctionReport, FunctionRequest, Problem};
+use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use nfluid_sandbox::{Instance, Launch, Limits, ShellSpec, SpawnError, Zygote, spawn};
+use nfluid_switch::numbers::Ids;
 use program::{Code, Filters};
 use running::{Ended, Running, Streams};
 use std::ffi::CString;
@@ -315,6 +315,7 @@ fn decoded(what: &str, text: &str) -> Result<Vec<u8>, Problem> {
 mod tests {
     use super::*;
 
+    // promise: 16.1
     #[test]
     fn limits_that_nobody_can_have_are_refused_by_name() {
         assert!(check(&FunctionLimits::default()).is_ok());

@@ -3,11 +3,11 @@
 
 use super::shell::Waiting;
 use super::{Maker, Making};
-use crate::cores::pinned_to;
 use crate::descriptors;
-use crate::launch::{control_socket, io_bell_number};
-use crate::record::Record;
+use crate::launch::{control_socket, io_doorbell_number};
 use nfluid_control::stopwatch::Lap;
+use nfluid_lifecycle::cores::pinned_to;
+use nfluid_lifecycle::record::Record;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::{ProcessIdentity, Root, Shell, ShellSpec};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ pub struct Empty {
     /// The socket on which its program is to listen for the daemon.
     pub control: OwnedFd,
     /// The bell of its I/O thread.
-    pub io_bell: OwnedFd,
+    pub io_doorbell: OwnedFd,
 }
 
 impl Maker {
@@ -33,7 +33,7 @@ impl Maker {
         root: Root,
         cgroup: &Cgroup,
         record: &Record,
-        io_bell: OwnedFd,
+        io_doorbell: OwnedFd,
     ) -> anyhow::Result<Empty> {
         let control = control_socket(&self.paths.control(name))?;
         descriptors::check_room(&control)?;
@@ -44,22 +44,22 @@ impl Maker {
         Ok(Empty {
             shell: Shell::prepare(&spec)?,
             control,
-            io_bell,
+            io_doorbell,
         })
     }
 }
 
 impl Making {
     /// What its program is given of the ports stays open until it has one.
-    pub(super) fn start_empty(&mut self, root: Root, io_bell: OwnedFd) -> anyhow::Result<()> {
+    pub(super) fn start_empty(&mut self, root: Root, io_doorbell: OwnedFd) -> anyhow::Result<()> {
         let (Some(handover), Some(cgroup)) = (&self.handover, &self.cgroup) else {
             anyhow::bail!("it is not settled");
         };
         let maker = &self.maker;
-        let empty = maker.prepare(&self.name, root, cgroup, &self.record, io_bell)?;
+        let empty = maker.prepare(&self.name, root, cgroup, &self.record, io_doorbell)?;
         // It keeps its number when it executes a program.
         self.record.process = Some(ProcessIdentity::of(empty.shell.pid())?);
-        self.record.io_bell = Some(io_bell_number(handover));
+        self.record.io_doorbell = Some(io_doorbell_number(handover));
         self.waiting = Some(Waiting::Empty(Box::new(empty)));
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Making {
                 instance = self.name,
                 "the process of its shell has ended; another is started"
             );
-            return self.start_program(empty.io_bell, None);
+            return self.start_program(empty.io_doorbell, None);
         }
         let cpus = pinned_to(&self.spec, None);
         if !cpus.is_empty() {
@@ -85,9 +85,9 @@ impl Making {
         let Empty {
             mut shell,
             control,
-            io_bell,
+            io_doorbell,
         } = empty;
         shell.set_name(&self.name);
-        self.start_program(io_bell, Some((shell, control)))
+        self.start_program(io_doorbell, Some((shell, control)))
     }
 }

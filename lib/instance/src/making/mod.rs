@@ -4,24 +4,23 @@ mod empty;
 pub mod shell;
 
 use crate::cleaner::{Cleaner, Leftovers};
-use crate::cores::{Load, pinned_to};
-use crate::launch::{GivenBells, OpenProgram, Programs, Target};
+use crate::exits::Exits;
+use crate::launch::{GivenDoorbells, OpenProgram, Programs, Target};
+use crate::limits::{cap_of, limit_new};
 use crate::logs::LogCollector;
 use crate::numbers::{InUse, Numbers};
 use crate::paths::Paths;
-use crate::record::Record;
-use crate::running::Condition;
-use crate::running::{Running, cap_of, limit_new, port_specs};
+use crate::port_specs::{port_specs, tx_slots};
+use crate::process::{Parts, Process};
 use crate::terminator::Connectors;
 use crate::trust::Groups;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
-use nfluid_api::types::InstanceState;
-use nfluid_control::group::Groups as Tenants;
-use nfluid_control::quantity::Millis;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
-use nfluid_control::supervise::Supervisor;
+use nfluid_lifecycle::cores::pinned_to;
+use nfluid_lifecycle::record::Record;
+use nfluid_lifecycle::runtime::Site;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Sealed, Shell, Zygote};
 use nfluid_switch::{Handover, InstanceMemory, Switch};
@@ -31,7 +30,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a killed instance may take to be gone.
 const DEATH: Duration = Duration::from_secs(30);
@@ -70,6 +69,8 @@ pub struct Maker {
     pub cleaner: Cleaner,
     /// The connectors of TLS terminators.
     pub connectors: Connectors,
+    /// Reports the ends of processes.
+    pub exits: Exits,
 }
 
 impl Maker {
@@ -91,13 +92,14 @@ impl Maker {
     }
 }
 
-/// Where an instance is made.
-#[derive(Clone, Default)]
-pub struct Site {
-    /// The groups of tenants as they are when it is finished.
-    pub groups: Arc<Tenants>,
-    /// The core that its placement puts it on.
-    pub core: Option<u32>,
+/// What an instance leaves that is taken down.
+pub(crate) struct Left {
+    /// Its ports.
+    pub memory: InstanceMemory,
+    /// Its cgroup.
+    pub cgroup: Cgroup,
+    /// Its process, unless that has ended.
+    pub process: Option<Instance>,
 }
 
 /// An instance in the making, or one to be taken down: what there is of it is taken back when it is
@@ -119,7 +121,7 @@ pub struct Making {
     handover: Option<Handover>,
     cgroup: Option<Cgroup>,
     process: Option<Instance>,
-    io_bell: Option<OwnedFd>,
+    io_doorbell: Option<OwnedFd>,
     /// Its program, if that is open already.
     program: Option<OpenProgram>,
     /// Its process waits to be told what it is.
@@ -141,27 +143,11 @@ impl Making {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Self> {
-        let mut record = Record::of(spec)?;
+        let mut record = Record::of(spec, tx_slots(spec))?;
         record.seed = RandomState::new().hash_one(name);
-        let mut making = Making {
-            maker: Arc::clone(maker),
-            name: name.to_owned(),
-            former: None,
-            spec: spec.clone(),
-            site,
-            peers,
-            record,
-            has_pipes: false,
-            has_numbers: false,
-            memory: None,
-            handover: None,
-            cgroup: None,
-            process: None,
-            io_bell: None,
-            program: None,
-            waiting: None,
-            laps: Vec::new(),
-        };
+        let mut making = Making::new(maker, name, spec.clone(), record);
+        making.site = site;
+        making.peers = peers;
         let numbers = maker.numbers.take(making.record.ports)?;
         making.record.core = making.site.core;
         making.record.first_port = numbers.first_port;
@@ -181,22 +167,39 @@ impl Making {
     }
 
     /// An instance that is there already, to be taken down.
-    pub fn of(maker: &Arc<Maker>, name: &str, running: Running) -> Self {
+    pub(crate) fn of(
+        maker: &Arc<Maker>,
+        name: &str,
+        spec: InstanceSpec,
+        left: Left,
+        record: Record,
+    ) -> Self {
+        let mut making = Making::new(maker, name, spec, record);
+        making.memory = Some(left.memory);
+        making.cgroup = Some(left.cgroup);
+        making.process = left.process;
+        making.has_pipes = true;
+        making.has_numbers = true;
+        making
+    }
+
+    /// An instance that has nothing yet.
+    fn new(maker: &Arc<Maker>, name: &str, spec: InstanceSpec, record: Record) -> Self {
         Making {
             maker: Arc::clone(maker),
             name: name.to_owned(),
             former: None,
-            spec: running.spec,
+            spec,
             site: Site::default(),
             peers: Vec::new(),
-            record: running.record,
-            has_pipes: true,
-            has_numbers: true,
-            memory: Some(running.memory),
+            record,
+            has_pipes: false,
+            has_numbers: false,
+            memory: None,
             handover: None,
-            cgroup: Some(running.cgroup),
-            process: running.process,
-            io_bell: running.io_bell,
+            cgroup: None,
+            process: None,
+            io_doorbell: None,
             program: None,
             waiting: None,
             laps: Vec::new(),
@@ -306,8 +309,8 @@ impl Making {
             Some(Waiting::Hosting(hosting)) => self.assign(&hosting),
             Some(Waiting::Empty(empty)) => self.execute(*empty),
             None => {
-                let io_bell = self.settle()?;
-                self.start_program(io_bell, None)
+                let io_doorbell = self.settle()?;
+                self.start_program(io_doorbell, None)
             }
         }
     }
@@ -315,7 +318,7 @@ impl Making {
     /// Starts its program, in a shell if there is one, which listens on the socket with it.
     fn start_program(
         &mut self,
-        io_bell: OwnedFd,
+        io_doorbell: OwnedFd,
         shell: Option<(Shell, OwnedFd)>,
     ) -> anyhow::Result<()> {
         let (Some(memory), Some(handover), Some(cgroup)) =
@@ -330,9 +333,9 @@ impl Making {
             record: &self.record,
             program: self.program.clone(),
         };
-        let bells = GivenBells {
+        let bells = GivenDoorbells {
             peers: &self.peers,
-            io: &io_bell,
+            io: &io_doorbell,
             succession: None,
         };
         let launched = self
@@ -342,12 +345,12 @@ impl Making {
         self.laps.push(Lap::now("launch"));
         let record = Record {
             process: Some(launched.instance.identity().clone()),
-            bells: self.peers.clone(),
-            io_bell: Some(launched.io_bell),
+            doorbells: self.peers.clone(),
+            io_doorbell: Some(launched.io_doorbell),
             ..self.record.clone()
         };
         self.process = Some(launched.instance);
-        self.io_bell = self.spec.io.has_threads().then_some(io_bell);
+        self.io_doorbell = self.spec.io.has_threads().then_some(io_doorbell);
         // That of a shell says it already.
         if record == self.record {
             return Ok(());
@@ -381,37 +384,37 @@ impl Making {
         doorbell::make_io().context("making the bell of its I/O thread")
     }
 
+    /// The core that its placement puts it on.
+    pub fn core(&self) -> Option<u32> {
+        self.site.core
+    }
+
     /// The finished instance; nothing is taken back any more.
     ///
     /// # Errors
     /// It is not finished; what there is of it is taken back.
-    pub fn keep(mut self, supervisor: Supervisor, moved_at: Millis) -> anyhow::Result<Running> {
-        if self.process.is_none() || self.cgroup.is_none() {
+    pub fn keep(mut self) -> anyhow::Result<Process> {
+        if self.memory.is_none() || self.process.is_none() || self.cgroup.is_none() {
             anyhow::bail!("it is not finished");
         }
-        let (Some(memory), Some(cgroup)) = (self.memory.take(), self.cgroup.take()) else {
+        let (Some(memory), Some(cgroup), Some(process)) =
+            (self.memory.take(), self.cgroup.take(), self.process.take())
+        else {
             anyhow::bail!("it is not finished");
         };
         self.has_pipes = false;
         self.has_numbers = false;
-        Ok(Running {
-            core: self.site.core,
-            pinned: Some(pinned_to(&self.spec, self.site.core)),
-            load: Load::default(),
-            sliced: self.spec.resources.slice,
-            moved_at,
-            spec: self.spec.clone(),
+        let parts = Parts {
             memory,
             cgroup,
-            process: self.process.take(),
-            io_bell: self.io_bell.take(),
-            supervisor,
-            state: InstanceState::Running,
-            condition: Condition::default(),
-            last_exit: None,
-            since: Instant::now(),
+            process,
+            memory_limit: self.spec.resources.memory.0,
+            io_doorbell: self.io_doorbell.take(),
             record: std::mem::take(&mut self.record),
-        })
+            pinned: Some(pinned_to(&self.spec, self.site.core)),
+            slice: self.spec.resources.slice,
+        };
+        Ok(Process::new(&self.maker, &self.name, parts))
     }
 
     /// Leaves the doorbell where it is: a successor of the same name is rung by it.

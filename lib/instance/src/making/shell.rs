@@ -8,22 +8,25 @@
 
 use super::empty::Empty;
 use super::{Making, Site};
-use crate::cores::{pin, pinned_to};
 use crate::doorbell;
 use crate::launch::seeded;
-use crate::record::Record;
-use crate::running::{cap_of, give_slice, port_specs, set_weight};
+use crate::limits::pin;
+use crate::limits::{cap_of, give_slice, set_weight};
+use crate::port_specs::{port_specs, tx_slots};
 use anyhow::Context;
-use nfluid_control::model::{DEFAULT_MTU, Program, Tier};
+use nfluid_control::model::{DEFAULT_MTU, Program};
 use nfluid_control::pool::{PoolSpec, Purpose};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
 use nfluid_control::stopwatch::Lap;
+use nfluid_control::tier::Tier;
+use nfluid_lifecycle::cores::pinned_to;
+use nfluid_lifecycle::record::Record;
 use nfluid_ring::assignment;
 use nfluid_ring::attach::Table;
 use nfluid_sandbox::Root;
 use nfluid_switch::InstanceMemory;
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -70,15 +73,15 @@ pub struct Numbers {
     /// Of its doorbell.
     pub bell: RawFd,
     /// Of the bell of its I/O thread.
-    pub io_bell: RawFd,
+    pub io_doorbell: RawFd,
 }
 
 impl Numbers {
     /// The port table of such a process, without bells of others.
     pub fn table(&self, memory: &InstanceMemory) -> Table {
-        let given = Bells {
+        let given = Doorbells {
             own: self.bell,
-            io: self.io_bell,
+            io: self.io_doorbell,
             peers: &[],
         };
         memory.table(&self.maps, &given)
@@ -124,7 +127,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
             args: Vec::new(),
         },
     };
-    let bare = InstanceSpec::bare(program, Tier::Process);
+    let bare = InstanceSpec::bare(program, Tier::PROCESS);
     InstanceSpec {
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),
@@ -146,19 +149,19 @@ impl Making {
     /// # Errors
     /// Says what failed; what has been made is still to be taken back.
     pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
-        let io_bell = self.settle()?;
+        let io_doorbell = self.settle()?;
         match purpose {
-            Purpose::BuiltIn => self.start_hosting(io_bell)?,
+            Purpose::BuiltIn => self.start_hosting(io_doorbell)?,
             Purpose::Programs => {
                 let extra = Vec::new();
-                self.start_empty(Root::Libraries { extra }, io_bell)?;
+                self.start_empty(Root::Libraries { extra }, io_doorbell)?;
             }
-            Purpose::StaticPrograms => self.start_empty(Root::Empty, io_bell)?,
+            Purpose::StaticPrograms => self.start_empty(Root::Empty, io_doorbell)?,
         }
         self.write_down()
     }
 
-    fn start_hosting(&mut self, io_bell: OwnedFd) -> anyhow::Result<()> {
+    fn start_hosting(&mut self, io_doorbell: OwnedFd) -> anyhow::Result<()> {
         let (Some(memory), Some(handover), Some(cgroup)) =
             (&self.memory, &self.handover, &self.cgroup)
         else {
@@ -167,11 +170,11 @@ impl Making {
         let ports = (memory, handover);
         let maker = &self.maker;
         let (process, hosting) =
-            maker.launch_waiting(&self.name, ports, cgroup, &self.record, io_bell)?;
+            maker.launch_waiting(&self.name, ports, cgroup, &self.record, io_doorbell)?;
         self.handover = None;
         let sliced = give_slice(&process, None);
         self.record.process = Some(process.identity().clone());
-        self.record.io_bell = Some(hosting.numbers.io_bell);
+        self.record.io_doorbell = Some(hosting.numbers.io_doorbell);
         self.process = Some(process);
         sliced?;
         self.waiting = Some(Waiting::Hosting(hosting));
@@ -222,10 +225,10 @@ impl Making {
             user: self.record.user,
             process: self.record.process.clone(),
             seed: self.record.seed,
-            bells: peers.clone(),
-            io_bell: self.record.io_bell,
+            doorbells: peers.clone(),
+            io_doorbell: self.record.io_doorbell,
             cgroup: Some(cgroup.name().to_owned()),
-            ..Record::of(spec)?
+            ..Record::of(spec, tx_slots(spec))?
         };
         let memory = spec.resources.memory;
         if memory != self.spec.resources.memory {
@@ -334,7 +337,7 @@ fn rename(from: &Path, to: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{is_shell, leftover_name, name_of, number_of};
-    use crate::running::cgroup_name;
+    use crate::cgroups::cgroup_name;
 
     #[test]
     fn no_instance_has_the_name_of_a_shell() {

@@ -130,13 +130,15 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::{Lane, Recent, WINDOW};
-    use nfluid_control::model::{Program, Tier};
+    use nfluid_control::model::Program;
     use nfluid_control::pool::{PoolSpec, Purpose, Size};
     use nfluid_control::quantity::Bytes;
     use nfluid_control::spec::InstanceSpec;
+    use nfluid_control::tier::Tier;
     use nfluid_sandbox::Linkage;
     use std::time::Instant;
 
+    // promise: 5.20
     #[test]
     fn a_program_needs_a_shell_with_what_its_loader_needs_and_no_more() {
         let lane = |purpose| {
@@ -155,7 +157,7 @@ mod tests {
             program: "/bin/nf".to_owned(),
             args: Vec::new(),
         };
-        let spec = InstanceSpec::bare(program, Tier::Process);
+        let spec = InstanceSpec::bare(program, Tier::PROCESS);
         let interpreter = "/lib64/ld.so".into();
         let dynamic = Linkage::Dynamic { interpreter };
         let [loader, empty] = [Purpose::Programs, Purpose::StaticPrograms].map(lane);

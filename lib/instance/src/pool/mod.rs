@@ -3,12 +3,13 @@
 mod lane;
 
 use crate::making::shell::{name_of, spec_of};
-use crate::making::{Maker, Making, Site};
+use crate::making::{Maker, Making};
 use lane::{Lane, WINDOW};
 use nfluid_api::types::PoolStatus;
 use nfluid_control::group::Groups as Tenants;
 use nfluid_control::pool::{PoolSpec, Pools};
 use nfluid_control::spec::InstanceSpec;
+use nfluid_lifecycle::runtime::Site;
 use nfluid_sandbox::Linkage;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -404,6 +405,7 @@ mod tests {
         }
     }
 
+    // promise: 5.20
     #[test]
     fn shells_are_in_groups_only_while_these_do_not_change() {
         let spec = PoolSpec {
@@ -420,6 +422,7 @@ mod tests {
         assert!(!is_made());
     }
 
+    // promise: 5.14
     #[test]
     fn a_pool_that_cannot_be_filled_holds_up_no_other() {
         let spec = two_shells();
@@ -445,6 +448,7 @@ mod tests {
         );
     }
 
+    // promise: 5.35
     #[test]
     fn nothing_is_made_while_somebody_is_in_a_hurry() {
         let spec = two_shells();

@@ -5,8 +5,10 @@
 
 mod ask;
 mod beat;
+mod file;
 
 pub use ask::{
     Asked, Budget, ByDeadline, ask, ask_about, ask_each, ask_within, await_answers, open,
 };
 pub use beat::Beat;
+pub use file::memory_file;

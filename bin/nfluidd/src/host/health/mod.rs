@@ -4,14 +4,15 @@
 
 mod checked;
 
-use super::{Changed, Host, Shared, lock};
+use super::{Host, Shared, lock};
 use checked::CheckedInstance;
 use nfluid_api::types::{EventKind, Kind};
+use nfluid_control::changes::Changed;
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
-use nfluid_instance::making;
+use nfluid_lifecycle::supervision::note_exit;
 use nfluid_switch::Switch;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ pub fn run(host: &Shared) -> ! {
     loop {
         let changed = {
             let host = lock(host);
-            match host.changes_since(seen) {
+            match host.events.changes_since(seen) {
                 Changed::Nothing => None,
                 Changed::All(newest) => Some((newest, None, host.looked_after())),
                 Changed::Some(newest, names) => {
@@ -96,7 +97,7 @@ fn renewed(
 impl Host {
     /// Instances that run and are to be looked after; one that is paused or moved is well.
     fn looked_after(&self) -> BTreeMap<String, Subject> {
-        let names = self.instances.keys();
+        let names = self.instances.table().keys();
         names
             .filter_map(|name| self.looked_after_one(name))
             .collect()
@@ -105,15 +106,15 @@ impl Host {
     fn looked_after_one(&self, name: &str) -> Option<(String, Subject)> {
         let running = self.instances.get(name)?;
         let health = running.spec.health.clone()?;
-        if running.record.paused.is_some() || self.moving.contains(name) {
+        if running.is_paused() || self.instances.is_moving(name) {
             return None;
         }
-        let rings = running.memory.ports.iter().map(|part| part.spec.id);
+        let rings = running.port_numbers();
         let subject = Subject {
             pid: running.pid()?,
             program: running.spec.program.clone(),
             health,
-            control: self.settings.paths.control(name),
+            control: running.workload.control().to_owned(),
             rings: rings.collect(),
             age: Millis(running.since.elapsed().as_millis() as u64),
         };
@@ -129,10 +130,11 @@ impl Host {
 
     /// Notes what is new with the instance that ran as `pid` when it was looked at.
     fn take_turn(&mut self, name: &str, pid: u32, turn: &Turn) {
+        let is_moving = self.instances.is_moving(name);
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        let stands_still = running.record.paused.is_some() || self.moving.contains(name);
+        let stands_still = running.is_paused() || is_moving;
         if running.pid() != Some(pid) || stands_still {
             return;
         }
@@ -157,12 +159,11 @@ impl Host {
 
     /// Ends an instance that hangs. It is started again as its policy says.
     fn end_unhealthy(&mut self, name: &str) {
-        let running = self.instances.get(name);
-        let Some(process) = running.and_then(|running| running.process.as_ref()) else {
+        let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        match making::end(process) {
-            Ok(()) => self.note_exit(name, "killed, as it was unhealthy", Exit::Failure),
+        match running.workload.stop() {
+            Ok(()) => note_exit(self, name, "killed, as it was unhealthy", Exit::Failure),
             Err(why) => self.event(
                 EventKind::Warning,
                 Some((Kind::Instance, name)),

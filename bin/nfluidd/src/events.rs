@@ -1,0 +1,79 @@
+//! The daemon's events: recorded, logged, and announced to the clients that wait for them.
+
+use nfluid_api::types::{EventKind, EventPage, Kind};
+use nfluid_control::changes::{Changed, Changes};
+use nfluid_control::events::{EventLog, Events, Subject};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Events that are kept.
+const EVENTS: usize = 4096;
+
+/// The last events and the last changes of instances. The lock is held for single steps only.
+pub struct HostEvents {
+    log: Mutex<EventLog>,
+    changes: Mutex<Changes>,
+    newest: watch::Sender<u64>,
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as u64)
+}
+
+/// Locks a table. A thread that panicked while it held the lock has left a table that is whole.
+fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HostEvents {
+    /// No events yet.
+    pub fn new() -> Self {
+        let log = EventLog::new(EVENTS, now_ms());
+        HostEvents {
+            newest: watch::channel(log.newest()).0,
+            log: Mutex::new(log),
+            changes: Mutex::default(),
+        }
+    }
+
+    /// All events after the number `since` that are still there.
+    pub fn since(&self, since: u64) -> EventPage {
+        lock(&self.log).since(since)
+    }
+
+    /// The number of the newest event, which changes with each.
+    pub fn newest(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// The instances that have changed after the change number `seen`.
+    pub fn changes_since(&self, seen: Option<u64>) -> Changed {
+        lock(&self.changes).since(seen)
+    }
+}
+
+impl Events for HostEvents {
+    fn record(&self, kind: EventKind, subject: Subject<'_>, message: String) {
+        match subject {
+            Some((Kind::Instance, name)) => self.note_change_of(name),
+            _ => self.note_change(),
+        }
+        tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
+        // Announced under the lock: a later number never comes before an earlier one.
+        let mut log = lock(&self.log);
+        let newest = log.record(now_ms(), kind, subject, message);
+        self.newest.send_replace(newest);
+    }
+
+    fn note_change_of(&self, instance: &str) {
+        lock(&self.changes).note(instance);
+    }
+
+    fn note_change(&self) {
+        lock(&self.changes).note_all();
+    }
+}

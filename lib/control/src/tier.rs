@@ -1,0 +1,138 @@
+//! Tiers: how an instance is isolated, and what its ports are attached to. A tier is a row: all code asks its capabilities, and
+//! compares no names.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// What keeps an instance from its neighbours. The daemon has one runtime for each isolation whose instances are processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Isolation(pub &'static str);
+
+impl Isolation {
+    /// A process with namespaces, cgroup, seccomp and Landlock.
+    pub const PROCESS: Isolation = Isolation("process");
+    /// A program that the kernel's verifier has checked.
+    pub const KERNEL: Isolation = Isolation("kernel");
+}
+
+/// What the ports of an instance are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// Rings of the switch.
+    Rings,
+    /// Sockets on the host's network stack.
+    Sockets,
+    /// Interfaces, in front of the host's network stack.
+    Interfaces,
+}
+
+/// What can be done to an instance beside starting and ending it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The instance has a process of its own, which is asked, paused, limited and restarted.
+    pub has_process: bool,
+    /// A successor can take over its ports and its state.
+    pub hands_over: bool,
+    /// Templates can make one for each client.
+    pub on_demand: bool,
+}
+
+/// The properties of a tier.
+#[derive(Debug)]
+pub struct Row {
+    /// Name of the tier in documents.
+    pub name: &'static str,
+    /// What keeps its instances from their neighbours.
+    pub isolation: Isolation,
+    /// What ports of its instances can be.
+    pub ports: &'static [PortKind],
+    /// What can be done to its instances.
+    pub capabilities: Capabilities,
+}
+
+/// A tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Tier(pub &'static Row);
+
+impl Tier {
+    /// A process, with rings of the switch or sockets of the host.
+    pub const PROCESS: Tier = Tier(&Row {
+        name: "process",
+        isolation: Isolation::PROCESS,
+        ports: &[PortKind::Rings, PortKind::Sockets],
+        capabilities: Capabilities {
+            has_process: true,
+            hands_over: true,
+            on_demand: true,
+        },
+    });
+
+    /// An XDP program on interfaces, which decides the common case; the rest is the kernel's.
+    pub const XDP: Tier = Tier(&Row {
+        name: "xdp",
+        isolation: Isolation::KERNEL,
+        ports: &[PortKind::Interfaces],
+        capabilities: Capabilities {
+            has_process: false,
+            hands_over: false,
+            on_demand: false,
+        },
+    });
+
+    /// All tiers of documents.
+    pub const ALL: [Tier; 2] = [Tier::PROCESS, Tier::XDP];
+
+    /// What keeps its instances from their neighbours.
+    pub fn isolation(self) -> Isolation {
+        self.0.isolation
+    }
+
+    /// What can be done to its instances.
+    pub fn capabilities(self) -> Capabilities {
+        self.0.capabilities
+    }
+
+    /// Returns true if its instances can have such ports.
+    pub fn takes(self, ports: PortKind) -> bool {
+        self.0.ports.contains(&ports)
+    }
+}
+
+impl PartialEq for Tier {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Tier {}
+
+impl Default for Tier {
+    fn default() -> Self {
+        Tier::PROCESS
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl Serialize for Tier {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tier;
+
+    #[test]
+    fn names_are_unique_and_each_tier_has_some_kind_of_port() {
+        for (index, tier) in Tier::ALL.iter().enumerate() {
+            assert!(!Tier::ALL[..index].contains(tier), "{tier} twice");
+            assert!(!tier.0.ports.is_empty(), "{tier}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Groups of tenants as nested cgroups: `g-GROUP/g-GROUP/i-INSTANCE` below the platform's own.
+
+use crate::cgroups;
+use anyhow::Context;
+use nfluid_api::types::{EventKind, Kind};
+use nfluid_control::action::Action;
+use nfluid_control::events::Events;
+use nfluid_control::group::{Group, Groups, has_place, path};
+use nfluid_lifecycle::running::Running;
+use nfluid_lifecycle::table::Instances;
+use nfluid_sandbox::cgroup::{CgroupRoot, CgroupStats};
+
+/// The groups of tenants of a host.
+pub struct Tenants {
+    platform: CgroupRoot,
+    groups: Groups,
+}
+
+impl Tenants {
+    /// No groups, below the platform's cgroup.
+    pub fn new(platform: CgroupRoot) -> Self {
+        Tenants {
+            platform,
+            groups: Groups::new(),
+        }
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Makes a group, with nothing in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn make(&mut self, name: &str, spec: &Group) -> anyhow::Result<()> {
+        let mut groups = self.groups.clone();
+        groups.insert(name.to_owned(), spec.clone());
+        let root = cgroups::place(&self.platform, &groups, Some(name))?;
+        if let Err(why) = cgroups::limit(&root, &groups, name, spec) {
+            let _empty = root.remove_empty();
+            return Err(why.context(format!("limiting group {name}")));
+        }
+        self.groups = groups;
+        Ok(())
+    }
+
+    /// Changes a group, and where it is.
+    ///
+    /// # Errors
+    /// The group is as before.
+    pub fn change(
+        &mut self,
+        instances: &mut Instances,
+        name: &str,
+        new: &Group,
+    ) -> anyhow::Result<()> {
+        let mut groups = self.groups.clone();
+        let old = groups.insert(name.to_owned(), new.clone());
+        let old = old.with_context(|| format!("there is no group {name}"))?;
+        let is_moved = old.group != new.group;
+        let mut put_in_force = |groups: &Groups| {
+            if is_moved {
+                self.relocate(instances, name, groups)
+            } else {
+                self.limit_within(instances, name, groups)
+            }
+        };
+        if let Err(why) = put_in_force(&groups) {
+            if let Err(again) = put_in_force(&self.groups) {
+                tracing::warn!(group = name, "some of the new limits stay: {again:#}");
+            }
+            return Err(why);
+        }
+        self.groups = groups;
+        if is_moved {
+            self.remove_empty();
+        }
+        Ok(())
+    }
+
+    /// Removes a group that nothing is in. The cgroup stays until [`Tenants::remove_empty`]: what is left of instances is taken
+    /// down first.
+    pub fn remove(&mut self, name: &str) {
+        self.groups.remove(name);
+    }
+
+    /// Removes the cgroups of groups that are not there, or not at that place.
+    pub fn remove_empty(&self) {
+        cgroups::remove_empty(&self.platform, &self.groups);
+    }
+
+    /// Takes over the groups that are to be there, as far as that can be done; the others are left out.
+    pub fn adopt(&mut self, desired: &Groups, events: &dyn Events) {
+        let mut names: Vec<&String> = desired.keys().collect();
+        names.sort_by_key(|name| path(desired, Some(name)).len());
+        for name in names {
+            let Some(spec) = desired.get(name) else {
+                continue;
+            };
+            if !has_place(&self.groups, name, spec) {
+                continue;
+            }
+            if let Err(why) = self.make(name, spec) {
+                let message = format!("not taken over: {why:#}");
+                events.record(EventKind::Warning, Some((Kind::Group, name)), message);
+            }
+        }
+    }
+
+    /// What a group has used.
+    pub fn usage(&self, name: &str) -> CgroupStats {
+        let root = cgroups::place(&self.platform, &self.groups, Some(name)).ok();
+        root.and_then(|root| root.stats().ok()).unwrap_or_default()
+    }
+
+    /// Puts in force what limits a group and all in it. On cgroup v1 no cap may be above one around it, at no moment: all
+    /// inside are lifted first.
+    fn limit_within(
+        &self,
+        instances: &Instances,
+        name: &str,
+        groups: &Groups,
+    ) -> anyhow::Result<()> {
+        let inside = groups_in(groups, name);
+        let roots: Vec<CgroupRoot> = inside
+            .iter()
+            .map(|group| cgroups::place(&self.platform, groups, Some(group)))
+            .collect::<Result<_, _>>()?;
+        let names = instances_in(instances, &inside);
+        let running = || names.iter().filter_map(|name| instances.get(name));
+        for one in running() {
+            one.workload.lift_cap()?;
+        }
+        for root in roots.iter().rev() {
+            root.set_cap(None)?;
+        }
+        for (root, group) in roots.iter().zip(&inside) {
+            if let Some(spec) = groups.get(group) {
+                cgroups::limit(root, groups, group, spec)
+                    .with_context(|| format!("limiting group {group}"))?;
+            }
+        }
+        for one in running() {
+            one.workload.cap(groups, &one.spec.resources)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a group and all that is in it to where it is by `groups`.
+    fn relocate(
+        &self,
+        instances: &mut Instances,
+        name: &str,
+        groups: &Groups,
+    ) -> anyhow::Result<()> {
+        let inside = groups_in(groups, name);
+        for group in &inside {
+            let root = cgroups::place(&self.platform, groups, Some(group))?;
+            if let Some(spec) = groups.get(group) {
+                cgroups::limit(&root, groups, group, spec)
+                    .with_context(|| format!("limiting group {group}"))?;
+            }
+        }
+        for instance in instances_in(instances, &inside) {
+            if let Some(running) = instances.get_mut(&instance) {
+                // One that was not moved yet when another failed is there already, and stays.
+                running.workload.relocate(groups, &running.spec.resources)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The groups that are in `name`, itself first, outer ones before those in them.
+fn groups_in(groups: &Groups, name: &str) -> Vec<String> {
+    let mut inside: Vec<&String> = groups
+        .keys()
+        .filter(|other| path(groups, Some(other)).contains(&name))
+        .collect();
+    inside.sort_by_key(|other| path(groups, Some(other)).len());
+    inside.into_iter().cloned().collect()
+}
+
+/// The instances that are in these groups.
+pub fn instances_in(instances: &Instances, inside: &[String]) -> Vec<String> {
+    let is_inside = |running: &Running| {
+        let group = running.spec.resources.group.as_ref();
+        group.is_some_and(|group| inside.contains(group))
+    };
+    let all = instances.iter();
+    all.filter(|(_, running)| is_inside(running))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// Returns true if groups are made, changed or removed.
+pub fn is_about_groups(actions: &[Action]) -> bool {
+    let is_one = |action: &Action| {
+        matches!(
+            action,
+            Action::CreateGroup { .. } | Action::ChangeGroup { .. } | Action::RemoveGroup { .. }
+        )
+    };
+    actions.iter().any(is_one)
+}
+
+/// The groups as they will be when the plan in progress is carried out.
+pub fn planned(present: &Groups, actions: &[Action]) -> Groups {
+    let mut planned = present.clone();
+    for action in actions {
+        match action {
+            Action::CreateGroup { name, spec } => drop(planned.insert(name.clone(), spec.clone())),
+            Action::ChangeGroup { name, new, .. } => {
+                drop(planned.insert(name.clone(), new.clone()))
+            }
+            _ => {}
+        }
+    }
+    planned
+}

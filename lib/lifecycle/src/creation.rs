@@ -1,0 +1,113 @@
+//! Instances that a plan makes and ends.
+
+use crate::errors::failed;
+use crate::limits::put_in_force;
+use crate::pausing;
+use crate::running::Running;
+use crate::runtime::{Coming, Prepared, Site};
+use crate::services::Services;
+use crate::workload::Remains;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::stopwatch::Lap;
+use std::sync::Arc;
+
+/// What is to be known to make an instance now.
+pub fn coming(services: &dyn Services, name: &str, spec: &InstanceSpec) -> Coming {
+    let groups = services.groups();
+    let mut placings = services.instances().placings(&[(name, spec)], groups);
+    Coming {
+        name: name.to_owned(),
+        spec: spec.clone(),
+        site: Site {
+            groups: Arc::new(groups.clone()),
+            core: placings.core_for(name, spec),
+        },
+        peers: services.link_peers(name, spec),
+    }
+}
+
+/// Takes up an instance that was made. Returns the steps of its making.
+///
+/// # Errors
+/// Nothing of the instance is left.
+pub fn take_up(
+    services: &mut dyn Services,
+    name: &str,
+    spec: &InstanceSpec,
+    mut prepared: Box<dyn Prepared>,
+) -> anyhow::Result<Vec<Lap>> {
+    let laps = prepared.take_laps();
+    let core = prepared.core();
+    let workload = prepared.keep()?;
+    // An instance in no group has its cap from the start. One in a group gets it when the group has its limits.
+    let capped = match spec.resources.group {
+        None => Ok(()),
+        Some(_) => workload.cap(services.groups(), &spec.resources),
+    };
+    let instances = services.instances_mut();
+    let now = instances.now();
+    instances.insert(name, Running::new(spec.clone(), workload, core, now));
+    let served = capped.and_then(|()| {
+        if spec.io.has_threads() {
+            services.entrust(name, spec.io)?;
+        }
+        Ok(())
+    });
+    if let Err(why) = served {
+        drop(end(services, name)?);
+        return Err(why);
+    }
+    Ok(laps)
+}
+
+/// Ends an instance. What is left of it is removed when the result is dropped; absent: there is no such instance.
+///
+/// # Errors
+/// The instance cannot be ended, and runs as before.
+pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box<dyn Remains>>> {
+    services.instances().check_settled(name)?;
+    pausing::end(services, name);
+    // From here on frames for it wait for another, or have no way.
+    services.dismiss(name);
+    let Some(running) = services.instances_mut().get_mut(name) else {
+        return Ok(None);
+    };
+    running.workload.stop()?;
+    if running.spec.io.has_threads() {
+        services.release(name);
+    }
+    services.forget_wires(name);
+    let running = services.instances_mut().remove(name);
+    Ok(running.map(|running| running.workload.take_out(running.spec)))
+}
+
+/// Takes over an instance of an earlier daemon.
+///
+/// # Errors
+/// It is not taken over.
+pub fn adopt(services: &mut dyn Services, name: &str, spec: &InstanceSpec) -> anyhow::Result<u64> {
+    let runtime = services.runtime(spec).map_err(anyhow::Error::from)?;
+    let adopted = runtime.adopt(name, spec)?;
+    let record = adopted.workload.record();
+    let (core, io) = (record.core, record.io);
+    let spec = InstanceSpec { io, ..spec.clone() };
+    let instances = services.instances_mut();
+    let now = instances.now();
+    let resources = spec.resources.clone();
+    instances.insert(name, Running::new(spec, adopted.workload, core, now));
+    let in_force = put_in_force(services, name, &resources)
+        .map_err(failed)
+        .and_then(|()| pausing::adopt(services, name));
+    if let Err(why) = in_force {
+        services.forget_wires(name);
+        services.instances_mut().remove(name);
+        return Err(why.into());
+    }
+    if adopted.lost > 0
+        && let Some(running) = services.instances().get(name)
+    {
+        // Whoever sent behind these has rung, and the ring found nothing.
+        running.workload.ring();
+    }
+    Ok(adopted.lost)
+}

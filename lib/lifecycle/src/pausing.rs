@@ -1,0 +1,238 @@
+//! Instances that stand still, and what becomes of frames for them meanwhile.
+
+use crate::errors::{failed, one_of_several, refused};
+use crate::services::{Services, report};
+use nfluid_api::types::{EventKind, InstanceState, PausedTraffic};
+use nfluid_control::apply::{PlatformError, PlatformErrorKind};
+
+/// Stops an instance where it is, until [`unpause`]; also beyond the daemon's end.
+///
+/// # Errors
+/// The instance does not run, is paused already, or frames cannot be treated so; it is as before.
+pub fn pause(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    services.instances().check_settled(name)?;
+    if services.is_one_of_several(name) {
+        return Err(one_of_several(name, "paused"));
+    }
+    let running = services.instances().find(name)?;
+    if running.is_paused() {
+        let remedy = format!("'nfluid unpause {name}' first, to treat frames otherwise");
+        return Err(refused(
+            format!("instance {name} is paused already"),
+            &remedy,
+        ));
+    }
+    if !running.has_process() {
+        let remedy = format!("'nfluid restart {name}' starts it");
+        return Err(refused(format!("instance {name} does not run"), &remedy));
+    }
+    if traffic == PausedTraffic::Bypass {
+        services.check_bypass(name)?;
+    }
+    if let Err(why) = stand_still(services, name, traffic) {
+        if let Err(error) = thaw(services, name) {
+            tracing::warn!(instance = name, %error, "thawing what was not paused; it stays paused");
+            return keep_paused(services, name, traffic).and(Err(why));
+        }
+        forget_pause(services, name);
+        resume(services, name, traffic);
+        return Err(why);
+    }
+    let message = format!("paused, traffic: {traffic}");
+    report(services, EventKind::Changed, name, message);
+    Ok(())
+}
+
+/// Lets a paused instance go on, because somebody asks for that.
+///
+/// # Errors
+/// The instance is not paused, cannot be let go, or may be another host's by now.
+pub fn unpause(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
+    services.instances().check_settled(name)?;
+    go_on(services, name)
+}
+
+/// Lets a paused instance go on.
+///
+/// # Errors
+/// The instance is not paused, or cannot be let go.
+pub fn go_on(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
+    let Some(traffic) = services.instances().find(name)?.record().paused else {
+        return Err(refused(
+            format!("instance {name} is not paused"),
+            "'nfluid get instances' shows how instances are",
+        ));
+    };
+    // First: one that stands still and is not written down as paused is let go by the next daemon, and once it runs it may have
+    // this core for a while.
+    forget_pause(services, name);
+    if let Err(why) = thaw(services, name) {
+        note_pause(services, name, Some(traffic))?;
+        return Err(why);
+    }
+    resume(services, name, traffic);
+    report(
+        services,
+        EventKind::Changed,
+        name,
+        "goes on after its pause",
+    );
+    Ok(())
+}
+
+/// Undoes a pause, as far as there is one: before the instance is ended, or after it has. An instance that cannot be thawed now
+/// is thawed before it is started again.
+pub fn end(services: &mut dyn Services, name: &str) {
+    let running = services.instances().get(name);
+    if let Some(traffic) = running.and_then(|running| running.record().paused) {
+        if let Err(error) = thaw(services, name) {
+            tracing::warn!(instance = name, %error, "thawing");
+        }
+        forget_pause(services, name);
+        resume(services, name, traffic);
+    }
+}
+
+/// Takes over an instance as an earlier daemon has left it: paused, or, if that daemon was killed between the two steps,
+/// standing still without anybody's having been told so.
+///
+/// # Errors
+/// The instance does not stand still, or frames cannot be treated so.
+pub fn adopt(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
+    let Some(traffic) = services.instances().find(name)?.record().paused else {
+        return thaw(services, name);
+    };
+    // With a bypass: its wires come later, and lead past it from the start.
+    stop_traffic(services, name, traffic)?;
+    begin_freeze(services, name)?;
+    await_frozen(services, name)
+}
+
+/// An instance that stands still and cannot be thawed counts as paused: so it can be let go later.
+fn keep_paused(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    let running = services.instances_mut().find_mut(name)?;
+    running.state = InstanceState::Paused;
+    running.workload.record_mut().paused = Some(traffic);
+    if let Err(error) = running.workload.save_record() {
+        tracing::warn!(instance = name, %error, "writing down that it stands still");
+    }
+    stop_traffic(services, name, traffic)
+}
+
+/// Writes down that there is no pause. Where that fails, the next daemon pauses the instance again.
+fn forget_pause(services: &mut dyn Services, name: &str) {
+    if let Err(error) = note_pause(services, name, None) {
+        tracing::warn!(instance = name, %error, "writing down that it goes on");
+    }
+}
+
+/// The instance runs, and frames get to it.
+fn resume(services: &mut dyn Services, name: &str, traffic: PausedTraffic) {
+    if let Some(running) = services.instances_mut().get_mut(name)
+        && running.state == InstanceState::Paused
+    {
+        running.state = InstanceState::Running;
+    }
+    if let Err(error) = resume_traffic(services, name, traffic) {
+        tracing::warn!(instance = name, %error, "sending frames to it again");
+    }
+}
+
+/// All steps of a pause.
+fn stand_still(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    if traffic == PausedTraffic::Hold {
+        // Until it stands still there is time to write it down.
+        begin_freeze(services, name)?;
+        note_pause(services, name, Some(traffic))?;
+    } else {
+        // What is done to ports and wires is undone by what was written down.
+        note_pause(services, name, Some(traffic))?;
+        stop_traffic(services, name, traffic)?;
+        begin_freeze(services, name)?;
+    }
+    await_frozen(services, name)
+}
+
+fn begin_freeze(services: &dyn Services, name: &str) -> Result<(), PlatformError> {
+    let running = services.instances().find(name)?;
+    running.workload.begin_freeze().map_err(failed)
+}
+
+fn await_frozen(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
+    let running = services.instances_mut().find_mut(name)?;
+    running.workload.await_frozen().map_err(failed)?;
+    running.state = InstanceState::Paused;
+    Ok(())
+}
+
+fn thaw(services: &dyn Services, name: &str) -> Result<(), PlatformError> {
+    let running = services.instances().find(name)?;
+    running.workload.thaw().map_err(failed)
+}
+
+/// Writes down that an instance is paused, or is not. That it is not holds even where it cannot be written.
+fn note_pause(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: Option<PausedTraffic>,
+) -> Result<(), PlatformError> {
+    let running = services.instances_mut().find_mut(name)?;
+    let before = std::mem::replace(&mut running.workload.record_mut().paused, traffic);
+    running.workload.save_record().map_err(|error| {
+        if traffic.is_some() {
+            running.workload.record_mut().paused = before;
+        }
+        let message = format!("writing down the instance: {error}");
+        PlatformError::new(PlatformErrorKind::Failed, message)
+    })
+}
+
+fn stop_traffic(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    match traffic {
+        PausedTraffic::Hold => Ok(()),
+        PausedTraffic::Drop => {
+            services
+                .instances()
+                .find(name)?
+                .workload
+                .set_ports_up(false);
+            Ok(())
+        }
+        PausedTraffic::Bypass => services.begin_bypass(name),
+    }
+}
+
+fn resume_traffic(
+    services: &mut dyn Services,
+    name: &str,
+    traffic: PausedTraffic,
+) -> Result<(), PlatformError> {
+    match traffic {
+        PausedTraffic::Hold => Ok(()),
+        PausedTraffic::Drop => {
+            let running = services.instances().get(name);
+            // One that has ended gets its ports back with its successor.
+            if let Some(running) = running.filter(|running| running.has_process()) {
+                running.workload.set_ports_up(true);
+            }
+            Ok(())
+        }
+        PausedTraffic::Bypass => services.end_bypass(name),
+    }
+}

@@ -1,0 +1,236 @@
+//! The table of the host's instances.
+
+use crate::errors::refused;
+use crate::running::{Running, supervisor_time};
+use nfluid_api::types::ScaleReport;
+use nfluid_control::apply::{PlatformError, no_instance};
+use nfluid_control::members::Members;
+use nfluid_control::quantity::Millis;
+use nfluid_control::spec::InstanceSpec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// The instances of a host, and what is under way with them.
+pub struct Instances {
+    running: BTreeMap<String, Running>,
+    /// Instances whose process has ended and was not started again since.
+    pub(crate) ended: BTreeSet<String>,
+    /// By instance: those that were given its doorbell when they started.
+    doorbell_holders: BTreeMap<String, BTreeSet<String>>,
+    /// Instances of which a successor is about to take over the ports.
+    pub(crate) upgrading: BTreeSet<String>,
+    /// Instances of which it is not settled which host has them.
+    pub(crate) moving: BTreeSet<String>,
+    /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
+    pub(crate) doubtful: BTreeSet<String>,
+    /// Instances whose flows are divided among several members, and how many.
+    pub members: Members,
+    /// Report of the last division of flows, and whose flows they were.
+    pub(crate) scaled: Option<(String, ScaleReport)>,
+    /// Instances whose guarantee was reported not to hold.
+    pub(crate) unkept: BTreeSet<String>,
+    /// The instance whose process was looked at last.
+    pub(crate) looked_at: String,
+    started: Instant,
+}
+
+impl Default for Instances {
+    fn default() -> Self {
+        Instances {
+            running: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            doorbell_holders: BTreeMap::new(),
+            upgrading: BTreeSet::new(),
+            moving: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
+            members: Members::new(),
+            scaled: None,
+            unkept: BTreeSet::new(),
+            looked_at: String::new(),
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Instances {
+    /// The time on the clock of the supervisors.
+    pub fn now(&self) -> Millis {
+        supervisor_time(self.started)
+    }
+
+    /// Origin of the supervisors' clock.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// All instances by name.
+    pub fn table(&self) -> &BTreeMap<String, Running> {
+        &self.running
+    }
+
+    /// An instance.
+    pub fn get(&self, name: &str) -> Option<&Running> {
+        self.running.get(name)
+    }
+
+    /// An instance, to be changed.
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Running> {
+        self.running.get_mut(name)
+    }
+
+    /// An instance.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn find(&self, name: &str) -> Result<&Running, PlatformError> {
+        self.get(name).ok_or_else(|| no_instance(name))
+    }
+
+    /// An instance, to be changed.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn find_mut(&mut self, name: &str) -> Result<&mut Running, PlatformError> {
+        self.get_mut(name).ok_or_else(|| no_instance(name))
+    }
+
+    /// Returns true if there is an instance of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.running.contains_key(name)
+    }
+
+    /// All instances, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Running)> {
+        self.running.iter()
+    }
+
+    /// All instances, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Running> {
+        self.running.values_mut()
+    }
+
+    /// All instances.
+    pub fn values(&self) -> impl Iterator<Item = &Running> {
+        self.running.values()
+    }
+
+    /// The socket on which an instance listens for the daemon.
+    pub fn control(&self, name: &str) -> Option<PathBuf> {
+        Some(self.get(name)?.workload.control().to_owned())
+    }
+
+    /// Takes a running instance up among the others.
+    pub fn insert(&mut self, name: &str, running: Running) {
+        self.note_doorbells(name, &running.record().doorbells);
+        self.running.insert(name.to_owned(), running);
+    }
+
+    /// Takes an instance out.
+    pub fn remove(&mut self, name: &str) -> Option<Running> {
+        let running = self.running.remove(name)?;
+        self.ended.remove(name);
+        for peer in running.record().doorbells.iter().flatten() {
+            if let Some(holders) = self.doorbell_holders.get_mut(peer) {
+                holders.remove(name);
+                if holders.is_empty() {
+                    self.doorbell_holders.remove(peer);
+                }
+            }
+        }
+        Some(running)
+    }
+
+    /// Remembers whose doorbells an instance was given.
+    pub(crate) fn note_doorbells(&mut self, name: &str, doorbells: &[Option<String>]) {
+        for peer in doorbells.iter().flatten() {
+            let holders = self.doorbell_holders.entry(peer.clone()).or_default();
+            holders.insert(name.to_owned());
+        }
+    }
+
+    /// Returns true if `holder` has the doorbell of `peer`, and `peer` was not removed since.
+    pub(crate) fn holds_doorbell(&self, holder: &str, peer: &str) -> bool {
+        let holders = self.doorbell_holders.get(peer);
+        holders.is_some_and(|holders| holders.contains(holder))
+    }
+
+    /// Notes that nobody can ring instance `name` any more: a later one of that name has another doorbell, which those that run
+    /// now do not hold.
+    pub fn forget_doorbell(&mut self, name: &str) {
+        for holder in self.doorbell_holders.remove(name).unwrap_or_default() {
+            let Some(running) = self.running.get_mut(&holder) else {
+                continue;
+            };
+            for doorbell in &mut running.workload.record_mut().doorbells {
+                doorbell.take_if(|peer| peer == name);
+            }
+            if let Err(error) = running.workload.save_record() {
+                tracing::warn!(instance = holder, %error, "writing down a doorbell that is gone");
+            }
+        }
+    }
+
+    /// Writes down a change of an instance's specification, and only then makes it.
+    ///
+    /// # Errors
+    /// Something else is under way with the instance, or the record cannot be written.
+    pub fn change_spec(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut InstanceSpec),
+    ) -> anyhow::Result<()> {
+        self.check_settled(name)?;
+        let running = self.find_mut(name)?;
+        let mut spec = running.spec.clone();
+        change(&mut spec);
+        let text = serde_json::to_string(&spec)?;
+        running
+            .change_record(|record| record.spec = text)
+            .map_err(|why| anyhow::Error::from(why).context("writing down the instance"))?;
+        running.spec = spec;
+        Ok(())
+    }
+
+    /// Checks that an instance is neither upgraded nor moved.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
+        if self.moving.contains(name) {
+            return Err(refused(
+                format!("instance {name} is being moved to or from another host"),
+                "try again in a moment; 'nfluid events' reports a move that is not settled",
+            ));
+        }
+        if self.upgrading.contains(name) {
+            let message = format!("instance {name} is being upgraded");
+            return Err(refused(message, "try again in a moment"));
+        }
+        Ok(())
+    }
+
+    /// Checks that an instance can be asked: one that stands still answers nothing.
+    ///
+    /// # Errors
+    /// It is paused.
+    pub fn check_awake(&self, name: &str) -> Result<(), PlatformError> {
+        match self.get(name) {
+            Some(running) if running.is_paused() => {
+                let remedy = format!("'nfluid unpause {name}', and try again");
+                Err(refused(format!("instance {name} is paused"), &remedy))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns true if it is not settled which host has an instance.
+    pub fn is_moving(&self, name: &str) -> bool {
+        self.moving.contains(name)
+    }
+
+    /// Returns true if an instance may run on another host.
+    pub fn is_doubtful(&self, name: &str) -> bool {
+        self.doubtful.contains(name)
+    }
+}

@@ -1,0 +1,224 @@
+//! Descriptors that a sleeping receiver listens to: its pipe, the kernel's doorbell, and a descriptor of the caller.
+
+use crate::attach::AttachError;
+use crate::doorbell::AGEING_IDLE;
+use rustix::event::{Timespec, epoll};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Wake-ups by the pipe between two reads of it: far fewer than it holds bytes.
+const RINGS_UNREAD_MAX: u32 = 64;
+
+/// Keys of the three.
+const PIPE: u64 = 0;
+const KERNEL: u64 = 1;
+const OTHER: u64 = 2;
+
+/// The sources, and what listens to them.
+#[derive(Debug)]
+pub(crate) struct WakeSources {
+    events: OwnedFd,
+    pipe: Option<OwnedFd>,
+    kernel: Option<KernelDoorbell>,
+    hears_pipe: bool,
+    other: Option<RawFd>,
+    rings_unread: u32,
+}
+
+/// The descriptors that have ended a sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rung {
+    pub(crate) pipe: bool,
+    pub(crate) kernel: bool,
+    pub(crate) other: bool,
+}
+
+impl Rung {
+    pub(crate) fn any(self) -> bool {
+        self.pipe || self.kernel || self.other
+    }
+}
+
+impl WakeSources {
+    pub(crate) fn new(pipe: Option<OwnedFd>, kernel: Option<OwnedFd>) -> Result<Self, AttachError> {
+        let listening = |errno: rustix::io::Errno| AttachError::Listen(errno.into());
+        let mut sources = WakeSources {
+            events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(listening)?,
+            pipe,
+            kernel: kernel.map(KernelDoorbell::map).transpose()?,
+            hears_pipe: false,
+            other: None,
+            rings_unread: 0,
+        };
+        if let Some(doorbell) = &sources.kernel {
+            sources
+                .add(&doorbell.fd, KERNEL, BY_EDGE)
+                .map_err(listening)?;
+        }
+        sources.listen_to_pipe(true).map_err(AttachError::Listen)?;
+        Ok(sources)
+    }
+
+    fn add(
+        &self,
+        fd: &OwnedFd,
+        key: u64,
+        flags: epoll::EventFlags,
+    ) -> Result<(), rustix::io::Errno> {
+        epoll::add(&self.events, fd, epoll::EventData::new_u64(key), flags)
+    }
+
+    /// Starts or stops listening to the pipe. At the start, bytes that lie in the pipe count as a ring.
+    pub(crate) fn listen_to_pipe(&mut self, listen: bool) -> io::Result<()> {
+        let Some(pipe) = self.pipe.as_ref().filter(|_| listen != self.hears_pipe) else {
+            return Ok(());
+        };
+        if listen {
+            self.add(pipe, PIPE, BY_EDGE)?;
+        } else {
+            epoll::delete(&self.events, pipe)?;
+            self.drain_pipe();
+        }
+        self.hears_pipe = listen;
+        Ok(())
+    }
+
+    /// Listens to `other`, and to nothing that was `other` before.
+    pub(crate) fn listen_to(&mut self, other: Option<&OwnedFd>) -> io::Result<()> {
+        let number = other.map(AsRawFd::as_raw_fd);
+        if number == self.other {
+            return Ok(());
+        }
+        if let Some(before) = self.other.take() {
+            // SAFETY: the descriptor is borrowed for this call, which checks it: if it was closed
+            // meanwhile, it left the set then.
+            let before = unsafe { std::os::fd::BorrowedFd::borrow_raw(before) };
+            let _ = epoll::delete(&self.events, before);
+        }
+        if let Some(fd) = other {
+            self.add(fd, OTHER, epoll::EventFlags::IN)?;
+        }
+        self.other = number;
+        Ok(())
+    }
+
+    /// Sleeps until one of them rings, or `timeout` (at most [`AGEING_IDLE`]) is over.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Rung> {
+        let timeout = Timespec::try_from(timeout.min(AGEING_IDLE)).map_err(io::Error::other)?;
+        let nothing = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(PIPE),
+        };
+        let mut events = [nothing; 3];
+        let count = match epoll::wait(&self.events, &mut events, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => 0,
+            other => other?,
+        };
+        let mut rung = Rung::default();
+        for event in &events[..count] {
+            match event.data.u64() {
+                PIPE => rung.pipe = true,
+                KERNEL => rung.kernel = true,
+                _ => rung.other = true,
+            }
+        }
+        if rung.pipe {
+            self.rings_unread += 1;
+            if self.rings_unread >= RINGS_UNREAD_MAX {
+                self.drain_pipe();
+            }
+        }
+        // Costs no call; a full ring buffer would not ring.
+        if let Some(doorbell) = &self.kernel {
+            doorbell.drain();
+        }
+        Ok(rung)
+    }
+
+    fn drain_pipe(&mut self) {
+        self.rings_unread = 0;
+        let mut bytes = [0u8; 4096];
+        if let Some(pipe) = &self.pipe {
+            let _ = rustix::io::read(pipe, &mut bytes);
+        }
+    }
+}
+
+/// Each ring is an event, whether or not the ones before were read.
+const BY_EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+
+/// The user side of a BPF ring buffer whose content does not matter.
+#[derive(Debug)]
+struct KernelDoorbell {
+    fd: OwnedFd,
+    consumer: NonNull<AtomicU64>,
+    producer: NonNull<AtomicU64>,
+    page: usize,
+}
+
+// SAFETY: the two positions are atomics in a shared mapping that the doorbell owns.
+unsafe impl Send for KernelDoorbell {}
+// SAFETY: as above.
+unsafe impl Sync for KernelDoorbell {}
+
+impl KernelDoorbell {
+    fn map(fd: OwnedFd) -> Result<Self, AttachError> {
+        let page = rustix::param::page_size();
+        let map = |prot, offset: usize| {
+            // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
+            unsafe {
+                mmap(
+                    null_mut(),
+                    page,
+                    prot,
+                    MapFlags::SHARED,
+                    fd.as_fd(),
+                    offset as u64,
+                )
+            }
+            .map_err(|errno| AttachError::Map {
+                what: "kernel doorbell",
+                len: page,
+                source: errno.into(),
+            })
+            .map(|start| {
+                NonNull::new(start.cast::<AtomicU64>()).expect("mmap returns no null pointer")
+            })
+        };
+        let consumer = map(ProtFlags::READ | ProtFlags::WRITE, 0)?;
+        let producer = match map(ProtFlags::READ, page) {
+            Ok(producer) => producer,
+            Err(error) => {
+                // SAFETY: this function made the mapping just now, and no other code knows the mapping.
+                let _ = unsafe { munmap(consumer.as_ptr().cast(), page) };
+                return Err(error);
+            }
+        };
+        Ok(KernelDoorbell {
+            fd,
+            consumer,
+            producer,
+            page,
+        })
+    }
+
+    /// Marks everything as read: a ring buffer with unread records stays readable.
+    fn drain(&self) {
+        // SAFETY: both pointers are to mappings of at least a page that live as long as `self`.
+        let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
+        consumer.store(producer.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+impl Drop for KernelDoorbell {
+    fn drop(&mut self) {
+        for start in [self.consumer, self.producer] {
+            // SAFETY: this structure made the mappings, and no reference to them is left.
+            let _ = unsafe { munmap(start.as_ptr().cast(), self.page) };
+        }
+    }
+}
