@@ -12,10 +12,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that was told to end and has not by then is killed.
+/// A process that has not ended so long after its input was closed is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A process of an experiment; ended when dropped.
+/// A process of an experiment. Dropping ends the process.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
@@ -50,7 +50,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The same, in a network namespace.
+    /// Starts this program again as `role`, in `instance` and in a network namespace.
     pub fn start_in(
         instance: &ScratchInstance,
         namespace: &Namespace,
@@ -72,7 +72,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Starts another program that understands what a role does; it is not yet ready.
+    /// Starts another program that speaks the protocol of roles, and does not wait until the program is ready.
     pub fn start_program(command: &mut Command) -> anyhow::Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -93,7 +93,7 @@ impl Peer {
         })
     }
 
-    /// Waits until it says that it is ready; lines before are of its libraries.
+    /// Waits until the process prints that it is ready; earlier lines are of its libraries.
     pub fn await_ready(&mut self) -> anyhow::Result<()> {
         loop {
             let line = self.line().context("a role does not get ready")?;
@@ -103,24 +103,24 @@ impl Peer {
         }
     }
 
-    /// Its process.
+    /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Keeps it from running, until [`Peer::resume`]; it uses no CPU time meanwhile.
+    /// Stops the process until [`Peer::resume`]; a stopped process uses no CPU time.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues a stopped process.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Ends it at once: it is not waited for, and need not be able to run.
+    /// Kills the process without waiting for its end; works for a stopped process, too.
     pub fn kill(&mut self) {
-        // An error means that it has ended.
+        // An error means that the process has ended.
         let _ = self.child.kill();
     }
 
@@ -133,34 +133,39 @@ impl Peer {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Starts a run of so many seconds, of frames of another length if the program knows that.
-    pub fn tell(&mut self, seconds: f64, len: Option<usize>) -> anyhow::Result<()> {
+    /// Starts a run of so many seconds, with frames of length `len` if the program takes one.
+    pub fn start_run(&mut self, seconds: f64, len: Option<usize>) -> anyhow::Result<()> {
         match len {
-            Some(len) => self.order(&format!("{seconds} {len}")),
-            None => self.order(&seconds.to_string()),
+            Some(len) => self.send_line(&format!("{seconds} {len}")),
+            None => self.send_line(&seconds.to_string()),
         }
     }
 
-    /// Starts a run in which `seconds` count from `from_ns` on, by the monotonic clock; it begins at once, and goes on
+    /// Starts a run in which `seconds` count from `from_ns` on, by the monotonic clock. The run begins at once, and goes on
     /// for `after`.
-    pub fn tell_span(&mut self, seconds: f64, from_ns: u64, after: Duration) -> anyhow::Result<()> {
-        self.order(&format!("{seconds} {from_ns} {}", after.as_nanos()))
+    pub fn start_span(
+        &mut self,
+        seconds: f64,
+        from_ns: u64,
+        after: Duration,
+    ) -> anyhow::Result<()> {
+        self.send_line(&format!("{seconds} {from_ns} {}", after.as_nanos()))
     }
 
-    /// Says a line that the role understands.
-    pub fn order(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Sends a line to the role.
+    pub fn send_line(&mut self, line: &str) -> anyhow::Result<()> {
         let input = self.input.as_mut().context("standard input of a role")?;
         writeln!(input, "{line}").context("telling a role what to do (has it ended?)")
     }
 
-    /// Starts a run with so many frames under way, in a program that knows that.
-    pub fn tell_window(&mut self, seconds: f64, len: usize, window: u32) -> anyhow::Result<()> {
+    /// Starts a run with so many frames under way, in a program that takes that number.
+    pub fn start_window(&mut self, seconds: f64, len: usize, window: u32) -> anyhow::Result<()> {
         let input = self.input.as_mut().context("standard input of a role")?;
         writeln!(input, "{seconds} {len} {window}").context("starting a role (has it ended?)")
     }
 
-    /// Waits for the end of the run.
-    pub fn hear(&mut self) -> anyhow::Result<Outcome> {
+    /// Waits for the end of the run, and returns its outcome.
+    pub fn outcome(&mut self) -> anyhow::Result<Outcome> {
         let line = self.line();
         interrupt::check()?;
         serde_json::from_str(&line?).context("outcome of a role")
@@ -194,12 +199,12 @@ impl Drop for Peer {
     }
 }
 
-/// Runs all peers together for `seconds`; outcomes in the same order.
+/// Runs all peers together for `seconds`, and returns their outcomes in the same order.
 pub fn run_together(peers: &mut [Peer], seconds: f64) -> anyhow::Result<Vec<Outcome>> {
     run_with(peers, seconds, None)
 }
 
-/// The same with frames of `len` bytes.
+/// Runs all peers together for `seconds`, with frames of `len` bytes.
 pub fn run_with(
     peers: &mut [Peer],
     seconds: f64,
@@ -207,7 +212,7 @@ pub fn run_with(
 ) -> anyhow::Result<Vec<Outcome>> {
     interrupt::check()?;
     for peer in peers.iter_mut() {
-        peer.tell(seconds, len)?;
+        peer.start_run(seconds, len)?;
     }
-    peers.iter_mut().map(Peer::hear).collect()
+    peers.iter_mut().map(Peer::outcome).collect()
 }

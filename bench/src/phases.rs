@@ -1,7 +1,14 @@
 //! Samples of the parts of something, by the names of the parts, in the order in which they are first met.
 
-use crate::report::{Report, significant};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
+
+/// The quantity of a sweep of parts.
+pub const PARTS: [Quantity; 1] = [Quantity::new(
+    "_ms",
+    "ms",
+    &[("median", Shown::Median), ("p99", Shown::P99)],
+)];
 
 /// The parts.
 #[derive(Debug, Default)]
@@ -18,19 +25,16 @@ impl Phases {
         }
     }
 
-    /// Hands each part in as `PREFIX.phase.PART_ms`; returns rows of a table: part, median, p99.
-    pub fn report(&self, report: &mut Report, prefix: &str, conditions: &str) -> Vec<Vec<String>> {
-        let mut rows = Vec::new();
+    /// Adds a row for each part: behind the cells of `key` the part's name. The figures are `PREFIX.phase.PART_ms`.
+    pub fn add_to(&self, sweep: &mut Sweep<1>, key: &[&str], prefix: &str, conditions: &str) {
         for (what, samples) in &self.0 {
-            report.figure(
-                format!("{prefix}.phase.{what}_ms"),
-                samples,
-                "ms",
-                conditions,
-            );
-            let figures = [samples.median(), samples.p99()].map(significant);
-            rows.push([what.clone()].into_iter().chain(figures).collect());
+            let key: Vec<String> = key
+                .iter()
+                .chain([&what.as_str()])
+                .map(|it| (*it).to_owned())
+                .collect();
+            let side = Side::new(key, format!("{prefix}.phase.{what}"), ()).under(conditions);
+            sweep.add(&side, [samples.clone()]);
         }
-        rows
     }
 }

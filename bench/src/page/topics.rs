@@ -94,6 +94,7 @@ mod tests {
         }
     }
 
+    // promise: 13.6
     #[test]
     fn figures_are_below_their_topic_with_machine_commit_and_date() {
         let (line, old, new) = (full("red4-line"), full("h7"), full("wake"));
@@ -113,6 +114,7 @@ mod tests {
         assert!(!text.contains("### Use cases"), "a topic without results");
     }
 
+    // promise: 13.6
     #[test]
     fn what_is_written_by_hand_stays() {
         let page = format!("# By hand\n\n{BEGIN}\nold\n{END}\n\n## Missed\n");
@@ -128,6 +130,7 @@ mod tests {
         }
     }
 
+    // promise: 13.6
     #[test]
     fn quick_runs_and_debug_builds_are_not_published() {
         let folder = tempfile::tempdir().unwrap();

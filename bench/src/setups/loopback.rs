@@ -138,7 +138,7 @@ impl Loopback {
     pub fn begin_sharing(&mut self, seconds: f64) -> anyhow::Result<()> {
         let from_ns = monotonic_ns() + SHARED.before.as_nanos() as u64;
         let mut processes = self.processes.iter_mut();
-        processes.try_for_each(|process| process.tell_span(seconds, from_ns, SHARED.after))
+        processes.try_for_each(|process| process.start_span(seconds, from_ns, SHARED.after))
     }
 
     /// Waits for the end of what [`Loopback::begin_sharing`] has begun.
@@ -146,7 +146,7 @@ impl Loopback {
     /// # Errors
     /// As for [`Loopback::run`].
     pub fn end(&mut self) -> anyhow::Result<Vec<Outcome>> {
-        self.processes.iter_mut().map(Peer::hear).collect()
+        self.processes.iter_mut().map(Peer::outcome).collect()
     }
 
     /// Runs one of them, and its I/O thread; it has warmed up when it begins to count.
@@ -166,18 +166,18 @@ impl Loopback {
         interrupt::check()?;
         if let Some(io) = &mut self.io {
             let around = margins.before + margins.after + 2 * AHEAD;
-            io.tell(seconds + around.as_secs_f64(), None)?;
+            io.start_run(seconds + around.as_secs_f64(), None)?;
             std::thread::sleep(AHEAD);
         }
         let some = self.processes.iter_mut().enumerate();
         let mut some: Vec<_> = some.filter(|(index, _)| takes_part(*index)).collect();
         let from_ns = monotonic_ns() + margins.before.as_nanos() as u64;
         for (_, process) in &mut some {
-            process.tell_span(seconds, from_ns, margins.after)?;
+            process.start_span(seconds, from_ns, margins.after)?;
         }
-        let processes = some.iter_mut().map(|(_, process)| process.hear());
+        let processes = some.iter_mut().map(|(_, process)| process.outcome());
         let processes = processes.collect::<anyhow::Result<_>>()?;
-        let io = self.io.as_mut().map(Peer::hear).transpose()?;
+        let io = self.io.as_mut().map(Peer::outcome).transpose()?;
         Ok(Run {
             processes,
             io_cpu_seconds: io.map_or(0.0, |io| io.cpu_seconds),

@@ -189,12 +189,12 @@ impl Neighbours {
             seconds: seconds + 2.0 * AHEAD + loopback::AROUND.as_secs_f64(),
             memory: MEMORY,
         };
-        self.hostile.order(&serde_json::to_string(&order)?)?;
+        self.hostile.send_line(&serde_json::to_string(&order)?)?;
         std::thread::sleep(std::time::Duration::from_secs_f64(AHEAD));
         self.busy.begin_sharing(seconds)?;
         let measured = self.fleet.measure(scratch, seconds)?;
         let busy = self.busy.end()?;
-        self.hostile.hear().context("the hostile NF")?;
+        self.hostile.outcome().context("the hostile NF")?;
         let pings = measured.traffic.first().context("no traffic")?;
         let rate = |nf: &Outcome| nf.frames as f64 / nf.seconds / 1e6;
         let part = |nf: &Outcome| nf.cpu_seconds / nf.seconds;

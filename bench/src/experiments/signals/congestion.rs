@@ -4,7 +4,8 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::flood::{Flood, Sending};
@@ -30,14 +31,24 @@ const OF_FLOOD: Sending = Sending {
     tos: 0,
 };
 
-/// The measurements with one number of instances.
-#[derive(Default)]
-struct Variant {
-    instances: usize,
-    off: Samples,
-    idle: Samples,
-    busy: Samples,
-}
+/// The quantities with one number of instances.
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(".off_cpu_percent", "%", &[("signals off %", Shown::Median)])
+        .meaning("signals off"),
+    Quantity::new(
+        ".idle_cpu_percent",
+        "%",
+        &[("on, all idle %", Shown::Median)],
+    )
+    .meaning("signals on, all idle"),
+    Quantity::new(
+        ".busy_cpu_percent",
+        "%",
+        &[("on, two at work %", Shown::Median)],
+    )
+    .meaning("signals on, a flooded chain of two beside them"),
+];
+const IDLE: usize = 1;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -56,56 +67,37 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let counts = that_fit(counts, getrlimit(Resource::Nofile).maximum);
     let time = Duration::from_secs(seconds);
     let platform = platform::start()?;
-    let mut variants = Vec::new();
+    let mut sweep = Sweep::plain(&["instances"], QUANTITIES);
     for instances in counts {
-        let mut variant = Variant {
-            instances,
-            ..Variant::default()
-        };
-        for (signals, line) in [(false, ""), (true, "congestion: on\n")] {
+        let [mut off, mut idle, mut busy] = <[Samples; 3]>::default();
+        for (line, samples) in [("", &mut off), ("congestion: on\n", &mut idle)] {
             platform.apply(&deployment(line, outside.name(), instances))?;
             std::thread::sleep(SETTLE);
             for _ in 0..rounds {
-                let into = if signals {
-                    &mut variant.idle
-                } else {
-                    &mut variant.off
-                };
-                into.push(own_percent(&platform, time)?);
+                samples.push(own_percent(&platform, time)?);
             }
         }
         let flood = Flood::start(&from.path(), "10.9.0.2:9", OF_FLOOD)?;
         for _ in 0..rounds {
-            variant.busy.push(own_percent(&platform, time)?);
+            busy.push(own_percent(&platform, time)?);
         }
         drop(flood);
-        variants.push(variant);
-    }
-    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
-    let header = [
-        "instances",
-        "signals off %",
-        "on, all idle %",
-        "on, two at work %",
-    ];
-    table(
-        "CPU time of the congestion thread, percent of a core",
-        &header,
-        &rows,
-    );
-    variants.iter().for_each(|variant| variant.figures(report));
-    if let Some(variant) = variants
-        .iter()
-        .find(|variant| variant.instances == USUAL)
-        .or(variants.last())
-    {
-        let conditions = format!("{}, signals on, all idle", variant.conditions());
-        report.figure(
-            "congestion.idle_cpu_percent",
-            &variant.idle,
-            "%",
-            &conditions,
+        let conditions = format!(
+            "{instances} idle instances of two ports in chains of {IN_A_CHAIN}, by the thread's own clock"
         );
+        let key = instances.to_string();
+        let side = Side::new([key.clone()], format!("congestion.{key}"), ());
+        sweep.add(&side.under(&conditions), [off, idle, busy]);
+    }
+    sweep.print("CPU time of the congestion thread, percent of a core");
+    sweep.report_all(report);
+    let usual = USUAL.to_string();
+    let rows = sweep.rows();
+    let usual = rows.iter().find(|row| row.key[0] == usual);
+    if let Some(row) = usual.or(rows.last()) {
+        let conditions = format!("signals on, all idle; {}", row.conditions);
+        let id = "congestion.idle_cpu_percent";
+        report.figure(id, &row.samples[IDLE], "%", &conditions);
     }
     Ok(())
 }
@@ -163,37 +155,6 @@ fn own_percent(platform: &Platform, time: Duration) -> anyhow::Result<f64> {
     std::thread::sleep(time);
     let after = own()?;
     Ok((after.1 - before.1) / (after.0 - before.0) * 100.0)
-}
-
-impl Variant {
-    fn conditions(&self) -> String {
-        format!(
-            "{} idle instances of two ports in chains of {IN_A_CHAIN}, by the thread's own clock",
-            self.instances
-        )
-    }
-
-    fn row(&self) -> Vec<String> {
-        let [off, idle, busy] = [&self.off, &self.idle, &self.busy].map(Samples::median);
-        let values = [off, idle, busy].map(significant);
-        [vec![self.instances.to_string()], values.to_vec()].concat()
-    }
-
-    fn figures(&self, report: &mut Report) {
-        for (id, samples, what) in [
-            ("off_cpu_percent", &self.off, "signals off"),
-            ("idle_cpu_percent", &self.idle, "signals on, all idle"),
-            (
-                "busy_cpu_percent",
-                &self.busy,
-                "signals on, a flooded chain of two beside them",
-            ),
-        ] {
-            let conditions = format!("{}, {what}", self.conditions());
-            let id = format!("congestion.{}.{id}", self.instances);
-            report.figure(id, samples, "%", &conditions);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -47,11 +47,11 @@ impl Way for Nfluid {
     }
 
     fn idle_begin(&mut self, seconds: f64) -> anyhow::Result<()> {
-        self.idle.tell(seconds, None)
+        self.idle.start_run(seconds, None)
     }
 
     fn idle_end(&mut self) -> anyhow::Result<f64> {
-        Ok(self.idle.hear()?.cpu_seconds)
+        Ok(self.idle.outcome()?.cpu_seconds)
     }
 }
 

@@ -67,8 +67,8 @@ impl Way for Polling {
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round> {
         self.runs(true)?;
         let cpu = self.cpu_seconds()?;
-        self.traffic.tell(seconds, Some(len))?;
-        let outcome = self.traffic.hear()?;
+        self.traffic.start_run(seconds, Some(len))?;
+        let outcome = self.traffic.outcome()?;
         let forwarding_seconds = self.cpu_seconds()? - cpu;
         self.runs(false)?;
         Ok(Round {
@@ -81,8 +81,8 @@ impl Way for Polling {
 
     fn alone_us(&mut self, len: usize, seconds: f64) -> anyhow::Result<Option<f64>> {
         self.runs(true)?;
-        self.traffic.tell_window(seconds, len, 1)?;
-        let outcome = self.traffic.hear()?;
+        self.traffic.start_window(seconds, len, 1)?;
+        let outcome = self.traffic.outcome()?;
         self.runs(false)?;
         let arrived = outcome.frames > 0;
         Ok(arrived.then(|| outcome.seconds / outcome.frames as f64 * 1e6))

@@ -87,8 +87,8 @@ impl Ends {
             self.alone = Some((len, peer));
         }
         let (_, peer) = self.alone.as_mut().context("it was just started")?;
-        peer.tell(seconds, None)?;
-        let outcome = peer.hear()?;
+        peer.start_run(seconds, None)?;
+        let outcome = peer.outcome()?;
         let came = outcome.frames > 0;
         Ok(came.then(|| outcome.seconds / outcome.frames as f64 * 1e6))
     }
@@ -101,8 +101,8 @@ impl Ends {
         let before = self.sink.received(SINK)?;
         let generator = self.generators.iter_mut().find(|(of, _)| *of == len);
         let (_, generator) = generator.context("a length that was not prepared")?;
-        generator.tell(seconds, None)?;
-        let outcome = generator.hear()?;
+        generator.start_run(seconds, None)?;
+        let outcome = generator.outcome()?;
         Ok((self.sink.received(SINK)? - before, outcome))
     }
 }

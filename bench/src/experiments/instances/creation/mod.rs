@@ -5,9 +5,10 @@ pub mod peers;
 pub mod setup;
 
 use crate::host::cpu::require_two_cores;
-use crate::phases::Phases;
-use crate::report::{Report, significant, table};
-use nfluid_figures::plot::{Axis, Plot, Series};
+use crate::phases::{PARTS, Phases};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use peers::Peers;
@@ -18,6 +19,26 @@ const SHELLS: usize = 32;
 const SHELLS_QUICK: usize = 16;
 /// Shells of another's: one is taken once it is full, and some daemons take long to fill it.
 const SHELLS_FEW: usize = 4;
+
+/// The quantities of a way to make instances.
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(
+        ".median_ms",
+        "ms",
+        &[("median", Shown::Median), ("p99", Shown::P99)],
+    )
+    .with_p99(".p99_ms")
+    .meaning("from the request on an open connection to the first frame through the instance"),
+    Quantity::shown(&[("answer", Shown::Median)]),
+    Quantity::new(".end_ms", "ms", &[("end", Shown::Median)])
+        .meaning("from the request to end the instance to the answer"),
+];
+/// The quantity of a peer.
+const PEER: [Quantity; 1] = [Quantity::new(
+    ".median_ms",
+    "ms",
+    &[("median", Shown::Median), ("p99", Shown::P99)],
+)];
 
 /// A way to make an instance, beside a number of others.
 struct Variant {
@@ -202,50 +223,24 @@ fn in_turn(
 }
 
 fn show(report: &mut Report, variants: &[Variant]) {
-    let row = |variant: &Variant| {
-        vec![
-            variant.name.to_owned(),
-            variant.idle.to_string(),
-            significant(variant.first_packet_ms.median()),
-            significant(variant.first_packet_ms.p99()),
-            significant(variant.answer_ms.median()),
-            significant(variant.end_ms.median()),
-        ]
-    };
-    let rows: Vec<_> = variants.iter().map(row).collect();
-    table(
-        "Create -> first packet forwarded (bridge, 2 ports of 64 slots), ms",
-        &["", "beside", "median", "p99", "answer", "end"],
-        &rows,
-    );
-    let mut series: Vec<Series> = Vec::new();
+    let mut sweep = Sweep::plain(&["", "beside"], QUANTITIES);
     for variant in variants {
-        let id = format!("l2.{}.{}", variant.name, variant.idle);
-        let conditions = format!(
-            "from the request on an open connection to the first frame through the instance; beside {} instances",
-            variant.idle
+        let (name, idle) = (variant.name, variant.idle);
+        let side = Side::new(
+            [name.to_owned(), idle.to_string()],
+            format!("l2.{name}.{idle}"),
+            (),
         );
-        report.figure(
-            format!("{id}.median_ms"),
+        let samples = [
             &variant.first_packet_ms,
-            "ms",
-            &conditions,
-        );
-        let p99 = variant.first_packet_ms.p99();
-        report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
-        report.figure(
-            format!("{id}.end_ms"),
+            &variant.answer_ms,
             &variant.end_ms,
-            "ms",
-            "from the request to end it to the answer",
-        );
-        if series.iter().all(|known| known.name != variant.name) {
-            series.push(Series::new(variant.name));
-        }
-        if let Some(line) = series.iter_mut().find(|known| known.name == variant.name) {
-            line.push(variant.idle as f64, &variant.first_packet_ms);
-        }
+        ];
+        let side = side.under(&format!("beside {idle} instances"));
+        sweep.add(&side.on(name, idle as f64), samples.map(Samples::clone));
     }
+    sweep.print("Create -> first packet forwarded (bridge, 2 ports of 64 slots), ms");
+    sweep.report_all(report);
     let pool = variants.iter().filter(|variant| variant.name == "pool");
     let medians: Vec<f64> = pool
         .map(|variant| variant.first_packet_ms.median())
@@ -260,56 +255,37 @@ fn show(report: &mut Report, variants: &[Variant]) {
         title: "Create -> first packet forwarded".to_owned(),
         x: Axis::linear("instances that are there already"),
         y: Axis::linear("ms"),
-        series,
+        series: lines(sweep.rows(), 0),
     });
 }
 
 /// Where the time went, of those who are made by themselves.
 fn show_phases(report: &mut Report, variants: &[Variant]) {
-    let mut rows = Vec::new();
+    let mut parts = Sweep::plain(&["", "phase"], PARTS);
+    let what = "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";
     for variant in variants.iter().filter(|variant| variant.name != "plain") {
-        let what =
-            "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";
-        let prefix = format!("l2.{}.{}", variant.name, variant.idle);
-        for mut row in variant.phases.report(report, &prefix, what) {
-            row.insert(0, format!("{} {}", variant.name, variant.idle));
-            rows.push(row);
-        }
+        let (name, idle) = (variant.name, variant.idle);
+        let key = format!("{name} {idle}");
+        let prefix = format!("l2.{name}.{idle}");
+        variant.phases.add_to(&mut parts, &[&key], &prefix, what);
     }
-    table(
-        "Where the time goes, ms (names, connect: beside start)",
-        &["", "phase", "median", "p99"],
-        &rows,
-    );
+    parts.report_all(report);
+    parts.print("Where the time goes, ms (names, connect: beside start)");
 }
 
 fn compare(report: &mut Report, peers: &Peers, idle: usize) {
-    let rows: Vec<_> = peers
-        .found
-        .iter()
-        .map(|peer| {
-            vec![
-                peer.name.to_owned(),
-                significant(peer.ms.median()),
-                significant(peer.ms.p99()),
-                peer.what.to_owned(),
-            ]
-        })
-        .collect();
-    table(
-        "What else starts a program that does nothing, until it has ended, ms",
-        &["", "median", "p99", "what"],
-        &rows,
-    );
+    let mut sweep = Sweep::plain(&[""], PEER);
+    sweep.notes = &["what"];
     for peer in &peers.found {
         let conditions = format!("{}, until it has ended; beside {idle} instances", peer.what);
-        report.figure(
-            format!("l2.{}.median_ms", peer.name),
-            &peer.ms,
-            "ms",
-            &conditions,
-        );
+        let side = Side::new([peer.name.to_owned()], format!("l2.{}", peer.name), ());
+        sweep.add(&side.under(&conditions), [peer.ms.clone()]);
     }
+    for (row, peer) in sweep.rows_mut().iter_mut().zip(&peers.found) {
+        row.notes.push(peer.what.to_owned());
+    }
+    sweep.print("What else starts a program that does nothing, until it has ended, ms");
+    sweep.report_all(report);
     for (name, why) in &peers.left_out {
         println!("{name} left out: {why}");
     }

@@ -6,9 +6,10 @@ use super::losses::{DropCounters, LossesByPhase};
 use super::setup::number;
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::phases::Phases;
-use crate::report::{Report, significant, table};
-use crate::setups::stream::Stream;
+use crate::phases::{PARTS, Phases};
+use crate::report::{Report, table};
+use crate::setups::stream::{Passage, Stream};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_api::types::Timeline;
 use nfluid_figures::statistics::Samples;
@@ -41,8 +42,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut road = Road::new()?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     road.make_ready(&mut stream)?;
-    let mut none = Variant::new("l7.migrate_none", "no move: what there is anyway");
-    let mut moved = Variant::new("l7.migrate", "the firewall moves in the middle");
+    let [mut none, mut moved] = <[[Samples; 3]; 2]>::default();
     let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
     let mut all_lost = DropCounters::default();
     let mut phases = Phases::default();
@@ -50,7 +50,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..rounds {
         interrupt::check()?;
         stream.answer()?;
-        none.push(&stream.run(PPS, time, || Ok(()))?);
+        push(&mut none, &stream.run(PPS, time, || Ok(()))?);
         let before = road.counters()?;
         let mut said = Value::Null;
         let mut asked = Instant::now();
@@ -59,7 +59,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             said = road.migrate()?;
             Ok(())
         })?;
-        moved.push(&passage);
+        push(&mut moved, &passage);
         let parts: Timeline =
             serde_json::from_value(said["took"].clone()).context("where the time went")?;
         by_phase.note(asked, &parts, &passage.lost_at);
@@ -85,12 +85,22 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         frames.push(number(&said, "frames")?);
         road.refill()?;
     }
-    let rows = [&none, &moved].map(Variant::row);
-    table(
-        "A firewall with 1000 states moves to another host while datagrams cross it",
-        &["figure", "longest gap ms", "lost", "of", "what happens"],
-        &rows,
-    );
+    let conditions =
+        format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
+    let mut sweep = Sweep::plain(&["figure"], PASSAGE);
+    sweep.notes = &["what happens"];
+    for (at, (id, what, samples)) in [
+        ("l7.migrate_none", "no move: what there is anyway", none),
+        ("l7.migrate", "the firewall moves in the middle", moved),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let side = Side::new([id.to_owned()], id, ()).under(&format!("{conditions}; {what}"));
+        sweep.add(&side, samples);
+        sweep.rows_mut()[at].notes.push(what.to_owned());
+    }
+    sweep.print("A firewall with 1000 states moves to another host while datagrams cross it");
     table(
         "Frames that were dropped in all moves, by who counted them",
         &["place and reason", "frames"],
@@ -101,33 +111,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &["part", "frames"],
         &by_phase.rows(),
     );
-    let conditions =
-        format!("{PPS} pps for {seconds} s, {FLOWS} states, both hosts on this machine");
-    let rows = phases.report(
-        report,
-        "l7.migrate",
-        &format!("a part of a move; {conditions}"),
-    );
-    table(
-        "A move, where the time goes, ms",
-        &["phase", "median", "p99"],
-        &rows,
-    );
-    for variant in [&none, &moved] {
-        let conditions = format!("{conditions}; {}", variant.what);
-        report.figure(
-            format!("{}_gap_ms", variant.id),
-            &variant.gap_ms,
-            "ms",
-            &conditions,
-        );
-        report.figure(
-            format!("{}_lost", variant.id),
-            &variant.lost,
-            "packets",
-            &conditions,
-        );
-    }
+    let mut parts = Sweep::plain(&["phase"], PARTS);
+    let part = format!("a part of a move; {conditions}");
+    phases.add_to(&mut parts, &[], "l7.migrate", &part);
+    parts.report_all(report);
+    parts.print("A move, where the time goes, ms");
+    sweep.report_all(report);
     for (id, samples, unit, what) in [
         (
             "l7.migrate_blocked_ms",
@@ -170,40 +159,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs of one kind.
-struct Variant {
-    id: &'static str,
-    what: &'static str,
-    gap_ms: Samples,
-    sent: Samples,
-    lost: Samples,
-}
+/// The quantities of runs of a kind.
+const PASSAGE: [Quantity; 3] = [
+    Quantity::new("_gap_ms", "ms", &[("longest gap ms", Shown::Median)]),
+    Quantity::new("_lost", "packets", &[("lost", Shown::Median)]),
+    Quantity::shown(&[("of", Shown::Median)]),
+];
 
-impl Variant {
-    fn new(id: &'static str, what: &'static str) -> Self {
-        Variant {
-            id,
-            what,
-            gap_ms: Samples::default(),
-            sent: Samples::default(),
-            lost: Samples::default(),
-        }
-    }
-
-    fn push(&mut self, passage: &crate::setups::stream::Passage) {
-        self.gap_ms.push(passage.gap.as_secs_f64() * 1e3);
-        self.sent.push(passage.sent as f64);
-        self.lost.push(passage.lost as f64);
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.id.to_owned(),
-            significant(self.gap_ms.median()),
-            significant(self.lost.median()),
-            significant(self.sent.median()),
-            self.what.to_owned(),
-        ]
+/// Adds a run, in the order of [`PASSAGE`].
+fn push(samples: &mut [Samples; 3], passage: &Passage) {
+    let gap_ms = passage.gap.as_secs_f64() * 1e3;
+    let values = [gap_ms, passage.lost as f64, passage.sent as f64];
+    for (samples, value) in samples.iter_mut().zip(values) {
+        samples.push(value);
     }
 }
 

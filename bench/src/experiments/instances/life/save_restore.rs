@@ -2,8 +2,8 @@
 
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
-use crate::phases::Phases;
-use crate::report::{Report, table};
+use crate::phases::{PARTS, Phases};
+use crate::report::Report;
 use crate::roles::pump;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
@@ -88,12 +88,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     sweep.report_all(report);
     sweep.print("Save and restore a firewall with 1000 states, ms");
     let what = "a part of a restore, in the daemon";
-    let rows = phases.report(report, "l7.restore", what);
-    table(
-        "Restore, where the time goes, ms",
-        &["phase", "median", "p99"],
-        &rows,
-    );
+    let mut parts = Sweep::plain(&["phase"], PARTS);
+    phases.add_to(&mut parts, &[], "l7.restore", what);
+    parts.report_all(report);
+    parts.print("Restore, where the time goes, ms");
     report.figure(
         "l7.state_bytes".to_owned(),
         &bytes,

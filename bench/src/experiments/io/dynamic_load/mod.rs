@@ -223,12 +223,12 @@ fn offer(
 ) -> anyhow::Result<Vec<Outcome>> {
     let text = serde_json::to_string(script)?;
     for generator in fleet.traffic() {
-        generator.order(&text)?;
+        generator.send_line(&text)?;
     }
     let mut outcomes = Vec::with_capacity(script.rates.len());
     for stretch in 0..script.rates.len() {
         for generator in fleet.traffic() {
-            outcomes.push(generator.hear()?);
+            outcomes.push(generator.outcome()?);
         }
         then(fleet, stretch)?;
     }

@@ -308,7 +308,7 @@ fn start_nf(nf: &ScratchInstance) -> anyhow::Result<Peer> {
     };
     let core = NFS_CORE;
     let mut peer = Peer::start(nf, &Role { core, task })?;
-    peer.tell(FOR_EVER, None)?;
+    peer.start_run(FOR_EVER, None)?;
     Ok(peer)
 }
 
